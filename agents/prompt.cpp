@@ -1,0 +1,116 @@
+#include "agents/prompt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace baton {
+namespace {
+
+/// A slot where it stands in the rendered text.
+struct Mark {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  const std::string* slot = nullptr;
+};
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+/// A private-use character and a number that none of the fixed texts holds; slot values are never rendered.
+std::string unused_prefix(const std::vector<PromptMessage>& messages) {
+  for (int number = 0;; ++number) {
+    const std::string prefix = fmt::format("\uE0B1{}.", number);
+    const bool used = std::any_of(messages.begin(), messages.end(), [&](const PromptMessage& message) {
+      return std::any_of(message.pieces.begin(), message.pieces.end(),
+                         [&](const PromptPiece& piece) { return piece.text.find(prefix) != std::string::npos; });
+    });
+    if (!used) return prefix;
+  }
+}
+
+struct Rendered {
+  std::string text;
+  std::vector<Mark> marks;  // in the order of the text
+};
+
+/// The chat template sees a mark in the place of each slot, so whatever it does, it cannot do it to a value. Templates
+/// that trim a message find the mark at its end and leave it and the blanks before it alone.
+Rendered render(const Model& model, const std::vector<PromptMessage>& messages) {
+  const std::string prefix = unused_prefix(messages);
+  std::vector<std::pair<std::string, const std::string*>> sentinels;
+  std::vector<ChatMessage> chat;
+  for (const PromptMessage& message : messages) {
+    ChatMessage& content = chat.emplace_back(ChatMessage{message.role, {}});
+    for (const PromptPiece& piece : message.pieces) {
+      if (piece.slot.empty()) {
+        content.content += piece.text;
+      } else {
+        sentinels.emplace_back(fmt::format("{}{}\uE0B2", prefix, sentinels.size()), &piece.slot);
+        content.content += sentinels.back().first;
+      }
+    }
+  }
+
+  Rendered rendered;
+  if (model.chat_template) {
+    rendered.text = model.chat_template->render(chat, model.chat_options);
+  } else {
+    for (std::size_t i = 0; i < chat.size(); ++i) rendered.text += (i == 0 ? "" : "\n") + chat[i].content;
+  }
+  for (const auto& [sentinel, slot] : sentinels) {
+    const std::size_t found = occurrences(rendered.text, sentinel);
+    if (found != 1) {
+      throw ModelError(fmt::format("{}: the chat template shows the text of '{}' {} times; expected once",
+                                   model.path.string(), *slot, found));
+    }
+    const std::size_t at = rendered.text.find(sentinel);
+    rendered.marks.push_back({at, at + sentinel.size(), slot});
+  }
+  std::sort(rendered.marks.begin(), rendered.marks.end(), [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
+  return rendered;
+}
+
+}  // namespace
+
+std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
+                                     const SlotValue& value) {
+  const Rendered rendered = render(model, messages);
+  std::vector<PromptPart> parts;
+  const auto add = [&](std::string slot, std::vector<TokenId> tokens) {
+    if (!tokens.empty()) parts.push_back({std::move(slot), std::move(tokens)});
+  };
+  const auto add_fixed = [&](std::size_t begin, std::size_t end) {
+    const std::string text = rendered.text.substr(begin, end - begin);
+    // A chat template writes its own BOS; without one the tokeniser's post-processor gives the first piece its.
+    if (begin == 0 && !model.chat_template) {
+      add({}, model.tokenizer->encode_with_template(text));
+    } else if (!text.empty()) {
+      add({}, model.tokenizer->encode(text, SpecialTokens::recognise));
+    }
+  };
+
+  std::map<std::string, std::vector<TokenId>> values;  // a slot that stands twice is asked for once
+  std::size_t begin = 0;
+  for (const Mark& mark : rendered.marks) {
+    add_fixed(begin, mark.begin);
+    const auto [at, is_new] = values.try_emplace(*mark.slot);
+    if (is_new) at->second = value(*mark.slot);
+    add(*mark.slot, at->second);
+    begin = mark.end;
+  }
+  add_fixed(begin, rendered.text.size());
+  return parts;
+}
+
+std::string prompt_text(const Model& model, const std::vector<PromptPart>& parts) {
+  std::vector<TokenId> ids;
+  for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+  return model.tokenizer->decode(ids, false);
+}
+
+}  // namespace baton

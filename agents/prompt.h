@@ -1,0 +1,37 @@
+// From the messages of one agent's turn to the parts of its prompt: the chat template is rendered around the
+// placeholders, fixed text is tokenised piece by piece, and values stand as the ids they are.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/model/model.h"
+
+namespace baton {
+
+/// Fixed text, or a slot by name.
+struct PromptPiece {
+  std::string text;
+  std::string slot;
+};
+
+struct PromptMessage {
+  std::string role;  // system, user, assistant
+  std::vector<PromptPiece> pieces;
+};
+
+/// Token ids of a slot's value.
+using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
+
+/// Fixed text recognises special tokens (it is the author's); slot values are ids and cannot inject any.
+/// A model without a chat template gets the messages joined by newlines.
+/// Throws ModelError when the chat template drops or repeats a slot's text.
+std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
+                                     const SlotValue& value);
+
+/// The prompt as text, special tokens included, for `render` and the records.
+std::string prompt_text(const Model& model, const std::vector<PromptPart>& parts);
+
+}  // namespace baton

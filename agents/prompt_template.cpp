@@ -1,0 +1,84 @@
+#include "agents/prompt_template.h"
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::size_t kShownBytes = 40;
+
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+bool is_name_char(char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_'; }
+
+/// [a-z][a-z0-9_]* with at most one .member of the same form.
+bool is_name(std::string_view text) {
+  bool starts = true, has_member = false;
+  for (const char c : text) {
+    if (starts) {
+      if (!is_lower(c)) return false;
+      starts = false;
+    } else if (c == '.' && !has_member) {
+      has_member = starts = true;
+    } else if (!is_name_char(c)) {
+      return false;
+    }
+  }
+  return !starts;
+}
+
+std::string shown(std::string_view text) {
+  if (text.size() <= kShownBytes) return std::string(text);
+  std::size_t end = kShownBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  return std::string(text.substr(0, end)) + "...";
+}
+
+void add_text(std::vector<TemplatePiece>& pieces, std::string_view text, std::size_t offset) {
+  if (text.empty()) return;
+  if (!pieces.empty() && pieces.back().placeholder.empty()) {
+    pieces.back().text += text;
+  } else {
+    pieces.push_back({std::string(text), {}, offset});
+  }
+}
+
+}  // namespace
+
+std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<TemplateError>& errors) {
+  std::vector<TemplatePiece> pieces;
+  std::size_t at = 0;
+  while (at < source.size()) {
+    const std::size_t open = source.find("{{", at);
+    add_text(pieces, source.substr(at, open - at), at);
+    if (open == std::string_view::npos) break;
+    if (source.substr(open, 4) == "{{{{") {
+      add_text(pieces, "{{", open);
+      at = open + 4;
+      continue;
+    }
+
+    const std::size_t inside = open + 2;
+    const std::size_t close = source.find("}}", inside);
+    const std::size_t next_open = source.find("{{", inside);
+    if (close == std::string_view::npos || next_open < close) {
+      errors.push_back({open, "'{{' is not closed with '}}' (write '{{{{' for a literal '{{')"});
+      at = inside;
+      continue;
+    }
+    const std::size_t begin = std::min(source.find_first_not_of(kBlanks, inside), close);
+    const std::size_t end = begin == close ? close : source.find_last_not_of(kBlanks, close - 1) + 1;
+    const std::string_view name = source.substr(begin, end - begin);
+    if (name.empty()) {
+      errors.push_back({open, "the placeholder has no name"});
+    } else if (!is_name(name)) {
+      errors.push_back({begin, "'" + shown(name) + "' is not the name of a placeholder (write '{{{{' for a literal '{{')"});
+    } else {
+      pieces.push_back({{}, std::string(name), begin});
+    }
+    at = close + 2;
+  }
+  return pieces;
+}
+
+}  // namespace baton

@@ -1,0 +1,94 @@
+#include "agents/python_options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace baton {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Units = std::initializer_list<std::pair<std::string_view, std::int64_t>>;
+
+/// A whole positive number and a unit: "30s".
+std::optional<std::int64_t> parse_quantity(std::string_view text, Units units) {
+  std::int64_t number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number <= 0) return std::nullopt;
+  const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
+  for (const auto& [name, factor] : units) {
+    if (unit == name && number <= (std::int64_t{1} << 50) / factor) return number * factor;
+  }
+  return std::nullopt;
+}
+
+/// Scripts do not count: the shims of version managers are some, and start other processes to find the interpreter.
+bool is_program(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored) || access(path.c_str(), X_OK) != 0) return false;
+  char begin[2] = {};
+  std::ifstream(path, std::ios::binary).read(begin, 2);
+  return std::string_view(begin, 2) != "#!";
+}
+
+fs::path find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return is_program(name) ? fs::absolute(name) : fs::path();
+  const char* search = std::getenv("PATH");
+  std::string_view folders = search == nullptr ? "/usr/bin:/bin" : search;
+  while (!folders.empty()) {
+    const std::size_t end = std::min(folders.find(':'), folders.size());
+    const fs::path candidate = fs::path(folders.substr(0, end)) / name;
+    if (candidate.is_absolute() && is_program(candidate)) return candidate;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
+  }
+  return {};
+}
+
+}  // namespace
+
+PythonOptions parse_python_options(const std::map<std::string, std::string>& options, std::chrono::milliseconds default_timeout) {
+  PythonOptions parsed;
+  parsed.timeout = default_timeout;
+  std::string interpreter = "python3";
+  for (const auto& [name, text] : options) {
+    if (name == "timeout") {
+      const auto value = parse_quantity(text, {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}});
+      if (!value) throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example 10s", text));
+      parsed.timeout = std::chrono::milliseconds(*value);
+    } else if (name == "memory") {
+      const auto value = parse_quantity(text, {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}});
+      if (!value) throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example 512MiB", text));
+      parsed.memory_bytes = *value;
+    } else if (name == "interpreter") {
+      interpreter = text;
+    } else {
+      throw std::invalid_argument(fmt::format("unknown option '{}'; expected timeout, memory or interpreter", name));
+    }
+  }
+  parsed.interpreter = find_program(interpreter);
+  if (parsed.interpreter.empty()) throw std::invalid_argument(fmt::format("interpreter: no program '{}' was found (scripts do not count)", interpreter));
+  return parsed;
+}
+
+std::vector<fs::path> python_folders(const fs::path& interpreter) {
+  std::vector<fs::path> folders;
+  const auto add = [&](const fs::path& folder) {
+    if (folder.has_relative_path()) folders.push_back(folder);  // never the root
+  };
+  std::error_code error;
+  const fs::path environment = interpreter.parent_path().parent_path();
+  if (fs::exists(environment / "pyvenv.cfg", error)) add(environment);
+  const fs::path real = fs::canonical(interpreter, error);
+  if (!error) add(real.parent_path().parent_path());
+  return folders;
+}
+
+}  // namespace baton

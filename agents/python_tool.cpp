@@ -1,0 +1,80 @@
+#include "agents/python_tool.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "agents/code_block.h"
+#include "agents/python_options.h"
+#include "agents/sandbox.h"
+#include "engine/model/utf8.h"
+
+namespace baton {
+namespace {
+
+/// What the agent is told beside the output, when something was wrong.
+std::string remark_on(const SandboxResult& result, const PythonOptions& options) {
+  switch (result.end) {
+    case SandboxResult::End::exited:
+      return result.code == 0 ? "" : fmt::format("[ended with exit code {}]", result.code);
+    case SandboxResult::End::signalled:
+      return fmt::format("[ended by signal {} ({})]", result.code, strsignal(result.code));
+    case SandboxResult::End::timed_out:
+      return fmt::format("[stopped: ran longer than {} ms]", options.timeout.count());
+    case SandboxResult::End::stopped:
+      return "[stopped]";
+    case SandboxResult::End::flooded:
+      return "[stopped: too much output]";
+  }
+  return {};
+}
+
+class PythonTool final : public Tool {
+ public:
+  std::string name() const override { return "python"; }
+
+  std::string check(const std::map<std::string, std::string>& options) const override {
+    try {
+      parse_python_options(options, ToolCall().timeout);
+      return {};
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+  }
+
+  ToolResult call(const ToolCall& call) const override {
+    const PythonOptions options = parse_python_options(call.options, call.timeout);
+    const std::optional<std::string> code = last_code_block(call.text);
+    if (!code) return {false, "[no code: expected a block between ``` fences]"};
+
+    SandboxRequest request;
+    // -I: nothing from the environment, the user's site or the working folder; -B: writes no caches; -u: what was
+    // printed before a timeout is there.
+    request.command = {options.interpreter.string(), "-I", "-B", "-u", "-"};
+    request.input = *code;
+    request.readable = python_folders(options.interpreter);
+    request.timeout = options.timeout;
+    request.memory_bytes = options.memory_bytes;
+    request.stop = call.stop;
+    const SandboxResult result = sandbox_.run(request);
+
+    ToolResult shown;
+    const std::string remark = remark_on(result, options);
+    shown.ok = remark.empty();
+    shown.text = utf8::repaired(result.output);
+    while (shown.text.ends_with('\n')) shown.text.pop_back();
+    if (!remark.empty()) shown.text += (shown.text.empty() ? "" : "\n") + remark;
+    if (shown.text.empty()) shown.text = "[no output]";
+    return shown;
+  }
+
+ private:
+  Sandbox sandbox_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tool> make_python_tool() { return std::make_shared<PythonTool>(); }
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+# Flags that every target of the project shares, and the two shapes of target there are: a layer and a test.
+
+add_library(baton_flags INTERFACE)
+target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/sdk/include)
+# -ffp-contract=off: a product is fused with a sum only where the source says fma, so that a row's result
+# does not depend on what the compiler saw around it.
+target_compile_options(baton_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -ffp-contract=off)
+target_link_libraries(baton_flags INTERFACE Threads::Threads)
+if(BATON_SANITIZE)
+  target_compile_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE})
+endif()
+if(BATON_FUZZ)
+  target_compile_options(baton_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# baton_layer(name [dependencies...]): a static library of all sources beside the calling CMakeLists.txt.
+function(baton_layer name)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:baton_flags> PRIVATE $<BUILD_INTERFACE:fmt::fmt> ${ARGN})
+endfunction()
+
+# baton_test(area folder [libraries...]): one Catch2 executable of all tests in a folder, each case known to CTest.
+function(baton_test area folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(baton_test_${area} ${sources})
+  target_link_libraries(baton_test_${area} PRIVATE baton_test_main baton_flags fmt::fmt ${ARGN})
+  target_compile_definitions(baton_test_${area} PRIVATE
+    BATON_TEST_DIR="${PROJECT_SOURCE_DIR}/tests" BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(baton_test_${area} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # as the precompiled header has it
+  target_precompile_headers(baton_test_${area} REUSE_FROM baton_test_main)
+  catch_discover_tests(baton_test_${area} TEST_PREFIX "${area}: " PROPERTIES LABELS ${area} TIMEOUT 600)
+endfunction()

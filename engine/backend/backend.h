@@ -1,0 +1,137 @@
+// Backend: the dozen operations that every model is made of, over views. The CPU and CUDA implement it;
+// engine/backend/make_backend.h is the only place that knows both.
+//
+// Rows. All operations work on T rows; a row is one token of one sequence (design: docs/architecture.md).
+// Batch invariance: on the CPU the result of a row is bit for bit the same whatever other rows share the
+// call, however rows are split into calls, and for any number of threads.
+//
+// Threads: one caller at a time. Views and matrices belong to the backend that allocated them.
+// Errors: std::invalid_argument for shapes that do not fit; BackendError for the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "engine/tensor/buffer.h"
+#include "engine/tensor/view.h"
+
+namespace baton {
+
+class BackendError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A weight matrix [N, C] (outputs by inputs, as Hugging Face stores it) in the backend's own layout.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  std::int64_t rows = 0;      // N
+  std::int64_t cols = 0;      // C
+  DType dtype = DType::bf16;  // of the stored elements: bf16 or f32
+  std::size_t bytes = 0;
+};
+
+/// What the KV cache of one layer of one sequence looks like. The layout inside a slab is the backend's.
+struct KvShape {
+  std::int32_t kv_heads = 0;   // K
+  std::int32_t head_dim = 0;   // D
+  DType dtype = DType::bf16;   // bf16 or f32
+};
+
+/// The KV cache of one layer of one sequence: rotated keys and values of positions [0, capacity).
+struct KvSlab {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  std::int32_t capacity = 0;  // positions; a multiple of kKeyBlock
+};
+
+/// Key blocks have fixed absolute boundaries: block b holds positions [b * kKeyBlock, (b + 1) * kKeyBlock).
+inline constexpr std::int32_t kKeyBlock = 64;
+
+/// T rows in the order of the step. Row i is position position[i] of sequence sequence[i] (an index into the
+/// slabs of the call) and attends to keys [key_begin[i], position[i]]. Order and scattering are free.
+struct RowSpan {
+  std::span<const std::int32_t> sequence;   // [T]
+  std::span<const std::int32_t> position;   // [T]
+  std::span<const std::int32_t> key_begin;  // [T]
+  std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
+};
+
+/// cos and sin of the RoPE angles of T rows, [T, R/2] f32 each, computed in double; R = 2 * cos.cols is the rotated
+/// width of a head (the first R of its D columns; pairs are (j, j + R/2)). Any attention factor is multiplied in.
+struct RopeAngles {
+  ConstTensorView cos;
+  ConstTensorView sin;
+};
+
+struct BackendInfo {
+  std::string name;    // "cpu", "cuda:0"
+  std::string device;  // "Intel Xeon ..., AVX-512, 2 threads"
+  int threads = 1;
+};
+
+class Backend : public BufferOwner {
+ public:
+  virtual ~Backend() = default;
+  virtual BackendInfo info() const = 0;
+
+  /// Zeroed memory, aligned to 64 bytes. Throws BackendError naming the size when there is none left.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
+  virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
+
+  /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16, f32).
+  virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) = 0;
+
+  /// Bytes of the keys (and, the same number, of the values) of one layer for `capacity` positions.
+  virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
+
+  /// out[T, C] f32 = rows `ids` of table [V, C].
+  virtual void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) = 0;
+
+  /// out[T, C] = x / sqrt(mean(x^2) + eps) * weight[C].
+  virtual void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) = 0;
+
+  /// x[T, C] += delta; out = rms_norm(x). Residual and next norm in one pass.
+  virtual void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                            float eps) = 0;
+
+  /// x[T, C] += delta.
+  virtual void add(TensorView x, ConstTensorView delta) = 0;
+
+  /// In place, each group of D columns of x[T, n * D] on its own: q/k-norm. weight[D].
+  virtual void head_rms_norm(TensorView x, std::span<const float> weight, float eps) = 0;
+
+  /// out[T, N] = x[T, C] * w^T + bias (bias[N] or empty). One fp32 chain over C in ascending order per element:
+  /// acc = fma(x[c], w[c], acc), starting from the bias or zero.
+  virtual void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) = 0;
+
+  /// Rotates x[T, n * D] in place (queries).
+  virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
+
+  /// Writes keys and values [T, K * D] f32 of the rows into their slabs: k is rounded to the cache's type, rotated from
+  /// that value in fp32 and rounded once more; v is rounded.
+  virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                        ConstTensorView v, const RopeAngles& angles) = 0;
+
+  /// Reads back what is stored: rotated keys and values [n, K * D] f32 of positions [begin, begin + n).
+  virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
+
+  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H / K).
+  /// Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike.
+  virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                         const RowSpan& rows, float scale) = 0;
+
+  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
+  virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
+
+  /// out[i] = x[index[i]];  x[index[i]] = in[i].
+  virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;
+  virtual void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) = 0;
+};
+
+}  // namespace baton

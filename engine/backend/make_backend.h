@@ -1,0 +1,20 @@
+// The only place that knows every backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/backend/backend.h"
+
+namespace baton {
+
+struct BackendOptions {
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // CPU threads; 0: one per core
+};
+
+/// Throws BackendError with what is missing when the device cannot be had; `auto` never fails for want of a GPU.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options);
+
+}  // namespace baton

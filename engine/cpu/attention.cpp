@@ -1,0 +1,322 @@
+// A task is a tile: some rows of one sequence times query heads that read one kv head, "queries" below. It walks key
+// blocks in ascending order. Per block and query: scores, their maximum m_b, p = exp(score - m_b), l_b = sum p,
+// o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share the loads of a
+// block, so a query's bits do not depend on the tile it is in.
+#include "engine/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/cpu/attention.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.
+#include <hwy/contrib/math/math-inl.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/cpu/attention.h"
+#include "engine/cpu/kv.h"
+#include "engine/cpu/lanes-inl.h"
+#include "engine/cpu/tile-inl.h"
+
+#ifndef BATON_CPU_ATTENTION_SHARED_
+#define BATON_CPU_ATTENTION_SHARED_
+namespace baton::cpu {
+
+inline constexpr std::int64_t kMaxQueries = 96;  // of one tile; its working set then fits L2
+
+struct AttentionTask {
+  TensorView out;
+  ConstTensorView q;
+  const KvSlab& slab;
+  const KvShape& shape;
+  const RowSpan& rows;
+  float scale;
+  std::span<const std::int32_t> order;  // the tile's rows, ascending positions
+  std::int64_t kv_head;
+  std::int64_t head, head_end;  // query heads
+
+  std::int64_t heads() const { return head_end - head; }
+  std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
+  std::int32_t row_of(std::int64_t query) const { return order[query / heads()]; }
+  std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
+};
+
+/// The working memory of a task, carved from a thread's scratch. Rows of q and p are operands of the product kernel.
+struct AttentionState {
+  explicit AttentionState(float* scratch) {
+    const auto take = [&scratch](std::int64_t count) { return std::exchange(scratch, scratch + count); };
+    q = take(kMaxQueries * kTileStride);
+    p = take(kMaxQueries * kTileStride);
+    o = take(kMaxQueries * kMaxWidth);
+    o_block = take(kMaxQueries * kMaxWidth);
+    keys = take(kKeyBlock * kMaxWidth);
+    values = take(kKeyBlock * kMaxWidth);
+    l = take(kMaxQueries * 16);
+    m = take(kMaxQueries);
+  }
+  static constexpr std::int64_t kMaxWidth = 256;
+  static constexpr std::int64_t kFloats = kMaxQueries * (2 * kTileStride + 2 * kMaxWidth + 17) + 2 * kKeyBlock * kMaxWidth;
+
+  float* q;        // [queries, D]
+  float* p;        // [queries, 64]: scores, then exp of them
+  float* o;        // [queries, W], W = D rounded up to whole panels
+  float* o_block;  // [queries, W]
+  float* keys;     // [2][D][32]: a block of keys, widened
+  float* values;   // [W / 32][64][32]
+  float* l;        // [queries, 16]: partial sums in virtual lanes
+  float* m;        // [queries]
+};
+static_assert(AttentionState::kFloats <= kThreadFloats);
+
+/// One key block as panels: two of keys [D][32], W / 32 of values [64][32].
+template <class Element>
+struct KeyBlock {
+  const Element* keys;
+  std::ptrdiff_t key_stride;
+  const Element* values;
+  std::ptrdiff_t value_stride;
+};
+
+/// Queries [begin, end) at one block: query begin + i sees keys [low[i], high[i]) of its 64.
+struct QueryGroup {
+  static constexpr std::int64_t kMost = 16;
+  std::int64_t begin, end;
+  std::int64_t low[kMost], high[kMost];
+  std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all of them see
+  bool any = false;
+
+  QueryGroup(const AttentionTask& task, std::int64_t first, std::int64_t last, std::int64_t key) : begin(first), end(last) {
+    for (std::int64_t i = 0; i < last - first; ++i) {
+      const std::int32_t row = task.row_of(first + i);
+      low[i] = std::clamp<std::int64_t>(task.rows.key_begin[row] - key, 0, kKeyBlock);
+      high[i] = std::clamp<std::int64_t>(task.rows.position[row] + 1 - key, 0, kKeyBlock);
+      low_of_all = std::max(low_of_all, low[i]);
+      high_of_all = std::min(high_of_all, high[i]);
+      any = any || sees(i);
+    }
+    if (low_of_all >= high_of_all) low_of_all = high_of_all = kKeyBlock;
+  }
+  bool sees(std::int64_t i) const { return low[i] < high[i]; }
+};
+
+}  // namespace baton::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::cpu {
+namespace HWY_NAMESPACE {
+
+/// p[64] = exp(scale * p - maximum) for keys [low, high), zero elsewhere; l[16] = their sums by virtual lanes.
+/// Returns the maximum.
+float block_softmax(float* p, float* l, std::int64_t low, std::int64_t high, float scale) {
+  const Floats f;
+  const auto lane = hn::Iota(f, 0.0f);
+  const auto sees = [&](std::int64_t key) HWY_ATTR {
+    const auto index = hn::Add(lane, hn::Set(f, static_cast<float>(key)));
+    return hn::And(hn::Ge(index, hn::Set(f, static_cast<float>(low))), hn::Lt(index, hn::Set(f, static_cast<float>(high))));
+  };
+  const auto width = static_cast<std::int64_t>(kWidth);
+  const auto least = hn::Set(f, -std::numeric_limits<float>::infinity());
+  auto most = least;
+  for (std::int64_t key = 0; key < kKeyBlock; key += width) {
+    const auto score = hn::Mul(hn::LoadU(f, p + key), hn::Set(f, scale));
+    hn::StoreU(score, f, p + key);
+    most = hn::Max(most, hn::IfThenElse(sees(key), score, least));
+  }
+  most = hn::MaxOfLanes(f, most);
+  for (std::int64_t key = 0; key < kKeyBlock; key += width) {
+    const auto weight = hn::IfThenElseZero(sees(key), hn::Exp(f, hn::Sub(hn::LoadU(f, p + key), most)));
+    hn::StoreU(weight, f, p + key);
+    float* sum = l + key % 16;
+    hn::StoreU(key < 16 ? weight : hn::Add(hn::LoadU(f, sum), weight), f, sum);
+  }
+  return hn::GetLane(most);
+}
+
+/// o[n] = o * old + block * fresh.
+HWY_INLINE void merge(float* o, const float* block, float old, float fresh, std::int64_t n) {
+  const Floats f;
+  for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(kWidth)) {
+    const auto kept = hn::Mul(hn::LoadU(f, o + i), hn::Set(f, old));
+    hn::StoreU(hn::MulAdd(hn::LoadU(f, block + i), hn::Set(f, fresh), kept), f, o + i);
+  }
+}
+
+/// o_block = p * values over exactly the keys that each query sees, ascending: first those only some of the group see,
+/// query by query, then the common ones together, then the rest.
+template <class Element>
+void weigh_values(const AttentionState& state, const QueryGroup& group, const KeyBlock<Element>& block,
+                  std::int64_t width) {
+  const std::int64_t panels = width / kPanel;
+  const auto add_keys = [&](std::int64_t query, std::int64_t count, std::int64_t low, std::int64_t high) HWY_ATTR {
+    if (low >= high) return;
+    multiply_tile(state.o_block + query * width, width, state.p + query * kTileStride + low, count,
+                  block.values + low * kPanel, block.value_stride, panels, high - low);
+  };
+  const std::int64_t count = group.end - group.begin;
+  std::fill_n(state.o_block + group.begin * width, count * width, 0.0f);
+  for (std::int64_t i = 0; i < count; ++i) {
+    add_keys(group.begin + i, 1, group.low[i], std::min(group.high[i], group.low_of_all));
+  }
+  add_keys(group.begin, count, group.low_of_all, group.high_of_all);
+  for (std::int64_t i = 0; i < count; ++i) {
+    add_keys(group.begin + i, 1, std::max(group.low[i], group.high_of_all), group.high[i]);
+  }
+}
+
+template <class Element>
+void attend_group(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
+                  const KeyBlock<Element>& block, std::int64_t width) {
+  constexpr std::int64_t kMost = QueryGroup::kMost;
+  const std::int64_t count = group.end - group.begin;
+  float* p = state.p + group.begin * kTileStride;
+  for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
+  multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
+                kKeyBlock / kPanel, task.shape.head_dim);
+
+  float l_block[kMost * kLanes];
+  float m_block[kMost] = {};
+  for (std::int64_t i = 0; i < count; ++i) {
+    m_block[i] = block_softmax(p + i * kTileStride, l_block + i * kLanes, group.low[i], group.high[i], task.scale);
+  }
+  weigh_values(state, group, block, width);
+
+  float m_new[kMost] = {};
+  float old[kMost] = {};
+  float fresh[kMost] = {};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float m = state.m[group.begin + i];
+    m_new[i] = std::max(m, m_block[i]);
+    old[i] = m - m_new[i];
+    fresh[i] = m_block[i] - m_new[i];
+  }
+  const Floats f;
+  for (std::size_t i = 0; i < kMost; i += kWidth) {
+    hn::StoreU(hn::Exp(f, hn::LoadU(f, old + i)), f, old + i);
+    hn::StoreU(hn::Exp(f, hn::LoadU(f, fresh + i)), f, fresh + i);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (!group.sees(i)) continue;
+    const std::int64_t query = group.begin + i;
+    state.m[query] = m_new[i];
+    merge(state.l + query * kLanes, l_block + i * kLanes, old[i], fresh[i], kLanes);
+    merge(state.o + query * width, state.o_block + query * width, old[i], fresh[i], width);
+  }
+}
+
+template <class Element>
+void attend_block(const AttentionTask& task, const AttentionState& state, const KeyBlock<Element>& block,
+                  std::int64_t key, std::int64_t width) {
+  const auto rows = static_cast<std::int64_t>(kTileRows);
+  for (std::int64_t query = 0; query < task.queries(); query += rows) {
+    const QueryGroup group(task, query, std::min(query + rows, task.queries()), key);
+    if (group.any) attend_group(task, state, group, block, width);
+  }
+}
+
+template <class Element>
+void attend(const AttentionTask& task, float* scratch) {
+  const AttentionState state(scratch);
+  const std::int64_t depth = task.shape.head_dim;
+  const std::int64_t queries = task.queries();
+  const std::int64_t panels = panels_of(depth);
+  const std::int64_t width = panels * kPanel;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    std::copy_n(task.q.f32(task.row_of(i)) + task.column_of(i), depth, state.q + i * kTileStride);
+    state.m[i] = -std::numeric_limits<float>::infinity();
+  }
+  std::fill_n(state.o, queries * width, 0.0f);
+  std::fill_n(state.l, queries * 16, 0.0f);
+
+  std::int64_t key = task.slab.capacity;
+  for (const std::int32_t row : task.order) key = std::min<std::int64_t>(key, task.rows.key_begin[row]);
+  const std::int64_t key_end = task.rows.position[task.order.back()] + 1;
+  const Element* keys = key_panels<Element>(task.slab, task.shape, task.kv_head);
+  const Element* values = value_panels<Element>(task.slab, task.shape, task.kv_head);
+  for (key = key / kKeyBlock * kKeyBlock; key < key_end; key += kKeyBlock) {
+    const KeyBlock<Element> block{keys + key * depth, depth * kPanel, values + key * kPanel,
+                                  task.slab.capacity * kPanel};
+    if constexpr (std::is_same_v<Element, std::uint16_t>) {
+      if (queries > kFewRows) {
+        widen_panel(state.keys, block.keys, depth * (kKeyBlock / kPanel));
+        for (std::int64_t p = 0; p < panels; ++p) {
+          widen_panel(state.values + p * kKeyBlock * kPanel, block.values + p * block.value_stride, kKeyBlock);
+        }
+        attend_block<float>(task, state, {state.keys, depth * kPanel, state.values, kKeyBlock * kPanel}, key, width);
+        continue;
+      }
+    }
+    attend_block(task, state, block, key, width);
+  }
+
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const float scale = 1.0f / fold_lanes(state.l + i * kLanes);
+    float* out = task.out.f32(task.row_of(i)) + task.column_of(i);
+    for (std::int64_t d = 0; d < depth; ++d) out[d] = state.o[i * width + d] * scale;
+  }
+}
+
+void attend_task(const AttentionTask& task, float* scratch) {
+  with_element(task.shape.dtype, [&]<class Element>(Element) HWY_ATTR { attend<Element>(task, scratch); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace baton::cpu {
+namespace {
+
+HWY_EXPORT(attend_task);
+
+/// Rows by (sequence, position), cut where the sequence changes and every `rows_per_tile` rows.
+void plan_tiles(AttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_tile) {
+  plan.order.resize(static_cast<std::size_t>(rows.size()));
+  for (std::size_t i = 0; i < plan.order.size(); ++i) plan.order[i] = static_cast<std::int32_t>(i);
+  const auto before = [&](std::int32_t a, std::int32_t b) {
+    return std::tuple(rows.sequence[a], rows.position[a], a) < std::tuple(rows.sequence[b], rows.position[b], b);
+  };
+  if (!std::is_sorted(plan.order.begin(), plan.order.end(), before)) {
+    std::sort(plan.order.begin(), plan.order.end(), before);
+  }
+  plan.tiles.clear();
+  for (std::int64_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    const std::int32_t sequence = rows.sequence[plan.order[begin]];
+    while (end < rows.size() && end - begin < rows_per_tile && rows.sequence[plan.order[end]] == sequence) ++end;
+    plan.tiles.push_back({begin, end});
+  }
+}
+
+}  // namespace
+
+void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorView out, ConstTensorView q,
+               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale) {
+  if (rows.size() == 0) return;
+  const std::int64_t query_heads = q.cols / shape.head_dim;
+  const std::int64_t group = query_heads / shape.kv_heads;
+  const std::int64_t heads_per_tile = std::min(group, kMaxQueries);
+  const std::int64_t head_parts = (group + heads_per_tile - 1) / heads_per_tile;
+  const std::int64_t fair = rows.size() * shape.kv_heads * head_parts / (4 * pool.size());
+  plan_tiles(plan, rows, std::clamp<std::int64_t>(fair, 1, kMaxQueries / heads_per_tile));
+
+  std::int64_t keys = 0;
+  for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
+  const std::int64_t work = keys * q.cols / 8;
+
+  const std::int64_t parts = shape.kv_heads * head_parts;
+  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
+  pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
+    const AttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions, the longest, go first
+    const std::int64_t kv_head = index % parts / head_parts;
+    const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
+    const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
+    const AttentionTask task{out,   q,     slabs[rows.sequence[order[0]]],
+                             shape, rows,  scale,
+                             order, kv_head, head, std::min(head + heads_per_tile, (kv_head + 1) * group)};
+    HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
+  });
+}
+
+}  // namespace baton::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// Attention of scattered rows over their sequences' slabs. Arguments are checked (checks.h).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/cpu/scratch.h"
+#include "engine/cpu/thread_pool.h"
+
+namespace baton::cpu {
+
+/// Rows of one sequence that are computed together; indices into the sorted order of a call.
+struct AttentionTile {
+  std::int64_t begin, end;
+};
+
+/// What a call plans in; kept between calls so that its memory is.
+struct AttentionPlan {
+  std::vector<std::int32_t> order;  // rows by (sequence, position)
+  std::vector<AttentionTile> tiles;
+};
+
+/// See Backend::attention.
+void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorView out, ConstTensorView q,
+               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale);
+
+}  // namespace baton::cpu

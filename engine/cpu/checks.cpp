@@ -1,0 +1,168 @@
+#include "engine/cpu/checks.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace baton::cpu {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols) {
+  if (view.dtype != DType::f32) refuse("{}: expected f32, got {}", name, name_of(view.dtype));
+  if (view.rows != rows || view.cols != cols) {
+    refuse("{}: expected [{}, {}], got [{}, {}]", name, rows, cols, view.rows, view.cols);
+  }
+  if (rows < 0 || cols < 0) refuse("{}: negative shape [{}, {}]", name, rows, cols);
+  if (rows > 1 && view.stride < cols) refuse("{}: stride {} is less than {} columns", name, view.stride, cols);
+  if (rows > 0 && cols > 0 && view.data == nullptr) refuse("{}: no data for [{}, {}]", name, rows, cols);
+}
+
+void check_length(std::string_view name, std::size_t length, std::int64_t expected) {
+  if (static_cast<std::int64_t>(length) != expected) refuse("{}: expected {} values, got {}", name, expected, length);
+}
+
+void check_index(std::string_view name, std::span<const std::int32_t> index, std::int64_t end) {
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i] < 0 || index[i] >= end) refuse("{}: [{}] = {} is outside [0, {})", name, i, index[i], end);
+  }
+}
+
+std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes) {
+  std::int64_t bytes = 0;
+  if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &bytes) ||
+      __builtin_mul_overflow(bytes, static_cast<std::int64_t>(element_bytes), &bytes)) {
+    refuse("{}: [{}, {}] is not a possible size", name, rows, cols);
+  }
+  return static_cast<std::size_t>(bytes);
+}
+
+std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype) {
+  if (parts.empty()) refuse("load_matrix: no parts");
+  if (dtype == DType::f16) refuse("load_matrix: expected a target of bf16 or f32, got f16");
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const ConstTensorView& part = parts[i];
+    if (part.rows <= 0 || part.cols <= 0) refuse("load_matrix: part {} is [{}, {}]", i, part.rows, part.cols);
+    if (part.cols != parts[0].cols) {
+      refuse("load_matrix: part {}: expected {} columns, got {}", i, parts[0].cols, part.cols);
+    }
+    if (part.stride < part.cols) refuse("load_matrix: part {}: stride {} < {} columns", i, part.stride, part.cols);
+    if (part.data == nullptr) refuse("load_matrix: part {} has no data", i);
+    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("load_matrix: too many rows");
+  }
+  return rows;
+}
+
+void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias) {
+  check_shape("matmul x", x, x.rows, w.cols);
+  check_shape("matmul out", out, x.rows, w.rows);
+  if (!bias.empty()) check_length("matmul bias", bias.size(), w.rows);
+}
+
+void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight) {
+  check_shape("rms_norm x", x, x.rows, static_cast<std::int64_t>(weight.size()));
+  check_shape("rms_norm out", out, x.rows, x.cols);
+}
+
+void check_head_norm(const ConstTensorView& x, std::span<const float> weight) {
+  check_shape("head_rms_norm x", x, x.rows, x.cols);
+  if (weight.empty() || x.cols % static_cast<std::int64_t>(weight.size()) != 0) {
+    refuse("head_rms_norm: {} columns are not groups of {}", x.cols, weight.size());
+  }
+}
+
+void check_angles(const RopeAngles& angles, std::int64_t rows, std::int32_t head_dim) {
+  check_shape("rope cos", angles.cos, rows, angles.cos.cols);
+  check_shape("rope sin", angles.sin, rows, angles.cos.cols);
+  if (2 * angles.cos.cols > head_dim) {
+    refuse("rope: {} rotated columns do not fit heads of {}", 2 * angles.cos.cols, head_dim);
+  }
+}
+
+void check_rope(const ConstTensorView& x, std::int32_t head_dim, const RopeAngles& angles) {
+  check_shape("rope x", x, x.rows, x.cols);
+  if (head_dim <= 0 || x.cols % head_dim != 0) refuse("rope: {} columns are not heads of {}", x.cols, head_dim);
+  check_angles(angles, x.rows, head_dim);
+}
+
+void check_kv_shape(const KvShape& shape) {
+  if (shape.kv_heads <= 0) refuse("kv: {} heads", shape.kv_heads);
+  if (shape.head_dim <= 0 || shape.head_dim % 8 != 0 || shape.head_dim > kMaxHeadDim) {
+    refuse("kv: expected a head width that is a multiple of 8 up to {}, got {}", kMaxHeadDim, shape.head_dim);
+  }
+  if (shape.dtype == DType::f16) refuse("kv: expected bf16 or f32, got f16");
+}
+
+void check_capacity(std::int32_t capacity) {
+  if (capacity <= 0 || capacity % kKeyBlock != 0) {
+    refuse("kv: expected a capacity that is a positive multiple of {}, got {}", kKeyBlock, capacity);
+  }
+}
+
+void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows) {
+  check_length("rows.sequence", rows.sequence.size(), rows.size());
+  check_length("rows.key_begin", rows.key_begin.size(), rows.size());
+  check_index("rows.sequence", rows.sequence, static_cast<std::int64_t>(slabs.size()));
+  for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    const KvSlab& slab = slabs[rows.sequence[i]];
+    if (slab.keys == nullptr || slab.values == nullptr) refuse("kv: slab {} has no memory", rows.sequence[i]);
+    check_capacity(slab.capacity);
+    const std::int32_t position = rows.position[i];
+    if (position < 0 || position >= slab.capacity) {
+      refuse("row {}: position {} is outside [0, {})", i, position, slab.capacity);
+    }
+    if (rows.key_begin[i] < 0 || rows.key_begin[i] > position) {
+      refuse("row {}: key_begin {} is outside [0, {}]", i, rows.key_begin[i], position);
+    }
+  }
+}
+
+void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
+                    const ConstTensorView& v, const RopeAngles& angles) {
+  check_kv_shape(shape);
+  check_rows(slabs, rows);
+  const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+  check_shape("store_kv k", k, rows.size(), cols);
+  check_shape("store_kv v", v, rows.size(), cols);
+  check_angles(angles, rows.size(), shape.head_dim);
+}
+
+void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
+                   std::int32_t begin) {
+  check_kv_shape(shape);
+  check_capacity(slab.capacity);
+  if (slab.keys == nullptr || slab.values == nullptr) refuse("load_kv: the slab has no memory");
+  const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+  check_shape("load_kv k", k, k.rows, cols);
+  check_shape("load_kv v", v, k.rows, cols);
+  if (begin < 0 || k.rows > slab.capacity - begin) {
+    refuse("load_kv: positions [{}, {}) are outside [0, {})", begin, begin + k.rows, slab.capacity);
+  }
+}
+
+void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
+                     const KvShape& shape, const RowSpan& rows) {
+  check_kv_shape(shape);
+  check_rows(slabs, rows);
+  check_shape("attention q", q, rows.size(), q.cols);
+  check_shape("attention out", out, rows.size(), q.cols);
+  const std::int64_t group = std::int64_t{shape.kv_heads} * shape.head_dim;
+  if (q.cols == 0 || q.cols % group != 0) {
+    refuse("attention: {} query columns are not a multiple of {} kv heads of {}", q.cols, shape.kv_heads,
+           shape.head_dim);
+  }
+}
+
+void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up) {
+  check_shape("silu_mul out", out, out.rows, out.cols);
+  check_shape("silu_mul gate_up", gate_up, out.rows, 2 * out.cols);
+}
+
+}  // namespace baton::cpu

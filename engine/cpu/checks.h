@@ -1,0 +1,41 @@
+// Checks at the border of the CPU backends: the fast one and the reference refuse the same calls with the same words.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/backend/backend.h"
+
+namespace baton::cpu {
+
+inline constexpr std::int32_t kMaxHeadDim = 256;
+
+/// All of them throw std::invalid_argument that says what was expected and what came.
+void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols);
+void check_length(std::string_view name, std::size_t length, std::int64_t expected);
+void check_index(std::string_view name, std::span<const std::int32_t> index, std::int64_t end);
+
+/// Parts of a weight: equal widths, a type that can be read, a target that can be stored. Returns the total rows.
+std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype);
+
+/// rows * cols * element_bytes, or std::invalid_argument when it overflows.
+std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes);
+
+void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias);
+void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight);
+void check_head_norm(const ConstTensorView& x, std::span<const float> weight);
+void check_angles(const RopeAngles& angles, std::int64_t rows, std::int32_t head_dim);
+void check_rope(const ConstTensorView& x, std::int32_t head_dim, const RopeAngles& angles);
+void check_kv_shape(const KvShape& shape);
+void check_capacity(std::int32_t capacity);
+void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows);
+void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
+                    const ConstTensorView& v, const RopeAngles& angles);
+void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
+                   std::int32_t begin);
+void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
+                     const KvShape& shape, const RowSpan& rows);
+void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up);
+
+}  // namespace baton::cpu

@@ -1,0 +1,193 @@
+// The CPU backend: checks at the border, then the kernels over tasks.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <hwy/targets.h>
+#include <thread>
+
+#include "engine/cpu/attention.h"
+#include "engine/cpu/checks.h"
+#include "engine/cpu/cpu.h"
+#include "engine/cpu/elementwise.h"
+#include "engine/cpu/kv.h"
+#include "engine/cpu/matmul.h"
+#include "engine/cpu/memory.h"
+#include "engine/cpu/norm.h"
+#include "engine/cpu/packed_matrix.h"
+#include "engine/cpu/scratch.h"
+#include "engine/cpu/thread_pool.h"
+
+namespace baton {
+namespace {
+
+using namespace cpu;
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+std::string instruction_set() {
+  const auto supported = static_cast<std::uint64_t>(hwy::SupportedTargets());
+  return hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));  // the lowest bit is the best
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int threads) : pool_(threads), scratch_(*this, threads) {}
+
+  BackendInfo info() const override {
+    return {"cpu", fmt::format("{}, {}, {} threads", processor_name(), instruction_set(), pool_.size()), pool_.size()};
+  }
+
+  Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
+  void release(void* data, std::size_t bytes) noexcept override { release_zeroed(data, bytes); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
+    if (!host.empty()) std::memcpy(out, host.data(), host.size());
+  }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    if (!out.empty()) std::memcpy(out.data(), device, out.size());
+  }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype), dtype);
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", kv_elements(shape, capacity), 1, size_of(shape.dtype));
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    const PackedMatrix& matrix = packed(table);
+    for_rows(out.rows, out.cols, [&](std::int64_t row) { unpack_row(out.f32(row), matrix, ids[row]); });
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight);
+    for_rows(x.rows, x.cols, [&](std::int64_t row) { rms_norm_row(out.f32(row), x.f32(row), weight.data(), x.cols, eps); });
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight);
+    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
+    for_rows(x.rows, x.cols, [&](std::int64_t row) {
+      add_rms_norm_row(out.f32(row), x.f32(row), delta.f32(row), weight.data(), x.cols, eps);
+    });
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    for_rows(x.rows, x.cols, [&](std::int64_t row) { add_row(x.f32(row), delta.f32(row), x.cols); });
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    const auto width = static_cast<std::int64_t>(weight.size());
+    for_rows(x.rows, x.cols, [&](std::int64_t row) {
+      for (float* head = x.f32(row); head != x.f32(row) + x.cols; head += width) {
+        rms_norm_row(head, head, weight.data(), width, eps);
+      }
+    });
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias);
+    cpu::matmul(pool_, scratch_, out, x, packed(w), bias);
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    for_rows(x.rows, x.cols, [&](std::int64_t row) {
+      for (std::int64_t column = 0; column < x.cols; column += head_dim) {
+        rope_head(x.f32(row) + column, angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+      }
+    });
+  }
+
+  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                ConstTensorView v, const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    for_rows(k.rows, 4 * k.cols, [&](std::int64_t row) {
+      store_kv_row(slabs[rows.sequence[row]], shape, rows.position[row], k.f32(row), v.f32(row), angles.cos.f32(row),
+                   angles.sin.f32(row), angles.cos.cols);
+    });
+  }
+
+  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_load_kv(k, v, slab, shape, begin);
+    for_rows(k.rows, 4 * k.cols, [&](std::int64_t row) {
+      load_kv_row(k.f32(row), v.f32(row), slab, shape, begin + static_cast<std::int32_t>(row));
+    });
+  }
+
+  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                 const RowSpan& rows, float scale) override {
+    check_attention(out, q, slabs, shape, rows);
+    cpu::attention(pool_, scratch_, plan_, out, q, slabs, shape, rows, scale);
+  }
+
+  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_silu_mul(out, gate_up);
+    for_rows(out.rows, 4 * out.cols, [&](std::int64_t row) {
+      silu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
+    });
+  }
+
+  void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
+    check_shape("gather_rows out", out, static_cast<std::int64_t>(index.size()), x.cols);
+    check_shape("gather_rows x", x, x.rows, x.cols);
+    check_index("gather_rows index", index, x.rows);
+    for (std::int64_t row = 0; row < out.rows; ++row) std::copy_n(x.f32(index[row]), x.cols, out.f32(row));
+  }
+
+  void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
+    check_shape("scatter_rows in", in, static_cast<std::int64_t>(index.size()), x.cols);
+    check_shape("scatter_rows x", x, x.rows, x.cols);
+    check_index("scatter_rows index", index, x.rows);
+    for (std::int64_t row = 0; row < in.rows; ++row) std::copy_n(in.f32(row), x.cols, x.f32(index[row]));
+  }
+
+ private:
+  /// fn(row) for all rows, several rows to a task.
+  template <class Fn>
+  void for_rows(std::int64_t rows, std::int64_t work_per_row, const Fn& fn) {
+    const std::int64_t tasks = std::min<std::int64_t>(rows, 4 * pool_.size());
+    pool_.run(tasks, rows * work_per_row, [&](std::int64_t task, int) {
+      for (std::int64_t row = rows * task / tasks; row < rows * (task + 1) / tasks; ++row) fn(row);
+    });
+  }
+
+  ThreadPool pool_;
+  Scratch scratch_;
+  AttentionPlan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  if (threads < 0 || threads > 4096) {
+    throw std::invalid_argument(fmt::format("threads: expected 0 (one per core) or more, got {}", threads));
+  }
+  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads);
+}
+
+}  // namespace baton

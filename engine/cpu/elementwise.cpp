@@ -1,0 +1,64 @@
+#include "engine/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.
+#include <hwy/contrib/math/math-inl.h>
+
+#include "engine/cpu/elementwise.h"
+#include "engine/cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::cpu {
+namespace HWY_NAMESPACE {
+
+void add(float* x, const float* delta, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i);
+  });
+}
+
+void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto g = hn::LoadU(d, gate + i);
+    const auto exponent = hn::Min(hn::Neg(g), hn::Set(d, 88.0f));  // beyond it exp overflows; silu is -0 there anyway
+    const auto silu = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
+    hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
+  });
+}
+
+void rope(float* x, const float* cos, const float* sin, std::int64_t half) {
+  for_each_vector(half, [&](auto d, std::int64_t j) HWY_ATTR {
+    const auto c = hn::LoadU(d, cos + j);
+    const auto s = hn::LoadU(d, sin + j);
+    const auto a = hn::LoadU(d, x + j);
+    const auto b = hn::LoadU(d, x + half + j);
+    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, x + j);
+    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, x + half + j);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace baton::cpu {
+
+HWY_EXPORT(add);
+HWY_EXPORT(silu_mul);
+HWY_EXPORT(rope);
+
+void add_row(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, delta, n); }
+
+void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(silu_mul)(out, gate, up, n);
+}
+
+void rope_head(float* x, const float* cos, const float* sin, std::int64_t half) {
+  HWY_DYNAMIC_DISPATCH(rope)(x, cos, sin, half);
+}
+
+}  // namespace baton::cpu
+#endif  // HWY_ONCE

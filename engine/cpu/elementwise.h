@@ -1,0 +1,17 @@
+// Row kernels in which an element does not look at its neighbours.
+#pragma once
+
+#include <cstdint>
+
+namespace baton::cpu {
+
+/// x[n] += delta.
+void add_row(float* x, const float* delta, std::int64_t n);
+
+/// out[n] = silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
+void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
+
+/// Rotates the pairs (x[j], x[j + half]) of one head by the angles of cos[half], sin[half].
+void rope_head(float* x, const float* cos, const float* sin, std::int64_t half);
+
+}  // namespace baton::cpu

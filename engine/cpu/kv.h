@@ -1,0 +1,36 @@
+// The layout of a KV slab and what writes and reads it. Both halves are panels (panel.h), so that attention multiplies
+// them with the kernel of the weights:
+//   keys    [K][capacity / 32][D][32]            columns are positions
+//   values  [K][ceil(D / 32)][capacity][32]      columns are the columns of a head
+#pragma once
+
+#include <span>
+
+#include "engine/backend/backend.h"
+#include "engine/cpu/panel.h"
+
+namespace baton::cpu {
+
+/// Elements of the keys, and as many of the values: the width of a head is rounded up to whole panels.
+constexpr std::int64_t kv_elements(const KvShape& shape, std::int32_t capacity) {
+  return std::int64_t{shape.kv_heads} * capacity * panels_of(shape.head_dim) * kPanel;
+}
+
+/// Where kv head `head` begins.
+template <class Element>
+Element* key_panels(const KvSlab& slab, const KvShape& shape, std::int64_t head) {
+  return reinterpret_cast<Element*>(slab.keys) + head * slab.capacity * shape.head_dim;
+}
+template <class Element>
+Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t head) {
+  return reinterpret_cast<Element*>(slab.values) + head * slab.capacity * panels_of(shape.head_dim) * kPanel;
+}
+
+/// One row: keys and values k, v [K, D] go to `position`, k rotated by cos, sin [half]; see Backend::store_kv.
+void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* k, const float* v,
+                  const float* cos, const float* sin, std::int64_t half);
+
+/// k, v [K, D] of `position`.
+void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
+
+}  // namespace baton::cpu

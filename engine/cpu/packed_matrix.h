@@ -1,0 +1,33 @@
+// PackedMatrix: a weight [N, C] as panels [N/32][C][32] (panel.h), missing columns of the last panel zero.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "engine/backend/backend.h"
+#include "engine/cpu/panel.h"
+#include "engine/cpu/thread_pool.h"
+
+namespace baton::cpu {
+
+class PackedMatrix : public Matrix {
+ public:
+  template <class Element>
+  const Element* panel(std::int64_t index) const {
+    return reinterpret_cast<const Element*>(storage.data()) + index * cols * kPanel;
+  }
+
+  Buffer storage;
+};
+
+/// `parts` are checked (checks.h) and have `rows` rows together.
+std::unique_ptr<PackedMatrix> pack_matrix(Backend& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
+                                          std::int64_t rows, DType dtype);
+
+/// The matrix behind the interface, or std::invalid_argument when it belongs to another backend.
+const PackedMatrix& packed(const Matrix& matrix);
+
+/// out[C] = row `row` of the matrix.
+void unpack_row(float* out, const PackedMatrix& matrix, std::int64_t row);
+
+}  // namespace baton::cpu

@@ -1,0 +1,252 @@
+// The reference backend: what the operations mean, in scalar fp32, one value at a time. Read this first.
+// Weights are [N, C] and KV slabs are [position][K][D], in plain order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "engine/cpu/checks.h"
+#include "engine/cpu/cpu.h"
+#include "engine/cpu/memory.h"
+
+namespace baton {
+namespace {
+
+using namespace cpu;
+
+float load(const std::byte* data, DType dtype, std::int64_t i) {
+  if (dtype == DType::f32) {
+    float value;
+    std::memcpy(&value, data + i * 4, 4);
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, data + i * 2, 2);
+  return dtype == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+
+float rounded(float value, DType dtype) { return dtype == DType::f32 ? value : bf16_to_f32(f32_to_bf16(value)); }
+
+void store(std::byte* data, DType dtype, std::int64_t i, float value) {
+  if (dtype == DType::f32) {
+    std::memcpy(data + i * 4, &value, 4);
+  } else {
+    const std::uint16_t bits = f32_to_bf16(value);
+    std::memcpy(data + i * 2, &bits, 2);
+  }
+}
+
+struct PlainMatrix final : Matrix {
+  std::vector<float> values;  // [N, C], rounded to dtype
+};
+
+const PlainMatrix& plain(const Matrix& matrix) {
+  const auto* ours = dynamic_cast<const PlainMatrix*>(&matrix);
+  if (ours == nullptr) throw std::invalid_argument("the matrix belongs to another backend");
+  return *ours;
+}
+
+void norm(float* out, const float* x, std::span<const float> weight, float eps) {
+  float sum = 0;
+  for (std::size_t i = 0; i < weight.size(); ++i) sum += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(weight.size()) + eps);
+  for (std::size_t i = 0; i < weight.size(); ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void rotate(float* head, const float* cos, const float* sin, std::int64_t half) {
+  for (std::int64_t j = 0; j < half; ++j) {
+    const float a = head[j];
+    const float b = head[j + half];
+    head[j] = std::fma(-b, sin[j], a * cos[j]);
+    head[j + half] = std::fma(a, sin[j], b * cos[j]);
+  }
+}
+
+class ReferenceBackend final : public Backend {
+ public:
+  BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
+
+  Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
+  void release(void* data, std::size_t bytes) noexcept override { release_zeroed(data, bytes); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
+    std::copy(host.begin(), host.end(), out);
+  }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    std::copy_n(device, out.size(), out.begin());
+  }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+    auto matrix = std::make_unique<PlainMatrix>();
+    matrix->rows = check_parts(parts, dtype);
+    matrix->cols = parts[0].cols;
+    matrix->dtype = dtype;
+    matrix->bytes = checked_bytes("load_matrix", matrix->rows, matrix->cols, sizeof(float));
+    matrix->values.reserve(matrix->bytes / sizeof(float));
+    for (const ConstTensorView& part : parts) {
+      for (std::int64_t n = 0; n < part.rows; ++n) {
+        for (std::int64_t c = 0; c < part.cols; ++c) {
+          matrix->values.push_back(rounded(load(part.data, part.dtype, n * part.stride + c), dtype));
+        }
+      }
+    }
+    return matrix;
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = plain(table).values[ids[t] * table.cols + c];
+    }
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight);
+    for (std::int64_t t = 0; t < x.rows; ++t) norm(out.f32(t), x.f32(t), weight, eps);
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight);
+    add(x, delta);
+    rms_norm(out, x, weight, eps);
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] += delta.f32(t)[c];
+    }
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    const auto width = static_cast<std::int64_t>(weight.size());
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; c += width) norm(x.f32(t) + c, x.f32(t) + c, weight, eps);
+    }
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias);
+    const std::vector<float>& weights = plain(w).values;
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t n = 0; n < w.rows; ++n) {
+        float sum = bias.empty() ? 0.0f : bias[n];
+        for (std::int64_t c = 0; c < w.cols; ++c) sum = std::fma(x.f32(t)[c], weights[n * w.cols + c], sum);
+        out.f32(t)[n] = sum;
+      }
+    }
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; c += head_dim) {
+        rotate(x.f32(t) + c, angles.cos.f32(t), angles.sin.f32(t), angles.cos.cols);
+      }
+    }
+  }
+
+  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                ConstTensorView v, const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    for (std::int64_t t = 0; t < k.rows; ++t) {
+      const KvSlab& slab = slabs[rows.sequence[t]];
+      const std::int64_t first = rows.position[t] * k.cols;
+      std::vector<float> key(k.f32(t), k.f32(t) + k.cols);
+      for (float& value : key) value = rounded(value, shape.dtype);
+      for (std::int64_t c = 0; c < k.cols; c += shape.head_dim) {
+        rotate(key.data() + c, angles.cos.f32(t), angles.sin.f32(t), angles.cos.cols);
+      }
+      for (std::int64_t c = 0; c < k.cols; ++c) {
+        store(slab.keys, shape.dtype, first + c, key[c]);
+        store(slab.values, shape.dtype, first + c, v.f32(t)[c]);
+      }
+    }
+  }
+
+  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_load_kv(k, v, slab, shape, begin);
+    for (std::int64_t t = 0; t < k.rows; ++t) {
+      for (std::int64_t c = 0; c < k.cols; ++c) {
+        k.f32(t)[c] = load(slab.keys, shape.dtype, (begin + t) * k.cols + c);
+        v.f32(t)[c] = load(slab.values, shape.dtype, (begin + t) * k.cols + c);
+      }
+    }
+  }
+
+  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                 const RowSpan& rows, float scale) override {
+    check_attention(out, q, slabs, shape, rows);
+    const std::int64_t width = shape.head_dim;
+    const std::int64_t heads = q.cols / width;
+    const std::int64_t heads_per_kv = heads / shape.kv_heads;
+    for (std::int64_t t = 0; t < q.rows; ++t) {
+      const KvSlab& slab = slabs[rows.sequence[t]];
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const auto element = [&](std::int64_t key, std::int64_t d) {
+          return (key * shape.kv_heads + h / heads_per_kv) * width + d;
+        };
+        const float* query = q.f32(t) + h * width;
+        std::vector<float> weight;
+        for (std::int64_t key = rows.key_begin[t]; key <= rows.position[t]; ++key) {
+          float score = 0;
+          for (std::int64_t d = 0; d < width; ++d) {
+            score = std::fma(query[d], load(slab.keys, shape.dtype, element(key, d)), score);
+          }
+          weight.push_back(scale * score);
+        }
+        const float most = *std::max_element(weight.begin(), weight.end());
+        float sum = 0;
+        for (float& w : weight) sum += w = std::exp(w - most);
+        for (std::int64_t d = 0; d < width; ++d) {
+          float value = 0;
+          for (std::size_t i = 0; i < weight.size(); ++i) {
+            const std::int64_t key = rows.key_begin[t] + static_cast<std::int64_t>(i);
+            value = std::fma(weight[i], load(slab.values, shape.dtype, element(key, d)), value);
+          }
+          out.f32(t)[h * width + d] = value / sum;
+        }
+      }
+    }
+  }
+
+  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_silu_mul(out, gate_up);
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t f = 0; f < out.cols; ++f) {
+        const float gate = gate_up.f32(t)[f];
+        out.f32(t)[f] = gate / (1.0f + std::exp(-gate)) * gate_up.f32(t)[f + out.cols];
+      }
+    }
+  }
+
+  void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
+    check_shape("gather_rows out", out, static_cast<std::int64_t>(index.size()), x.cols);
+    check_shape("gather_rows x", x, x.rows, x.cols);
+    check_index("gather_rows index", index, x.rows);
+    for (std::int64_t t = 0; t < out.rows; ++t) std::copy_n(x.f32(index[t]), x.cols, out.f32(t));
+  }
+
+  void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
+    check_shape("scatter_rows in", in, static_cast<std::int64_t>(index.size()), x.cols);
+    check_shape("scatter_rows x", x, x.rows, x.cols);
+    check_index("scatter_rows index", index, x.rows);
+    for (std::int64_t t = 0; t < in.rows; ++t) std::copy_n(in.f32(t), x.cols, x.f32(index[t]));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+#include "engine/cpu/thread_pool.h"
+
+#include <stdexcept>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace baton::cpu {
+namespace {
+
+// About 20 microseconds: longer than the serial pieces between two parallel ones of a step.
+constexpr int kSpins = 600;
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+constexpr std::uint32_t count_of(std::uint64_t tickets) { return static_cast<std::uint32_t>(tickets >> 32); }
+constexpr std::uint32_t next_of(std::uint64_t tickets) { return static_cast<std::uint32_t>(tickets); }
+constexpr bool any_left(std::uint64_t tickets) { return next_of(tickets) < count_of(tickets); }
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  if (threads < 1) throw std::invalid_argument("a thread pool needs at least one thread");
+  const unsigned cores = std::thread::hardware_concurrency();
+  spins_ = cores != 0 && static_cast<unsigned>(threads) > cores ? 0 : kSpins;
+  workers_.reserve(threads - 1);
+  for (int thread = 1; thread < threads; ++thread) {
+    workers_.emplace_back([this, thread] { work_until_stopped(thread); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  wake_sleepers();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::run_shared(std::int64_t count, Job job) {
+  if (count > INT32_MAX) throw std::invalid_argument("too many tasks");
+  job_ = job;
+  unfinished_.store(static_cast<std::int32_t>(count));
+  tickets_.store(static_cast<std::uint64_t>(count) << 32);
+  wake_sleepers();
+  take_tasks(0);
+  for (int spin = 0; spin < spins_ && unfinished_.load() != 0; ++spin) pause();
+  for (std::int32_t left = unfinished_.load(); left != 0; left = unfinished_.load()) unfinished_.wait(left);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::work_until_stopped(int thread) {
+  while (!stop_.load()) {
+    if (take_tasks(thread)) continue;
+    for (int spin = 0; spin < spins_ && !any_left(tickets_.load(std::memory_order_relaxed)); ++spin) pause();
+    if (any_left(tickets_.load())) continue;
+    // Announce the sleep, then look again: whoever stores tickets after that look sees the sleeper.
+    sleepers_.fetch_add(1);
+    const std::int32_t seen = wake_count_.load();
+    if (!any_left(tickets_.load()) && !stop_.load()) wake_count_.wait(seen);
+    sleepers_.fetch_sub(1);
+  }
+}
+
+bool ThreadPool::take_tasks(int thread) {
+  bool took = false;
+  while (any_left(tickets_.load())) {
+    const std::uint64_t ticket = tickets_.fetch_add(1);
+    if (!any_left(ticket)) break;
+    took = true;
+    try {
+      job_.call(job_.task, next_of(ticket), thread);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    if (unfinished_.fetch_sub(1) == 1) unfinished_.notify_all();
+  }
+  return took;
+}
+
+void ThreadPool::wake_sleepers() {
+  if (sleepers_.load() == 0) return;
+  wake_count_.fetch_add(1);
+  wake_count_.notify_all();
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,168 @@
+// The one product kernel of the backend: C[rows, columns] += A[rows, depth] * panels, each element one fma chain over
+// depth in ascending order that continues from what is in C. Weights, scores and weighted values all go through it, so
+// all of them have the same bits whatever the number of rows and the instruction set.
+//
+// Included once per target by files that use Highway's foreach_target.
+#if defined(BATON_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BATON_CPU_TILE_INL_H_
+#undef BATON_CPU_TILE_INL_H_
+#else
+#define BATON_CPU_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "engine/cpu/panel.h"
+#include "engine/cpu/tile.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+using Words = hn::CappedTag<std::uint32_t, 16>;
+using FloatVec = hn::Vec<Floats>;
+
+inline constexpr std::size_t kWidth = hn::MaxLanes(Floats());
+
+// A unit is one vector of words of a panel row, two vectors of floats: columns [w, w + kWidth) and, 16 further, the
+// same again. With 16 lanes a panel is one unit, with 8 lanes two.
+inline constexpr std::size_t kUnitsPerPanel = 16 / kWidth;
+
+// Sums kept in registers: enough to hide the latency of fma, few enough not to spill.
+inline constexpr std::size_t kSums = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM ? 24 : 12;
+inline constexpr std::size_t kTileRows = kSums / 2;
+constexpr std::size_t units_for(std::size_t rows) {
+  return std::min<std::size_t>(4, std::max<std::size_t>(1, kSums / (2 * rows)));
+}
+
+/// Words [w, w + kWidth) of one row of a panel, widened.
+HWY_INLINE void load_unit(const float* row, std::size_t w, FloatVec& low, FloatVec& high) {
+  const Floats f;
+  low = hn::LoadU(f, row + w);
+  high = hn::LoadU(f, row + 16 + w);
+}
+HWY_INLINE void load_unit(const std::uint16_t* row, std::size_t w, FloatVec& low, FloatVec& high) {
+  const Floats f;
+  const Words u;
+  const auto words = hn::LoadU(u, reinterpret_cast<const std::uint32_t*>(row) + w);
+  low = hn::BitCast(f, hn::ShiftLeft<16>(words));
+  high = hn::BitCast(f, hn::And(words, hn::Set(u, 0xffff0000u)));
+}
+
+/// c[kRows, ...] += a[kRows, depth] * kUnits units from `first` on. `a` has kTileStride floats between rows.
+template <std::size_t kRows, std::size_t kUnits, class Element>
+HWY_NOINLINE void multiply_units(float* HWY_RESTRICT c, std::ptrdiff_t c_stride, const float* HWY_RESTRICT a,
+                                 const Element* HWY_RESTRICT panels, std::ptrdiff_t panel_stride, std::size_t first,
+                                 std::int64_t depth) {
+  const Floats f;
+  const Element* panel[kUnits];
+  std::size_t word[kUnits];
+  float* column[kUnits];
+  HWY_UNROLL(16)
+  for (std::size_t u = 0; u < kUnits; ++u) {
+    const std::size_t index = (first + u) / kUnitsPerPanel;
+    word[u] = (first + u) % kUnitsPerPanel * kWidth;
+    panel[u] = panels + static_cast<std::ptrdiff_t>(index) * panel_stride;
+    column[u] = c + index * kPanel + word[u];
+  }
+  FloatVec low[kRows][kUnits];
+  FloatVec high[kRows][kUnits];
+  HWY_UNROLL(16)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (std::size_t u = 0; u < kUnits; ++u) {
+      low[r][u] = hn::LoadU(f, column[u] + static_cast<std::ptrdiff_t>(r) * c_stride);
+      high[r][u] = hn::LoadU(f, column[u] + static_cast<std::ptrdiff_t>(r) * c_stride + 16);
+    }
+  }
+  for (std::int64_t d = 0; d < depth; ++d) {
+    FloatVec b_low[kUnits];
+    FloatVec b_high[kUnits];
+    HWY_UNROLL(16)
+    for (std::size_t u = 0; u < kUnits; ++u) {
+      load_unit(panel[u], word[u], b_low[u], b_high[u]);
+      panel[u] += kPanel;
+    }
+    HWY_UNROLL(16)
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const FloatVec x = hn::Set(f, a[static_cast<std::ptrdiff_t>(r) * kTileStride + d]);
+      HWY_UNROLL(16)
+      for (std::size_t u = 0; u < kUnits; ++u) {
+        low[r][u] = hn::MulAdd(x, b_low[u], low[r][u]);
+        high[r][u] = hn::MulAdd(x, b_high[u], high[r][u]);
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    HWY_UNROLL(16)
+    for (std::size_t u = 0; u < kUnits; ++u) {
+      hn::StoreU(low[r][u], f, column[u] + static_cast<std::ptrdiff_t>(r) * c_stride);
+      hn::StoreU(high[r][u], f, column[u] + static_cast<std::ptrdiff_t>(r) * c_stride + 16);
+    }
+  }
+}
+
+template <std::size_t kRows, class Element>
+void multiply_rows(float* c, std::ptrdiff_t c_stride, const float* a, const Element* panels,
+                   std::ptrdiff_t panel_stride, std::int64_t panel_count, std::int64_t depth) {
+  constexpr std::size_t kUnits = units_for(kRows);
+  const std::size_t units = static_cast<std::size_t>(panel_count) * kUnitsPerPanel;
+  std::size_t u = 0;
+  for (; u + kUnits <= units; u += kUnits) {
+    multiply_units<kRows, kUnits>(c, c_stride, a, panels, panel_stride, u, depth);
+  }
+  for (; u < units; ++u) multiply_units<kRows, 1>(c, c_stride, a, panels, panel_stride, u, depth);
+}
+
+template <class Element>
+using MultiplyRows = void (*)(float*, std::ptrdiff_t, const float*, const Element*, std::ptrdiff_t, std::int64_t,
+                              std::int64_t);
+
+template <class Element, std::size_t... kIndex>
+HWY_INLINE MultiplyRows<Element> multiply_for(std::size_t rows, std::index_sequence<kIndex...>) {
+  static constexpr MultiplyRows<Element> kTable[] = {&multiply_rows<kIndex + 1, Element>...};
+  return kTable[rows - 1];
+}
+
+/// c[rows, 32 * panel_count] += a[rows, depth] * panels. `a` has kTileStride floats between rows; panel p begins
+/// `panel_stride` elements after panel p - 1. c must be initialised: it is where the chains start.
+template <class Element>
+void multiply_tile(float* c, std::ptrdiff_t c_stride, const float* a, std::int64_t rows, const Element* panels,
+                   std::ptrdiff_t panel_stride, std::int64_t panel_count, std::int64_t depth) {
+  const auto total = static_cast<std::size_t>(rows);
+  const std::size_t groups = (total + kTileRows - 1) / kTileRows;
+  for (std::size_t g = 0; g < groups; ++g) {  // groups of nearly equal size: a small rest would waste the latency
+    const std::size_t begin = total * g / groups;
+    const std::size_t count = total * (g + 1) / groups - begin;
+    multiply_for<Element>(count, std::make_index_sequence<kTileRows>())(
+        c + static_cast<std::ptrdiff_t>(begin) * c_stride, c_stride, a + begin * kTileStride, panels, panel_stride,
+        panel_count, depth);
+  }
+}
+
+/// out[depth][32] f32 = one bf16 panel, widened.
+HWY_INLINE void widen_panel(float* HWY_RESTRICT out, const std::uint16_t* HWY_RESTRICT panel, std::int64_t depth) {
+  const Floats f;
+  for (std::int64_t d = 0; d < depth; ++d) {
+    for (std::size_t w = 0; w < 16; w += kWidth) {
+      FloatVec low, high;
+      load_unit(panel + d * kPanel, w, low, high);
+      hn::StoreU(low, f, out + d * kPanel + w);
+      hn::StoreU(high, f, out + d * kPanel + 16 + w);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,12 @@
+// Linked where the build has no CUDA backend.
+#include "engine/cuda/cuda.h"
+
+namespace baton {
+
+bool cuda_available() { return false; }
+
+std::unique_ptr<Backend> make_cuda_backend(int /*device*/) {
+  throw BackendError("device 'cuda': this build has no CUDA backend; use --device cpu or auto");
+}
+
+}  // namespace baton

@@ -1,0 +1,36 @@
+// LocalEngine: the engine in this process. One thread runs steps; a step is a transaction: plan rows, reserve, run,
+// commit or fail the requests that took part.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/model/forward.h"
+#include "engine/sequence.h"
+
+namespace baton {
+
+class LocalEngine final : public Engine {
+ public:
+  LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const EngineOptions& options);
+  /// Open requests finish as cancelled.
+  ~LocalEngine() override;
+
+  RequestId submit(GenerationRequest request) override;
+  void cancel(RequestId id) override;
+  const Model& model() const override;
+  BackendInfo device() const override;
+  EngineStats stats() const override;
+
+ private:
+  class Core;
+  std::shared_ptr<Core> core_;  // shared with the thread, which may outlive this object by one callback
+  std::thread thread_;
+};
+
+}  // namespace baton

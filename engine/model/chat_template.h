@@ -1,0 +1,37 @@
+// Chat templates: the part of Jinja that the official templates of the supported families use, rendered exactly as
+// Transformers renders them. A construct outside it is an error, never a wrong prompt.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace baton {
+
+struct ChatMessage {
+  std::string role;  // system, user, assistant, tool
+  std::string content;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;
+  std::string bos_token;
+  std::string eos_token;
+  std::vector<std::pair<std::string, bool>> flags;  // further variables, for example {"enable_thinking", false}
+};
+
+/// Immutable after parse; safe from any thread.
+class ChatTemplate {
+ public:
+  /// Throws ModelError with line and column of what is broken or not supported.
+  static std::shared_ptr<const ChatTemplate> parse(std::string_view source, const std::string& origin);
+
+  virtual ~ChatTemplate() = default;
+
+  /// Throws ModelError: the template's own raise_exception, an unknown variable's member, a run that does not end.
+  virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,424 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "engine/model/jinja_library.h"
+#include "engine/model/utf8.h"
+
+namespace baton::jinja {
+namespace {
+
+using Filter = Value (*)(const Value&, const Arguments&, Budget&);
+
+/// value.a.b or value.0: what the parameter "attribute" of filters means.
+Value by_path(const Value& value, const Value& path, Budget& budget) {
+  if (!path.is_string()) return element_of(value, path, budget);
+  Value out = value;
+  std::string_view rest = path.text();
+  while (true) {
+    const std::size_t dot = rest.find('.');
+    const std::string_view part = rest.substr(0, dot);
+    std::int64_t index = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+    const bool number = error == std::errc() && end == part.data() + part.size() && index >= 0;
+    out = element_of(out, number ? Value(index) : Value(part), budget);
+    if (dot == std::string_view::npos) return out;
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+Arguments without_first(const Arguments& arguments, std::size_t count) {
+  Arguments out = arguments;
+  out.positional.erase(out.positional.begin(),
+                       out.positional.begin() + static_cast<std::ptrdiff_t>(std::min(count, out.positional.size())));
+  return out;
+}
+
+Value generator(Values items) { return Value::sequence(SequenceKind::generator, std::move(items)); }
+
+// --- texts ---
+
+Value trim(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("trim", arguments, {"chars"});
+  return stripped(to_text(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true);
+}
+
+template <std::string (*change)(const std::string&)>
+Value changed_text(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("this filter", arguments, {});
+  return change(to_text(value, budget));
+}
+
+Value replace(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("replace", arguments, {"old", "new", "count"});
+  return with_replacements(to_text(value, budget), to_text(given.required(0), budget),
+                           to_text(given.required(1), budget), given.integer(2, -1), budget);
+}
+
+Value string(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("string", arguments, {});
+  return value.is_safe() ? value : Value(to_text(value, budget));
+}
+
+Value safe(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("safe", arguments, {});
+  return Value(to_text(value, budget), true);
+}
+
+Value escape(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("escape", arguments, {});
+  if (value.is_safe()) return value;
+  std::string out;
+  for (const char c : to_text(value, budget)) {
+    if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&#34;";
+    } else if (c == '\'') {
+      out += "&#39;";
+    } else {
+      out += c;
+    }
+  }
+  return Value(std::move(out), true);
+}
+
+Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("indent", arguments, {"width", "first", "blank"});
+  if (!value.is_string() || value.is_safe()) throw Fault("indent needs a str");
+  std::string space;
+  if (given[0] && given[0]->is_string()) {
+    space = given[0]->text();
+  } else {
+    space = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(given.integer(0, 4), 0, 1000)), ' ');
+  }
+  const bool blank = given.flag(2, false);
+  std::string out;
+  bool first = true;
+  for (const std::string& line : lines_of(value.text() + "\n")) {
+    if (!first) out += '\n';
+    if (first ? given.flag(1, false) : blank || !line.empty()) out += space;
+    first = false;
+    out += line;
+    budget.spend_bytes(line.size() + space.size());
+    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+  }
+  return out;
+}
+
+Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ascii = given.flag(0, false);
+  style.sort_keys = given.flag(3, false);
+  if (given.given(1)) {
+    if (given.given(1)->is_string()) throw Fault("tojson with a str as indent is not supported");
+    style.indent = static_cast<int>(std::clamp<std::int64_t>(given.integer(1, 0), 0, 100));
+    style.item_separator = ",";
+  }
+  if (const Value* separators = given.given(2)) {
+    const Sequence* two = separators->as_sequence();
+    if (!two || two->items.size() != 2 || !two->items[0].is_string() || !two->items[1].is_string()) {
+      throw Fault("the separators of tojson must be two str");
+    }
+    style.item_separator = two->items[0].text();
+    style.key_separator = two->items[1].text();
+  }
+  return to_json(value, style, budget);
+}
+
+// --- numbers ---
+
+Value to_int(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters given("int", arguments, {"default", "base"});
+  if (given.integer(1, 10) != 10) throw Fault("int with another base is not supported");
+  std::int64_t storage = 0;
+  if (const auto* whole = value.integer(storage)) return *whole;
+  const Value otherwise = given[0] ? *given[0] : Value(std::int64_t{0});
+  double number = 0;
+  if (value.is_string()) {
+    const std::string text = stripped(value.text(), nullptr, true, true);
+    const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+    const char* const end = text.data() + text.size();
+    std::int64_t whole = 0;
+    if (const auto read = std::from_chars(begin, end, whole); read.ec == std::errc() && read.ptr == end) return whole;
+    const auto read = std::from_chars(begin, end, number);
+    if (begin == end || read.ec != std::errc() || read.ptr != end) {
+      if (text.find('_') != std::string::npos) throw Fault("int of a text with _ is not supported");
+      return otherwise;
+    }
+  } else if (const double* real = value.get<double>()) {
+    number = *real;
+  } else {
+    return otherwise;
+  }
+  if (std::isnan(number) || std::isinf(number)) return otherwise;
+  if (std::fabs(number) >= 9e18) throw Fault("a number becomes too large");
+  return static_cast<std::int64_t>(number);
+}
+
+Value to_float(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters given("float", arguments, {"default"});
+  const Value otherwise = given[0] ? *given[0] : Value(0.0);
+  if (value.is_number()) return value.number();
+  if (!value.is_string()) return otherwise;
+  const std::string text = stripped(value.text(), nullptr, true, true);
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* const end = text.data() + text.size();
+  double number = 0;
+  const auto read = std::from_chars(begin, end, number);
+  return begin != end && read.ec == std::errc() && read.ptr == end ? Value(number) : otherwise;
+}
+
+Value absolute(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters none("abs", arguments, {});
+  if (!value.is_number()) throw Fault(fmt::format("a {} has no absolute value", type_name(value)));
+  std::int64_t storage = 0;
+  const auto* whole = value.integer(storage);
+  if (whole == nullptr) return std::fabs(value.number());
+  return *whole < 0 ? negative(value) : Value(*whole);
+}
+
+Value rounded(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters given("round", arguments, {"precision"});
+  if (given.integer(0, 0) != 0 || !value.is_number()) throw Fault("round to a precision is not supported");
+  std::int64_t storage = 0;
+  if (const auto* whole = value.integer(storage)) return *whole;
+  return std::nearbyint(value.number());
+}
+
+// --- lists ---
+
+Value count(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("length", arguments, {});
+  return static_cast<std::int64_t>(length(value, budget));
+}
+
+Value list(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("list", arguments, {});
+  return Value::list(elements(value, budget));
+}
+
+Value first(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("first", arguments, {});
+  const Values items = elements(value, budget);
+  return items.empty() ? Value::undefined("there is no first item") : items.front();
+}
+
+Value last(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("last", arguments, {});
+  length(value, budget);  // fails for a generator, as Jinja does
+  const Values items = elements(value, budget);
+  return items.empty() ? Value::undefined("there is no last item") : items.back();
+}
+
+Value join(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("join", arguments, {"d", "attribute"});
+  const std::string separator = given[0] ? to_text(*given[0], budget) : "";
+  std::string out;
+  bool is_first = true;
+  for (const Value& item : elements(value, budget)) {
+    if (!is_first) out += separator;
+    is_first = false;
+    out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
+    budget.spend_bytes(separator.size());
+    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+  }
+  return out;
+}
+
+Value otherwise(const Value& value, const Arguments& arguments, Budget&) {
+  const Parameters given("default", arguments, {"default_value", "boolean"});
+  const bool missing = value.is_undefined() || (given.flag(1, false) && !truth(value));
+  if (!missing) return value;
+  return given[0] ? *given[0] : Value("");
+}
+
+Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("reverse", arguments, {});
+  Values items = elements(value, budget);
+  std::reverse(items.begin(), items.end());
+  if (!value.is_string()) return generator(std::move(items));
+  std::string out;
+  for (const Value& item : items) out += item.text();
+  return out;
+}
+
+Value items(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("items", arguments, {});
+  Values out;
+  if (!value.is_undefined() && !value.as_dict()) throw Fault(fmt::format("items needs a dict, not a {}", type_name(value)));
+  if (const Dict* dict = value.as_dict()) {
+    budget.spend(dict->items.size());
+    for (const auto& [key, item] : dict->items) out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
+  }
+  return generator(std::move(out));
+}
+
+/// What sorting and comparing without regard to case see.
+Value folded(const Value& value) { return value.is_string() ? Value(lower(value.text())) : value; }
+
+void sort_by(Values& items, const Value* path, bool with_case, bool backwards, Budget& budget) {
+  std::vector<std::pair<Value, Value>> keyed;  // key, item
+  for (Value& item : items) {
+    const Value key = path ? by_path(item, *path, budget) : item;
+    keyed.emplace_back(with_case ? key : folded(key), std::move(item));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return backwards ? compare(b.first, a.first, budget) < 0 : compare(a.first, b.first, budget) < 0;
+  });
+  for (std::size_t i = 0; i < items.size(); ++i) items[i] = std::move(keyed[i].second);
+}
+
+Value sort(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  Values out = elements(value, budget);
+  sort_by(out, given.given(2), given.flag(1, false), given.flag(0, false), budget);
+  return Value::list(std::move(out));
+}
+
+Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  const Value by = given[1] ? *given[1] : Value("key");
+  if (!value.as_dict()) throw Fault("dictsort needs a dict");
+  if (!by.is_string() || (by.text() != "key" && by.text() != "value")) throw Fault("dictsort is by key or value");
+  Values out;
+  for (const auto& [key, item] : value.as_dict()->items) out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
+  const Value path(std::int64_t{by.text() == "key" ? 0 : 1});
+  sort_by(out, &path, given.flag(0, false), given.flag(2, false), budget);
+  return Value::list(std::move(out));
+}
+
+Value unique(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none("unique", arguments, {});
+  Values out, seen;
+  for (const Value& item : elements(value, budget)) {
+    const Value key = folded(item);
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return equal(old, key, budget); })) continue;
+    seen.push_back(key);
+    out.push_back(item);
+  }
+  return generator(std::move(out));
+}
+
+Value sum(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters given("sum", arguments, {"attribute", "start"});
+  Value out = given[1] ? *given[1] : Value(std::int64_t{0});
+  for (const Value& item : elements(value, budget)) {
+    out = binary("+", out, given.given(0) ? by_path(item, *given[0], budget) : item, budget);
+  }
+  return out;
+}
+
+template <bool wants_largest>
+Value extreme(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Parameters none(wants_largest ? "max" : "min", arguments, {});
+  const Values items = elements(value, budget);
+  if (items.empty()) return Value::undefined("there is no item");
+  const Value* best = &items.front();
+  for (const Value& item : items) {
+    const int order = compare(folded(item), folded(*best), budget);
+    if (wants_largest ? order > 0 : order < 0) best = &item;
+  }
+  return *best;
+}
+
+Value map(const Value& value, const Arguments& arguments, Budget& budget) {
+  Values out;
+  if (const Value* path = arguments.named_value("attribute")) {
+    const Value* fallback = arguments.named_value("default");
+    for (const Value& item : elements(value, budget)) {
+      Value found = by_path(item, *path, budget);
+      out.push_back(found.is_undefined() && fallback ? *fallback : std::move(found));
+    }
+    return generator(std::move(out));
+  }
+  if (arguments.positional.empty() || !arguments.positional[0].is_string()) throw Fault("map needs a filter's name");
+  const std::string& name = arguments.positional[0].text();
+  if (!is_filter(name)) throw Fault(fmt::format("the filter '{}' is not supported", name));
+  const Arguments rest = without_first(arguments, 1);
+  for (const Value& item : elements(value, budget)) out.push_back(apply_filter(name, item, rest, budget));
+  return generator(std::move(out));
+}
+
+template <bool by_member, bool keeps>
+Value select(const Value& value, const Arguments& arguments, Budget& budget) {
+  constexpr std::size_t kBefore = by_member ? 1 : 0;
+  if (arguments.positional.size() < kBefore) throw Fault("the name of a member is missing");
+  const bool has_test = arguments.positional.size() > kBefore;
+  const std::string name = has_test ? to_text(arguments.positional[kBefore], budget) : "";
+  if (has_test && !is_test(name)) throw Fault(fmt::format("the test '{}' is not supported", name));
+  const Arguments rest = without_first(arguments, kBefore + 1);
+  Values out;
+  for (const Value& item : elements(value, budget)) {
+    const Value looked_at = by_member ? by_path(item, arguments.positional[0], budget) : item;
+    if ((has_test ? apply_test(name, looked_at, rest, budget) : truth(looked_at)) == keeps) out.push_back(item);
+  }
+  return generator(std::move(out));
+}
+
+struct Named {
+  std::string_view name;
+  Filter filter;
+};
+constexpr std::array kFilters = {
+    Named{"abs", absolute},
+    Named{"capitalize", changed_text<capitalized>},
+    Named{"count", count},
+    Named{"d", otherwise},
+    Named{"default", otherwise},
+    Named{"dictsort", dictsort},
+    Named{"e", escape},
+    Named{"escape", escape},
+    Named{"first", first},
+    Named{"float", to_float},
+    Named{"indent", indent},
+    Named{"int", to_int},
+    Named{"items", items},
+    Named{"join", join},
+    Named{"last", last},
+    Named{"length", count},
+    Named{"list", list},
+    Named{"lower", changed_text<lower>},
+    Named{"map", map},
+    Named{"max", extreme<true>},
+    Named{"min", extreme<false>},
+    Named{"reject", select<false, false>},
+    Named{"rejectattr", select<true, false>},
+    Named{"replace", replace},
+    Named{"reverse", reverse},
+    Named{"round", rounded},
+    Named{"safe", safe},
+    Named{"select", select<false, true>},
+    Named{"selectattr", select<true, true>},
+    Named{"sort", sort},
+    Named{"string", string},
+    Named{"sum", sum},
+    Named{"tojson", tojson},
+    Named{"trim", trim},
+    Named{"unique", unique},
+    Named{"upper", changed_text<upper>},
+};
+
+const Named* find_filter(std::string_view name) {
+  const auto it = std::find_if(kFilters.begin(), kFilters.end(), [&](const Named& x) { return x.name == name; });
+  return it == kFilters.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+bool is_filter(std::string_view name) { return find_filter(name) != nullptr; }
+
+Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget) {
+  budget.spend(1);
+  return find_filter(name)->filter(value, arguments, budget);
+}
+
+}  // namespace baton::jinja

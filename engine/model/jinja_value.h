@@ -1,0 +1,165 @@
+// Values of chat templates, with Python's meaning: what Jinja computes with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace baton::jinja {
+
+/// Something went wrong while rendering; whoever knows the place in the template adds it.
+class Fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// What a render may use up. Steps count evaluated nodes, elements and (by 64) bytes.
+class Budget {
+ public:
+  void spend(std::size_t steps) {
+    if (steps > left_) throw Fault("the template does not end within its limit of steps");
+    left_ -= steps;
+  }
+  void spend_bytes(std::size_t bytes) { spend(1 + bytes / 64); }
+
+ private:
+  std::size_t left_ = 5'000'000;
+};
+
+inline constexpr std::size_t kLongestString = 64u << 20;
+inline constexpr int kDeepestValue = 100;
+
+class Value;
+using Values = std::vector<Value>;
+
+struct Undefined {
+  std::string what;  // "'messages' is undefined"
+};
+struct None {};
+struct String {
+  std::shared_ptr<const std::string> text;  // valid UTF-8
+  bool safe = false;                        // went through the filter "safe": Python's Markup
+};
+
+enum class SequenceKind : std::uint8_t {
+  list,
+  tuple,
+  view,       // range, dict.items() and their like: may be walked again, not indexed or printed
+  generator,  // what select, map and items give: may be walked once
+};
+struct Sequence {
+  SequenceKind kind = SequenceKind::list;
+  Values items;
+  int depth = 1;  // of lists in lists
+  mutable bool used_up = false;
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;  // in the order of insertion
+  int depth = 1;
+
+  const Value* find(const Value& key, Budget& budget) const;
+  void set(Value key, Value value, Budget& budget);
+};
+
+/// namespace(): the one thing that templates can change.
+struct Namespace {
+  std::map<std::string, Value> members;
+};
+
+/// The variable "loop"; one object for all rounds.
+struct Loop {
+  Values items;
+  std::size_t index = 0;
+  std::size_t depth = 1;  // loops around it, with itself
+};
+
+struct Arguments {
+  Values positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  const Value* named_value(std::string_view name) const;
+};
+struct Callable {
+  std::string name;
+  std::function<Value(const Arguments&)> call;
+};
+
+class Value {
+ public:
+  using Data = std::variant<Undefined, None, bool, std::int64_t, double, String, std::shared_ptr<const Sequence>,
+                            std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<const Loop>,
+                            std::shared_ptr<const Callable>>;
+
+  Value() : data_(None{}) {}
+  Value(bool value) : data_(value) {}
+  Value(std::int64_t value) : data_(value) {}
+  Value(double value) : data_(value) {}
+  Value(std::string text, bool safe = false)
+      : data_(String{std::make_shared<const std::string>(std::move(text)), safe}) {}
+  Value(std::string_view text) : Value(std::string(text)) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(Data data) : data_(std::move(data)) {}
+  static Value undefined(std::string what) { return Value(Data(Undefined{std::move(what)})); }
+  /// Throws Fault when the lists lie too deep in each other.
+  static Value sequence(SequenceKind kind, Values items);
+  static Value list(Values items) { return sequence(SequenceKind::list, std::move(items)); }
+  static Value dict(Dict dict);
+
+  template <typename T>
+  const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+  bool is_undefined() const { return get<Undefined>() != nullptr; }
+  bool is_none() const { return get<None>() != nullptr; }
+  bool is_string() const { return get<String>() != nullptr; }
+  bool is_safe() const { return is_string() && get<String>()->safe; }
+  const std::string& text() const { return *get<String>()->text; }  // only for strings
+  const Sequence* as_sequence() const;
+  const Dict* as_dict() const;
+  /// bool, int or float.
+  bool is_number() const;
+  double number() const;  // only for numbers
+  /// bool or int as an integer.
+  const std::int64_t* integer(std::int64_t& storage) const;
+
+ private:
+  Data data_;
+};
+
+/// Python's name of the type, for messages.
+std::string type_name(const Value& value);
+bool truth(const Value& value);
+bool equal(const Value& a, const Value& b, Budget& budget);
+/// Negative, zero or positive. Throws Fault for values that Python does not order.
+int compare(const Value& a, const Value& b, Budget& budget);
+/// `item in container`.
+bool contains(const Value& container, const Value& item, Budget& budget);
+/// What a for loop walks over: elements, keys, characters. Throws Fault for what is not iterable.
+Values elements(const Value& value, Budget& budget);
+/// len(). Throws Fault for what has none.
+std::size_t length(const Value& value, Budget& budget);
+
+/// str() and repr(). Throws Fault for what has no text that a prompt could contain.
+std::string to_text(const Value& value, Budget& budget);
+std::string representation(const Value& value, Budget& budget);
+std::string number_text(double value);
+
+/// json.dumps as Transformers calls it. `indent` < 0: on one line.
+struct JsonStyle {
+  int indent = -1;
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool ascii = false;
+  bool sort_keys = false;
+};
+std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
+
+}  // namespace baton::jinja

@@ -1,0 +1,52 @@
+// A model, opened once and never changed: configuration, weights on a backend, tokenizer, chat template.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/backend/backend.h"
+#include "engine/model/chat_template.h"
+#include "engine/model/config.h"
+#include "engine/model/rope.h"
+#include "engine/model/tokenizer.h"
+#include "engine/model/weights.h"
+
+namespace baton {
+
+struct ModelOptions {
+  DType dtype = DType::bf16;      // of weights
+  DType kv_dtype = DType::bf16;   // of the KV cache
+  std::int32_t context = 0;       // 0: the model's own; larger than the model's own is an error
+  LoadProgress progress;
+};
+
+/// Sampling defaults of generation_config.json, where it has any; temperature 0 means greedy.
+struct GenerationDefaults {
+  bool do_sample = false;
+  float temperature = 1.0f;
+  std::int32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+};
+
+struct Model {
+  std::filesystem::path path;
+  std::string fingerprint;
+  ModelConfig config;
+  ModelOptions options;
+  Rope rope;
+  Weights weights;
+  GenerationDefaults generation;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: the folder has none
+  ChatOptions chat_options;                           // bos and eos text
+  KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
+};
+
+/// Opens a Hugging Face folder. Throws ModelError with the file and what was expected.
+/// The backend must outlive the model.
+std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& folder, const ModelOptions& options);
+
+}  // namespace baton

@@ -1,0 +1,92 @@
+// The inverse frequencies follow transformers/modeling_rope_utils.py, in double.
+#include "engine/model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+
+namespace baton {
+namespace {
+
+/// Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+double llama3(double frequency, const RopeConfig& rope) {
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const double context = rope.original_context;
+  if (wavelength < context / rope.high_freq_factor) return frequency;
+  if (wavelength > context / rope.low_freq_factor) return frequency / rope.factor;
+  const double smooth = (context / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+/// YaRN (arXiv 2309.00071): which pairs turn how often within the original context decides how far each is stretched.
+class Yarn {
+ public:
+  Yarn(const RopeConfig& rope, std::int32_t head_dim) : factor_(rope.factor) {
+    // The (fractional) pair that makes `turns` rotations within the original context.
+    const auto pair_of = [&](double turns) {
+      return head_dim * std::log(rope.original_context / (turns * 2.0 * std::numbers::pi)) /
+             (2.0 * std::log(rope.theta));
+    };
+    low_ = pair_of(rope.beta_fast);
+    high_ = pair_of(rope.beta_slow);
+    if (rope.truncate) {
+      low_ = std::floor(low_);
+      high_ = std::ceil(high_);
+    }
+    low_ = std::max(low_, 0.0);
+    high_ = std::min(high_, head_dim - 1.0);
+    if (low_ == high_) high_ += 0.001;
+  }
+
+  double operator()(double frequency, std::size_t pair) const {
+    const double ramp = std::clamp((static_cast<double>(pair) - low_) / (high_ - low_), 0.0, 1.0);
+    return frequency / factor_ * ramp + frequency * (1.0 - ramp);
+  }
+
+ private:
+  double factor_, low_, high_;
+};
+
+}  // namespace
+
+Rope::Rope(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  inverse_frequencies_.resize(config.head_dim / 2);
+  for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
+    inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / config.head_dim);
+
+  switch (rope.scaling) {
+    case RopeScaling::none:
+      break;
+    case RopeScaling::linear:
+      for (double& frequency : inverse_frequencies_) frequency /= rope.factor;
+      break;
+    case RopeScaling::llama3:
+      for (double& frequency : inverse_frequencies_) frequency = llama3(frequency, rope);
+      break;
+    case RopeScaling::yarn: {
+      const Yarn yarn(rope, config.head_dim);
+      for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
+        inverse_frequencies_[pair] = yarn(inverse_frequencies_[pair], pair);
+      attention_factor_ = rope.attention_factor;
+      if (attention_factor_ == 0.0) attention_factor_ = rope.factor <= 1.0 ? 1.0 : 0.1 * std::log(rope.factor) + 1.0;
+      break;
+    }
+  }
+}
+
+void Rope::angles(std::span<float> cos, std::span<float> sin, std::span<const std::int32_t> positions) const {
+  const std::size_t pairs = inverse_frequencies_.size();
+  if (cos.size() != positions.size() * pairs || sin.size() != cos.size())
+    throw std::invalid_argument("Rope::angles: cos and sin must be [T, D/2]");
+  for (std::size_t row = 0; row < positions.size(); ++row) {
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+      const double angle = positions[row] * inverse_frequencies_[pair];
+      cos[row * pairs + pair] = static_cast<float>(std::cos(angle) * attention_factor_);
+      sin[row * pairs + pair] = static_cast<float>(std::sin(angle) * attention_factor_);
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,29 @@
+// Rotary position embedding: inverse frequencies with the scalings of the supported families, and the angles of rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/model/config.h"
+
+namespace baton {
+
+/// Angles are computed in double and rounded once: at position 131,072 an fp32 angle has steps of 1/128 rad.
+class Rope {
+ public:
+  explicit Rope(const ModelConfig& config);
+
+  std::span<const double> inverse_frequencies() const { return inverse_frequencies_; }  // [D/2]
+  double attention_factor() const { return attention_factor_; }                         // multiplies cos and sin, once
+
+  /// Fills cos and sin [T, D/2] for the positions. Host memory.
+  void angles(std::span<float> cos, std::span<float> sin, std::span<const std::int32_t> positions) const;
+
+ private:
+  std::vector<double> inverse_frequencies_;
+  double attention_factor_ = 1.0;
+};
+
+}  // namespace baton

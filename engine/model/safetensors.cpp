@@ -1,0 +1,292 @@
+// Format: https://huggingface.co/docs/safetensors. A u64 header length, a JSON header, the tensors without gaps.
+#include "engine/model/safetensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "engine/model/json_fields.h"
+#include "engine/model/mapped_file.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
+constexpr std::size_t kMaxRank = 8;
+constexpr std::uint64_t kMaxElements = std::uint64_t{1}
+                                       << 48;  // of a tensor: a petabyte, and no size in bits overflows
+
+/// Bits of an element, 0 for a type that is not known.
+std::size_t bits_of(std::string_view type) {
+  constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
+      {"F32", 32},    {"BF16", 16},   {"F16", 16}, {"BOOL", 8}, {"U8", 8},      {"I8", 8},     {"F8_E5M2", 8},
+      {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16}, {"U16", 16}, {"I32", 32},    {"U32", 32},   {"I64", 64},
+      {"U64", 64},    {"F64", 64},    {"C64", 64}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}};
+  for (const auto& [name, bits] : kTypes)
+    if (name == type) return bits;
+  return 0;
+}
+
+std::optional<DType> dtype_of(std::string_view type) {
+  if (type == "F32") return DType::f32;
+  if (type == "BF16") return DType::bf16;
+  if (type == "F16") return DType::f16;
+  return std::nullopt;
+}
+
+/// JSON keeps the last of two equal keys; a file with two tensors of one name must be refused instead.
+Json parse_header_json(std::string_view text, const std::string& origin) {
+  std::set<std::string> names;
+  const auto note_name = [&](int depth, Json::parse_event_t event, Json& key) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second)
+      throw ModelError(fmt::format("{}: tensor {} is listed twice", origin, describe(key)));
+    return true;
+  };
+  try {
+    return Json::parse(text, note_name);
+  } catch (const Json::parse_error&) {
+    parse_json(text, origin + ": header");  // words the error
+    throw;
+  }
+}
+
+std::uint64_t unsigned_of(const Json& value, const std::string& where, std::string_view what) {
+  if (!value.is_number_unsigned())
+    throw ModelError(fmt::format("{}: {} is {}, expected a size", where, what, describe(value)));
+  return value.get<std::uint64_t>();
+}
+
+const Json& list_of(const Json& entry, const char* key, const std::string& where) {
+  const auto found = entry.find(key);
+  if (found == entry.end() || !found->is_array()) throw ModelError(fmt::format("{}: \"{}\" is not a list", where, key));
+  return *found;
+}
+
+TensorInfo read_tensor(const Json& entry, const std::string& where, std::size_t data_bytes) {
+  const JsonFields fields(entry, where);
+  TensorInfo info;
+  info.type = fields.text_or("dtype", "");
+  if (info.type.empty()) fields.fail("dtype", "expected the name of a type");
+  info.dtype = dtype_of(info.type);
+
+  const Json& shape = list_of(entry, "shape", where);
+  if (shape.size() > kMaxRank)
+    throw ModelError(fmt::format("{}: {} dimensions, at most {} are supported", where, shape.size(), kMaxRank));
+  std::uint64_t elements = 1,
+                without_zeros = 1;  // the second: [0, 2^62, 2^62] must not overflow a later product either
+  for (const Json& extent : shape) {
+    const std::uint64_t value = unsigned_of(extent, where, "an extent");
+    if (value != 0 && without_zeros > kMaxElements / value)
+      throw ModelError(fmt::format("{}: shape {} is too large", where, shape.dump()));
+    without_zeros *= std::max<std::uint64_t>(value, 1);
+    elements *= value;
+    info.shape.push_back(static_cast<std::int64_t>(value));
+  }
+
+  const Json& offsets = list_of(entry, "data_offsets", where);
+  if (offsets.size() != 2)
+    throw ModelError(fmt::format("{}: \"data_offsets\" has {} entries, expected 2", where, offsets.size()));
+  const std::uint64_t begin = unsigned_of(offsets[0], where, "an offset"),
+                      end = unsigned_of(offsets[1], where, "an offset");
+  if (begin > end || end > data_bytes)
+    throw ModelError(
+        fmt::format("{}: bytes [{}, {}) of {} bytes of data; is the file truncated?", where, begin, end, data_bytes));
+  const std::uint64_t bits = elements * bits_of(info.type);
+  if (bits_of(info.type) != 0 && (bits % 8 != 0 || bits / 8 != end - begin))
+    throw ModelError(fmt::format("{}: {} {} takes {} bytes, but its offsets span {}", where, info.type, shape.dump(),
+                                 bits / 8, end - begin));
+  info.begin = begin;
+  info.end = end;
+  return info;
+}
+
+/// Tensors follow each other from 0 to the end: no overlap, no hole, nothing after the last.
+void check_layout(const std::map<std::string, TensorInfo>& tensors, const std::string& origin, std::size_t data_bytes) {
+  std::vector<const std::pair<const std::string, TensorInfo>*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  std::size_t end = 0;
+  for (const auto* tensor : order) {
+    if (tensor->second.begin != end)
+      throw ModelError(fmt::format("{}: tensor \"{}\" begins at byte {}, expected {}: tensors {}", origin,
+                                   tensor->first, tensor->second.begin, end,
+                                   tensor->second.begin < end ? "overlap" : "leave a hole"));
+    end = tensor->second.end;
+  }
+  if (end != data_bytes)
+    throw ModelError(fmt::format("{}: the tensors end at byte {} of {} bytes of data", origin, end, data_bytes));
+}
+
+}  // namespace
+
+std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> file, const std::string& origin,
+                                                           std::size_t& data_offset) {
+  if (file.size() < 8)
+    throw ModelError(fmt::format("{}: truncated: {} bytes, a safetensors file has at least 8", origin, file.size()));
+  std::uint64_t length = 0;
+  for (int byte = 7; byte >= 0; --byte) length = length << 8 | std::to_integer<std::uint64_t>(file[byte]);
+  if (length > kMaxHeader)
+    throw ModelError(fmt::format("{}: a header of {} bytes, at most {} are allowed; not a safetensors file?", origin,
+                                 length, kMaxHeader));
+  if (length > file.size() - 8)
+    throw ModelError(
+        fmt::format("{}: truncated: a header of {} bytes, but only {} follow", origin, length, file.size() - 8));
+
+  data_offset = 8 + length;
+  const std::size_t data_bytes = file.size() - data_offset;
+  const Json header = parse_header_json({reinterpret_cast<const char*>(file.data()) + 8, length}, origin);
+  if (!header.is_object())
+    throw ModelError(fmt::format("{}: the header is {}, expected an object", origin, describe(header)));
+
+  std::map<std::string, TensorInfo> tensors;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    tensors.emplace(name, read_tensor(entry, fmt::format("{}: tensor \"{}\"", origin, name), data_bytes));
+  }
+  check_layout(tensors, origin, data_bytes);
+  return tensors;
+}
+
+struct SafetensorsFolder::File {
+  explicit File(const std::filesystem::path& path)
+      : origin(path.string()), map(path), tensors(parse_safetensors_header(map.bytes(), origin, data_offset)) {}
+
+  std::string origin;
+  MappedFile map;
+  std::size_t data_offset = 0;
+  std::map<std::string, TensorInfo> tensors;
+};
+
+namespace {
+
+/// Shard file -> the tensors that the index says it holds.
+std::map<std::string, std::vector<std::string>> read_index(const std::filesystem::path& path) {
+  const std::string origin = path.string();
+  const MappedFile file(path);
+  const Json index = parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, origin);
+  const Json* weight_map = JsonFields(index, origin).find("weight_map");
+  if (weight_map == nullptr || !weight_map->is_object() || weight_map->empty())
+    JsonFields(index, origin).fail("weight_map", "expected an object of tensor names and their files");
+
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [tensor, shard] : weight_map->items()) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    const bool plain =
+        !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+    if (!plain)
+      throw ModelError(fmt::format("{}: tensor \"{}\" is in {}, expected the name of a file in the same folder", origin,
+                                   tensor, describe(shard)));
+    shards[name].push_back(tensor);
+  }
+  return shards;
+}
+
+}  // namespace
+
+SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
+  const std::filesystem::path single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  std::error_code ignored;
+  if (std::filesystem::exists(single, ignored)) {
+    files_.push_back(std::make_unique<File>(single));
+    return;
+  }
+  if (!std::filesystem::exists(index, ignored))
+    throw ModelError(fmt::format(
+        "{}: neither model.safetensors nor model.safetensors.index.json is there{}", folder.string(),
+        std::filesystem::exists(folder / "pytorch_model.bin", ignored) ? "; convert pytorch_model.bin to safetensors"
+                                                                       : ""));
+  std::map<std::string, std::string> owner;
+  for (const auto& [shard, tensors] : read_index(index)) {
+    files_.push_back(std::make_unique<File>(folder / shard));
+    const File& file = *files_.back();
+    for (const std::string& tensor : tensors)
+      if (!file.tensors.contains(tensor))
+        throw ModelError(fmt::format("{}: tensor \"{}\" is not in {}", index.string(), tensor, shard));
+    for (const auto& [tensor, info] : file.tensors)
+      if (const auto [first, added] = owner.emplace(tensor, shard); !added)
+        throw ModelError(
+            fmt::format("{}: tensor \"{}\" is in {} and in {}", index.string(), tensor, first->second, shard));
+  }
+}
+
+SafetensorsFolder::~SafetensorsFolder() = default;
+SafetensorsFolder::SafetensorsFolder(SafetensorsFolder&&) noexcept = default;
+SafetensorsFolder& SafetensorsFolder::operator=(SafetensorsFolder&&) noexcept = default;
+
+bool SafetensorsFolder::contains(const std::string& name) const {
+  return std::any_of(files_.begin(), files_.end(), [&](const auto& file) { return file->tensors.contains(name); });
+}
+
+ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  for (const auto& file : files_) {
+    const auto found = file->tensors.find(name);
+    if (found == file->tensors.end()) continue;
+    const TensorInfo& info = found->second;
+    const std::string where = fmt::format("{}: tensor \"{}\"", file->origin, name);
+    if (!info.dtype) throw ModelError(fmt::format("{} is of type {}, expected BF16, F16 or F32", where, info.type));
+
+    std::int64_t found_rows = 1, found_cols = 1;
+    for (std::size_t axis = 0; axis < info.shape.size(); ++axis)
+      (axis == 0 && info.shape.size() > 1 ? found_rows : found_cols) *= info.shape[axis];
+    if (found_rows != rows || found_cols != cols)
+      throw ModelError(fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(info.shape, ", "),
+                                   rows == 1 ? fmt::to_string(cols) : fmt::format("{}, {}", rows, cols)));
+    const std::byte* data = file->map.bytes().data() + file->data_offset + info.begin;
+    if (reinterpret_cast<std::uintptr_t>(data) % size_of(*info.dtype) != 0)
+      throw ModelError(
+          fmt::format("{} is not aligned to its elements; save the file again with a current safetensors", where));
+    return BasicView<const std::byte>{data, *info.dtype, rows, cols, cols};
+  }
+  std::string searched;
+  for (const auto& file : files_) searched += (searched.empty() ? "" : ", ") + file->origin;
+  throw ModelError(fmt::format("tensor \"{}\" is missing; searched {}", name, searched));
+}
+
+std::vector<std::string> SafetensorsFolder::names() const {
+  std::vector<std::string> names;
+  for (const auto& file : files_)
+    for (const auto& [name, info] : file->tensors) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::size_t SafetensorsFolder::total_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& file : files_) bytes += file->map.bytes().size() - file->data_offset;
+  return bytes;
+}
+
+std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
+  constexpr std::size_t kPages = 64, kPageBytes = 4096;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  const auto add = [&](const void* data, std::size_t bytes) { XXH3_128bits_update(state.get(), data, bytes); };
+  const auto add_sized = [&](const void* data, std::uint64_t bytes) {
+    add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
+    add(data, bytes);
+  };
+
+  add_sized(config_json.data(), config_json.size());
+  for (const auto& file : files_) {
+    const std::span<const std::byte> bytes = file->map.bytes();
+    add_sized(bytes.data(), file->data_offset);
+    const std::span<const std::byte> data = bytes.subspan(file->data_offset);
+    if (data.size() <= kPages * kPageBytes) {
+      add_sized(data.data(), data.size());
+      continue;
+    }
+    const std::size_t last = data.size() - kPageBytes;
+    for (std::size_t page = 0; page < kPages; ++page)  // divided first: the product could leave 64 bits
+      add(data.data() + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace baton

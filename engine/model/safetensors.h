@@ -1,0 +1,58 @@
+// Safetensors files, memory-mapped: one file or a sharded set with its index. Nothing is trusted: every offset, shape
+// and type of a header is checked against the file before a byte is used.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/tensor/view.h"
+
+namespace baton {
+
+struct TensorInfo {
+  std::string type;            // as the file writes it: "BF16", "I64"
+  std::optional<DType> dtype;  // empty: a type that the engine cannot compute with
+  std::vector<std::int64_t> shape;
+  std::size_t begin = 0;  // bytes from the start of the data part
+  std::size_t end = 0;
+};
+
+/// Parses and checks a header. `file` is the whole file (or as much as there is), `origin` names it in errors.
+/// Throws ModelError: truncated, lying about sizes, duplicate names, tensors that overlap, leave holes or reach
+/// outside. A type that the engine cannot use is no error until the tensor is asked for: files carry unused integers.
+/// `data_offset` receives where the data part starts.
+std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> file, const std::string& origin,
+                                                           std::size_t& data_offset);
+
+/// All tensors of a model folder (model.safetensors, or the shards of model.safetensors.index.json). Read-only maps;
+/// safe from any thread. Files that another process truncates while they are mapped are out of scope: the system
+/// answers with SIGBUS.
+class SafetensorsFolder {
+ public:
+  explicit SafetensorsFolder(const std::filesystem::path& folder);
+  ~SafetensorsFolder();
+  SafetensorsFolder(SafetensorsFolder&&) noexcept;
+  SafetensorsFolder& operator=(SafetensorsFolder&&) noexcept;
+
+  bool contains(const std::string& name) const;
+  /// The tensor as a matrix [shape0, rest]; a vector is [1, n]. Throws ModelError when missing, of another shape or of
+  /// a type other than F32, BF16 and F16.
+  ConstTensorView matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const;
+  std::vector<std::string> names() const;
+  std::size_t total_bytes() const;
+  /// XXH3-128 over config.json, every header, and 64 evenly spaced pages of every file, as hex.
+  std::string fingerprint(std::string_view config_json) const;
+
+ private:
+  struct File;
+  std::vector<std::unique_ptr<File>> files_;
+};
+
+}  // namespace baton

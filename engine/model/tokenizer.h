@@ -1,0 +1,75 @@
+// Text to token ids and back: tokenizer.json of Hugging Face, byte-level BPE (GPT-2, Llama 3, Qwen) and
+// SentencePiece-style BPE (Llama 2, Mistral, Phi 3). Exactly the ids that Hugging Face `tokenizers` gives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+using TokenId = std::int32_t;
+
+enum class SpecialTokens : std::uint8_t {
+  recognise,  // special tokens written in the text become their ids: text of the author of a prompt
+  as_text,    // they are plain text: questions, tool results, anything hostile
+};
+
+/// What a StreamDecoder holds: the state of one decoding in a tokenizer's own form.
+class DecodeStream {
+ public:
+  virtual ~DecodeStream() = default;
+  virtual std::string push(TokenId id) = 0;
+  virtual std::string finish() = 0;
+};
+
+/// Immutable after load; all members are const and safe from any thread.
+class Tokenizer {
+ public:
+  /// Throws ModelError naming what is broken or not supported (a model type, normaliser, pre-tokeniser or decoder).
+  static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& origin);
+
+  virtual ~Tokenizer() = default;
+
+  /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does.
+  virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+
+  /// As `encode` with special tokens recognised, with the tokens that the post-processor puts around a single text (for plain completion).
+  virtual std::vector<TokenId> encode_with_template(std::string_view text) const = 0;
+
+  /// Ids that do not exist stand for nothing.
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
+
+  /// The raw bytes a token stands for after the first one (byte-level and byte-fallback resolved); empty for special tokens.
+  virtual std::string token_bytes(TokenId id) const = 0;
+
+  virtual std::optional<TokenId> token_id(std::string_view token) const = 0;
+  virtual bool is_special(TokenId id) const = 0;
+  virtual std::int32_t size() const = 0;  // highest id + 1
+
+  virtual std::unique_ptr<DecodeStream> stream(bool skip_special) const = 0;
+};
+
+/// Decodes a growing list of ids: gives out text only when it is complete UTF-8. The pieces joined are
+/// decode(all ids, skip_special). The tokenizer must outlive it; one thread at a time.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
+  /// Text that became final with this token; may be empty.
+  std::string push(TokenId id);
+  /// What is left: an unfinished character becomes U+FFFD.
+  std::string finish();
+
+ private:
+  std::unique_ptr<DecodeStream> stream_;
+};
+
+}  // namespace baton

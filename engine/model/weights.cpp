@@ -1,0 +1,150 @@
+#include "engine/model/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace baton {
+namespace {
+
+/// Index of the first element of which `bad` holds for the bits without the sign, or -1. Blocks without a branch let
+/// the compiler use vector compares; a checkpoint is read at the speed of memory.
+template <class Bits>
+std::int64_t first_above(const std::byte* data, std::int64_t count, Bits limit) {
+  constexpr std::int64_t kBlock = 4096;
+  const Bits* values = reinterpret_cast<const Bits*>(data);
+  constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t end = std::min(count, begin + kBlock);
+    Bits found = 0;
+    for (std::int64_t i = begin; i < end; ++i) found |= static_cast<Bits>((values[i] & kMagnitude) > limit);
+    if (found == 0) continue;
+    for (std::int64_t i = begin; i < end; ++i)
+      if ((values[i] & kMagnitude) > limit) return i;
+  }
+  return -1;
+}
+
+float element(ConstTensorView view, std::int64_t index) {
+  if (view.dtype == DType::f32) return view.f32()[index];
+  const std::uint16_t bits = reinterpret_cast<const std::uint16_t*>(view.data)[index];
+  return view.dtype == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+}
+
+/// NaN and infinity have all exponent bits set. An f32 value above the largest bf16 would round to infinity there.
+void check_finite(ConstTensorView view, const std::string& name) {
+  const std::int64_t count = view.rows * view.cols;
+  const std::int64_t index = view.dtype == DType::f32    ? first_above<std::uint32_t>(view.data, count, 0x7f7f7fff)
+                             : view.dtype == DType::bf16 ? first_above<std::uint16_t>(view.data, count, 0x7f7f)
+                                                         : first_above<std::uint16_t>(view.data, count, 0x7bff);
+  if (index < 0) return;
+  const std::string where =
+      view.rows == 1 ? fmt::format("[{}]", index) : fmt::format("[{}, {}]", index / view.cols, index % view.cols);
+  throw ModelError(
+      fmt::format("tensor \"{}\" holds {} at {}, expected finite values", name, element(view, index), where));
+}
+
+/// One tensor by name and its expected rows; columns are common to the parts of a stack.
+struct Part {
+  std::string name;
+  std::int64_t rows;
+};
+
+class Loader {
+ public:
+  Loader(Backend& backend, const SafetensorsFolder& files, DType dtype)
+      : backend_(backend), files_(files), dtype_(dtype) {}
+
+  std::unique_ptr<Matrix> matrix(const std::vector<Part>& parts, std::int64_t cols) {
+    std::vector<ConstTensorView> views;
+    for (const Part& part : parts) views.push_back(checked(part.name, part.rows, cols));
+    std::unique_ptr<Matrix> matrix = backend_.load_matrix(views, dtype_);
+    bytes_ += matrix->bytes;
+    return matrix;
+  }
+
+  std::vector<float> vector(const std::vector<Part>& parts) {
+    std::vector<float> values;
+    for (const Part& part : parts) {
+      const ConstTensorView view = checked(part.name, 1, part.rows);
+      for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(element(view, i));
+    }
+    bytes_ += values.size() * sizeof(float);
+    return values;
+  }
+
+  bool has(const std::string& name) const { return files_.contains(name); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  ConstTensorView checked(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+    const ConstTensorView view = files_.matrix(name, rows, cols);
+    check_finite(view, name);
+    return view;
+  }
+
+  Backend& backend_;
+  const SafetensorsFolder& files_;
+  DType dtype_;
+  std::size_t bytes_ = 0;
+};
+
+LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::string& prefix) {
+  const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
+                     kv = std::int64_t{config.kv_heads} * config.head_dim;
+  const std::int64_t width = config.width, ffn = config.ffn_width;
+  // Phi-3 stores q, k, v and gate, up already stacked, in the order used here.
+  const bool fused = config.architecture == "Phi3ForCausalLM";
+  const auto qkv = [&](const std::string& kind) -> std::vector<Part> {
+    if (fused) return {{prefix + "self_attn.qkv_proj" + kind, q + 2 * kv}};
+    return {{prefix + "self_attn.q_proj" + kind, q},
+            {prefix + "self_attn.k_proj" + kind, kv},
+            {prefix + "self_attn.v_proj" + kind, kv}};
+  };
+  const auto gate_up = [&](const std::string& kind) -> std::vector<Part> {
+    if (fused) return {{prefix + "mlp.gate_up_proj" + kind, 2 * ffn}};
+    return {{prefix + "mlp.gate_proj" + kind, ffn}, {prefix + "mlp.up_proj" + kind, ffn}};
+  };
+
+  LayerWeights layer;
+  layer.input_norm = loader.vector({{prefix + "input_layernorm.weight", width}});
+  layer.qkv = loader.matrix(qkv(".weight"), width);
+  if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
+  if (config.qk_norm) {
+    layer.q_norm = loader.vector({{prefix + "self_attn.q_norm.weight", config.head_dim}});
+    layer.k_norm = loader.vector({{prefix + "self_attn.k_norm.weight", config.head_dim}});
+  }
+  layer.output = loader.matrix({{prefix + "self_attn.o_proj.weight", width}}, q);
+  if (config.output_bias) layer.output_bias = loader.vector({{prefix + "self_attn.o_proj.bias", width}});
+  layer.mlp_norm = loader.vector({{prefix + "post_attention_layernorm.weight", width}});
+  layer.gate_up = loader.matrix(gate_up(".weight"), width);
+  if (config.mlp_bias) layer.gate_up_bias = loader.vector(gate_up(".bias"));
+  layer.down = loader.matrix({{prefix + "mlp.down_proj.weight", width}}, ffn);
+  if (config.mlp_bias) layer.down_bias = loader.vector({{prefix + "mlp.down_proj.bias", width}});
+  return layer;
+}
+
+}  // namespace
+
+Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,
+                     const LoadProgress& progress) {
+  if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
+  Loader loader(backend, files, dtype);
+  Weights weights;
+  weights.embedding = loader.matrix({{"model.embed_tokens.weight", config.vocabulary}}, config.width);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    weights.layers.push_back(load_layer(loader, config, fmt::format("model.layers.{}.", layer)));
+    if (progress) progress((layer + 1.0) / (config.layers + 1.0));
+  }
+  weights.final_norm = loader.vector({{"model.norm.weight", config.width}});
+  // As in Transformers, a tied model ignores an lm_head that the file has all the same.
+  const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
+  weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
+  weights.bytes = loader.bytes();
+  if (progress) progress(1.0);
+  return weights;
+}
+
+}  // namespace baton

@@ -1,0 +1,45 @@
+// The weights of a model on a backend.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/model/config.h"
+#include "engine/model/safetensors.h"
+
+namespace baton {
+
+struct LayerWeights {
+  std::vector<float> input_norm;   // [C]
+  std::unique_ptr<Matrix> qkv;     // [(H + 2K) D, C]: q, k, v stacked
+  std::vector<float> qkv_bias;     // [(H + 2K) D] or empty
+  std::vector<float> q_norm;       // [D] or empty
+  std::vector<float> k_norm;       // [D] or empty
+  std::unique_ptr<Matrix> output;  // [C, H D]
+  std::vector<float> output_bias;  // [C] or empty
+  std::vector<float> mlp_norm;     // [C]
+  std::unique_ptr<Matrix> gate_up; // [2F, C]: gate, up stacked
+  std::vector<float> gate_up_bias; // [2F] or empty
+  std::unique_ptr<Matrix> down;    // [C, F]
+  std::vector<float> down_bias;    // [C] or empty
+};
+
+struct Weights {
+  std::shared_ptr<const Matrix> embedding;  // [V, C]
+  std::vector<LayerWeights> layers;         // [L]
+  std::vector<float> final_norm;            // [C]
+  std::shared_ptr<const Matrix> lm_head;    // [V, C]; the embedding where tied
+  std::size_t bytes = 0;
+};
+
+/// Called after each layer with the share done, 0 to 1.
+using LoadProgress = std::function<void(double)>;
+
+/// Reads and checks everything; throws ModelError naming the tensor: missing, wrong shape, NaN or infinite values.
+/// `dtype` is the type the matrices are kept in: bf16 or f32.
+Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,
+                     const LoadProgress& progress = {});
+
+}  // namespace baton

@@ -1,0 +1,155 @@
+// baton doctor: what this machine can do, line by line.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+namespace {
+
+enum class Verdict { ok, warn, fail };
+
+struct Finding {
+  std::string what;
+  Verdict verdict = Verdict::ok;
+  std::string text;
+};
+
+const char* name_of(Verdict verdict) {
+  return verdict == Verdict::ok ? "ok" : verdict == Verdict::warn ? "warn" : "fail";
+}
+
+/// Kibibytes of a line of /proc/meminfo, or 0.
+double memory_kib(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key + ":", 0) == 0) return std::strtod(line.c_str() + key.size() + 1, nullptr);
+  }
+  return 0;
+}
+
+/// Vector instructions in /proc/cpuinfo that the engine has kernels for.
+std::string vector_instructions() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
+    std::string found;
+    for (const char* flag : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve"}) {
+      if ((line + " ").find(" " + std::string(flag) + " ") != std::string::npos) found += (found.empty() ? "" : " ") + std::string(flag);
+    }
+    return found;
+  }
+  return {};
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+void check_devices(std::vector<Finding>& findings) {
+  for (const auto& device : devices()) {
+    if (device.problem.empty()) {
+      findings.push_back({"device " + device.name, Verdict::ok, device.description});
+    } else {
+      const bool cpu = device.name == "cpu";
+      findings.push_back({"device " + device.name, cpu ? Verdict::fail : Verdict::warn, device.problem + (cpu ? "" : " (the CPU is used)")});
+    }
+  }
+}
+
+void check_processor(std::vector<Finding>& findings) {
+  const std::string vectors = vector_instructions();
+  findings.push_back({"vectors", vectors.empty() ? Verdict::warn : Verdict::ok, vectors.empty() ? "none found: slow" : vectors});
+  const int cores = usable_cores();
+  const auto all = static_cast<int>(std::thread::hardware_concurrency());
+  findings.push_back({"threads", Verdict::ok,
+                      cores < all ? fmt::format("{} of {} cores are this process's", cores, all) : fmt::format("{} cores", cores)});
+}
+
+void check_memory(std::vector<Finding>& findings) {
+  const double free = 1024 * memory_kib("MemAvailable");
+  findings.push_back({"memory", free < 1e9 ? Verdict::warn : Verdict::ok,
+                      fmt::format("{} available of {}", size(free), size(1024 * memory_kib("MemTotal")))});
+}
+
+void check_models(std::vector<Finding>& findings) {
+  const auto found = models();
+  std::string names;
+  for (const auto& model : found) {
+    if (model.problem.empty()) {
+      names += (names.empty() ? "" : ", ") + model.name;
+    } else {
+      findings.push_back({"model " + model.name, Verdict::warn, model.problem});
+    }
+  }
+  findings.push_back({"models", names.empty() ? Verdict::warn : Verdict::ok,
+                      names.empty() ? "none found by name; see 'baton models'" : names});
+}
+
+void check_python(std::vector<Finding>& findings) {
+  ToolCall call;
+  call.text = "```python\nprint(6 * 7)\n```";
+  call.timeout = std::chrono::seconds(10);
+  try {
+    const ToolResult answer = Tools().call("python", call);
+    const bool right = answer.ok && printable(answer.text, Lines::fold).rfind("42", 0) == 0;
+    findings.push_back({"tool python", right ? Verdict::ok : Verdict::warn,
+                        right ? "runs, isolated in a process of its own" : "does not work: " + printable(answer.text, Lines::fold)});
+  } catch (const std::exception& error) {
+    findings.push_back({"tool python", Verdict::warn, error.what()});
+  }
+}
+
+void check_terminal(std::vector<Finding>& findings) {
+  if (!stderr_is_terminal()) {
+    findings.push_back({"terminal", Verdict::ok, "none on stderr: plain lines"});
+    return;
+  }
+  const TerminalSize size = terminal_size();
+  findings.push_back({"terminal", size.columns < 60 ? Verdict::warn : Verdict::ok,
+                      fmt::format("{} x {}, {}, {}, {}", size.columns, size.rows, can_redraw() ? "live view" : "plain lines",
+                                  use_colour() ? "colours" : "no colours", terminal_is_utf8() ? "UTF-8" : "not UTF-8")});
+}
+
+int doctor(bool json) {
+  std::vector<Finding> findings = {{"baton", Verdict::ok, version()}};
+  check_devices(findings);
+  check_processor(findings);
+  check_memory(findings);
+  check_models(findings);
+  check_python(findings);
+  check_terminal(findings);
+  bool usable = true;
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& finding : findings) {
+    usable = usable && finding.verdict != Verdict::fail;
+    list.push_back({{"check", finding.what}, {"verdict", name_of(finding.verdict)}, {"text", finding.text}});
+    if (!json) result(fmt::format("{} {} {}\n", padded(name_of(finding.verdict), 5), padded(finding.what, 13), printable(finding.text, Lines::fold)));
+  }
+  if (json) result(list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return usable ? kOk : kResources;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("doctor", "Check what this machine can do");
+  auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "As JSON");
+  verb->footer("A line that says warn limits something; one that says fail means that nothing can run (exit code 4).");
+  verb->callback([json, &action] { action = [json] { return doctor(*json); }; });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,120 @@
+// The runner `baton`: one verb per file; this one reads the command line, runs the verb and turns errors into exit codes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/interrupt.h"
+#include "sdk/cli/suggest.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+namespace {
+
+int fail(ExitCode code, std::string_view text) {
+  note(styled(Style::red, "baton: ") + printable(text, Lines::keep) + "\n");
+  return code;
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* verb : app.get_subcommands(nullptr)) names.push_back(verb->get_name());
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) {
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string hint(const std::string& word, const std::vector<std::string>& candidates) {
+  const std::string close = closest(word, candidates);
+  return close.empty() ? std::string() : fmt::format("; did you mean '{}'?", close);
+}
+
+/// A usage error, with the nearest right word and where to read on.
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  const auto verbs = app.get_subcommands();
+  const CLI::App& at = verbs.empty() ? app : *verbs.front();
+  std::string text = error.what();
+  if (const auto extras = app.remaining(true); !extras.empty()) {
+    const std::string word = extras.front().substr(0, extras.front().find('='));
+    text = word.rfind('-', 0) == 0 ? fmt::format("unknown option '{}'{}", word, hint(word, option_names(at)))
+                                   : fmt::format("unexpected argument '{}'", word);
+  }
+  const std::string help = verbs.empty() ? "baton --help" : fmt::format("baton {} --help", at.get_name());
+  return fail(kUsage, fmt::format("{}\nSee '{}'.", text, help));
+}
+
+int run_verb(const Action& action) {
+  try {
+    const int code = action();
+    check_stdout();
+    return code;
+  } catch (const Failure& failure) {
+    return fail(failure.code, failure.what());
+  } catch (const WorkflowError& error) {
+    note(printable(error.what(), Lines::keep));
+    return kInvalidFile;
+  } catch (const InputError& error) {
+    return fail(kUsage, error.what());
+  } catch (const ResourceError& error) {
+    return fail(kResources, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kResources, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(kRunFailed, error.what());
+  }
+}
+
+int main_of(int argc, char** argv) {
+  CLI::App app("Runs teams of LLM agents that are described in YAML, in this process.");
+  app.name("baton");
+  app.set_version_flag("--version", std::string("baton ") + version());
+  app.footer(
+      "Start here:\n"
+      "  baton init my_team                                   write a small workflow to change\n"
+      "  baton run my_team/team.yaml --input question=\"...\"   run it\n"
+      "  baton doctor                                         what this machine can do\n\n"
+      "Every verb has its own help: baton run --help. Exit codes: 0 ok, 1 the run failed, 2 usage, 3 invalid file,\n"
+      "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
+  Action action;
+  for (const auto add : {add_run, add_validate, add_plan, add_graph, add_render, add_eval, add_init, add_models,
+                         add_doctor, add_schema, add_completion, add_version}) {
+    add(app, action);
+  }
+  if (argc < 2) {
+    note(app.help());
+    return kUsage;
+  }
+  const auto verbs = verb_names(app);
+  if (const std::string word = argv[1]; word.rfind('-', 0) != 0 && std::find(verbs.begin(), verbs.end(), word) == verbs.end()) {
+    return fail(kUsage, fmt::format("unknown verb '{}'{}\nSee 'baton --help'.", word, hint(word, verbs)));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    app.exit(asked);
+    std::fflush(stdout);
+    return kOk;
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  if (!action) return usage_error(app, CLI::RequiredError("a verb"));
+  watch_interrupts();
+  return run_verb(action);
+}
+
+}  // namespace
+}  // namespace baton::cli
+
+int main(int argc, char** argv) { return baton::cli::main_of(argc, argv); }

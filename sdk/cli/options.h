@@ -1,0 +1,62 @@
+// Options that several verbs share, and what they become.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <baton/baton.h>
+
+namespace baton::cli {
+
+/// FILE, --set, --model, --relay: which workflow, with what changed.
+struct WorkflowArguments {
+  std::string file;
+  std::vector<std::string> set;     // "a.b=v"
+  std::vector<std::string> models;  // "NAME=PATH", or "PATH" for the default model
+  std::string relay;
+
+  void add_to(CLI::App& verb);
+  /// Throws WorkflowError, and Failure for an option that is not sound.
+  Workflow load() const;
+  /// In place of the workflow's default model, or empty.
+  std::string default_model() const;
+};
+
+/// --device, --threads.
+struct EngineArguments {
+  std::string device = "auto";
+  int threads = 0;
+
+  void add_to(CLI::App& verb);
+  /// `model`: in place of a workflow's default one, or empty. With a line on stderr's terminal while a model loads,
+  /// unless `quiet`.
+  EngineOptions options(const std::string& model, bool quiet) const;
+};
+
+/// --input, --input-file.
+struct InputArguments {
+  std::vector<std::string> pairs;  // "name=value" or "name=@file"
+  std::string file;
+
+  void add_to(CLI::App& verb);
+  std::map<std::string, std::string> values() const;
+};
+
+/// "a.b=value" in two. Throws Failure.
+std::pair<std::string, std::string> split_setting(const std::string& setting);
+
+/// "90s", "1.5m", "500ms", "1h"; a bare number is seconds. Throws Failure naming the option.
+std::chrono::milliseconds parse_duration(const std::string& text, const std::string& option);
+
+/// The whole file. Throws Failure with kUsage.
+std::string read_file(const std::filesystem::path& path);
+
+/// How the user gives the inputs that `workflow` still needs; throws Failure when there are any.
+void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs, const std::string& command);
+
+}  // namespace baton::cli

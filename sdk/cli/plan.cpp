@@ -1,0 +1,162 @@
+// baton plan: what a run would do: the expanded graph, each prompt's segments, how each placeholder is handed over and
+// why, and how much KV cache that takes.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/options.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+#include "sdk/cli/view.h"
+
+namespace baton::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  WorkflowArguments workflow;
+  InputArguments inputs;
+  bool ids = false;
+  bool json = false;
+};
+
+const char* name_of(SlotInfo::Source source) {
+  switch (source) {
+    case SlotInfo::Source::input: return "input";
+    case SlotInfo::Source::agent_output: return "agent";
+    case SlotInfo::Source::tool_result: return "tool";
+    case SlotInfo::Source::empty: break;
+  }
+  return "empty";
+}
+
+std::string names_of(const std::vector<int>& turns, const std::vector<TurnInfo>& all) {
+  std::string names;
+  for (const int i : turns) {
+    const auto& turn = all[static_cast<std::size_t>(i)];
+    names += (names.empty() ? "" : ", ") + turn_name(turn.agent, turn.round);
+  }
+  return names;
+}
+
+std::string part_line(const PreviewPart& part, bool ids) {
+  std::string line = "    " + padded(part.slot.empty() ? "text" : part.slot, 28);
+  if (part.known) {
+    line += padded_left(fmt::format("{} tokens", part.tokens.size()), 12);
+  } else {
+    line += padded_left(part.most_tokens > 0 ? fmt::format("<= {} tokens", part.most_tokens) : std::string("? tokens"), 12);
+  }
+  if (!part.text.empty()) {
+    const std::string text = Json(printable(part.text, Lines::keep)).dump(-1, ' ', false, Json::error_handler_t::replace);
+    line += "  " + (display_width(text) > 70 ? head(text, 67) + "..." : text);
+  }
+  line += '\n';
+  if (ids && !part.tokens.empty()) line += fmt::format("      {}\n", fmt::join(part.tokens, " "));
+  return line;
+}
+
+std::string text_of(const Workflow& workflow, const std::optional<Preview>& preview, bool ids) {
+  const auto turns = workflow.turns();
+  std::string out = fmt::format("{}: {} turns of {} agents\n\n{}\n", workflow.name(), turns.size(), workflow.agents().size(),
+                                workflow.graph("ascii"));
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const TurnInfo& turn = turns[i];
+    out += turn_name(turn.agent, turn.round);
+    if (!turn.role.empty()) out += "  " + turn.role;
+    out += turn.decides ? "  (decides)\n" : "\n";
+    out += fmt::format("  after    {}\n", turn.needs.empty() ? "nothing" : names_of(turn.needs, turns));
+    if (!turn.tools.empty()) out += fmt::format("  tools    {}\n", fmt::join(turn.tools, ", "));
+    if (preview) {
+      const TurnPreview& shown = preview->turns[i];
+      out += "  prompt\n";
+      for (const auto& part : shown.prompt) out += part_line(part, ids);
+      out += fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n", shown.prompt_tokens,
+                         shown.complete ? "" : " (unbounded slots as 0)", shown.output_tokens, size(static_cast<double>(shown.kv_bytes)));
+    } else {
+      out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
+    }
+    if (!turn.slots.empty()) out += "  relay\n";
+    for (const auto& slot : turn.slots) {
+      const std::string from = slot.turn < 0 ? name_of(slot.source) : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));
+      out += fmt::format("    {}{}{}{}\n", padded(slot.name, 28), padded("from " + from, 24), padded(slot.method, 10), slot.reason);
+    }
+    out += '\n';
+  }
+  if (preview) {
+    out += fmt::format("memory: {} of KV cache per token; at most {} at the same time\n",
+                       size(static_cast<double>(preview->kv_bytes_per_token)), size(static_cast<double>(preview->kv_peak_bytes)));
+  }
+  return out;
+}
+
+Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
+  const auto turns = workflow.turns();
+  Json list = Json::array();
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const TurnInfo& turn = turns[i];
+    Json slots = Json::array();
+    for (const auto& slot : turn.slots) {
+      slots.push_back({{"name", slot.name}, {"source", name_of(slot.source)}, {"turn", slot.turn}, {"method", slot.method}, {"reason", slot.reason}});
+    }
+    Json one = {{"agent", turn.agent}, {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
+                {"tools", turn.tools}, {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
+                {"slots", std::move(slots)}};
+    if (preview) {
+      Json parts = Json::array();
+      for (const auto& part : preview->turns[i].prompt) {
+        parts.push_back({{"slot", part.slot}, {"known", part.known}, {"text", part.text}, {"tokens", part.tokens}, {"most_tokens", part.most_tokens}});
+      }
+      one["prompt"] = std::move(parts);
+      one["prompt_tokens"] = preview->turns[i].prompt_tokens;
+      one["kv_bytes"] = preview->turns[i].kv_bytes;
+    }
+    list.push_back(std::move(one));
+  }
+  Json json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
+  if (preview) json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token}, {"kv_peak_bytes", preview->kv_peak_bytes}};
+  return json;
+}
+
+int plan(const Arguments& arguments) {
+  const Workflow workflow = arguments.workflow.load();
+  const auto inputs = arguments.inputs.values();
+  std::optional<Preview> preview;
+  try {
+    preview = Engine::open({.model = arguments.workflow.default_model()}).preview(workflow, {.inputs = inputs});
+  } catch (const ResourceError& error) {
+    // The graph needs no model, so what there is is shown.
+    note(styled(Style::yellow, "without token counts: ") + printable(error.what(), Lines::keep) + "\n");
+  }
+  if (arguments.json) {
+    result(json_of(workflow, preview).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } else {
+    result(text_of(workflow, preview, arguments.ids));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("plan", "Show what a run would do: graph, prompts, hand-overs, memory");
+  auto arguments = std::make_shared<Arguments>();
+  arguments->workflow.add_to(*verb);
+  arguments->inputs.add_to(*verb);
+  verb->add_flag("--ids", arguments->ids, "Also the token ids of each segment");
+  verb->add_flag("--json", arguments->json, "As one JSON object, token ids included");
+  verb->footer(
+      "Reads the model's configuration and tokenizer, no weights.\n\n"
+      "Examples:\n"
+      "  baton plan team.yaml\n"
+      "  baton plan team.yaml --input user_question=@question.txt --relay full --ids");
+  verb->callback([arguments, &action] { action = [arguments] { return plan(*arguments); }; });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,26 @@
+// The folder of `run --record`: it appears whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace baton::cli {
+
+class RecordFolder {
+ public:
+  /// Throws Failure when `folder` is there and not empty, or cannot be made.
+  explicit RecordFolder(std::filesystem::path folder);
+
+  /// `name` may be in a sub-folder.
+  void add(const std::string& name, std::string bytes) { files_[name] = std::move(bytes); }
+
+  /// Writes everything beside the folder and renames it. Throws Failure; nothing is left behind then.
+  void commit() const;
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> files_;
+};
+
+}  // namespace baton::cli

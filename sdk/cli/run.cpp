@@ -1,0 +1,176 @@
+// baton run: runs a workflow; results go to stdout, everything else to stderr.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/interrupt.h"
+#include "sdk/cli/options.h"
+#include "sdk/cli/record_folder.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+#include "sdk/cli/view.h"
+
+namespace baton::cli {
+namespace {
+
+struct Arguments {
+  WorkflowArguments workflow;
+  InputArguments inputs;
+  EngineArguments engine;
+  std::optional<std::uint64_t> seed;
+  std::string timeout;
+  bool json = false;
+  std::string events;
+  std::string record;
+  bool quiet = false;
+  bool verbose = false;
+};
+
+class QuietView : public View {
+  void on_event(const Event&) override {}
+};
+
+std::unique_ptr<View> make_view(const Arguments& arguments, const Workflow& workflow) {
+  // Events on the terminal are themselves the view.
+  if (arguments.quiet || (!arguments.events.empty() && stdout_is_terminal())) return std::make_unique<QuietView>();
+  if (can_redraw()) return make_live_view(workflow);
+  return make_plain_view(arguments.verbose);
+}
+
+std::string slots_text(const RunRecord& record) {
+  std::string out;
+  for (const auto& agent : record.agents) {
+    for (const auto& slot : agent.slots) {
+      out += fmt::format("{}: {}: {} tokens, {}, {} reused", turn_name(agent.agent, agent.round), slot.name, slot.tokens,
+                         slot.method, slot.reused_tokens);
+      out += slot.reason.empty() ? "\n" : fmt::format(" ({})\n", printable(slot.reason, Lines::fold));
+    }
+  }
+  return out;
+}
+
+void print_outputs(const RunRecord& record) {
+  const bool labelled = record.outputs.size() > 1;
+  for (const auto& [name, text] : record.outputs) {
+    result(labelled ? name + ": " + text : text);
+    if (text.empty() || text.back() != '\n') result("\n");
+  }
+  if (!record.outputs.empty() || record.state != "ok") return;
+  for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
+    if (agent->state != "ok") continue;
+    result(agent->output + "\n");  // a workflow without outputs: what was said last
+    return;
+  }
+}
+
+void report(const Arguments& arguments, const RunRecord& record) {
+  const bool for_a_person = !arguments.quiet && stderr_is_terminal() && !arguments.json && arguments.events.empty();
+  if (for_a_person) note(answers_text(record) + "\n");
+  if (arguments.json) {
+    result(record.to_json() + "\n");
+  } else if (arguments.events.empty()) {
+    if (for_a_person && stdout_is_terminal()) note(styled(Style::bold, "result\n"));
+    print_outputs(record);
+  }
+  check_stdout();
+  if (arguments.quiet) return;
+  if (for_a_person) note("\n");
+  if (arguments.verbose) note(slots_text(record));
+  note(summary_table(record));
+}
+
+int exit_code_of(const RunRecord& record) {
+  if (record.state == "ok") return kOk;
+  if (record.state == "timeout") return kTimeout;
+  if (record.state == "cancelled") return kInterrupted;
+  return record.error_kind == "resources" ? kResources : kRunFailed;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
+  std::optional<RecordFolder> folder;
+  if (!arguments.record.empty()) folder.emplace(arguments.record);
+  RunOptions options;
+  if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
+  options.seed = arguments.seed;
+  options.inputs = arguments.inputs.values();
+  options.stop = interrupted();
+
+  const Workflow workflow = arguments.workflow.load();
+  require_inputs(workflow, options.inputs, "baton run " + arguments.workflow.file);
+  const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
+  engine.prepare(workflow);
+
+  const auto view = make_view(arguments, workflow);
+  const LastWords words([&view] { view->close(); });
+  std::string lines;
+  std::map<std::string, std::string> tool_results;
+  options.on_event = [&](const Event& event) {
+    view->on_event(event);
+    if (const auto* tool = std::get_if<ToolCalled>(&event)) {
+      std::string& text = tool_results[turn_name(tool->agent, tool->round)];
+      text += (text.empty() ? "" : "\n") + tool->result;
+    }
+    if (arguments.events.empty() && !folder) return;
+    const std::string line = to_json(event) + "\n";
+    if (folder) lines += line;
+    if (!arguments.events.empty()) {
+      result(line);
+      check_stdout();
+    }
+  };
+  const RunRecord record = engine.start(workflow, options).get();
+  view->close();
+
+  if (folder) {
+    folder->add("run.json", record.to_json() + "\n");
+    folder->add("events.ndjson", std::move(lines));
+    PreviewOptions known{options.inputs, {}, &record, std::move(tool_results)};
+    for (const auto& turn : engine.preview(workflow, known).turns) {
+      if (turn.complete) folder->add("prompts/" + turn_name(turn.agent, turn.round) + ".txt", turn.text());
+    }
+    folder->commit();
+  }
+  report(arguments, record);
+  if (record.state != "ok") {
+    note(styled(Style::red, "baton: ") + "the run " + (record.state == "timeout" ? "ran out of time" : "was " + record.state) +
+         (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
+  }
+  return exit_code_of(record);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("run", "Run a workflow");
+  auto arguments = std::make_shared<Arguments>();
+  arguments->workflow.add_to(*verb);
+  arguments->inputs.add_to(*verb);
+  arguments->engine.add_to(*verb);
+  verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
+  verb->add_option("--timeout", arguments->timeout, "End the run after this time, keeping what there is")->type_name("60s");
+  verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
+  verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object a line")
+      ->check(CLI::IsMember({"ndjson"}));
+  verb->add_option("--record", arguments->record, "Write run.json, events.ndjson and the prompts into a new folder")
+      ->type_name("DIR");
+  auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "Only results and errors");
+  verb->add_flag("-v,--verbose", arguments->verbose, "Also what became of each placeholder")->excludes(quiet);
+  verb->footer(
+      "Prints the workflow's outputs. On a terminal, stderr shows each agent as it works; Ctrl-C stops and keeps what\n"
+      "there is, a second one ends at once.\n\n"
+      "Examples:\n"
+      "  baton run team.yaml --input user_question=\"What is 6 x 7?\"\n"
+      "  baton run team.yaml --input user_question=@question.txt --model models/qwen3-0.6b\n"
+      "  baton run team.yaml --input-file inputs.json --json -q | jq .outputs\n"
+      "  baton run team.yaml -i user_question=@q.txt --relay full --set defaults.max_tokens=64 --record runs/1");
+  verb->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,25 @@
+// baton schema: the JSON Schema of workflow files, for editors.
+#include <baton/workflow.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+
+void add_schema(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("schema", "Print the JSON Schema of workflow files");
+  verb->footer(
+      "Editors with a YAML language server use it for completion and checks:\n\n"
+      "  baton schema > baton.v1.schema.json\n\n"
+      "and as the first line of a workflow:\n\n"
+      "  # yaml-language-server: $schema=./baton.v1.schema.json");
+  verb->callback([&action] {
+    action = [] {
+      result(workflow_schema() + "\n");
+      return kOk;
+    };
+  });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,43 @@
+// What the two output streams are, and how to write on them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace baton::cli {
+
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+};
+
+bool stdout_is_terminal();
+bool stderr_is_terminal();
+
+/// A terminal on stderr that can move its cursor (TERM is not "dumb").
+bool can_redraw();
+
+/// Colours on stderr: a terminal, and neither NO_COLOR nor TERM=dumb.
+bool use_colour();
+
+/// The terminal reads UTF-8, as far as the locale says; true when the locale says nothing.
+bool terminal_is_utf8();
+
+/// Of stderr's terminal, now.
+TerminalSize terminal_size();
+
+enum class Style { plain, bold, dim, red, green, yellow, blue, cyan };
+
+/// `text` with the style around it where `use_colour()`.
+std::string styled(Style style, std::string_view text);
+
+/// To stderr, all at once.
+void note(std::string_view text);
+
+/// To stdout. Agents' text is made printable when stdout is a terminal, and is left as it is otherwise.
+void result(std::string_view text);
+
+/// Throws Failure when something written to stdout did not arrive.
+void check_stdout();
+
+}  // namespace baton::cli

@@ -1,0 +1,37 @@
+// Text for a terminal. What agents write is hostile: before it is shown, control characters and escape sequences become
+// visible signs that do nothing.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace baton::cli {
+
+enum class Lines { keep, fold };  // fold: any run of blanks and line ends becomes one space
+
+/// Valid UTF-8 without control characters (except line ends and tabs where lines are kept) and without marks that
+/// change the direction of text. Control characters become their pictures, invalid bytes U+FFFD.
+/// `ascii`: everything outside ASCII becomes '?', for terminals of another encoding.
+std::string printable(std::string_view text, Lines lines, bool ascii = false);
+
+/// Columns that printable text takes; where terminals differ, the larger number.
+int display_width(std::string_view text);
+
+/// The first, or the last, `columns` columns of printable text.
+std::string head(std::string_view text, int columns);
+std::string tail(std::string_view text, int columns);
+
+/// Blanks up to `columns`, on the right or on the left.
+std::string padded(std::string_view text, int columns);
+std::string padded_left(std::string_view text, int columns);
+
+/// "1.2 s", "340 ms", "2 min 5 s".
+std::string duration(double ms);
+
+/// "12.3 MiB".
+std::string size(double bytes);
+
+/// "12,345".
+std::string grouped(long long number);
+
+}  // namespace baton::cli

@@ -1,0 +1,70 @@
+// baton validate: reads and checks workflow files; loads no model.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/options.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> files;
+  std::vector<std::string> set;
+  bool json = false;
+};
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const Diagnostic& item) {
+  return {{"file", item.file},       {"line", item.line}, {"column", item.column}, {"length", item.length}, {"code", item.code},
+          {"message", item.message}, {"hint", item.hint}};
+}
+
+int validate(const Arguments& arguments) {
+  WorkflowOptions options;
+  for (const auto& setting : arguments.set) options.set.push_back(split_setting(setting));
+  Json list = Json::array();
+  bool sound = true;
+  for (const auto& file : arguments.files) {
+    Json errors = Json::array();
+    try {
+      const Workflow workflow = Workflow::load(file, options);
+      if (!arguments.json) {
+        result(fmt::format("{}: ok: {} agents, {} turns\n", file, workflow.agents().size(), workflow.turns().size()));
+      }
+    } catch (const WorkflowError& error) {
+      sound = false;
+      if (!arguments.json) note(printable(error.what(), Lines::keep));
+      for (const auto& item : error.items) errors.push_back(json_of(item));
+    }
+    list.push_back({{"file", file}, {"ok", errors.empty()}, {"errors", std::move(errors)}});
+  }
+  if (arguments.json) result(list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return sound ? kOk : kInvalidFile;
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("validate", "Check workflow files; loads no model");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("files", arguments->files, "Workflow files (YAML)")->required()->type_name("FILE");
+  verb->add_option("--set", arguments->set, "Change a setting of the files first")->type_name("A.B=VALUE")->allow_extra_args(false);
+  verb->add_flag("--json", arguments->json, "All errors as JSON on standard output");
+  verb->footer(
+      "Shows every error in one pass, with its place, a stable code and a suggestion. Exit code 3 if there is any.\n\n"
+      "Examples:\n"
+      "  baton validate team.yaml\n"
+      "  baton validate workflows/*.yaml --json");
+  verb->callback([arguments, &action] { action = [arguments] { return validate(*arguments); }; });
+}
+
+}  // namespace baton::cli

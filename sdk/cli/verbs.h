@@ -1,0 +1,25 @@
+// The verbs: each adds its options and sets the action that main runs once the command line is sound.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+namespace baton::cli {
+
+using Action = std::function<int()>;
+
+void add_run(CLI::App& app, Action& action);
+void add_validate(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_graph(CLI::App& app, Action& action);
+void add_render(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+void add_init(CLI::App& app, Action& action);
+void add_models(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+void add_schema(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
+void add_version(CLI::App& app, Action& action);
+
+}  // namespace baton::cli

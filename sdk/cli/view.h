@@ -1,0 +1,33 @@
+// What a person sees on stderr while a run goes on.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <baton/baton.h>
+
+namespace baton::cli {
+
+class View {
+ public:
+  virtual ~View() = default;
+  /// Called in order by the run's thread.
+  virtual void on_event(const Event& event) = 0;
+  /// Takes down what is drawn; nothing is shown afterwards. Any thread, any number of times.
+  virtual void close() {}
+};
+
+/// One line per agent, drawn in place at most ten times a second, in a terminal that can move its cursor.
+std::unique_ptr<View> make_live_view(const Workflow& workflow);
+
+/// A line as each agent starts and finishes.
+std::unique_ptr<View> make_plain_view(bool verbose);
+
+/// After the run: each agent's text, then a table of what it cost.
+std::string answers_text(const RunRecord& record);
+std::string summary_table(const RunRecord& record);
+
+/// "analyst", in later rounds "analyst#2".
+std::string turn_name(const std::string& agent, int round);
+
+}  // namespace baton::cli

@@ -1,0 +1,18 @@
+// Baton: teams of LLM agents, described in YAML, run in this process. Include this one header.
+//
+//   auto engine   = baton::Engine::open({.device = "auto"});
+//   auto workflow = baton::Workflow::load("team.yaml");
+//   auto record   = engine.run(workflow, {.inputs = {{"user_question", "What is 6 x 7?"}}});
+//   std::cout << record.outputs.at("answer") << '\n';
+#pragma once
+
+#include <baton/engine.h>
+#include <baton/errors.h>
+#include <baton/event.h>
+#include <baton/preview.h>
+#include <baton/run.h>
+#include <baton/run_record.h>
+#include <baton/system.h>
+#include <baton/tools.h>
+#include <baton/version.h>
+#include <baton/workflow.h>

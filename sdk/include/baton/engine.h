@@ -1,0 +1,73 @@
+// The engine: holds the models on their device and runs workflows.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include <baton/event.h>
+#include <baton/preview.h>
+#include <baton/run.h>
+#include <baton/run_record.h>
+#include <baton/workflow.h>
+
+namespace baton::inline v1 {
+
+struct EngineOptions {
+  /// A model folder or a bare name, in place of each workflow's default model. Empty: the workflows' own models.
+  /// A bare name is looked for in $BATON_MODEL_PATH and beside the program (docs/cli.md).
+  std::string model{};
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // CPU threads; 0: one per core
+  std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
+  /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not throw.
+  std::function<void(const std::string& model, double share)> on_load{};
+};
+
+struct RunOptions {
+  std::map<std::string, std::string> inputs{};
+  std::optional<std::uint64_t> seed{};   // over the workflow's own
+  std::chrono::milliseconds timeout{0};  // of the whole run; 0: none. The record's state is then "timeout"
+  std::stop_token stop{};                // the same as Run::stop()
+  /// Called in order, never twice at once for one run, on a thread of the library: return soon. A throw stops the run
+  /// and comes out of Run::get().
+  EventCallback on_event{};
+};
+
+/// A handle: copies share the same models. All members are safe from any thread. Models stay open, and runs may go on,
+/// until the last copy and the last Run are gone.
+class Engine {
+ public:
+  /// Reads no weights yet: see prepare(). Throws ResourceError when `options.model` is not found, naming where it was
+  /// looked for.
+  static Engine open(const EngineOptions& options = {});
+
+  /// Opens the models that a workflow needs, so that its first run does not wait. Throws ResourceError.
+  void prepare(const Workflow& workflow) const;
+
+  /// Starts a run and returns at once; models that are not open yet are opened by the run.
+  /// Throws InputError for a missing or unknown input.
+  Run start(const Workflow& workflow, const RunOptions& options = {}) const;
+
+  /// What the turns' prompts will be, and what they will need. Reads a model's configuration and tokenizer, no weights.
+  /// Throws ResourceError and InputError (for an unknown input; a missing one is shown as unknown).
+  Preview preview(const Workflow& workflow, const PreviewOptions& options = {}) const;
+
+  /// start and get in one.
+  RunRecord run(const Workflow& workflow, const RunOptions& options = {}) const;
+
+  /// For the library's own use.
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace baton::inline v1

@@ -1,0 +1,48 @@
+// What the library throws. Everything derives from baton::Error; what() is meant to be shown to a person.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace baton::inline v1 {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One mistake in a workflow file.
+struct Diagnostic {
+  std::string file;
+  int line = 0;             // from 1; 0: no place
+  int column = 0;           // from 1, in characters
+  int length = 1;           // of the marked text, in characters
+  std::string code;         // stable, "E0203"
+  std::string message;
+  std::string hint;         // "did you mean 'agent_analyst_current'?", or empty
+  std::string source_line;  // the line itself, or empty
+};
+
+/// A workflow that cannot be used. what() shows every mistake as a compiler does: place, code, caret, hint.
+class WorkflowError : public Error {
+ public:
+  WorkflowError(const std::string& text, std::vector<Diagnostic> mistakes) : Error(text), items(std::move(mistakes)) {}
+  std::vector<Diagnostic> items;  // sorted by file, line and column; at least one
+};
+
+/// A missing or unknown input of a run.
+class InputError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A model, a device or memory that could not be had.
+class ResourceError : public Error {
+ public:
+  enum class Kind { model, device, memory };
+  ResourceError(Kind what_is_missing, const std::string& text) : Error(text), kind(what_is_missing) {}
+  Kind kind;
+};
+
+}  // namespace baton::inline v1

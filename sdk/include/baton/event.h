@@ -1,0 +1,77 @@
+// Typed events of a run, in the order they happen. Plain data, part of the vocabulary (see run_record.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+
+#include <baton/run_record.h>
+
+namespace baton {
+
+struct RunStarted {
+  std::string workflow;
+  int steps = 0;  // agent turns planned
+};
+
+struct AgentStarted {
+  std::string agent;
+  std::string role;
+  int round = 1;
+  std::int64_t prompt_tokens = 0;
+};
+
+/// The prompt is in the KV cache; the first token follows.
+struct Prefill {
+  std::string agent;
+  int round = 1;
+  KvRecord kv;
+  double prefill_ms = 0.0;
+};
+
+struct Token {
+  std::string agent;
+  int round = 1;
+  std::int32_t id = 0;
+  std::string text;  // text that became final with this token; may be empty
+};
+
+struct ToolCalled {
+  std::string agent;
+  int round = 1;
+  std::string tool;
+  bool ok = true;
+  std::string result;
+  double wall_ms = 0.0;
+};
+
+struct AgentFinished {
+  AgentRecord record;
+};
+
+/// An agent's output was handed to a placeholder downstream.
+struct Relayed {
+  std::string from;
+  std::string to;
+  int round = 1;  // of `to`
+  SlotRecord slot;
+};
+
+struct Warning {
+  std::string message;
+};
+
+struct RunFinished {
+  RunRecord record;
+};
+
+using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished>;
+
+/// Called in order, never from two threads at once for one run, on a thread of the SDK: return soon, do not throw.
+using EventCallback = std::function<void(const Event&)>;
+
+/// One line of JSON with a "type" field in snake_case ("agent_started").
+std::string to_json(const Event& event);
+
+}  // namespace baton

@@ -1,0 +1,50 @@
+// What a workflow's prompts will be and what they will need, before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <baton/run_record.h>
+
+namespace baton::inline v1 {
+
+/// What is known already. Everything else stays an unknown slot.
+struct PreviewOptions {
+  std::map<std::string, std::string> inputs{};
+  std::map<std::string, std::string> values{};        // by slot name, for every turn; over everything else
+  const RunRecord* record = nullptr;                  // outputs of agents, from a run of this workflow
+  std::map<std::string, std::string> tool_results{};  // by turn: "inspector", in later rounds "inspector#2"
+};
+
+/// A part of a prompt: fixed text, chat template included, or a slot.
+struct PreviewPart {
+  std::string slot;                   // empty for fixed text
+  bool known = true;                  // false: the slot's value is not known yet; text and tokens are empty
+  std::string text;
+  std::vector<std::int32_t> tokens;
+  std::int64_t most_tokens = 0;       // of an unknown slot, where there is a bound; otherwise the number of tokens
+};
+
+struct TurnPreview {
+  std::string agent;
+  int round = 1;
+  std::string model_path;
+  std::vector<PreviewPart> prompt;
+  bool complete = false;              // every slot is known
+  std::int64_t prompt_tokens = 0;     // at most, where every unknown slot has a bound
+  std::int64_t output_tokens = 0;     // at most
+  std::int64_t kv_bytes = 0;          // for that prompt and output
+  std::int64_t context = 0;           // of the model, tokens
+
+  std::string text() const;           // unknown slots as {{ name }}
+};
+
+struct Preview {
+  std::vector<TurnPreview> turns;       // as Workflow::turns()
+  std::int64_t kv_bytes_per_token = 0;  // of the largest model
+  std::int64_t kv_peak_bytes = 0;       // all turns that may run at the same time, each at its most
+};
+
+}  // namespace baton::inline v1

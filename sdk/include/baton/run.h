@@ -1,0 +1,84 @@
+// One run of a workflow: watch it, wait for it, end it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+
+#include <baton/event.h>
+#include <baton/run_record.h>
+
+namespace baton::inline v1 {
+
+class Run;
+
+/// The events of a run in order, as a range that is read once: `for (const auto& event : run.events())`. Reading waits
+/// for the next event; the range ends after RunFinished. It must not outlive its Run.
+class EventRange {
+ public:
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using iterator_concept = std::input_iterator_tag;
+    using value_type = Event;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Event*;
+    using reference = const Event&;
+
+    const Event& operator*() const { return event_; }
+    const Event* operator->() const { return &event_; }
+    Iterator& operator++();
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return run_ == nullptr; }
+
+   private:
+    friend class EventRange;
+    const Run* run_ = nullptr;
+    Event event_;
+  };
+
+  Iterator begin() const;  // waits for the first event
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  friend class Run;
+  explicit EventRange(const Run* run) : run_(run) {}
+  const Run* run_;
+};
+
+/// Owns a run. Its members are safe from any thread, except moving and destroying it. A moved-from Run can only be
+/// assigned to or destroyed.
+class Run {
+ public:
+  Run(Run&&) noexcept;
+  Run& operator=(Run&&) noexcept;  // cancels what was there
+  /// Cancels the run if it is not over, and waits for its end. Inside the run's own callback it does not wait.
+  ~Run();
+
+  /// Events are kept until read, so a reader may come late; of several readers each event reaches one.
+  EventRange events() const { return EventRange(this); }
+
+  /// Waits for the end. Failures of agents, timeouts and stops are in the record's state. Throws ResourceError when a
+  /// model could not be opened, and what the callback threw if it did. May be called again.
+  RunRecord get() const;
+
+  /// True when the run is over.
+  bool wait_for(std::chrono::milliseconds time) const;
+
+  /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless it was over.
+  void stop() noexcept;
+
+  /// Ends the run soon; the texts of this run are dropped from the record.
+  void cancel() noexcept;
+
+  /// For the library's own use.
+  struct State;
+  explicit Run(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  bool next(Event& event) const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace baton::inline v1

@@ -1,0 +1,80 @@
+// RunRecord: what a run did, agent by agent and placeholder by placeholder. Plain data, no dependencies: with event.h
+// it is the vocabulary that every layer may include (docs/decisions/0003).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+/// What became of one placeholder of one agent's prompt.
+struct SlotRecord {
+  std::string name;               // "agent_analyst_current"
+  std::int64_t tokens = 0;
+  std::string method;             // full, prefix, direct, relay, lockstep, anchors, ...
+  std::int64_t reused_tokens = 0;
+  std::int64_t recomputed_tokens = 0;
+  double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
+  int hops = 0;                   // approximate hand-overs behind this KV; 0: exact
+  std::string reason;             // why this method
+};
+
+/// KV entries of one prompt; entries = prompt tokens x layers = reused + computed.
+struct KvRecord {
+  std::int64_t entries = 0;
+  std::int64_t reused = 0;
+  std::int64_t computed = 0;
+  double reuse_rate = 0.0;
+};
+
+/// One turn of one agent. States: ok, failed, skipped, cancelled.
+struct AgentRecord {
+  std::string agent;
+  std::string role;
+  int round = 1;
+  std::string state = "ok";
+  std::string error;              // why, when the state is not ok
+  int attempts = 1;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t output_tokens = 0;
+  std::string output;             // of a failed turn with a fallback: the fallback
+  std::string answer;             // what the agent's output.pattern or output.schema found in the output, or empty
+  std::string finish_reason;      // eos, stop, length, cancelled, error
+  KvRecord kv;
+  double ttft_ms = 0.0;           // from the last input being complete to the first token, everything included
+  double prefill_ms = 0.0;
+  double decode_ms = 0.0;
+  double tokens_per_s = 0.0;      // of decode
+  std::vector<SlotRecord> slots;
+};
+
+struct MemoryRecord {
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_peak_bytes = 0;
+  std::int64_t segments_peak_bytes = 0;
+};
+
+/// States: ok, failed, cancelled, timeout.
+struct RunRecord {
+  int schema = 1;
+  std::string workflow;
+  std::string state = "ok";
+  std::string error;
+  std::string error_kind;         // of a failed run: agent, resources (memory, device, model), host (a callback threw)
+  std::string model_path;
+  std::string model_fingerprint;
+  std::string device;
+  std::string relay;
+  std::uint64_t seed = 0;
+  std::map<std::string, std::string> outputs;
+  double wall_ms = 0.0;
+  std::vector<AgentRecord> agents;
+  MemoryRecord memory;
+
+  /// The record as one JSON object (docs/cli.md gives the schema). Invalid UTF-8 becomes U+FFFD.
+  std::string to_json(int indent = 2) const;
+};
+
+}  // namespace baton

@@ -1,0 +1,53 @@
+// The host's own tools: functions that a workflow calls by name before it builds an agent's prompt.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace baton::inline v1 {
+
+struct ToolCall {
+  std::string text;                            // what the tool works on: the output named by `from`
+  std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text
+  std::chrono::milliseconds timeout{0};        // how long the run will wait
+  std::stop_token stop;                        // return soon once this is requested
+};
+
+struct ToolResult {
+  bool ok = true;
+  std::string text;  // fills condition_<agent>_current, an error message included
+};
+
+/// Called from several threads at once. A throw is a failed call, not a failed process.
+using ToolFunction = std::function<ToolResult(const ToolCall&)>;
+
+/// Looks at the options when a workflow is loaded: empty when sound, otherwise what is wrong.
+using ToolCheck = std::function<std::string(const std::map<std::string, std::string>& options)>;
+
+/// Tools by name, beside the built-in `python`. A plain value: copies share nothing. Not thread-safe while it changes.
+class Tools {
+ public:
+  /// Throws std::invalid_argument when the name is not [a-z][a-z0-9_]*, is taken, or the function is empty.
+  Tools& add(const std::string& name, ToolFunction function, ToolCheck check = {});
+
+  std::vector<std::string> names() const;  // of the tools added here, sorted
+
+  /// Calls a tool, one of these or a built-in one, as a run would. Throws std::invalid_argument for an unknown name;
+  /// what the tool throws becomes a result that is not ok.
+  ToolResult call(const std::string& name, const ToolCall& call) const;
+
+  struct Entry {
+    ToolFunction function;
+    ToolCheck check;
+  };
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace baton::inline v1

@@ -1,0 +1,88 @@
+// A workflow: agents, their prompts and who hands what to whom, read from YAML and checked.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <baton/tools.h>
+
+namespace baton::inline v1 {
+
+struct WorkflowOptions {
+  Tools tools{};  // the host's own; a workflow that names one that is not here is an error
+  /// Settings over the file's, as "relay.method" = "full"; values are read as YAML.
+  std::vector<std::pair<std::string, std::string>> set{};
+};
+
+struct InputInfo {
+  std::string name;
+  bool required = true;
+  std::optional<std::string> default_value;
+  std::string description;
+};
+
+struct AgentInfo {
+  std::string id;
+  std::string role;
+  bool has_answer = false;  // has a pattern or schema that finds an answer in its output
+};
+
+/// A placeholder of a turn's prompt and what fills it.
+struct SlotInfo {
+  enum class Source { input, agent_output, tool_result, empty };  // empty: a round before the first
+  std::string name;
+  Source source = Source::empty;
+  int turn = -1;       // of agent_output and tool_result: index into Workflow::turns()
+  std::string method;  // how its KV will be handed over, as far as is known before a run
+  std::string reason;
+};
+
+/// One turn of one agent in the expanded graph.
+struct TurnInfo {
+  std::string agent;
+  std::string role;
+  int round = 1;
+  std::vector<int> needs;  // turns that must be over first: indices, each below its own
+  std::vector<SlotInfo> slots;
+  std::vector<std::string> tools;
+  std::string model;
+  int max_tokens = 0;
+  bool decides = false;  // the `then` agent
+};
+
+/// Immutable and cheap to copy; copies share. All members are safe from any thread.
+class Workflow {
+ public:
+  /// Reads and checks a file; loads no model. Throws WorkflowError with every mistake.
+  static Workflow load(const std::filesystem::path& file, const WorkflowOptions& options = {});
+
+  /// The same from text. `name` stands for the file in errors; relative paths start in its folder.
+  static Workflow parse(std::string_view yaml, const WorkflowOptions& options = {},
+                        const std::filesystem::path& name = "workflow.yaml");
+
+  const std::string& name() const;
+  std::vector<InputInfo> inputs() const;
+  std::vector<AgentInfo> agents() const;  // in the order of the file
+  std::vector<TurnInfo> turns() const;    // of the expanded graph, in an order in which they can run
+
+  /// The expanded graph as "ascii", "mermaid", "dot" or "json". Throws std::invalid_argument for another.
+  std::string graph(std::string_view format = "ascii") const;
+
+  /// For the library's own use.
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  explicit Workflow(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// The JSON Schema (draft-07) of workflow files, for editors.
+std::string workflow_schema();
+
+}  // namespace baton::inline v1

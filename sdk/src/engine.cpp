@@ -1,0 +1,122 @@
+// Engine: models by path, each opened once and shared by every run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <mutex>
+#include <tuple>
+
+#include "sdk/src/internal.h"
+#include "sdk/src/model_path.h"
+
+namespace baton::inline v1 {
+
+struct Engine::Impl {
+  using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
+  using Opened = std::shared_future<std::shared_ptr<internal::Engine>>;
+
+  EngineOptions options;
+  std::mutex mutex;
+  std::map<Key, Opened> models;
+
+  /// The engine of a model of the workflow, opened if need be. Throws ResourceError.
+  std::shared_ptr<internal::Engine> open(const WorkflowSpec& workflow, const std::string& name) {
+    const LocatedModel model = locate_model(workflow, name, options.model);
+    std::error_code error;
+    const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype, model.spec.context);
+    std::promise<std::shared_ptr<internal::Engine>> promise;
+    Opened opened;
+    bool ours = false;
+    {
+      const std::lock_guard lock(mutex);
+      const auto [entry, added] = models.emplace(key, Opened());
+      if (added) entry->second = promise.get_future().share();
+      opened = entry->second;
+      ours = added;
+    }
+    if (ours) {
+      try {
+        promise.set_value(with_resource_errors([&] { return load(model, workflow.relay.device_bytes); }));
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          models.erase(key);  // the next run may find what is missing now
+        }
+        promise.set_exception(std::current_exception());
+      }
+    }
+    return opened.get();
+  }
+
+  std::shared_ptr<internal::Engine> load(const LocatedModel& model, std::int64_t workflow_budget) const {
+    internal::EngineOptions engine;
+    engine.device = options.device;
+    engine.threads = options.threads;
+    engine.kv_budget_bytes = options.kv_budget > 0 ? options.kv_budget : workflow_budget;
+    engine.model.dtype = model.spec.dtype;
+    engine.model.kv_dtype = model.spec.kv_dtype;
+    engine.model.context = model.spec.context;
+    if (options.on_load) {
+      engine.model.progress = [&](double share) { options.on_load(model.folder.string(), share); };
+    }
+    return open_engine(model.folder, engine);
+  }
+};
+
+void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& inputs) {
+  std::vector<std::string> known;
+  for (const auto& input : spec.inputs) known.push_back(input.name);
+  for (const auto& [name, value] : inputs) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string text = fmt::format("workflow '{}' has no input '{}'", spec.name, name);
+    if (const std::string close = closest(name, known); !close.empty()) {
+      text += fmt::format("; did you mean '{}'?", close);
+    } else {
+      text += known.empty() ? "; it takes none" : fmt::format("; it takes: {}", fmt::join(known, ", "));
+    }
+    throw InputError(text);
+  }
+}
+
+Engine Engine::open(const EngineOptions& options) {
+  if (!options.model.empty()) find_model(options.model);
+  auto impl = std::make_shared<Impl>();
+  impl->options = options;
+  return Engine(std::move(impl));
+}
+
+void Engine::prepare(const Workflow& workflow) const {
+  const Plan& plan = *workflow.impl().plan;
+  for (const auto& step : plan.steps) impl_->open(*plan.spec, step.model);
+}
+
+Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {
+  return make_preview(workflow, options, impl_->options.model);
+}
+
+Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
+  const auto plan = workflow.impl().plan;
+  check_known_inputs(*plan->spec, options.inputs);
+  std::vector<std::string> missing;
+  for (const auto& input : plan->spec->inputs) {
+    if (input.required && !input.default_value && options.inputs.count(input.name) == 0) missing.push_back("'" + input.name + "'");
+  }
+  if (!missing.empty()) throw InputError(fmt::format("missing input: {}", fmt::join(missing, ", ")));
+
+  RunRequest request;
+  request.plan = plan;
+  request.tools = workflow.impl().tools;
+  request.inputs = options.inputs;
+  request.seed = options.seed;
+  request.timeout = options.timeout;
+  request.stop = options.stop;
+  request.on_event = options.on_event;
+  request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
+  return start_run(std::move(request), [engine = *this, workflow] { engine.prepare(workflow); });
+}
+
+RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {
+  return start(workflow, options).get();
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,72 @@
+// The layers below, seen from the public face. Some of their names (Engine, ToolCall, Diagnostic) are also names of
+// public classes, which live in baton::v1; include this before any public header, and say internal:: for the lower one.
+#pragma once
+
+#include "agents/tool.h"
+#include "engine/engine.h"
+#include "workflows/diagnostics.h"
+#include "workflows/executor.h"
+#include "workflows/plan.h"
+#include "workflows/spec.h"
+
+namespace baton::internal {
+using Diagnostic = ::baton::Diagnostic;
+using Engine = ::baton::Engine;
+using EngineOptions = ::baton::EngineOptions;
+using ToolCall = ::baton::ToolCall;
+using ToolRegistry = ::baton::ToolRegistry;
+using ToolResult = ::baton::ToolResult;
+using WorkflowError = ::baton::WorkflowError;
+}  // namespace baton::internal
+
+#include <baton/baton.h>
+
+namespace baton::inline v1 {
+
+struct Workflow::Impl {
+  std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const internal::ToolRegistry> tools;
+};
+
+/// The registry of the built-in tools and the host's.
+std::shared_ptr<const internal::ToolRegistry> make_registry(const Tools& tools);
+
+/// Throws InputError for inputs that the workflow does not have.
+void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& inputs);
+
+/// Where a model of the workflow is, and with which settings. An empty name is the default model, which `replacement`
+/// (a path or a name, or empty) stands for. Throws ResourceError.
+struct LocatedModel {
+  std::filesystem::path folder;
+  ModelSpec spec;
+};
+LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, const std::string& replacement);
+
+/// Configuration, tokenizer and chat template; no weights, no device. Throws ResourceError.
+std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
+
+Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
+
+/// Starts the thread of a run; `prepare` runs on it first, and what it throws comes out of Run::get().
+Run start_run(RunRequest request, std::function<void()> prepare);
+
+/// Runs `make` and gives what the engine throws its public type.
+template <typename Make>
+auto with_resource_errors(Make make) {
+  using Kind = ResourceError::Kind;
+  try {
+    return make();
+  } catch (const ModelError& error) {
+    throw ResourceError(Kind::model, error.what());
+  } catch (const BackendError& error) {
+    throw ResourceError(Kind::device, error.what());
+  } catch (const EngineError& error) {
+    throw ResourceError(Kind::memory, error.what());
+  } catch (const std::bad_alloc&) {
+    throw ResourceError(Kind::memory, "out of memory while opening the model");
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw ResourceError(Kind::model, error.what());
+  }
+}
+
+}  // namespace baton::inline v1

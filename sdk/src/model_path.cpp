@@ -1,0 +1,61 @@
+#include "sdk/src/model_path.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include <baton/errors.h>
+#include <baton/system.h>
+
+namespace baton::inline v1 {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path home_expanded(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && path.rfind("~/", 0) == 0) return fs::path(home) / path.substr(2);
+  return path;
+}
+
+}  // namespace
+
+std::vector<fs::path> model_search_path() {
+  std::vector<fs::path> folders;
+  if (const char* variable = std::getenv("BATON_MODEL_PATH")) {
+    std::istringstream list(variable);
+    for (std::string folder; std::getline(list, folder, ':');) {
+      if (!folder.empty()) folders.push_back(home_expanded(folder));
+    }
+  }
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  if (!error) {
+    // A program in a source tree's build/<preset>/bin, and one that is installed.
+    folders.push_back((program / "../../../samples/models").lexically_normal());
+    folders.push_back((program / "../share/baton/models").lexically_normal());
+  }
+  return folders;
+}
+
+fs::path find_model(const std::string& model, const fs::path& base) {
+  using Kind = ResourceError::Kind;
+  if (model.empty()) throw ResourceError(Kind::model, "no model is named");
+  const bool bare = model.find('/') == std::string::npos;
+  std::vector<fs::path> tried = {(base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself
+  if (bare) {
+    for (const auto& folder : model_search_path()) tried.push_back(folder / model);
+  }
+  for (const auto& folder : tried) {
+    std::error_code error;
+    if (fs::is_regular_file(folder / "config.json", error)) return folder;
+  }
+  std::string text = fmt::format("model '{}' was not found; looked for config.json in:", model);
+  for (const auto& folder : tried) text += fmt::format("\n  {}", folder.string());
+  if (bare) text += "\nAdd the folder it is in to BATON_MODEL_PATH, or give a path.";
+  throw ResourceError(Kind::model, text);
+}
+
+fs::path find_model(const std::string& model) { return find_model(model, {}); }
+
+}  // namespace baton::inline v1

@@ -1,0 +1,140 @@
+// Previews: the prompts of a plan's turns as far as their values are known, and the KV cache that they need.
+#include <algorithm>
+
+#include "agents/prompt.h"
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+namespace {
+
+std::string turn_id(const std::string& agent, int round) {
+  return round > 1 ? agent + "#" + std::to_string(round) : agent;
+}
+
+std::int64_t kv_bytes_per_token(const Model& model) {
+  const std::int64_t element = model.options.kv_dtype == DType::f32 ? 4 : 2;
+  return 2 * std::int64_t{model.config.layers} * model.config.kv_heads * model.config.head_dim * element;
+}
+
+/// What fills the slots of one turn.
+class Values {
+ public:
+  Values(const Plan& plan, const PreviewOptions& options) : plan_(plan), options_(options) {}
+
+  std::optional<std::string> text(const SlotSource& slot) const {
+    if (const auto found = options_.values.find(slot.name); found != options_.values.end()) return found->second;
+    using Kind = SlotSource::Kind;
+    if (slot.kind == Kind::empty) return std::string();
+    if (slot.kind == Kind::input) return input(slot.name);
+    const PlanStep& step = plan_.steps[static_cast<std::size_t>(slot.step)];
+    if (slot.kind == Kind::tool_result) {
+      const auto found = options_.tool_results.find(turn_id(step.agent, step.round));
+      return found == options_.tool_results.end() ? std::nullopt : std::optional(found->second);
+    }
+    if (options_.record == nullptr) return std::nullopt;
+    for (const auto& agent : options_.record->agents) {
+      if (agent.agent == step.agent && agent.round == step.round) return agent.output;
+    }
+    return std::nullopt;
+  }
+
+  /// The most tokens an unknown slot can take; 0: no bound is known.
+  std::int64_t bound(const SlotSource& slot) const {
+    if (slot.kind != SlotSource::Kind::agent_output) return 0;
+    return plan_.steps[static_cast<std::size_t>(slot.step)].max_tokens;
+  }
+
+ private:
+  std::optional<std::string> input(const std::string& name) const {
+    if (const auto given = options_.inputs.find(name); given != options_.inputs.end()) return given->second;
+    for (const auto& declared : plan_.spec->inputs) {
+      if (declared.name == name) return declared.default_value;
+    }
+    return std::nullopt;
+  }
+
+  const Plan& plan_;
+  const PreviewOptions& options_;
+};
+
+TurnPreview preview_of(const PlanStep& step, const Model& model, const Values& values) {
+  // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
+  std::map<std::string, std::int64_t> unknown;
+  const auto parts = build_prompt(model, step.messages, [&](const std::string& name) -> std::vector<TokenId> {
+    const SlotSource* slot = step.slot(name);
+    const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
+    if (text) return text->empty() ? std::vector<TokenId>() : model.tokenizer->encode(*text, SpecialTokens::as_text);
+    unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
+    return {0};
+  });
+
+  TurnPreview preview;
+  preview.agent = step.agent;
+  preview.round = step.round;
+  preview.model_path = model.path.string();
+  preview.complete = unknown.empty();
+  preview.context = model.options.context;
+  for (const auto& part : parts) {
+    PreviewPart shown;
+    shown.slot = part.slot;
+    const auto bound = unknown.find(part.slot);
+    shown.known = part.slot.empty() || bound == unknown.end();
+    if (shown.known) {
+      shown.tokens = part.tokens;
+      shown.text = prompt_text(model, {part});
+    }
+    shown.most_tokens = shown.known ? static_cast<std::int64_t>(part.tokens.size()) : bound->second;
+    preview.prompt_tokens += shown.most_tokens;
+    preview.prompt.push_back(std::move(shown));
+  }
+  preview.output_tokens = step.max_tokens;
+  preview.kv_bytes = (preview.prompt_tokens + preview.output_tokens) * kv_bytes_per_token(model);
+  return preview;
+}
+
+/// The largest sum over turns that can be under way at the same time: those with the same number of turns before them
+/// on their longest path, or the `max_parallel` largest of these.
+std::int64_t peak(const Plan& plan, const std::vector<TurnPreview>& turns) {
+  std::vector<std::size_t> depth(turns.size(), 0);
+  std::map<std::size_t, std::vector<std::int64_t>> levels;
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    for (const int need : plan.steps[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
+    levels[depth[i]].push_back(turns[i].kv_bytes);
+  }
+  std::int64_t most = 0;
+  for (auto& [level, bytes] : levels) {
+    std::sort(bytes.rbegin(), bytes.rend());
+    const int limit = plan.spec->topology.max_parallel;
+    if (limit > 0 && bytes.size() > static_cast<std::size_t>(limit)) bytes.resize(static_cast<std::size_t>(limit));
+    std::int64_t sum = 0;
+    for (const auto one : bytes) sum += one;
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::string TurnPreview::text() const {
+  std::string text;
+  for (const auto& part : prompt) text += part.known ? part.text : "{{ " + part.slot + " }}";
+  return text;
+}
+
+Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model) {
+  const Plan& plan = *workflow.impl().plan;
+  check_known_inputs(*plan.spec, options.inputs);
+  const Values values(plan, options);
+  std::map<std::string, std::shared_ptr<const Model>> models;
+  Preview preview;
+  for (const auto& step : plan.steps) {
+    auto& model = models[step.model];
+    if (!model) model = open_model_text(locate_model(*plan.spec, step.model, replacement_model));
+    preview.turns.push_back(with_resource_errors([&] { return preview_of(step, *model, values); }));
+    preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, kv_bytes_per_token(*model));
+  }
+  preview.kv_peak_bytes = peak(plan, preview.turns);
+  return preview;
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,154 @@
+// A run: one thread that drives the executor, and what the host sees of it.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+
+struct Run::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Event> events;
+  bool over = false;
+  bool discard = false;
+  RunRecord record;
+  std::exception_ptr error;
+  std::stop_source stop;
+  std::thread worker;
+
+  /// Takes the texts out of a cancelled run's record. The mutex is held.
+  void drop_texts(RunRecord& of) const {
+    if (!discard || of.state != "cancelled") return;
+    of.outputs.clear();
+    for (auto& agent : of.agents) agent.output.clear();
+  }
+
+  void emit(Event event, const EventCallback& callback) {
+    {
+      const std::lock_guard lock(mutex);
+      if (auto* finished = std::get_if<RunFinished>(&event)) drop_texts(finished->record);
+      events.push_back(event);
+    }
+    changed.notify_all();
+    if (!callback) return;
+    try {
+      callback(event);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+      stop.request_stop();
+    }
+  }
+
+  void finish(RunRecord of) {
+    const std::lock_guard lock(mutex);
+    record = std::move(of);
+    drop_texts(record);
+    over = true;
+    changed.notify_all();
+  }
+
+  void fail(std::exception_ptr reason) {
+    const std::lock_guard lock(mutex);
+    if (!error) error = reason;
+    over = true;
+    changed.notify_all();
+  }
+
+  void end(bool without_texts) noexcept {
+    {
+      const std::lock_guard lock(mutex);
+      if (over) return;
+      discard = discard || without_texts;
+    }
+    stop.request_stop();
+  }
+
+  /// Waits for the thread; a Run that dies in its own callback leaves the thread to end by itself.
+  void join() noexcept {
+    if (!worker.joinable()) return;
+    if (worker.get_id() == std::this_thread::get_id()) {
+      worker.detach();
+    } else {
+      worker.join();
+    }
+  }
+};
+
+Run start_run(RunRequest request, std::function<void()> prepare) {
+  auto state = std::make_shared<Run::State>();
+  state->worker = std::thread([state, request = std::move(request), prepare = std::move(prepare)]() mutable {
+    // The host's token and Run::stop end the run alike.
+    const std::stop_callback forward(request.stop, [&] { state->stop.request_stop(); });
+    request.stop = state->stop.get_token();
+    request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
+      raw->emit(event, callback);
+    };
+    try {
+      prepare();
+      state->finish(run_plan(request));
+    } catch (...) {
+      state->fail(std::current_exception());
+    }
+  });
+  return Run(std::move(state));
+}
+
+Run::Run(Run&&) noexcept = default;
+
+Run& Run::operator=(Run&& other) noexcept {
+  if (this != &other) {
+    Run old(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Run::~Run() {
+  if (!state_) return;
+  state_->end(true);
+  state_->join();
+}
+
+RunRecord Run::get() const {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->over; });
+  if (state_->error) std::rethrow_exception(state_->error);
+  return state_->record;
+}
+
+bool Run::wait_for(std::chrono::milliseconds time) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_for(lock, time, [&] { return state_->over; });
+}
+
+void Run::stop() noexcept { state_->end(false); }
+void Run::cancel() noexcept { state_->end(true); }
+
+bool Run::next(Event& event) const {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->over || !state_->events.empty(); });
+  if (state_->events.empty()) return false;
+  event = std::move(state_->events.front());
+  state_->events.pop_front();
+  return true;
+}
+
+EventRange::Iterator EventRange::begin() const {
+  Iterator iterator;
+  iterator.run_ = run_;
+  ++iterator;
+  return iterator;
+}
+
+EventRange::Iterator& EventRange::Iterator::operator++() {
+  if (run_ != nullptr && !run_->next(event_)) run_ = nullptr;
+  return *this;
+}
+
+}  // namespace baton::inline v1

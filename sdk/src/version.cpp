@@ -1,0 +1,7 @@
+#include <baton/version.h>
+
+namespace baton::inline v1 {
+
+const char* version() noexcept { return BATON_VERSION; }
+
+}  // namespace baton::inline v1

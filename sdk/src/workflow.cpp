@@ -1,0 +1,98 @@
+// Workflow: the reader and the planner behind one immutable value.
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+namespace {
+
+/// Runs `make` and gives its errors the public type.
+template <typename Make>
+auto with_public_errors(Make make) {
+  try {
+    return make();
+  } catch (const internal::WorkflowError& error) {
+    std::vector<Diagnostic> items;
+    for (const auto& item : error.items) {
+      items.push_back({item.where.file, item.where.line, item.where.column, item.where.length, item.code, item.message,
+                       item.hint, item.source_line});
+    }
+    throw WorkflowError(error.what(), std::move(items));
+  }
+}
+
+template <typename Read>
+std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Read read) {
+  return with_public_errors([&] {
+    auto impl = std::make_shared<Workflow::Impl>();
+    impl->tools = make_registry(options.tools);
+    ReadOptions read_options;
+    read_options.tools = impl->tools.get();
+    read_options.set = options.set;
+    auto spec = std::make_shared<const WorkflowSpec>(read(read_options));
+    impl->plan = std::make_shared<const Plan>(make_plan(std::move(spec)));
+    return impl;
+  });
+}
+
+SlotInfo::Source public_source(SlotSource::Kind kind) {
+  switch (kind) {
+    case SlotSource::Kind::input: return SlotInfo::Source::input;
+    case SlotSource::Kind::agent_output: return SlotInfo::Source::agent_output;
+    case SlotSource::Kind::tool_result: return SlotInfo::Source::tool_result;
+    case SlotSource::Kind::empty: break;
+  }
+  return SlotInfo::Source::empty;
+}
+
+}  // namespace
+
+Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return load_workflow(file, read); }));
+}
+
+Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return parse_workflow(yaml, name, read); }));
+}
+
+const std::string& Workflow::name() const { return impl_->plan->spec->name; }
+
+std::vector<InputInfo> Workflow::inputs() const {
+  std::vector<InputInfo> inputs;
+  for (const auto& input : impl_->plan->spec->inputs) {
+    inputs.push_back({input.name, input.required, input.default_value, input.description});
+  }
+  return inputs;
+}
+
+std::vector<AgentInfo> Workflow::agents() const {
+  std::vector<AgentInfo> agents;
+  for (const auto& agent : impl_->plan->spec->agents) {
+    agents.push_back({agent.id, agent.role, !agent.output.pattern.empty() || !agent.output.schema.empty()});
+  }
+  return agents;
+}
+
+std::vector<TurnInfo> Workflow::turns() const {
+  std::vector<TurnInfo> turns;
+  for (const auto& step : impl_->plan->steps) {
+    TurnInfo turn;
+    turn.agent = step.agent;
+    if (const AgentSpec* agent = impl_->plan->spec->agent(step.agent)) turn.role = agent->role;
+    turn.round = step.round;
+    turn.needs = step.needs;
+    for (const auto& slot : step.slots) {
+      turn.slots.push_back({slot.name, public_source(slot.kind), slot.step, slot.method, slot.reason});
+    }
+    for (const auto& tool : step.tools) turn.tools.push_back(tool.tool);
+    turn.model = step.model;
+    turn.max_tokens = step.max_tokens;
+    turn.decides = step.decides;
+    turns.push_back(std::move(turn));
+  }
+  return turns;
+}
+
+std::string Workflow::graph(std::string_view format) const { return format_graph(*impl_->plan, std::string(format)); }
+
+std::string workflow_schema() { return workflow_json_schema(); }
+
+}  // namespace baton::inline v1

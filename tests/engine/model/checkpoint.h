@@ -1,0 +1,86 @@
+// Checkpoints made by tests: bytes of safetensors files, and folders that go away with the test.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace baton::test {
+
+/// Length, header, data: nothing is checked, so that broken files can be made too.
+inline std::string safetensors(const std::string& header, const std::string& data) {
+  std::string file;
+  for (int byte = 0; byte < 8; ++byte) file.push_back(static_cast<char>(header.size() >> (8 * byte)));
+  return file + header + data;
+}
+
+inline std::span<const std::byte> as_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+/// Collects f32 tensors and writes them as a sound file.
+class TensorFile {
+ public:
+  void add(const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+    const std::size_t begin = data_.size();
+    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    header_[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
+  }
+  std::string bytes() const {
+    std::string header = header_.dump();
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    return safetensors(header, data_);
+  }
+
+ private:
+  nlohmann::json header_ = nlohmann::json::object();
+  std::string data_;
+};
+
+class TempFolder {
+ public:
+  TempFolder() {
+    static std::atomic<int> count = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("baton-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
+    std::filesystem::create_directories(path_);
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ / name, std::ios::binary) << bytes;
+  }
+  void copy_from(const std::filesystem::path& folder) const {
+    std::filesystem::copy(folder, path_, std::filesystem::copy_options::overwrite_existing);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// What the function throws, as text; empty when it throws nothing.
+template <class Error, class Function>
+std::string error_of(const Function& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace baton::test

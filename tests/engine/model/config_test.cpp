@@ -1,0 +1,220 @@
+#include "engine/model/config.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/model/checkpoint.h"
+#include "tests/support/golden.h"
+
+using namespace baton;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+using nlohmann::json;
+
+namespace {
+
+json base(const std::string& architecture = "LlamaForCausalLM") {
+  return {{"architectures", json::array({architecture})},
+          {"hidden_size", 64},
+          {"intermediate_size", 112},
+          {"num_hidden_layers", 4},
+          {"vocab_size", 320},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"rms_norm_eps", 1e-5},
+          {"max_position_embeddings", 512}};
+}
+
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+json without(json config, const std::string& key) {
+  config.erase(key);
+  return config;
+}
+
+ModelConfig parse(const json& config) { return parse_config(config.dump(), "config.json"); }
+
+std::string problem(const json& config) {
+  return test::error_of<ModelError>([&] { parse(config); });
+}
+
+}  // namespace
+
+TEST_CASE("a plain Llama configuration") {
+  const ModelConfig config = parse(base());
+  CHECK(config.architecture == "LlamaForCausalLM");
+  CHECK(config.layers == 4);
+  CHECK(config.width == 64);
+  CHECK(config.heads == 4);
+  CHECK(config.kv_heads == 2);
+  CHECK(config.head_dim == 16);
+  CHECK(config.ffn_width == 112);
+  CHECK(config.vocabulary == 320);
+  CHECK(config.context == 512);
+  CHECK(config.norm_eps == 1e-5f);
+  CHECK_FALSE(config.tied_embeddings);
+  CHECK_FALSE(config.attention_bias);
+  CHECK_FALSE(config.qk_norm);
+  CHECK(config.rope.theta == 10000.0);
+  CHECK(config.rope.scaling == RopeScaling::none);
+  CHECK(config.window == std::vector<std::int32_t>(4, 0));
+  CHECK(config.eos_tokens.empty());
+  CHECK(config.bos_token == -1);
+}
+
+TEST_CASE("absent and null keys take Transformers' meaning") {
+  CHECK(parse(without(base(), "num_key_value_heads")).kv_heads == 4);
+  CHECK(parse(with(base(), {{"num_key_value_heads", nullptr}})).kv_heads == 4);
+  CHECK(parse(with(base(), {{"head_dim", nullptr}})).head_dim == 16);
+  CHECK(parse(with(base(), {{"head_dim", 32}})).head_dim == 32);
+  CHECK(parse(base("Qwen3ForCausalLM")).head_dim == 128);
+  CHECK(parse(without(base(), "rms_norm_eps")).norm_eps == 1e-6f);
+  CHECK(parse(with(base(), {{"eos_token_id", nullptr}})).eos_tokens.empty());
+  CHECK(parse(with(base(), {{"eos_token_id", 7}})).eos_tokens == std::vector<std::int32_t>{7});
+  CHECK(parse(with(base(), {{"eos_token_id", {7, 9}}})).eos_tokens == std::vector<std::int32_t>{7, 9});
+  CHECK(parse(with(base(), {{"bos_token_id", 1}})).bos_token == 1);
+}
+
+TEST_CASE("biases and norms follow the family") {
+  const ModelConfig llama = parse(with(base(), {{"attention_bias", true}, {"mlp_bias", true}}));
+  CHECK((llama.attention_bias && llama.output_bias && llama.mlp_bias && !llama.qk_norm));
+  const ModelConfig qwen2 = parse(base("Qwen2ForCausalLM"));
+  CHECK((qwen2.attention_bias && !qwen2.output_bias && !qwen2.mlp_bias && !qwen2.qk_norm));
+  const ModelConfig qwen3 = parse(base("Qwen3ForCausalLM"));
+  CHECK((!qwen3.attention_bias && !qwen3.output_bias && !qwen3.mlp_bias && qwen3.qk_norm));
+  const ModelConfig qwen3_biased = parse(with(base("Qwen3ForCausalLM"), {{"attention_bias", true}}));
+  CHECK((qwen3_biased.attention_bias && qwen3_biased.output_bias));
+  CHECK_THAT(problem(with(base("MistralForCausalLM"), {{"attention_bias", true}})),
+             Equals("config.json: \"attention_bias\" is true, which this architecture does not have"));
+  CHECK_THAT(problem(with(base("Qwen2ForCausalLM"), {{"mlp_bias", true}})), Contains("\"mlp_bias\" is true"));
+}
+
+TEST_CASE("sliding windows follow the family") {
+  using Windows = std::vector<std::int32_t>;
+  const json mistral = base("MistralForCausalLM"), qwen = base("Qwen2ForCausalLM");
+  CHECK(parse(with(mistral, {{"sliding_window", 16}})).window == Windows(4, 16));
+  CHECK(parse(with(mistral, {{"sliding_window", nullptr}})).window == Windows(4, 0));
+  CHECK(parse(mistral).window == Windows(4, 4096));
+  CHECK(parse(with(base(), {{"sliding_window", 16}})).window == Windows(4, 0));
+  CHECK(parse(base("Phi3ForCausalLM")).window == Windows(4, 0));
+  CHECK(parse(with(base("Phi3ForCausalLM"), {{"sliding_window", 40}})).window == Windows(4, 40));
+
+  CHECK(parse(with(qwen, {{"sliding_window", 8}, {"max_window_layers", 2}})).window == Windows(4, 0));
+  const json windowed = with(qwen, {{"use_sliding_window", true}, {"sliding_window", 8}});
+  CHECK(parse(with(windowed, {{"max_window_layers", 2}})).window == Windows{0, 0, 8, 8});
+  CHECK(parse(with(windowed, {{"max_window_layers", 0}})).window == Windows(4, 8));
+  CHECK(parse(windowed).window == Windows(4, 0));
+  const json types = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  CHECK(parse(with(windowed, {{"layer_types", types}})).window == Windows{8, 0, 8, 0});
+
+  CHECK_THAT(problem(with(qwen, {{"layer_types", types}})), Contains("there is no sliding window"));
+  CHECK_THAT(problem(with(windowed, {{"layer_types", json::array({"full_attention"})}})),
+             Contains("expected a list of 4"));
+  CHECK_THAT(problem(with(windowed, {{"layer_types", {"full_attention", "x", "x", "x"}}})), Contains("with \"x\""));
+  CHECK_THAT(problem(with(mistral, {{"sliding_window", 0}})), Contains("\"sliding_window\" is 0"));
+  CHECK_THAT(problem(with(mistral, {{"layer_types", types}})), Contains("differs by layer is not supported"));
+}
+
+TEST_CASE("RoPE has three spellings with one meaning") {
+  const json scaling = {
+      {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const json spellings[] = {
+      {{"rope_theta", 500000.0}, {"rope_scaling", with(scaling, {{"rope_type", "llama3"}})}},
+      {{"rope_theta", 500000.0}, {"rope_scaling", with(scaling, {{"type", "llama3"}})}},
+      {{"rope_parameters", with(scaling, {{"rope_type", "llama3"}, {"rope_theta", 500000.0}})}},
+      {{"rope_scaling", nullptr},
+       {"rope_parameters", with(scaling, {{"rope_type", "llama3"}, {"rope_theta", 500000}})}},
+  };
+  for (const json& spelling : spellings) {
+    const RopeConfig rope = parse(with(base(), spelling)).rope;
+    CHECK(rope.theta == 500000.0);
+    CHECK(rope.scaling == RopeScaling::llama3);
+    CHECK(rope.factor == 8.0);
+    CHECK(rope.low_freq_factor == 1.0);
+    CHECK(rope.high_freq_factor == 4.0);
+    CHECK(rope.original_context == 64);
+  }
+  CHECK(parse(with(base(), {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}})).rope.factor == 2.0);
+  CHECK(parse(with(base(), {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}})).rope.theta == 5e5);
+}
+
+TEST_CASE("what changes the numbers and is not supported is named") {
+  const auto scaling = [](const json& value) { return with(base(), {{"rope_scaling", value}}); };
+  CHECK_THAT(problem(scaling({{"type", "dynamic"}, {"factor", 2.0}})),
+             Equals("config.json: \"rope_scaling.type\" is \"dynamic\", which is not supported; supported are default, "
+                    "linear, llama3, yarn"));
+  CHECK_THAT(problem(scaling({{"rope_type", "longrope"}})), Contains("\"rope_scaling.rope_type\" is \"longrope\""));
+  CHECK_THAT(problem(with(base(), {{"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}}})),
+             Contains("\"rope_parameters.full_attention\" is an object, but RoPE that differs by layer type"));
+  CHECK_THAT(problem(with(base(), {{"partial_rotary_factor", 0.5}})), Contains("\"partial_rotary_factor\" is 0.5"));
+  CHECK_THAT(problem(with(base(), {{"rope_parameters", {{"partial_rotary_factor", 0.75}}}})), Contains("0.75"));
+  CHECK_THAT(problem(with(base(), {{"hidden_act", "gelu"}})), Contains("\"hidden_act\" is \"gelu\", but only silu"));
+  CHECK_THAT(problem(with(base(), {{"quantization_config", {{"bits", 4}}}})), Contains("quantized checkpoints"));
+  CHECK_THAT(problem(with(base(), {{"num_local_experts", 8}})), Contains("mixtures of experts"));
+  CHECK_THAT(problem(with(base(), {{"no_rope_layers", {1, 1, 0, 1}}})), Contains("layers without RoPE"));
+  CHECK_THAT(
+      problem(with(base(), {{"architectures", json::array({"SmolLM3ForCausalLM"})}})),
+      Contains("\"SmolLM3ForCausalLM\", which is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"));
+  CHECK_THAT(problem(without(base(), "architectures")),
+             Contains("\"architectures\" is missing, expected a list of one"));
+}
+
+TEST_CASE("broken and hostile values are refused by name") {
+  CHECK_THAT(test::error_of<ModelError>([] { parse_config("{\"a\": ", "x/config.json"); }),
+             Contains("x/config.json: not JSON: parse error at line 1"));
+  CHECK_THAT(test::error_of<ModelError>([] { parse_config("[1]", "config.json"); }),
+             Equals("config.json: the whole is a list of 1, expected an object"));
+  CHECK_THAT(test::error_of<ModelError>([] { parse_config("", "config.json"); }), Contains("not JSON"));
+
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+                          "max_position_embeddings"}) {
+    INFO(key);
+    CHECK_THAT(problem(without(base(), key)), Contains(fmt::format("\"{}\" is missing, expected an integer", key)));
+    for (const json& bad : {json(0), json(-1), json(1.5), json("64"), json(true), json(json::array()), json(2147483648),
+                            json(-9223372036854775807), json(18446744073709551615u)})
+      CHECK_THAT(problem(with(base(), {{key, bad}})), Contains(fmt::format("\"{}\" is ", key)));
+  }
+  CHECK_THAT(problem(with(base(), {{"num_key_value_heads", 3}})),
+             Equals("config.json: \"num_key_value_heads\" is 3, expected a divisor of num_attention_heads, 4"));
+  CHECK_THAT(problem(with(base(), {{"hidden_size", 66}})), Contains("expected a multiple of num_attention_heads, 4"));
+  CHECK_THAT(problem(with(base(), {{"hidden_size", 60}})), Contains("which makes heads of 15, expected an even width"));
+  CHECK_THAT(problem(with(base(), {{"head_dim", 15}})), Contains("\"head_dim\" is 15, which makes heads of 15"));
+  CHECK_THAT(problem(with(base(), {{"rms_norm_eps", -1e-5}})), Contains("\"rms_norm_eps\" is -1e-05"));
+  CHECK_THAT(problem(with(base(), {{"tie_word_embeddings", 1}})), Contains("is 1, expected true or false"));
+  CHECK_THAT(problem(with(base(), {{"eos_token_id", 320}})),
+             Contains("\"eos_token_id\" is 320, expected an integer from 0"));
+  CHECK_THAT(problem(with(base(), {{"eos_token_id", {1, "2"}}})), Contains("\"eos_token_id\" is a list of 2"));
+  CHECK_THAT(problem(with(base(), {{"rope_theta", 1.0}})), Contains("\"rope_theta\" is 1.0"));
+  CHECK_THAT(problem(with(base(), {{"rope_scaling", "linear"}})),
+             Equals("config.json: \"rope_scaling\" is \"linear\", expected an object"));
+  CHECK_THAT(problem(with(base(), {{"rope_scaling", {{"type", "linear"}}}})),
+             Contains("\"rope_scaling.factor\" is missing"));
+  CHECK_THAT(problem(with(base(), {{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}})),
+             Contains("expected a number"));
+  CHECK_THAT(
+      problem(with(base(), {{"rope_scaling",
+                             {{"type", "llama3"}, {"factor", 2}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}}})),
+      Contains("expected more than low_freq_factor, 4"));
+}
+
+TEST_CASE("deep nesting does not exhaust the stack") {
+  const std::string deep = fmt::format("{{\"a\":{}{}}}", std::string(200000, '['), std::string(200000, ']'));
+  CHECK_THAT(test::error_of<ModelError>([&] { parse_config(deep, "config.json"); }), Contains("\"architectures\""));
+}
+
+TEST_CASE("the golden checkpoints' configurations are read") {
+  for (const std::string& name : test::golden_names()) {
+    INFO(name);
+    const test::Golden golden = test::load_golden(name);
+    std::ifstream file(golden.folder / "config.json");
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const ModelConfig config = parse_config(text, name);
+    CHECK(config.vocabulary == golden.vocabulary);
+    CHECK(config.bos_token == 1);
+  }
+}

@@ -1,0 +1,137 @@
+#include "tests/support/tiny_model.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace baton::test {
+namespace {
+
+std::string utf8(unsigned code_point) {
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
+}
+
+/// GPT-2's printable stand-in for each byte.
+std::vector<std::string> byte_symbols() {
+  std::vector<std::string> symbols;
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    symbols.push_back(utf8(printable ? byte : next++));
+  }
+  return symbols;
+}
+
+class RandomWeights {
+ public:
+  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed) : backend_(backend), dtype_(dtype), random_(seed) {}
+
+  std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols, float scale) {
+    const std::vector<float> values = floats(rows * cols, 0.0f, scale);
+    const ConstTensorView part = view_of(values.data(), rows, cols);
+    return backend_.load_matrix({&part, 1}, dtype_);
+  }
+  std::vector<float> floats(std::int64_t count, float mean, float scale) {
+    std::normal_distribution<float> normal(mean, scale);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(random_);
+    return values;
+  }
+
+ private:
+  Backend& backend_;
+  DType dtype_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace
+
+std::string byte_tokenizer_json() {
+  nlohmann::json vocabulary = nlohmann::json::object();
+  int id = 0;
+  for (const std::string& symbol : byte_symbols()) vocabulary[symbol] = id++;
+  const auto added = [](int token, const char* text) {
+    return nlohmann::json{{"id", token}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const nlohmann::json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  return nlohmann::json{{"version", "1.0"},
+                        {"truncation", nullptr},
+                        {"padding", nullptr},
+                        {"added_tokens", {added(256, "<|start|>"), added(257, "<|end|>")}},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", byte_level},
+                        {"post_processor", nullptr},
+                        {"decoder", byte_level},
+                        {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
+      .dump();
+}
+
+std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options) {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.layers = options.layers;
+  config.width = options.width;
+  config.heads = options.heads;
+  config.kv_heads = options.kv_heads;
+  config.head_dim = options.head_dim;
+  config.ffn_width = options.ffn_width;
+  config.vocabulary = 258;
+  config.context = options.context;
+  config.tied_embeddings = true;
+  config.qk_norm = options.qk_norm;
+  config.attention_bias = options.bias;
+  config.eos_tokens = {257};
+  for (std::int32_t layer = 0; layer < options.layers; ++layer) config.window.push_back(layer % 2 == 1 ? options.window : 0);
+
+  RandomWeights random(backend, options.dtype, options.seed);
+  Weights weights;
+  const std::int64_t q_cols = static_cast<std::int64_t>(options.heads) * options.head_dim;
+  const std::int64_t qkv_cols = q_cols + 2 * static_cast<std::int64_t>(options.kv_heads) * options.head_dim;
+  const auto scale = [](std::int64_t inputs) { return 1.5f / std::sqrt(static_cast<float>(inputs)); };
+  weights.embedding = random.matrix(config.vocabulary, options.width, 1.0f);
+  weights.lm_head = weights.embedding;
+  weights.final_norm = random.floats(options.width, 1.0f, 0.1f);
+  for (std::int32_t i = 0; i < options.layers; ++i) {
+    LayerWeights layer;
+    layer.input_norm = random.floats(options.width, 1.0f, 0.1f);
+    layer.qkv = random.matrix(qkv_cols, options.width, scale(options.width));
+    if (options.bias) layer.qkv_bias = random.floats(qkv_cols, 0.0f, 0.5f);
+    if (options.qk_norm) {
+      layer.q_norm = random.floats(options.head_dim, 1.0f, 0.1f);
+      layer.k_norm = random.floats(options.head_dim, 1.0f, 0.1f);
+    }
+    layer.output = random.matrix(options.width, q_cols, scale(q_cols));
+    layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
+    layer.gate_up = random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
+    layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
+    weights.layers.push_back(std::move(layer));
+  }
+  weights.bytes = weights.embedding->bytes;
+  for (const LayerWeights& w : weights.layers) weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;
+
+  ModelOptions model_options;
+  model_options.dtype = options.dtype;
+  model_options.kv_dtype = options.kv_dtype;
+  model_options.context = options.context;
+  Rope rope(config);
+  auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
+  return std::make_shared<const Model>(Model{"tiny", "tiny", std::move(config), model_options, std::move(rope), std::move(weights), {}, std::move(tokenizer), nullptr, {}});
+}
+
+std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 256);
+  return tokens;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace baton::test

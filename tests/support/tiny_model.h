@@ -1,0 +1,43 @@
+// Small models with seeded random weights and a byte-level tokenizer, made in memory: for tests of everything that
+// needs a model but not a trained one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace baton::test {
+
+struct TinyOptions {
+  std::int32_t layers = 3;
+  std::int32_t width = 48;
+  std::int32_t heads = 6;
+  std::int32_t kv_heads = 2;
+  std::int32_t head_dim = 16;
+  std::int32_t ffn_width = 80;
+  std::int32_t context = 512;
+  std::int32_t window = 0;  // sliding window of every second layer
+  bool qk_norm = false;
+  bool bias = false;
+  DType dtype = DType::bf16;
+  DType kv_dtype = DType::bf16;
+  std::uint64_t seed = 1;
+};
+
+/// Vocabulary: token b is byte b, then <|start|> (256) and <|end|> (257), the EOS.
+std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options);
+
+/// A tokenizer.json with a token for every byte and the special tokens <|start|> and <|end|>.
+std::string byte_tokenizer_json();
+
+/// Random token ids of ordinary text (no special tokens).
+std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed);
+
+/// The whole file; throws std::runtime_error when it cannot be read.
+std::string read_file(const std::filesystem::path& path);
+
+}  // namespace baton::test

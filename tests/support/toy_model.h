@@ -1,0 +1,96 @@
+// A model without weights for tests of what stands above the engine: bytes are tokens, the chat template is ChatML.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace baton::test {
+
+/// Ids 0 to 255 are bytes; 256 <s>, 257 <|im_start|>, 258 <|im_end|>.
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override {
+    std::vector<TokenId> ids;
+    while (!text.empty()) {
+      const TokenId found = special == SpecialTokens::recognise ? special_at(text) : -1;
+      if (found >= 0) {
+        ids.push_back(found);
+        text.remove_prefix(specials()[static_cast<std::size_t>(found - 256)].size());
+      } else {
+        ids.push_back(static_cast<unsigned char>(text.front()));
+        text.remove_prefix(1);
+      }
+    }
+    return ids;
+  }
+  std::vector<TokenId> encode_with_template(std::string_view text) const override {
+    std::vector<TokenId> ids = encode(text, SpecialTokens::recognise);
+    ids.insert(ids.begin(), 256);
+    return ids;
+  }
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    std::string text;
+    for (const TokenId id : ids) {
+      if (id < 256) text += static_cast<char>(id);
+      if (id >= 256 && !skip_special) text += specials()[static_cast<std::size_t>(id - 256)];
+    }
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override { return id < 256 ? std::string(1, static_cast<char>(id)) : ""; }
+  std::optional<TokenId> token_id(std::string_view token) const override {
+    const TokenId found = special_at(token);
+    return found < 0 ? std::nullopt : std::optional<TokenId>(found);
+  }
+  bool is_special(TokenId id) const override { return id >= 256; }
+  std::int32_t size() const override { return 259; }
+  std::unique_ptr<DecodeStream> stream(bool) const override { throw std::logic_error("the tests do not stream"); }
+
+ private:
+  static const std::vector<std::string>& specials() {
+    static const std::vector<std::string> list{"<s>", "<|im_start|>", "<|im_end|>"};
+    return list;
+  }
+  static TokenId special_at(std::string_view text) {
+    for (std::size_t i = 0; i < specials().size(); ++i) {
+      if (text.starts_with(specials()[i])) return static_cast<TokenId>(256 + i);
+    }
+    return -1;
+  }
+};
+
+class ChatMl : public ChatTemplate {
+ public:
+  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const override {
+    std::string text;
+    for (const ChatMessage& message : messages) text += "<|im_start|>" + message.role + "\n" + message.content + "<|im_end|>\n";
+    if (options.add_generation_prompt) text += "<|im_start|>assistant\n";
+    return text;
+  }
+};
+
+inline std::shared_ptr<const Model> toy_model(std::shared_ptr<const ChatTemplate> chat = std::make_shared<ChatMl>()) {
+  ModelConfig config;
+  config.architecture = "Toy";
+  config.layers = 2;
+  config.heads = config.kv_heads = 1;
+  config.head_dim = 8;
+  config.vocabulary = 259;
+  config.context = 4096;
+  return std::make_shared<const Model>(Model{.path = "models/toy",
+                                             .fingerprint = "toy-1",
+                                             .config = config,
+                                             .options = {},
+                                             .rope = Rope(config),
+                                             .weights = {},
+                                             .generation = {},
+                                             .tokenizer = std::make_shared<ByteTokenizer>(),
+                                             .chat_template = std::move(chat),
+                                             .chat_options = {}});
+}
+
+}  // namespace baton::test

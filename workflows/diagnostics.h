@@ -1,0 +1,51 @@
+// Errors of a workflow file: all of them in one pass, sorted, compiler style, with a stable code, a caret and a
+// suggestion. Codes are listed in docs/yaml.md.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+struct SourceLocation {
+  std::string file;
+  int line = 0;    // from 1; 0: no place
+  int column = 0;  // from 1, in characters
+  int length = 1;  // of the marked text
+};
+
+struct Diagnostic {
+  SourceLocation where;
+  std::string code;     // "E0203"
+  std::string message;
+  std::string hint;     // "did you mean 'agent_analyst_current'?", may be empty
+  std::string source_line;
+};
+
+class Diagnostics {
+ public:
+  void error(SourceLocation where, std::string code, std::string message, std::string hint = {});
+  bool empty() const { return items_.empty(); }
+  /// Sorted by file, line, column.
+  const std::vector<Diagnostic>& items() const { return items_; }
+  /// Lines of source are shown under errors once their file is known.
+  void add_source(const std::string& file, std::string text);
+  std::string format() const;
+
+ private:
+  std::vector<Diagnostic> items_;
+  std::vector<std::pair<std::string, std::string>> sources_;
+};
+
+/// A workflow that cannot be used. what() is the whole formatted text.
+class WorkflowError : public std::runtime_error {
+ public:
+  explicit WorkflowError(const Diagnostics& diagnostics) : std::runtime_error(diagnostics.format()), items(diagnostics.items()) {}
+  std::vector<Diagnostic> items;
+};
+
+/// The closest of `candidates` to a misspelt word, or empty when none is close (edit distance).
+std::string closest(const std::string& word, const std::vector<std::string>& candidates);
+
+}  // namespace baton

@@ -1,0 +1,38 @@
+// Executor: runs a plan. Starts each step when its needs are over, in the engine's shared steps; calls tools; applies
+// retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not show here.
+#pragma once
+
+#include <baton/event.h>
+#include <baton/run_record.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "agents/tool.h"
+#include "engine/engine.h"
+#include "workflows/plan.h"
+
+namespace baton {
+
+/// The engine of a model of the workflow, by ModelSpec name. Called on the run's own threads; may take long (loads).
+using EngineSource = std::function<std::shared_ptr<Engine>(const std::string& model)>;
+
+struct RunRequest {
+  std::shared_ptr<const Plan> plan;
+  EngineSource engines;
+  std::shared_ptr<const ToolRegistry> tools;
+  std::map<std::string, std::string> inputs;
+  std::optional<std::uint64_t> seed;      // over the workflow's own
+  Milliseconds timeout{0};                // of the whole run; 0: none
+  std::stop_token stop;                   // ends the run soon, keeping what it has; state "cancelled"
+  EventCallback on_event;
+};
+
+/// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
+/// Throws std::invalid_argument for missing or unknown inputs (before anything starts). Any number of runs at once.
+RunRecord run_plan(const RunRequest& request);
+
+}  // namespace baton

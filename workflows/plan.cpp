@@ -1,0 +1,39 @@
+#include "workflows/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "workflows/plan_builder.h"
+
+namespace baton {
+
+const SlotSource* PlanStep::slot(const std::string& name) const {
+  const auto found = std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
+  return found == slots.end() ? nullptr : &*found;
+}
+
+int Plan::last_step_of(const std::string& agent, int round) const {
+  for (int i = static_cast<int>(steps.size()) - 1; i >= 0; --i) {
+    const PlanStep& step = steps[static_cast<std::size_t>(i)];
+    if (step.agent == agent && step.round == round) return i;
+  }
+  return -1;
+}
+
+Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
+  Diagnostics diagnostics;
+  const std::string& method = spec->relay.method;
+  if (method != "auto" && method != "full") {
+    diagnostics.error(spec->relay.where, "E0411", fmt::format("relay method '{}' is not available in this version", method), "use 'auto' or 'full'");
+  }
+  Plan plan;
+  plan.steps = build_steps(*spec, diagnostics);
+  if (!diagnostics.empty()) throw WorkflowError(diagnostics);
+  plan.relay = method;
+  plan.rounds = spec->topology.rounds;
+  plan.spec = std::move(spec);
+  return plan;
+}
+
+}  // namespace baton

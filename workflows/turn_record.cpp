@@ -1,0 +1,79 @@
+#include "workflows/turn_record.h"
+
+#include <fmt/format.h>
+
+namespace baton {
+namespace {
+
+std::string reason_of(const RunState& state, std::size_t step, const SlotSource& source) {
+  if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
+  if (source.kind == SlotSource::Kind::agent_output && state.output_for(step, source) == nullptr) {
+    return "empty: the agent has no output";
+  }
+  if (source.method.empty() || source.method == "full") return source.reason;
+  return fmt::format("planned: {}; computed in full by this engine", source.method);
+}
+
+}  // namespace
+
+std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
+                                     const std::vector<PromptPart>& prompt) {
+  std::vector<SlotRecord> records;
+  for (const SlotSource& source : planned.slots) {
+    SlotRecord record;
+    record.name = source.name;
+    for (const PromptPart& part : prompt) {
+      if (part.slot == source.name) record.tokens += static_cast<std::int64_t>(part.tokens.size());
+    }
+    record.method = "full";
+    record.recomputed_tokens = record.tokens;
+    record.reason = reason_of(state, step, source);
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+std::int64_t token_count(const std::vector<PromptPart>& prompt) {
+  std::int64_t count = 0;
+  for (const PromptPart& part : prompt) count += static_cast<std::int64_t>(part.tokens.size());
+  return count;
+}
+
+KvRecord kv_record(std::int64_t entries, std::int64_t computed) {
+  KvRecord kv;
+  kv.entries = entries;
+  kv.computed = computed;
+  kv.reused = entries - computed;
+  kv.reuse_rate = entries > 0 ? static_cast<double>(kv.reused) / static_cast<double>(entries) : 0.0;
+  return kv;
+}
+
+void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times) {
+  record.output_tokens = static_cast<std::int64_t>(result.tokens.size());
+  record.output = result.text;
+  record.finish_reason = name_of(result.reason);
+  if (result.prompt_tokens > 0) record.prompt_tokens = result.prompt_tokens;
+  record.kv = kv_record(result.kv_entries, result.kv_computed);
+  record.prefill_ms = result.prefill_ms;
+  record.decode_ms = result.decode_ms;
+  if (times.first_token != Clock::time_point{}) {
+    record.ttft_ms = ms_between(times.ready, times.first_token);
+  } else if (result.ttft_ms > 0.0) {  // the first token was already the end
+    record.ttft_ms = ms_between(times.ready, times.submitted) + result.ttft_ms;
+  }
+  // decode_ms runs from the first token to the last: one token less than there are.
+  if (record.output_tokens > 1 && record.decode_ms > 0.0) {
+    record.tokens_per_s = static_cast<double>(record.output_tokens - 1) * 1000.0 / record.decode_ms;
+  }
+}
+
+std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& step, int attempt) {
+  std::uint64_t hash = 0xcbf29ce484222325u ^ run_seed;  // FNV-1a over the name, then the finaliser of splitmix64
+  for (const char c : step) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  hash += 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(attempt);
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+  return hash ^ (hash >> 31);
+}
+
+}  // namespace baton

@@ -1,0 +1,33 @@
+// Values written as text: durations, sizes, and ${env:...} in strings.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace baton {
+
+/// "30s", "500ms", "1.5m", "1h"; whole milliseconds. Empty when it is none.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// "4GiB", "512MiB", "16KiB", "100B", "1TiB". Empty when it is none.
+std::optional<std::int64_t> parse_size(std::string_view text);
+
+enum class Secrets : std::uint8_t {
+  refuse,  // they would be printed
+  keep,    // ${secret:NAME} stays as it is, for the one who uses the value
+};
+
+struct Resolved {
+  std::string text;
+  std::string error;   // empty: fine
+  std::string code;    // of the error
+  bool changed = false;
+};
+
+/// Resolves ${env:NAME} and ${env:NAME:-default}; "$${" stands for "${". Any other ${...} is plain text.
+Resolved resolve_environment(std::string_view text, Secrets secrets);
+
+}  // namespace baton
