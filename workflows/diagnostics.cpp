@@ -85,6 +85,10 @@ void Diagnostics::error(SourceLocation where, std::string code, std::string mess
   items_.insert(at, std::move(added));
 }
 
+void Diagnostics::add_sources(const std::vector<std::pair<std::string, std::string>>& sources) {
+  for (const auto& [file, text] : sources) add_source(file, text);
+}
+
 void Diagnostics::add_source(const std::string& file, std::string text) {
   for (Diagnostic& item : items_) {
     if (item.where.file == file && item.where.line > 0) item.source_line = line_of(text, item.where.line);
@@ -98,7 +102,7 @@ std::string Diagnostics::format() const {
     out += item.where.line > 0 ? fmt::format("{}:{}:{}: ", item.where.file, item.where.line, item.where.column)
                                : fmt::format("{}: ", item.where.file);
     out += fmt::format("error[{}]: {}\n", item.code, printable(item.message));
-    if (item.where.line > 0) {
+    if (!item.source_line.empty()) {
       out += excerpt(item);
     } else if (!item.hint.empty()) {
       out += fmt::format("      {}\n", printable(item.hint));
@@ -133,7 +137,7 @@ std::string closest(const std::string& word, const std::vector<std::string>& can
   constexpr std::size_t kLongestWord = 200;
   if (word.size() > kLongestWord) return {};
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::size_t best_distance = word.size() < 2 ? 1 : std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     if (candidate.size() > kLongestWord) continue;
     const std::size_t distance = edit_distance(word, candidate);

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace baton {
@@ -31,6 +32,8 @@ class Diagnostics {
   const std::vector<Diagnostic>& items() const { return items_; }
   /// Lines of source are shown under errors once their file is known.
   void add_source(const std::string& file, std::string text);
+  void add_sources(const std::vector<std::pair<std::string, std::string>>& sources);
+  const std::vector<std::pair<std::string, std::string>>& sources() const { return sources_; }
   std::string format() const;
 
  private:

@@ -200,7 +200,7 @@ void Run::schedule() {
   const int limit = plan_.spec->topology.max_parallel;
   for (std::size_t i = 0; i < state_.size() && !ending_; ++i) {
     const PlanStep& step = planned(i);
-    if (state_.turn(i).state != Turn::State::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
+    if (state_.turn(i).phase != TurnState::Phase::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
     if (stopped_early_ && !step.decides) {
       skip(i, "the rounds ended early");
       continue;
@@ -213,7 +213,7 @@ void Run::schedule() {
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
     if (limit > 0 && running_ >= limit) continue;
     attempt.engine = engines_.at(step.model);
-    state_.turn(i).state = Turn::State::running;
+    state_.turn(i).phase = TurnState::Phase::running;
     ++running_;
     start_attempt(i);
   }
@@ -232,7 +232,7 @@ bool Run::round_may_start(std::size_t step) {
 }
 
 void Run::skip(std::size_t step, const std::string& reason) {
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   turn.record.error = reason;
   ++running_;
   turn_over(step, "skipped");
@@ -240,7 +240,7 @@ void Run::skip(std::size_t step, const std::string& reason) {
 
 void Run::start_attempt(std::size_t step) {
   Attempt& attempt = *attempts_[step];
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   if (++attempt.number > 1) {
     attempt.times = {Clock::now(), {}, {}};
     turn.record.output.clear();
@@ -285,7 +285,7 @@ void Run::prepare(std::size_t step) {
     ToolInput& tool = input.tools.emplace_back();
     tool.tool = tools_->find(spec.tool);
     tool.name = spec.tool;
-    if (!spec.from.empty()) tool.call.text = state_.text_of(spec.from, step);
+    if (!spec.from.empty()) tool.call.text = state_.slot_text(step, spec.from);
     tool.call.options = spec.options;
     tool.call.stop = attempt.tools.get_token();
   }
@@ -298,7 +298,7 @@ void Run::prepare(std::size_t step) {
 
 void Run::on_prepared(std::size_t step, PreparedTurn prepared) {
   Attempt& attempt = *attempts_[step];
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   for (const ToolOutcome& tool : prepared.tools) {
     emit(ToolCalled{turn.record.agent, turn.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
   }
@@ -333,10 +333,8 @@ void Run::submit(std::size_t step) {
   } else {
     request.prompt = std::move(attempt.prompt);
   }
-  const AgentSpec* agent = plan_.spec->agent(planned_step.agent);
-  const std::optional<std::uint64_t> own_seed = agent == nullptr ? std::nullopt : agent->generation.seed;
   request.sampling = planned_step.sampling;
-  request.sampling.seed = attempt_seed(request_.seed.value_or(own_seed.value_or(record_.seed)), planned_step.id, attempt.number);
+  request.sampling.seed = attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
   request.max_tokens = planned_step.max_tokens;
   request.stop = planned_step.stop;
   request.callbacks = callbacks(step);
@@ -346,10 +344,10 @@ void Run::submit(std::size_t step) {
 
   // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
-  for (std::size_t i = 0; i < planned_step.slots.size(); ++i) {
-    if (planned_step.slots[i].kind != SlotSource::Kind::agent_output || record.slots[i].tokens == 0) continue;
-    const std::string& from = plan_.steps[static_cast<std::size_t>(planned_step.slots[i].step)].agent;
-    emit(Relayed{from, record.agent, record.round, record.slots[i]});
+  for (const SlotRecord& slot : record.slots) {
+    const SlotSource& source = *planned_step.slot(slot.name);
+    if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
+    emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
   }
 }
 
@@ -401,7 +399,7 @@ void Run::on_finished(std::size_t step, GenerationResult result) {
 }
 
 void Run::accept(std::size_t step, GenerationResult result) {
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   if (const AgentSpec* agent = plan_.spec->agent(planned(step).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
     // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
@@ -426,7 +424,7 @@ void Run::accept(std::size_t step, GenerationResult result) {
 void Run::fail_attempt(std::size_t step, Failure failure) {
   Attempt& attempt = *attempts_[step];
   const PlanStep& planned_step = planned(step);
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   attempt.timer.cancel();
   turn.record.error = failure.error;
   if (ending_) {
@@ -468,9 +466,9 @@ void Run::cut_off(std::size_t step, int number) {
 }
 
 void Run::turn_over(std::size_t step, const std::string& turn_state) {
-  Turn& turn = state_.turn(step);
+  TurnState& turn = state_.turn(step);
   Attempt& attempt = *attempts_[step];
-  turn.state = Turn::State::over;
+  turn.phase = TurnState::Phase::over;
   turn.record.state = turn_state;
   if (turn_state == "cancelled") turn.record.error = record_.error;
   --running_;
@@ -506,8 +504,8 @@ void Run::finish() {
   on_stop_.reset();  // from here on nobody can stop the run
   run_timer_.cancel();
   for (std::size_t i = 0; i < state_.size(); ++i) {
-    Turn& turn = state_.turn(i);
-    if (turn.state == Turn::State::waiting) skip(i, "not started: " + record_.error);
+    TurnState& turn = state_.turn(i);
+    if (turn.phase == TurnState::Phase::waiting) skip(i, "not started: " + record_.error);
     record_.agents.push_back(turn.record);
   }
   record_.outputs = state_.outputs();

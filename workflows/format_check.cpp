@@ -124,23 +124,36 @@ class FormatChecker {
     }
   }
 
-  void wrong(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
-    node.broken = true;
-    const bool one_word = node.is_scalar() && node.length > 1 && node.text.size() <= 60;
-    std::string found = one_word ? fmt::format("'{}'", node.text) : std::string(described(node.kind));
+  /// Without what stands inside: only the kind is wrong.
+  static std::string expected(const FormatType& type) {
+    if (type.kind == Kind::object || type.kind == Kind::map) return "a map";
+    if (type.kind == Kind::list) return "a list";
+    if (type.kind != Kind::either) return described(type);
+    std::string out;
+    for (const FormatType& alternative : type.of) out += (out.empty() ? "" : ", or ") + expected(alternative);
+    return out;
+  }
+
+  static std::string hint(const YamlNode& node, const FormatType& type) {
     const bool takes_string = type.kind == Kind::string || type.kind == Kind::prompt;
-    std::string hint;
-    if (takes_string && node.plain && node.kind != YamlNode::Kind::null) {
-      found = fmt::format("{} ('{}')", described(node.kind), node.text);
-      hint = fmt::format("write \"{}\" for the text", node.text);
-    }
-    if (type.kind == Kind::choice) {
-      const std::string near = closest(node.text, type.words);
-      if (!near.empty()) hint = fmt::format("did you mean '{}'?", near);
-    }
-    const SourceLocation& place = node.kind == YamlNode::Kind::null ? where : node.where();
-    diagnostics_.error(place, has_shape(node, type) && !takes_string ? "E0404" : "E0403",
-                       fmt::format("{}: expected {}, found {}", path.empty() ? "the file" : path, described(type), found), hint);
+    const bool takes_number = type.kind == Kind::integer || type.kind == Kind::number;
+    if (!node.is_scalar() || node.kind == YamlNode::Kind::null) return {};
+    if (takes_string) return fmt::format("write \"{}\" for the text", node.text);
+    if (takes_number && !node.plain && kind_of_plain(node.text) != YamlNode::Kind::string) return "write it without quotes";
+    if (type.kind != Kind::choice) return {};
+    const std::string near = closest(node.text, type.words);
+    return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
+  }
+
+  void wrong(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
+    constexpr std::size_t kShownBytes = 60;
+    node.broken = true;
+    std::string found(described(node.kind));
+    if (node.is_scalar() && !node.text.empty() && node.text.size() <= kShownBytes) found += fmt::format(" ('{}')", node.text);
+    const bool is_value = has_shape(node, type) && type.kind != Kind::string && type.kind != Kind::prompt;
+    diagnostics_.error(node.kind == YamlNode::Kind::null ? where : node.where(), is_value ? "E0404" : "E0403",
+                       fmt::format("{}: expected {}, found {}", path.empty() ? "the file" : path, expected(type), found),
+                       hint(node, type));
   }
 
   Diagnostics& diagnostics_;

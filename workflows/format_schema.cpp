@@ -39,7 +39,15 @@ Json number_schema(const FormatType& type, const char* name) {
   return {{"anyOf", {number, {{"$ref", "#/definitions/environment"}}}}};
 }
 
-Json schema_of(const FormatType& type) {
+/// Which of the two forms of an object: `part` lies over another file, so that nothing in it is required and `null`
+/// removes a key.
+enum class Form : std::uint8_t { whole, part };
+
+std::string definition(const std::string& object, Form form) {
+  return "#/definitions/" + (object.empty() ? "file" : object) + (form == Form::part ? "_part" : "");
+}
+
+Json schema_of(const FormatType& type, Form form) {
   switch (type.kind) {
     case Kind::any: return Json::object();
     case Kind::string:
@@ -52,41 +60,58 @@ Json schema_of(const FormatType& type) {
     case Kind::duration: return {{"type", "string"}, {"pattern", "^[0-9.]+(ms|s|m|h)$|\\$\\{env:"}};
     case Kind::size: return {{"type", "string"}, {"pattern", "^[0-9.]+(B|KiB|MiB|GiB|TiB)$|\\$\\{env:"}};
     case Kind::choice: return {{"anyOf", {{{"enum", type.words}}, {{"$ref", "#/definitions/environment"}}}}};
-    case Kind::object: return {{"$ref", "#/definitions/" + type.name}};
-    case Kind::list: return {{"type", "array"}, {"items", schema_of(type.of[0])}};
+    case Kind::object: return {{"$ref", definition(type.name, form)}};
+    case Kind::list: return {{"type", "array"}, {"items", schema_of(type.of[0], Form::whole)}};  // lists are replaced, not merged
     case Kind::map: {
+      Json element = schema_of(type.of[0], form);
+      if (form == Form::part) element = {{"anyOf", {element, {{"type", "null"}}}}};
       Json map = {{"type", "object"}, {"additionalProperties", false}};
-      map["patternProperties"] = {{kIdPattern, schema_of(type.of[0])}, {"^x-", Json::object()}};
+      map["patternProperties"] = {{kIdPattern, std::move(element)}, {"^x-", Json::object()}};
       return map;
     }
     case Kind::either: {
       Json alternatives = Json::array();
-      for (const FormatType& one : type.of) alternatives.push_back(schema_of(one));
+      for (const FormatType& one : type.of) alternatives.push_back(schema_of(one, form));
       return {{"anyOf", alternatives}};
     }
   }
   return Json::object();
 }
 
-Json object_schema(const std::string& object) {
+/// An object with all of its keys.
+Json keys_schema(const std::string& object, Form form) {
   Json properties = Json::object(), required = Json::array();
-  std::string base;  // the key by which another file can supply what is missing
   for (const FormatKey& key : format_keys()) {
     if (key.object != object) continue;
-    Json property = schema_of(key.type);
-    if (property.contains("$ref")) property = {{"anyOf", {property}}};  // draft-07 ignores what stands beside $ref
-    property["description"] = key.description;
+    Json alternatives = Json::array({schema_of(key.type, form)});
+    if (form == Form::part) alternatives.push_back({{"type", "null"}});
+    Json property = {{"description", key.description}};
+    if (alternatives.size() == 1 && !alternatives[0].contains("$ref")) {  // draft-07 ignores what stands beside $ref
+      property.update(alternatives[0]);
+    } else {
+      property["anyOf"] = std::move(alternatives);
+    }
     properties[key.key] = std::move(property);
     if (key.required) required.push_back(key.key);
-    if (key.key == "extends" || key.key == "use") base = key.key;
   }
   Json schema = {{"type", "object"}, {"properties", properties}, {"patternProperties", {{"^x-", Json::object()}}}, {"additionalProperties", false}};
-  if (!base.empty()) {
-    schema["anyOf"] = {{{"required", {base}}}, {{"required", required}}};
-  } else if (!required.empty()) {
-    schema["required"] = required;
-  }
+  if (form == Form::whole && !required.empty()) schema["required"] = required;
   return schema;
+}
+
+/// The key by which another file supplies what this object leaves out.
+const char* base_key(const std::string& object) { return object.empty() ? "extends" : object == "agent" ? "use" : nullptr; }
+
+void add_definitions(Json& definitions, const std::string& object) {
+  const auto name = [](const std::string& reference) { return reference.substr(std::string_view("#/definitions/").size()); };
+  const std::string whole = definition(object, Form::whole), part = definition(object, Form::part);
+  definitions[name(part)] = keys_schema(object, Form::part);
+  if (base_key(object) == nullptr) {
+    definitions[name(whole)] = keys_schema(object, Form::whole);
+    return;
+  }
+  definitions[name(whole) + "_whole"] = keys_schema(object, Form::whole);
+  definitions[name(whole)] = {{"if", {{"required", {base_key(object)}}}}, {"then", {{"$ref", part}}}, {"else", {{"$ref", whole + "_whole"}}}};
 }
 
 /// A cell of a Markdown table.
@@ -98,11 +123,13 @@ std::string cell(std::string text) {
 }  // namespace
 
 std::string workflow_json_schema() {
-  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", "Baton workflow, version 1"}};
-  schema.update(object_schema(""));
   Json definitions = {{"environment", {{"type", "string"}, {"pattern", "\\$\\{env:"}}}};
-  for (const std::string& name : object_names()) definitions[name] = object_schema(name);
-  schema["definitions"] = std::move(definitions);
+  add_definitions(definitions, "");
+  for (const std::string& name : object_names()) add_definitions(definitions, name);
+  const Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                       {"title", "Baton workflow, version 1"},
+                       {"allOf", {{{"$ref", definition("", Form::whole)}}}},
+                       {"definitions", std::move(definitions)}};
   return schema.dump(2) + "\n";
 }
 

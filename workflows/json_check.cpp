@@ -87,7 +87,17 @@ class Checker {
       }
       return first + " (and no other alternative fits)";
     }
-    return {};
+    return check_combined(value, schema, pointer, depth);
+  }
+
+  std::string check_combined(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+    for (const Json& part : schema.value("allOf", Json::array())) {
+      const std::string wrong = check(value, part, pointer, depth + 1);
+      if (!wrong.empty()) return wrong;
+    }
+    if (!schema.contains("if")) return {};
+    const char* branch = check(value, schema["if"], pointer, depth + 1).empty() ? "then" : "else";
+    return schema.contains(branch) ? check(value, schema[branch], pointer, depth + 1) : "";
   }
 
   static std::string check_number(double value, const Json& schema, const std::string& pointer) {
@@ -194,8 +204,8 @@ class SchemaChecker {
     }
     if (is("pattern")) return value.is_string() ? check_pattern(value.get<std::string>(), pointer) : at(pointer, "expected a string");
     if (is("required")) return check_required(value, pointer);
-    if (is("items", "additionalProperties")) return check(value, pointer);
-    if (is("anyOf")) return check_all(value, pointer, true);
+    if (is("items", "additionalProperties", "if", "then", "else")) return check(value, pointer);
+    if (is("anyOf", "allOf")) return check_all(value, pointer, true);
     if (is("properties", "definitions", "patternProperties")) return check_map(keyword, value, pointer);
     if (is("$ref")) return check_reference(value, pointer);
     return at(pointer, "this keyword is not supported");

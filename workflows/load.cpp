@@ -26,7 +26,7 @@ bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {
 bool topology_is_sound(const Diagnostics& diagnostics) {
   for (const Diagnostic& item : diagnostics.items()) {
     const bool of_format = item.code >= "E0401" && item.code <= "E0406";
-    if (of_format || item.code == "E0201" || item.code.starts_with("E03")) return false;
+    if (of_format || item.code == "E0201" || (item.code.starts_with("E03") && item.code != "E0305")) return false;
   }
   return true;
 }
@@ -52,6 +52,7 @@ WorkflowSpec read(const SourcePtr& source, const ReadOptions& options, Diagnosti
     }
   }
   if (!diagnostics.empty()) throw WorkflowError(diagnostics);
+  spec.sources = diagnostics.sources();
   return spec;
 }
 

@@ -75,6 +75,9 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
     parsed->id = id;
     return placeholder_name(*parsed);
   }
+  for (const std::string& whole : {name + "_current", "agent_" + name + "_current"}) {
+    if (find_placeholder(spec, whole)) return whole;  // the name lacks its ends
+  }
   for (const InputSpec& input : spec.inputs) names.push_back(input.name);
   for (const std::string& id : ids) {
     for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
@@ -82,7 +85,6 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
       names.push_back(placeholder_name({kind, id, 1}));
     }
   }
-  if (std::find(ids.begin(), ids.end(), name) != ids.end()) return placeholder_name({Placeholder::Kind::agent, name, 0});
   return closest(name, names);
 }
 

@@ -23,6 +23,7 @@ int Plan::last_step_of(const std::string& agent, int round) const {
 
 Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   Diagnostics diagnostics;
+  diagnostics.add_sources(spec->sources);
   const std::string& method = spec->relay.method;
   if (method != "auto" && method != "full") {
     diagnostics.error(spec->relay.where, "E0411", fmt::format("relay method '{}' is not available in this version", method), "use 'auto' or 'full'");

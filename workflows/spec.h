@@ -150,6 +150,7 @@ struct WorkflowSpec {
   TopologySpec topology;
   RelaySpec relay;
   std::vector<std::pair<std::string, std::vector<TemplatePiece>>> outputs;
+  std::vector<std::pair<std::string, std::string>> sources;  // files and their texts, for errors of the plan
 
   const AgentSpec* agent(const std::string& id) const;
 };

@@ -84,6 +84,7 @@ class TopologyReader {
       for (const AgentSpec& agent : spec_.agents) {
         if (agent.id != out_.then) out_.agents.push_back(agent.id);
       }
+      any_broken_ = spec_.agents.empty();  // reported already: `agents` is empty or has no ids
     } else {
       return;
     }

@@ -2,16 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace baton {
 namespace {
 
 std::string reason_of(const RunState& state, std::size_t step, const SlotSource& source) {
   if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
-  if (source.kind == SlotSource::Kind::agent_output && state.output_for(step, source) == nullptr) {
-    return "empty: the agent has no output";
-  }
+  if (state.lacks_output(step, source)) return "empty: the agent has no output";
   if (source.method.empty() || source.method == "full") return source.reason;
   return fmt::format("planned: {}; computed in full by this engine", source.method);
+}
+
+bool shows(const PlanStep& planned, const std::string& slot) {
+  return std::any_of(planned.messages.begin(), planned.messages.end(), [&](const PromptMessage& message) {
+    return std::any_of(message.pieces.begin(), message.pieces.end(), [&](const PromptPiece& piece) { return piece.slot == slot; });
+  });
 }
 
 }  // namespace
@@ -20,6 +26,7 @@ std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, co
                                      const std::vector<PromptPart>& prompt) {
   std::vector<SlotRecord> records;
   for (const SlotSource& source : planned.slots) {
+    if (!shows(planned, source.name)) continue;  // only a tool reads it
     SlotRecord record;
     record.name = source.name;
     for (const PromptPart& part : prompt) {

@@ -11,7 +11,7 @@
 
 namespace baton {
 
-/// One record for each slot of the step, in the plan's order.
+/// One record for each slot that the prompt shows, in the plan's order.
 std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
                                      const std::vector<PromptPart>& prompt);
 

@@ -95,6 +95,9 @@ std::optional<YamlNode> load_tree(const SourcePtr& source, Diagnostics& diagnost
 void set_value(YamlNode& root, const std::string& path, const std::string& value, Diagnostics& diagnostics) {
   const std::string name = "--set " + path;
   const auto fail = [&](std::string message) { diagnostics.error({name, 0, 0, 1}, "E0405", std::move(message)); };
+  if (path.empty() || path.front() == '.' || path.back() == '.' || path.find("..") != std::string::npos) {
+    return fail("a part of the path is empty");
+  }
   const SourcePtr source = make_source(name, root.source->folder(), value, diagnostics);
   if (!source) return;
   std::optional<YamlNode> parsed = parse_yaml(source, diagnostics);
@@ -105,7 +108,6 @@ void set_value(YamlNode& root, const std::string& path, const std::string& value
     const std::size_t dot = std::min(path.find('.', at), path.size());
     const std::string part = path.substr(at, dot - at);
     at = dot + 1;
-    if (part.empty()) return fail("a part of the path is empty");
     if (node->kind == YamlNode::Kind::list) {
       node = element(*node, part);
       if (node == nullptr) return fail(fmt::format("the list has no '{}'", part));

@@ -52,6 +52,25 @@ void measure(const YamlNode& node, std::size_t depth, TreeSize& size) {
   }
 }
 
+/// yaml-cpp's words for the commonest mistakes, in those of a user.
+YamlProblem syntax_problem(const SourceText& source, const std::string& message, std::size_t at) {
+  const std::string_view text(source.text());
+  const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0: the first line
+  const std::size_t tab = text.find_first_not_of(' ', line);
+  if (tab < at && text[tab] == '\t') return {source.at(tab, 1), "E0101", "a tab in the indentation, use spaces"};
+  static constexpr std::pair<std::string_view, std::string_view> kMessages[] = {
+      {"end of map flow not found", "a map that began with '{' is not closed"},
+      {"end of sequence flow not found", "a list that began with '[' is not closed"},
+      {"illegal map value", "no ': ' can stand here; quote the text if it belongs to one"},
+      {"end of map not found", "this is no part of the map above it (check the indentation)"},
+      {"end of sequence not found", "this is no part of the list above it (check the indentation)"},
+  };
+  for (const auto& [theirs, ours] : kMessages) {
+    if (message == theirs) return {source.at(at, 1), "E0101", std::string(ours)};
+  }
+  return {source.at(at, 1), "E0101", message};
+}
+
 class TreeBuilder final : public YAML::EventHandler {
  public:
   TreeBuilder(SourcePtr source, Diagnostics& diagnostics) : source_(std::move(source)), diagnostics_(diagnostics) {}
@@ -240,8 +259,8 @@ std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnos
     diagnostics.error(problem.where, problem.code, problem.message);
     return std::nullopt;
   } catch (const YAML::Exception& error) {
-    const auto at = static_cast<std::size_t>(std::max(0, error.mark.pos));
-    diagnostics.error(source->at(at, 1), "E0101", error.msg);
+    const YamlProblem problem = syntax_problem(*source, error.msg, static_cast<std::size_t>(std::max(0, error.mark.pos)));
+    diagnostics.error(problem.where, problem.code, problem.message);
     return std::nullopt;
   }
   YamlNode root = builder.take();

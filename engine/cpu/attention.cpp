@@ -23,6 +23,7 @@
 namespace baton::cpu {
 
 inline constexpr std::int64_t kMaxQueries = 96;  // of one tile; its working set then fits L2
+inline constexpr std::int64_t kFewQueries = 12;  // with more, widened keys and values are worth their making
 
 struct AttentionTask {
   TensorView out;
@@ -237,7 +238,7 @@ void attend(const AttentionTask& task, float* scratch) {
     const KeyBlock<Element> block{keys + key * depth, depth * kPanel, values + key * kPanel,
                                   task.slab.capacity * kPanel};
     if constexpr (std::is_same_v<Element, std::uint16_t>) {
-      if (queries > kFewRows) {
+      if (queries > kFewQueries) {
         widen_panel(state.keys, block.keys, depth * (kKeyBlock / kPanel));
         for (std::int64_t p = 0; p < panels; ++p) {
           widen_panel(state.values + p * kKeyBlock * kPanel, block.values + p * block.value_stride, kKeyBlock);

@@ -18,7 +18,8 @@
 #define BATON_CPU_MATMUL_SHARED_
 namespace baton::cpu {
 
-inline constexpr std::int64_t kRowBlock = 120;   // rows of x kept in L2: 240 KiB per depth block
+inline constexpr std::int64_t kFewRows = 36;    // with more, a widened panel is worth its making
+inline constexpr std::int64_t kRowBlock = 240;   // rows of x kept in L2: 240 KiB per depth block
 inline constexpr std::int64_t kPanelBlock = 8;   // panels that share one copy of them
 inline constexpr std::int64_t kDepthBlock = kTileStride;
 

@@ -53,12 +53,10 @@ void reject_unsupported(const JsonFields& fields, Family family) {
     for (const Json& layer : *rotated)
       if (layer != 1) fields.fail("no_rope_layers", "but layers without RoPE (NoPE) are not supported");
   }
-  if (family != Family::llama) {
-    if (fields.flag_or("mlp_bias", false)) fields.fail("mlp_bias", "which this architecture does not have");
-  }
-  if (family == Family::mistral || family == Family::phi3) {
-    if (fields.flag_or("attention_bias", false)) fields.fail("attention_bias", "which this architecture does not have");
-  }
+  if (family != Family::llama && fields.flag_or("mlp_bias", false))
+    fields.fail("mlp_bias", "which this architecture does not have");
+  if ((family == Family::mistral || family == Family::phi3) && fields.flag_or("attention_bias", false))
+    fields.fail("attention_bias", "which this architecture does not have");
 }
 
 void read_dimensions(ModelConfig& config, const JsonFields& fields, Family family) {
@@ -101,8 +99,7 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   config.qk_norm = family == Family::qwen3;
 }
 
-/// Transformers' _compute_yarn_parameters: an explicit factor, else one from mscale and mscale_all_dim, else from
-/// factor.
+/// As Transformers' _compute_yarn_parameters: explicit, else of mscale and mscale_all_dim, else of the factor alone.
 double yarn_attention_factor(const JsonFields& scaling, double factor) {
   if (scaling.find("attention_factor") != nullptr) return scaling.number("attention_factor", 1e-6, 1e6);
   const auto mscale = [&](double weight) { return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0; };
@@ -197,9 +194,9 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   config.window.assign(config.layers, 0);
   if (family == Family::qwen2 || family == Family::qwen3) return read_qwen_windows(config, fields);
 
-  if (const Json* types = fields.find("layer_types"); types != nullptr && family != Family::phi3) {
+  if (const Json* types = fields.find("layer_types")) {
     for (const Json& type : *types)
-      if (type != "full_attention" || family == Family::mistral)
+      if (type != "full_attention" || family != Family::llama)
         fields.fail("layer_types", "but attention that differs by layer is not supported for this architecture");
   }
   if (family == Family::llama || fields.is_null("sliding_window")) return;  // Llama has no window, whatever is written

@@ -332,6 +332,7 @@ Value extreme(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value map(const Value& value, const Arguments& arguments, Budget& budget) {
   Values out;
+  if (!truth(value)) return generator({});  // also for none, as Jinja does
   if (const Value* path = arguments.named_value("attribute")) {
     const Value* fallback = arguments.named_value("default");
     for (const Value& item : elements(value, budget)) {
@@ -350,6 +351,7 @@ Value map(const Value& value, const Arguments& arguments, Budget& budget) {
 
 template <bool by_member, bool keeps>
 Value select(const Value& value, const Arguments& arguments, Budget& budget) {
+  if (!truth(value)) return generator({});  // also for none, as Jinja does
   constexpr std::size_t kBefore = by_member ? 1 : 0;
   if (arguments.positional.size() < kBefore) throw Fault("the name of a member is missing");
   const bool has_test = arguments.positional.size() > kBefore;
@@ -401,6 +403,7 @@ constexpr std::array kFilters = {
     Named{"sort", sort},
     Named{"string", string},
     Named{"sum", sum},
+    Named{"title", changed_text<title_words>},
     Named{"tojson", tojson},
     Named{"trim", trim},
     Named{"unique", unique},

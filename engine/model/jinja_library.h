@@ -56,6 +56,8 @@ class Parameters {
 std::string upper(const std::string& text);
 std::string lower(const std::string& text);
 std::string capitalized(const std::string& text);
+/// Jinja's filter "title", which cuts words elsewhere than str.title() does.
+std::string title_words(const std::string& text);
 /// Without the characters of `characters` (nullptr: spaces) at the ends.
 std::string stripped(const std::string& text, const std::string* characters, bool left, bool right);
 std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,

@@ -195,7 +195,10 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
 
 Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget) {
   if (value.is_undefined()) throw Fault(value.get<Undefined>()->what);
-  if (!is_list(value) && !value.is_string()) throw Fault(fmt::format("a {} cannot be sliced", type_name(value)));
+  if (!is_list(value) && !value.is_string()) {
+    if (value.as_sequence()) throw Fault(fmt::format("a slice of a {} is not supported", type_name(value)));
+    return Value::undefined(fmt::format("a {} has no slices", type_name(value)));
+  }
   const Values items = elements(value, budget);
   const auto positions = slice_positions(from, to, step, items.size());
   budget.spend(positions.size());

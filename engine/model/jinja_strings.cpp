@@ -227,6 +227,28 @@ std::string capitalized(const std::string& text) {
   return upper(text.substr(0, first)) + lower(text.substr(first));
 }
 
+std::string title_words(const std::string& text) {
+  std::string out, word;
+  const auto flush = [&] {
+    out += capitalized(word);
+    word.clear();
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view character = std::string_view(text).substr(i, utf8::at(text, i).bytes);
+    const bool begins = std::string_view("-({[<").find(character) != std::string_view::npos ||
+                        is_python_space(utf8::at(text, i).value);
+    if (begins) {
+      flush();
+      out += character;
+    } else {
+      word += character;
+    }
+    i += character.size();
+  }
+  flush();
+  return out;
+}
+
 std::string stripped(const std::string& text, const std::string* characters, bool left, bool right) {
   const auto goes = [&](std::size_t at) {
     const auto [c, bytes] = utf8::at(text, at);

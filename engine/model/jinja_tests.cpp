@@ -66,6 +66,14 @@ bool equal_to(const Value& value, const Arguments& arguments, Budget& budget) {
   return equal(value, Parameters("this test", arguments, {"other"}).required(0), budget) == wanted;
 }
 
+/// Python's "is", for the values that exist once; for others it would depend on how Python keeps them.
+bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
+  const Value& other = Parameters("sameas", arguments, {"other"}).required(0);
+  const auto single = [](const Value& x) { return x.is_none() || x.get<bool>() != nullptr; };
+  if (!single(value) && !single(other)) throw Fault("sameas of other values than true, false and none is not supported");
+  return type_name(value) == type_name(other) && equal(value, other, budget);
+}
+
 /// The order of the two is one of -1, 0, 1.
 template <int first, int second>
 bool ordered(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -113,6 +121,7 @@ constexpr std::array kTests = {
     Named{"none", plain<is_none>},
     Named{"number", plain<is_number>},
     Named{"odd", plain<rest_of_two<1>>},
+    Named{"sameas", same_as},
     Named{"sequence", plain<is_sequence>},
     Named{"string", plain<is_string>},
     Named{"true", plain<is_true>},

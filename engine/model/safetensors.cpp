@@ -17,8 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t kMaxRank = 8;
-constexpr std::uint64_t kMaxElements = std::uint64_t{1}
-                                       << 48;  // of a tensor: a petabyte, and no size in bits overflows
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // no size in bits leaves 64 bits
 
 /// Bits of an element, 0 for a type that is not known.
 std::size_t bits_of(std::string_view type) {
@@ -48,7 +47,7 @@ Json parse_header_json(std::string_view text, const std::string& origin) {
   };
   try {
     return Json::parse(text, note_name);
-  } catch (const Json::parse_error&) {
+  } catch (const Json::exception&) {
     parse_json(text, origin + ": header");  // words the error
     throw;
   }
@@ -66,41 +65,49 @@ const Json& list_of(const Json& entry, const char* key, const std::string& where
   return *found;
 }
 
+std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::vector<std::int64_t> read_shape(const Json& entry, const std::string& where) {
+  const Json& list = list_of(entry, "shape", where);
+  if (list.size() > kMaxRank)
+    throw ModelError(fmt::format("{}: {} dimensions, at most {} are supported", where, list.size(), kMaxRank));
+  std::vector<std::int64_t> shape;
+  std::uint64_t product = 1;  // without zeros: [0, 2^62, 2^62] must not overflow a later product either
+  for (const Json& extent : list) {
+    const std::uint64_t value = unsigned_of(extent, where, "an extent");
+    if (value != 0 && product > kMaxElements / value)
+      throw ModelError(fmt::format("{}: shape {} times {} is too large", where, text_of(shape), value));
+    product *= std::max<std::uint64_t>(value, 1);
+    shape.push_back(static_cast<std::int64_t>(value));
+  }
+  return shape;
+}
+
 TensorInfo read_tensor(const Json& entry, const std::string& where, std::size_t data_bytes) {
   const JsonFields fields(entry, where);
   TensorInfo info;
   info.type = fields.text_or("dtype", "");
   if (info.type.empty()) fields.fail("dtype", "expected the name of a type");
   info.dtype = dtype_of(info.type);
-
-  const Json& shape = list_of(entry, "shape", where);
-  if (shape.size() > kMaxRank)
-    throw ModelError(fmt::format("{}: {} dimensions, at most {} are supported", where, shape.size(), kMaxRank));
-  std::uint64_t elements = 1,
-                without_zeros = 1;  // the second: [0, 2^62, 2^62] must not overflow a later product either
-  for (const Json& extent : shape) {
-    const std::uint64_t value = unsigned_of(extent, where, "an extent");
-    if (value != 0 && without_zeros > kMaxElements / value)
-      throw ModelError(fmt::format("{}: shape {} is too large", where, shape.dump()));
-    without_zeros *= std::max<std::uint64_t>(value, 1);
-    elements *= value;
-    info.shape.push_back(static_cast<std::int64_t>(value));
-  }
+  info.shape = read_shape(entry, where);
 
   const Json& offsets = list_of(entry, "data_offsets", where);
   if (offsets.size() != 2)
     throw ModelError(fmt::format("{}: \"data_offsets\" has {} entries, expected 2", where, offsets.size()));
-  const std::uint64_t begin = unsigned_of(offsets[0], where, "an offset"),
-                      end = unsigned_of(offsets[1], where, "an offset");
+  const std::uint64_t begin = unsigned_of(offsets[0], where, "an offset");
+  const std::uint64_t end = unsigned_of(offsets[1], where, "an offset");
   if (begin > end || end > data_bytes)
     throw ModelError(
         fmt::format("{}: bytes [{}, {}) of {} bytes of data; is the file truncated?", where, begin, end, data_bytes));
-  const std::uint64_t bits = elements * bits_of(info.type);
-  if (bits_of(info.type) != 0 && (bits % 8 != 0 || bits / 8 != end - begin))
-    throw ModelError(fmt::format("{}: {} {} takes {} bytes, but its offsets span {}", where, info.type, shape.dump(),
-                                 bits / 8, end - begin));
   info.begin = begin;
   info.end = end;
+
+  std::uint64_t bits = bits_of(info.type);
+  if (bits == 0) return info;  // a type of the future: its size is not known
+  for (const std::int64_t extent : info.shape) bits *= static_cast<std::uint64_t>(extent);
+  if (bits % 8 != 0 || bits / 8 != end - begin)
+    throw ModelError(fmt::format("{}: {} {} takes {} bytes, but its offsets span {}", where, info.type,
+                                 text_of(info.shape), bits / 8, end - begin));
   return info;
 }
 
@@ -235,7 +242,7 @@ ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t 
     for (std::size_t axis = 0; axis < info.shape.size(); ++axis)
       (axis == 0 && info.shape.size() > 1 ? found_rows : found_cols) *= info.shape[axis];
     if (found_rows != rows || found_cols != cols)
-      throw ModelError(fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(info.shape, ", "),
+      throw ModelError(fmt::format("{} has shape {}, expected [{}]", where, text_of(info.shape),
                                    rows == 1 ? fmt::to_string(cols) : fmt::format("{}, {}", rows, cols)));
     const std::byte* data = file->map.bytes().data() + file->data_offset + info.begin;
     if (reinterpret_cast<std::uintptr_t>(data) % size_of(*info.dtype) != 0)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/model/added_tokens.h"
@@ -43,6 +44,9 @@ class BpeTokenizer : public Tokenizer {
     const auto added =
         text::parse_added_tokens(text::find(json, "added_tokens", root), vocabulary_, root.in("added_tokens"));
     for (const text::AddedToken& token : added) {
+      // `tokenizers` decodes such a token as it was searched for.
+      bool unused = true;
+      if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused);
       if (!token.special) continue;
       special_.insert(token.id);
       bpe_.never_whole(token.content);
@@ -73,8 +77,8 @@ class BpeTokenizer : public Tokenizer {
   }
 
   std::string token_bytes(TokenId id) const override {
-    const std::string* token = vocabulary_.token(id);
-    return token == nullptr || is_special(id) ? std::string() : decoder_.bytes(*token);
+    const std::string* shown = token(id);
+    return shown == nullptr || is_special(id) ? std::string() : decoder_.bytes(*shown);
   }
 
   std::optional<TokenId> token_id(std::string_view token) const override { return vocabulary_.id(token); }
@@ -86,7 +90,11 @@ class BpeTokenizer : public Tokenizer {
   }
 
   const text::TokenDecoder& decoder() const { return decoder_; }
-  const std::string* token(TokenId id) const { return vocabulary_.token(id); }
+  /// The token as it is decoded.
+  const std::string* token(TokenId id) const {
+    const auto it = normalized_.find(id);
+    return it == normalized_.end() ? vocabulary_.token(id) : &it->second;
+  }
 
  private:
   void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special) const {
@@ -128,6 +136,7 @@ class BpeTokenizer : public Tokenizer {
   text::TokenDecoder decoder_;
   std::unordered_set<TokenId> special_;
   text::AddedTokens added_;
+  std::unordered_map<TokenId, std::string> normalized_;  // added tokens that stand in the normalised text
   text::PostProcessor around_;
 };
 

@@ -30,7 +30,7 @@ void print(const Options& options, const Result& result) {
 
 bool wanted(const Options& options, std::string_view name) { return name.find(options.filter) != std::string_view::npos; }
 
-void bench_machine(const Options& options, int threads) {
+void bench_machine(const Options& options, Backend& backend, int threads) {
   for (int n = 1; n <= threads; n = n == 1 ? threads : threads + 1) {
     Result sgemm{"sgemm", fmt::format("512x4096x4096 {} threads", n)};
     sgemm.seconds = sgemm_seconds(512, 4096, 4096, n, options.seconds);
@@ -38,7 +38,7 @@ void bench_machine(const Options& options, int threads) {
     print(options, sgemm);
     Result read{"read", fmt::format("512 MiB {} threads", n)};
     read.bytes = 512.0 * (1 << 20);
-    read.seconds = read.bytes / read_bandwidth(n, options.seconds);
+    read.seconds = read.bytes / read_bandwidth(backend, n, options.seconds);
     print(options, read);
     if (threads == 1) break;
   }
@@ -133,10 +133,10 @@ int run(const Options& options) {
   const auto backend = make_cpu_backend(options.threads);
   const int threads = backend->info().threads;
   if (!options.json) {
-    fmt::print("{}\n{:<16} {:<26} {:>10} {:>9} {:>8} {:>9}\n", backend->info().device, "op", "shape", "ms", "GFLOP/s",
+    fmt::print("{}; sgemm: OpenBLAS {}\n{:<16} {:<26} {:>10} {:>9} {:>8} {:>9}\n", backend->info().device, sgemm_kernels(), "op", "shape", "ms", "GFLOP/s",
                "GB/s", "vs sgemm");
   }
-  bench_machine(options, threads);
+  bench_machine(options, *backend, threads);
   bench_matmul(options, *backend, threads);
   const KvShape small{4, 64, DType::bf16}, large{8, 128, DType::bf16};
   bench_attention(options, *backend, 1, 2048, 2048, 8, small);
@@ -188,6 +188,7 @@ Options parse(std::span<char*> arguments) {
 
 int main(int count, char** arguments) {
   try {
+    baton::bench::use_best_sgemm(arguments);
     return baton::bench::run(baton::bench::parse(std::span(arguments + 1, static_cast<std::size_t>(count - 1))));
   } catch (const std::exception& error) {
     fmt::print(stderr, "baton_bench_ops: {}\nusage: baton_bench_ops [FILTER] [--threads N] [--seconds S] [--json]\n",

@@ -1,7 +1,11 @@
 #include "machine.h"
 
 #include <cblas.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "measure.h"
@@ -9,15 +13,33 @@
 namespace baton::bench {
 namespace {
 
+/// Four streams, so that the hardware's prefetcher is not what is measured.
 std::uint64_t sum(const std::uint64_t* data, std::size_t count) {
-  std::uint64_t sums[8] = {};
-  for (std::size_t i = 0; i + 8 <= count; i += 8) {
-    for (std::size_t lane = 0; lane < 8; ++lane) sums[lane] += data[i + lane];
+  constexpr std::size_t kStreams = 4, kLine = 8;
+  const std::size_t share = count / kStreams;
+  std::uint64_t sums[kLine] = {};
+  for (std::size_t i = 0; i + kLine <= share; i += kLine) {
+    for (std::size_t stream = 0; stream < kStreams; ++stream) {
+      for (std::size_t lane = 0; lane < kLine; ++lane) sums[lane] += data[stream * share + i + lane];
+    }
   }
-  return sums[0] + sums[1] + sums[2] + sums[3] + sums[4] + sums[5] + sums[6] + sums[7];
+  return std::accumulate(std::begin(sums), std::end(sums), std::uint64_t{0});
 }
 
 }  // namespace
+
+std::string sgemm_kernels() { return openblas_get_corename(); }
+
+void use_best_sgemm(char** arguments) {
+#if defined(__x86_64__)
+  const std::string kernels = sgemm_kernels();
+  if (kernels != "Prescott" || std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
+  const char* best = __builtin_cpu_supports("avx512f") ? "SkylakeX" : __builtin_cpu_supports("avx2") ? "Haswell" : nullptr;
+  if (best == nullptr) return;
+  setenv("OPENBLAS_CORETYPE", best, 1);
+  execv("/proc/self/exe", arguments);  // returns only when it fails; then the old kernels it is
+#endif
+}
 
 double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, double budget) {
   openblas_set_num_threads(threads);
@@ -30,8 +52,10 @@ double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, 
   });
 }
 
-double read_bandwidth(int threads, double budget) {
-  const std::vector<std::uint64_t> memory(std::size_t{64} << 20, 1);
+double read_bandwidth(Backend& backend, int threads, double budget) {
+  const Buffer buffer = backend.allocate(std::size_t{512} << 20);
+  std::memset(buffer.data(), 1, buffer.bytes());
+  const std::span memory(reinterpret_cast<const std::uint64_t*>(buffer.data()), buffer.bytes() / sizeof(std::uint64_t));
   volatile std::uint64_t sink = 0;
   const double seconds = median_seconds(budget, [&] {
     const std::size_t share = memory.size() / static_cast<std::size_t>(threads);
@@ -43,7 +67,7 @@ double read_bandwidth(int threads, double budget) {
     for (std::thread& reader : readers) reader.join();
     for (const std::uint64_t value : sums) sink = sink + value;
   });
-  return static_cast<double>(memory.size() * sizeof(std::uint64_t)) / seconds;
+  return static_cast<double>(buffer.bytes()) / seconds;
 }
 
 }  // namespace baton::bench

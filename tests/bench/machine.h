@@ -2,13 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "engine/backend/backend.h"
 
 namespace baton::bench {
+
+/// The kernels that OpenBLAS runs. It falls back to those of an old processor when it does not know a new one, and the
+/// choice is made when the process starts: use_best_sgemm starts the process again with the right one if need be.
+std::string sgemm_kernels();
+void use_best_sgemm(char** arguments);
 
 /// Seconds of OpenBLAS sgemm, x[T, C] * w[N, C]^T, on `threads` threads.
 double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, double budget);
 
-/// Bytes per second of `threads` threads that read memory no cache holds.
-double read_bandwidth(int threads, double budget);
+/// Bytes per second of `threads` threads that read 512 MiB of the backend's memory.
+double read_bandwidth(Backend& backend, int threads, double budget);
 
 }  // namespace baton::bench

@@ -72,7 +72,7 @@ VARIANTS = [
     ("added tokens", "gpt2", {"more_added_tokens": numbered(
         621, added("<mask>", lstrip=True, special=True), added("<word>", single_word=True), added("<left>", lstrip=True),
         added("<right>", rstrip=True), added("<|im_start|>", special=True), added("<|im_end|>", special=True),
-        added("<|im_end|>>>"), added("the"), added(" a", single_word=True), added("\u00e9"))}),
+        added("<|im_end|>>>"), added("the"), added(" a", single_word=True)) + numbered(165, added("\u00e9"))}),
     ("normalised added tokens", "qwen", {
         "normalizer": {"type": "Lowercase"},
         "more_added_tokens": numbered(627, added("<Norm>", normalized=True), added("Hello", normalized=True),
@@ -94,10 +94,11 @@ VARIANTS = [
         "normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}, "pre_tokenizer": metaspace()}),
     ("metaspace after split", "sp_metaspace", {
         "pre_tokenizer": sequence("pretokenizers", split({"Regex": "[,.]"}, "Isolated"), metaspace())}),
-    ("strip at both ends", "sp_normalizer", {"decoder": sequence(
+    # `tokenizers` panics when it strips the end of an empty text: that side has a test by hand.
+    ("strip two", "sp_normalizer", {"decoder": sequence(
         "decoders", {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
-        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 2, "stop": 3})}),
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 2, "stop": 0})}),
     ("strip each token", "sp_normalizer", {"decoder": sequence(
         "decoders", {"type": "Replace", "pattern": {"Regex": "\u2581|e"}, "content": " "},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 1}, {"type": "ByteFallback"})}),
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "ByteFallback"})}),
 ]

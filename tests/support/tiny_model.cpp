@@ -78,7 +78,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   config.kv_heads = options.kv_heads;
   config.head_dim = options.head_dim;
   config.ffn_width = options.ffn_width;
-  config.vocabulary = 258;
+  config.vocabulary = options.vocabulary;
   config.context = options.context;
   config.tied_embeddings = true;
   config.qk_norm = options.qk_norm;

@@ -19,6 +19,7 @@ struct TinyOptions {
   std::int32_t kv_heads = 2;
   std::int32_t head_dim = 16;
   std::int32_t ffn_width = 80;
+  std::int32_t vocabulary = 258;  // at least that
   std::int32_t context = 512;
   std::int32_t window = 0;  // sliding window of every second layer
   bool qk_norm = false;

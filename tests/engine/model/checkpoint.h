@@ -65,7 +65,8 @@ class TempFolder {
     std::ofstream(path_ / name, std::ios::binary) << bytes;
   }
   void copy_from(const std::filesystem::path& folder) const {
-    std::filesystem::copy(folder, path_, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(folder, path_,
+                          std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
   }
 
  private:

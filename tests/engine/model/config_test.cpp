@@ -202,6 +202,11 @@ TEST_CASE("broken and hostile values are refused by name") {
       Contains("expected more than low_freq_factor, 4"));
 }
 
+TEST_CASE("a number that no double holds is no JSON") {
+  CHECK_THAT(test::error_of<ModelError>([] { parse_config("{\"rope_theta\": 1e999}", "config.json"); }),
+             Contains("config.json: not JSON: number overflow"));
+}
+
 TEST_CASE("deep nesting does not exhaust the stack") {
   const std::string deep = fmt::format("{{\"a\":{}{}}}", std::string(200000, '['), std::string(200000, ']'));
   CHECK_THAT(test::error_of<ModelError>([&] { parse_config(deep, "config.json"); }), Contains("\"architectures\""));

@@ -68,7 +68,7 @@ TEST_CASE("headers that lie are refused") {
              Contains("\"data_offsets\" is not a list"));
 
   CHECK_THAT(problem(one("F32", "[2,2]", "[0,12]", 12)),
-             Equals("f: tensor \"a\": F32 [2,2] takes 16 bytes, but its offsets span 12"));
+             Equals("f: tensor \"a\": F32 [2, 2] takes 16 bytes, but its offsets span 12"));
   CHECK_THAT(problem(one("F4", "[3]", "[0,1]", 1)), Contains("F4 [3] takes 1 bytes"));
   CHECK_THAT(problem(one("F32", "[4]", "[0,16]", 12)),
              Contains("bytes [0, 16) of 12 bytes of data; is the file truncated?"));
@@ -83,6 +83,15 @@ TEST_CASE("headers that lie are refused") {
   CHECK_THAT(problem(one("F32", "[0,4294967296,4294967296]", "[0,0]", 0)), Contains("is too large"));
   CHECK_THAT(problem(one("F32", "[18446744073709551615]", "[0,4]", 4)), Contains("is too large"));
   CHECK_THAT(problem(one("X99", "[4294967296,4294967296]", "[0,4]", 4)), Contains("is too large"));
+}
+
+TEST_CASE("headers that fuzzing found") {
+  // A number that no double holds is another exception of the JSON library than a syntax error.
+  CHECK_THAT(problem(safetensors(R"({"z":1e999})", "")), Contains("f: header: not JSON: number overflow"));
+  // Nesting as deep as the file is long, where a size is expected.
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  CHECK_THAT(problem(one("F32", "[9999999999999999," + deep + "]", "[0,4]", 4)), Contains("is too large"));
+  CHECK_THAT(problem(one("F32", "[1," + deep + "]", "[0,4]", 4)), Contains("an extent is a list of 1"));
 }
 
 TEST_CASE("tensors fill the data without overlap, hole or rest") {

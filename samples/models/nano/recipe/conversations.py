@@ -118,7 +118,7 @@ def _math_prompt(rng: random.Random, role: str, problem: Problem, seen: list[Ans
     before_label = "" if plain or rng.random() < 0.6 else "The "
     gap = "\n\n" if plain else rng.choice(("\n", "\n\n"))
     end = "\n" if rng.random() < 0.15 else ""
-    question_last = bool(seen) and rng.random() < 0.45
+    question_last = bool(seen) and rng.random() < 0.25
     question = Piece(problem.question, "input", 0.02)
     pieces: list[Piece] = []
     fixed = system
@@ -127,7 +127,7 @@ def _math_prompt(rng: random.Random, role: str, problem: Problem, seen: list[Ans
         fixed = gap
     for i, answer in enumerate(seen):
         pieces += [Piece(f"{fixed}{before_label}{answer.label}{after_label}", "fixed"),
-                   Piece(answer.text, "answer", 0.5 if answer.right and not question_last else 0.0)]
+                   Piece(answer.text, "answer", 0.7 if answer.right and not question_last else 0.0)]
         fixed = gap
     if question_last:
         pieces += [Piece(fixed + heading, "fixed"), question]
@@ -150,11 +150,11 @@ def math_sample(rng: random.Random) -> list[Piece]:
     """A prompt and gold answer for one agent of a math team of any of the topologies."""
     problem = draw(rng)
     gold = solve(problem.steps)
-    if rng.random() < 0.55:  # the chain, up to one of its agents
-        roles = list(MATH_ROLES[:rng.choices((1, 2, 3, 4), (3, 3, 2, 3))[0]])
+    if rng.random() < 0.65:  # the chain, up to one of its agents
+        roles = list(MATH_ROLES[:rng.choices((1, 2, 3, 4), (2, 2, 2, 4))[0]])
         sees_all = True
     else:
-        roles = [rng.choice(MATH_ROLES[:3]) for _ in range(rng.choice((0, 1, 2, 2, 3, 3, 4, 4, 6)))] + [rng.choice(MATH_ROLES)]
+        roles = [rng.choice(MATH_ROLES[:3]) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 6)))] + [rng.choice(MATH_ROLES)]
         sees_all = rng.random() < 0.5
     role = roles.pop()
     spoken: list[Answer] = []
@@ -210,7 +210,7 @@ def binding_prompt(role: str, case: binding.Case, reports: tuple[str, str], reso
 def binding_sample(rng: random.Random, easy: bool) -> list[Piece]:
     """A prompt and gold answer for one agent of the binding team."""
     case = binding.draw(rng, easy=easy)
-    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (1, 1, 4, 3))[0]
+    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (3, 2, 5, 3))[0]
     resolved, claimed = binding.resolver_answer(case, rng if rng.random() < 0.4 else None)
     target = {"keeper": case.report_a, "counter": case.report_b, "resolver": binding.resolver_answer(case)[0],
               "verifier": binding.verifier_answer(case, claimed)}[role]

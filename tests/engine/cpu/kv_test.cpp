@@ -1,0 +1,101 @@
+#include "fixtures.h"
+#include "targets.h"
+
+namespace baton::test {
+namespace {
+
+struct Slab {
+  Slab(Backend& backend, const KvShape& shape, std::int32_t capacity)
+      : keys(backend.allocate(backend.kv_slab_bytes(shape, capacity))),
+        values(backend.allocate(backend.kv_slab_bytes(shape, capacity))),
+        slab{keys.data(), values.data(), capacity} {}
+  Buffer keys, values;
+  KvSlab slab;
+};
+
+TEST_CASE("store_kv rounds, rotates, rounds again; load_kv reads it back") {
+  const auto reference = make_reference_backend();
+  const auto cpu = make_cpu_backend(1);
+  for (Backend* backend : {reference.get(), cpu.get()}) {
+    const KvShape shape{1, 8, DType::bf16};
+    const Slab cache(*backend, shape, 64);
+    Values k(1, 8), v(1, 8), cos(1, 1, 0.7071f), sin(1, 1, 0.7071f);
+    k.data = {1.001f, 3, 5, 7, 1, 0, 0, 0};  // 1.001 is stored as 1 before it is turned
+    v.data = {1.01171875f, 2, 3, 4, 5, 6, 7, 8};
+    const std::vector<std::int32_t> sequence = {0}, position = {37}, begin = {0};
+    backend->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(), {cos.view(), sin.view()});
+    Values k_back(1, 8), v_back(1, 8);
+    backend->load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
+    const auto turned = [](double value) { return round_to(static_cast<float>(value), DType::bf16); };
+    const double c = static_cast<double>(0.7071f);
+    REQUIRE(k_back.data == std::vector<float>{turned(c - 3 * c), turned(c + 3 * c), 5, 7, 1, 0, 0, 0});
+    REQUIRE(v_back.data == std::vector<float>{1.015625f, 2, 3, 4, 5, 6, 7, 8});
+  }
+}
+
+TEST_CASE("kv: every position and column of several sequences comes back as in the reference") {
+  Random random(30);
+  const auto reference = make_reference_backend();
+  const auto cpu = make_cpu_backend(3);
+  for (const DType dtype : kStored) {
+    for (const std::int32_t width : {8, 48, 64, 80, 256}) {
+      INFO("D " << width << " " << name_of(dtype));
+      const KvShape shape{3, width, dtype};
+      const std::int64_t cols = 3 * width;
+      std::vector<std::int32_t> sequence, position, begin;
+      for (std::int32_t s = 0; s < 2; ++s) {
+        for (std::int32_t p = 0; p < 128; ++p) {
+          sequence.push_back(s);
+          position.push_back(p);
+        }
+      }
+      for (std::size_t i = sequence.size() - 1; i > 0; --i) {  // in random order
+        const std::size_t j = random.integer(0, static_cast<std::int64_t>(i) + 1);
+        std::swap(sequence[i], sequence[j]);
+        std::swap(position[i], position[j]);
+      }
+      begin.assign(sequence.size(), 0);
+      const auto rows = static_cast<std::int64_t>(sequence.size());
+      const Values k = random.values(rows, cols), v = random.values(rows, cols);
+      const Values cos = random.values(rows, width / 2), sin = random.values(rows, width / 2);
+      const auto read = [&](Backend& backend) {
+        const Slab first(backend, shape, 128), second(backend, shape, 192);
+        const KvSlab slabs[] = {first.slab, second.slab};
+        backend.store_kv(slabs, shape, {sequence, position, begin}, k.view(), v.view(), {cos.view(), sin.view()});
+        std::vector<float> all;
+        for (const auto& [slab, from, count] : {std::tuple(slabs[0], 0, 128), std::tuple(slabs[1], 5, 100)}) {
+          Values keys(count, cols), values(count, cols);
+          backend.load_kv(keys.view(), values.view(), slab, shape, from);
+          all.insert(all.end(), keys.data.begin(), keys.data.end());
+          all.insert(all.end(), values.data.begin(), values.data.end());
+        }
+        return all;
+      };
+      const std::vector<float> expected = read(*reference);
+      for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+        if (!is_fused(target)) continue;
+        const OnlyTarget only(target);
+        require_same_bits(read(*cpu), expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("kv: storing one position leaves the others as they were") {
+  const auto cpu = make_cpu_backend(1);
+  const KvShape shape{2, 48, DType::bf16};
+  const Slab cache(*cpu, shape, 128);
+  const Values ones(1, 96, 1), none(1, 0);
+  const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
+  cpu->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(), {none.view(), none.view()});
+  Values k(128, 96), v(128, 96);
+  cpu->load_kv(k.view(), v.view(), cache.slab, shape, 0);
+  for (std::int64_t p = 0; p < 128; ++p) {
+    for (std::int64_t c = 0; c < 96; ++c) {
+      if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c)) FAIL("position " << p << " column " << c);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::test
