@@ -43,6 +43,15 @@ class FilterBuilder {
     }
   }
 
+  /// Calls that this list cannot judge because they are newer than it. Their numbers are the same everywhere.
+  void deny_numbers(int begin, int end) {
+    for (int number = begin; number < end; ++number) {
+      if (seccomp_rule_add_array(filter_.get(), SCMP_ACT_ERRNO(ENOSYS), number, 0, nullptr) < 0) {
+        throw std::runtime_error("seccomp: no rule for call " + std::to_string(number));
+      }
+    }
+  }
+
   /// libseccomp writes programs to files only, before version 2.6.
   std::vector<sock_filter> program() const {
     const UniqueFd file(memfd_create("filter", MFD_CLOEXEC));
@@ -57,7 +66,14 @@ class FilterBuilder {
   std::unique_ptr<void, FilterDeleter> filter_;
 };
 
-constexpr std::uint64_t kLow32 = 0xffffffff;
+/// The argument's bits under the mask are these.
+scmp_arg_cmp bits(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
+  return {argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
+scmp_arg_cmp not_zero(unsigned argument) { return {argument, SCMP_CMP_NE, 0, 0}; }
+
+constexpr scmp_datum_t kLow32 = 0xffffffff;  // the kernel looks at no more of these arguments
 
 }  // namespace
 
@@ -68,7 +84,7 @@ std::vector<sock_filter> make_seccomp_filter() {
 
   // Other processes: threads only. The flags of clone3 cannot be looked at; the C library falls back to clone.
   filter.deny({"fork", "vfork"});
-  filter.deny("clone", EPERM, {SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0)});
+  filter.deny("clone", EPERM, {bits(0, CLONE_THREAD, 0)});
   filter.deny({"clone3"}, ENOSYS);
 
   // The network. io_uring would make sockets without the call.
@@ -79,13 +95,13 @@ std::vector<sock_filter> make_seccomp_filter() {
   filter.deny({"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "pidfd_open", "pidfd_getfd"});
   for (const int command : {F_SETOWN, 15 /* F_SETOWN_EX */, 10 /* F_SETSIG */}) {
     for (const char* call : {"fcntl", "fcntl64"}) {
-      filter.deny(call, EPERM, {SCMP_CMP(1, SCMP_CMP_MASKED_EQ, kLow32, static_cast<scmp_datum_t>(command))});
+      filter.deny(call, EPERM, {bits(1, kLow32, static_cast<scmp_datum_t>(command))});
     }
   }
   filter.deny({"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp",
                "move_pages", "migrate_pages", "setpriority", "ioprio_set"});
   for (const char* call : {"prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"}) {
-    filter.deny(call, EPERM, {SCMP_CMP(0, SCMP_CMP_NE, 0)});
+    filter.deny(call, EPERM, {not_zero(0)});
   }
 
   // What outlives the process, and memory that its limit does not count.
@@ -94,7 +110,7 @@ std::vector<sock_filter> make_seccomp_filter() {
   // Files by what Landlock does not cover.
   filter.deny({"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "truncate", "setxattr",
                "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "open_by_handle_at"});
-  filter.deny("ioctl", EPERM, {SCMP_CMP(1, SCMP_CMP_MASKED_EQ, kLow32, TIOCSTI)});
+  filter.deny("ioctl", EPERM, {bits(1, kLow32, TIOCSTI)});
 
   // The system.
   filter.deny({"mount", "umount", "umount2", "pivot_root", "chroot", "setns", "unshare", "mount_setattr", "fsopen", "fsconfig",
@@ -102,6 +118,7 @@ std::vector<sock_filter> make_seccomp_filter() {
                "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff",
                "acct", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "settimeofday", "clock_settime",
                "clock_adjtime", "adjtimex", "iopl", "ioperm", "syslog", "vhangup", "userfaultfd", "fanotify_init"});
+  filter.deny_numbers(451, 512);
   return filter.program();
 }
 

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 
-#include "workflows/executor_run.h"
+#include "workflows/executor_loop.h"
 
 namespace baton {
 namespace {
@@ -39,7 +38,8 @@ std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec, con
 RunRecord run_plan(const RunRequest& request) {
   if (!request.plan || !request.plan->spec) throw std::invalid_argument("run_plan: no plan");
   if (!request.engines) throw std::invalid_argument("run_plan: no source of engines");
-  return execute_run(request, complete_inputs(*request.plan->spec, request.inputs));
+  const std::map<std::string, std::string> inputs = complete_inputs(*request.plan->spec, request.inputs);
+  return RunLoop(request, inputs).run();
 }
 
 }  // namespace baton

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -33,6 +34,15 @@ struct RunRequest {
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
 /// Throws std::invalid_argument for missing or unknown inputs (before anything starts). Any number of runs at once.
+/// After the return no callback comes any more, and no request of the run is left in an engine.
+///
+/// - Every model of the plan is opened before the first turn. A turn's timeout covers one attempt, its tools included.
+/// - An attempt fails when the engine fails, the timeout passes, or, where retry is configured, the output does not fit
+///   output.pattern or output.schema; without retry that is a warning and an empty answer. What would fail again (a
+///   prompt too long) is not tried again. Pauses double from retry.backoff to at most a minute.
+/// - on_error fail ends the run, with state "timeout" if it was one; with skip placeholders downstream are empty.
+/// - The deciding step sees the last output that each agent has; all others see the round that they name.
+/// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
 RunRecord run_plan(const RunRequest& request);
 
 }  // namespace baton

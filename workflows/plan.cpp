@@ -5,8 +5,25 @@
 #include <algorithm>
 
 #include "workflows/plan_builder.h"
+#include "workflows/spec_reader.h"
 
 namespace baton {
+namespace {
+
+/// What the reader of files has checked already, for a spec that was made by a program.
+void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+  const auto want_agent = [&](const std::string& id) {
+    if (spec.agent(id) == nullptr) diagnostics.error(spec.topology.where, "E0201", fmt::format("unknown agent '{}'", id));
+  };
+  for (const std::string& id : spec.topology.agents) want_agent(id);
+  for (const std::vector<std::string>& layer : spec.topology.layers) std::for_each(layer.begin(), layer.end(), want_agent);
+  for (const StepSpec& step : spec.topology.steps) want_agent(step.agent);
+  if (!spec.topology.then.empty()) want_agent(spec.topology.then);
+  if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
+  check_placeholders(spec, diagnostics);
+}
+
+}  // namespace
 
 const SlotSource* PlanStep::slot(const std::string& name) const {
   const auto found = std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
@@ -29,7 +46,8 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
     diagnostics.error(spec->relay.where, "E0411", fmt::format("relay method '{}' is not available in this version", method), "use 'auto' or 'full'");
   }
   Plan plan;
-  plan.steps = build_steps(*spec, diagnostics);
+  check_references(*spec, diagnostics);
+  if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
   if (!diagnostics.empty()) throw WorkflowError(diagnostics);
   plan.relay = method;
   plan.rounds = spec->topology.rounds;

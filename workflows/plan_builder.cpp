@@ -19,7 +19,6 @@ class PlanBuilder {
   PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics) : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
 
   std::vector<PlanStep> build() {
-    const std::size_t before = diagnostics_.items().size();
     if (std::max(topology_.agents.size(), topology_.steps.size()) > kMostTurns) {
       too_large(fmt::format("more than {} turns in a round", kMostTurns));
       return {};
@@ -33,7 +32,7 @@ class PlanBuilder {
       for (const Turn& turn : turns_) visibility.check(turn, diagnostics_);
       if (!topology_.then.empty()) visibility.check(decision_, diagnostics_);
     }
-    if (diagnostics_.items().size() > before) return {};
+    if (!diagnostics_.empty()) return {};  // also those found before: a name that means nothing has no source
 
     for (int round = 1; round <= topology_.rounds; ++round) {
       for (const Turn& turn : turns_) add(turn, round, visibility);

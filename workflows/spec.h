@@ -53,7 +53,9 @@ struct PromptItem {
   Loop loop = Loop::none;
   std::vector<TemplatePiece> pieces;
   SourceLocation where;                   // of the text
-  std::vector<SourceLocation> piece_where;  // of each piece
+  std::vector<SourceLocation> piece_where;  // of each piece; a spec made by a program has none
+
+  const SourceLocation& place(std::size_t piece) const { return piece < piece_where.size() ? piece_where[piece] : where; }
 };
 
 struct MessageSpec {
@@ -120,7 +122,7 @@ struct StepSpec {
 
 struct TopologySpec {
   Topology kind = Topology::single;
-  std::vector<std::string> agents;               // all of a round, whatever the topology
+  std::vector<std::string> agents;               // all of a round in order, whatever the topology
   std::vector<std::vector<std::string>> layers;  // layered
   std::string center;                            // star: the agent that sees all others and is seen by none before
   std::vector<StepSpec> steps;                   // graph

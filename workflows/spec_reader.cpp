@@ -138,10 +138,10 @@ class SpecReader {
       const auto found = find_placeholder(spec_, name);
       if (!found) {
         const std::string near = closest_placeholder(spec_, name);
-        diagnostics_.error(item.piece_where[i], "E0203", fmt::format("{}: unknown placeholder '{}'", owner, name),
+        diagnostics_.error(item.place(i), "E0203", fmt::format("{}: unknown placeholder '{}'", owner, name),
                            near.empty() ? "" : fmt::format("did you mean '{}'?", near));
       } else if (found->history > 0) {
-        diagnostics_.error(item.piece_where[i], "E0305", fmt::format("{}: an output sees only the last round", owner),
+        diagnostics_.error(item.place(i), "E0305", fmt::format("{}: an output sees only the last round", owner),
                            fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0})));
       }
     }
@@ -173,9 +173,9 @@ class PlaceholderChecker {
     for (std::size_t i = 0; i < item.pieces.size(); ++i) {
       const std::string& name = item.pieces[i].placeholder;
       if (name.find('.') == std::string::npos) {
-        if (!name.empty()) check(name, item.piece_where[i]);
+        if (!name.empty()) check(name, item.place(i));
       } else {
-        check_member(name, item.piece_where[i], item.loop != PromptItem::Loop::none);
+        check_member(name, item.place(i), item.loop != PromptItem::Loop::none);
       }
     }
   }

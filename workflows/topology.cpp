@@ -26,16 +26,12 @@ std::vector<Turn> turns_of(const std::vector<std::string>& agents) {
 }
 
 std::vector<Turn> layered(const TopologySpec& topology) {
-  std::vector<Turn> turns = turns_of(topology.agents);
-  int last_begin = 0, begin = 0;
+  std::vector<Turn> turns;
+  int last_begin = 0;
   for (const std::vector<std::string>& layer : topology.layers) {
-    const int end = begin + static_cast<int>(layer.size());
-    for (int i = begin; i < end; ++i) {
-      turns[i].needs = range(last_begin, begin);
-      turns[i].sees = range(0, begin);
-    }
+    const int begin = static_cast<int>(turns.size());
+    for (const std::string& agent : layer) turns.push_back({agent, agent, nullptr, range(last_begin, begin), range(0, begin)});
     last_begin = begin;
-    begin = end;
   }
   return turns;
 }
@@ -165,6 +161,7 @@ std::vector<Turn> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnos
   if (topology.kind == Topology::graph) return GraphExpansion(spec, diagnostics).expand();
   if (topology.kind == Topology::layered) return layered(topology);
   std::vector<Turn> turns = turns_of(topology.agents);
+  std::stable_partition(turns.begin(), turns.end(), [&](const Turn& turn) { return turn.agent != topology.center; });
   const int count = static_cast<int>(turns.size());
   for (int i = 1; i < count; ++i) {
     if (topology.kind == Topology::chain) {

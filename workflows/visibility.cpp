@@ -35,7 +35,7 @@ void Visibility::check(const Turn& viewer, Diagnostics& diagnostics) const {
   };
   for (const MessageSpec& message : agent.messages) {
     for (const PromptItem& item : message.items) {
-      for (std::size_t i = 0; i < item.pieces.size(); ++i) check_name(item.pieces[i].placeholder, item.piece_where[i]);
+      for (std::size_t i = 0; i < item.pieces.size(); ++i) check_name(item.pieces[i].placeholder, item.place(i));
     }
   }
   for (const ToolSpec& tool : agent.tools) check_name(tool.from, tool.from_where);

@@ -3,55 +3,59 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "engine/cpu/checks.h"
 
 namespace baton::cpu {
 namespace {
 
-/// Reads element i of memory that may be unaligned (a mapped file).
+constexpr std::int64_t kPackDepth = 256;  // a block of a panel that stays in L1 while its columns are written
+
+/// Element i of memory that may be unaligned (a mapped file).
 template <DType type>
-float read(const std::byte* row, std::int64_t i) {
+float read(const std::byte* data, std::int64_t i) {
   if constexpr (type == DType::f32) {
     float value;
-    std::memcpy(&value, row + i * 4, 4);
+    std::memcpy(&value, data + i * 4, 4);
     return value;
   } else {
     std::uint16_t bits;
-    std::memcpy(&bits, row + i * 2, 2);
+    std::memcpy(&bits, data + i * 2, 2);
     return type == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
   }
 }
 
-/// Runs of outputs of one part that fall into one panel have one source type.
-template <class Element>
-void pack_run(Element* panel, std::int64_t first_column, const ConstTensorView& part, std::int64_t first_row,
-              std::int64_t count) {
-  const std::int64_t row_bytes = part.stride * static_cast<std::int64_t>(size_of(part.dtype));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::byte* source = part.data + (first_row + i) * row_bytes;
-    const std::int64_t slot = slot_of<Element>(first_column + i);
-    for (std::int64_t c = 0; c < part.cols; ++c) {
-      float value = 0;
-      switch (part.dtype) {
-        case DType::f32: value = read<DType::f32>(source, c); break;
-        case DType::bf16: value = read<DType::bf16>(source, c); break;
-        case DType::f16: value = read<DType::f16>(source, c); break;
-      }
-      panel[c * kPanel + slot] = from_f32<Element>(value);
-    }
+/// Elements [begin, end) of `count` rows of a part become columns of a panel, from column `first` on.
+template <DType type, class Element>
+void pack_columns(Element* panel, std::int64_t first, const ConstTensorView& rows, std::int64_t begin,
+                  std::int64_t end) {
+  for (std::int64_t i = 0; i < rows.rows; ++i) {
+    const std::byte* source = rows.row_range(i, i + 1).data;
+    Element* column = panel + slot_of<Element>(first + i);
+    for (std::int64_t c = begin; c < end; ++c) column[c * kPanel] = from_f32<Element>(read<type>(source, c));
   }
 }
 
 template <class Element>
 void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorView> parts) {
-  std::int64_t part_begin = 0;
-  for (const ConstTensorView& part : parts) {
-    const std::int64_t begin = std::max(index * kPanel, part_begin);
-    const std::int64_t end = std::min((index + 1) * kPanel, part_begin + part.rows);
-    if (begin < end) pack_run(panel, begin - index * kPanel, part, begin - part_begin, end - begin);
-    part_begin += part.rows;
+  const std::int64_t depth = parts[0].cols;
+  for (std::int64_t c = 0; c < depth; c += kPackDepth) {
+    const std::int64_t c_end = std::min(c + kPackDepth, depth);
+    std::int64_t part_begin = 0;
+    for (const ConstTensorView& part : parts) {
+      const std::int64_t begin = std::max(index * kPanel, part_begin);
+      const std::int64_t end = std::min((index + 1) * kPanel, part_begin + part.rows);
+      if (begin < end) {
+        const ConstTensorView rows = part.row_range(begin - part_begin, end - part_begin);
+        const std::int64_t first = begin - index * kPanel;
+        switch (part.dtype) {
+          case DType::f32: pack_columns<DType::f32>(panel, first, rows, c, c_end); break;
+          case DType::bf16: pack_columns<DType::bf16>(panel, first, rows, c, c_end); break;
+          case DType::f16: pack_columns<DType::f16>(panel, first, rows, c, c_end); break;
+        }
+      }
+      part_begin += part.rows;
+    }
   }
 }
 

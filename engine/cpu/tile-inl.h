@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -39,7 +40,7 @@ inline constexpr std::size_t kUnitsPerPanel = 16 / kWidth;
 inline constexpr std::size_t kSums = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM ? 24 : 12;
 inline constexpr std::size_t kTileRows = kSums / 2;
 constexpr std::size_t units_for(std::size_t rows) {
-  return std::min<std::size_t>(4, std::max<std::size_t>(1, kSums / (2 * rows)));
+  return std::clamp<std::size_t>(std::bit_floor(kSums / (2 * rows)), 1, 4);
 }
 
 // Stored panels are prefetched into L2 this many rows ahead. One stream (8 rows of x and more) is too little for the

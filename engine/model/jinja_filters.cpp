@@ -121,7 +121,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
   if (given.given(1)) {
     if (given.given(1)->is_string()) throw Fault("tojson with a str as indent is not supported");
     style.indent = static_cast<int>(std::clamp<std::int64_t>(given.integer(1, 0), 0, 100));
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');  // assigning "," makes GCC 12 warn of an overlap that cannot be
   }
   if (const Value* separators = given.given(2)) {
     const Sequence* two = separators->as_sequence();

@@ -67,7 +67,7 @@ Values split_at_spaces(const std::string& text, std::int64_t most) {
       continue;
     }
     if (most >= 0 && static_cast<std::int64_t>(out.size()) == most) {
-      out.emplace_back(stripped(text.substr(i), nullptr, false, true));
+      out.emplace_back(text.substr(i));
       break;
     }
     const std::size_t begin = i;

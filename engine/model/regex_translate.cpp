@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "engine/model/newer_unicode.h"
 #include "engine/model/regex.h"
 
 namespace baton::text {
@@ -15,9 +16,14 @@ constexpr std::string_view kSpace =
 constexpr std::string_view kNotSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// Oniguruma's word characters; PCRE2's own have no marks.
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kHex = "0-9a-fA-F";
+
+/// Members of a class for all characters of the categories.
+std::string members_of(std::initializer_list<std::string_view> categories) {
+  std::string out;
+  for (const auto category : categories) out += fmt::format("\\p{{{}}}", category) + newer_ranges(category);
+  return out;
+}
 
 constexpr std::array<std::string_view, 40> kCategories = {
     "Any", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
@@ -26,7 +32,8 @@ constexpr std::array<std::string_view, 40> kCategories = {
 
 class Translation {
  public:
-  Translation(std::string_view pattern, const Where& where) : pattern_(pattern), where_(where) {}
+  Translation(std::string_view pattern, const Where& where)
+      : pattern_(pattern), where_(where), word_(members_of({"Alphabetic", "M", "Nd", "Pc"})), digit_(members_of({"Nd"})) {}
 
   std::string run() {
     while (at_ < pattern_.size()) {
@@ -69,24 +76,24 @@ class Translation {
     switch (c) {
       case 's': return set(kSpace, false, inside);
       case 'S': return inside ? put(kNotSpace, 2) : set(kSpace, true, false);
-      case 'w': return set(kWord, false, inside);
+      case 'w': return set(word_, false, inside);
+      case 'd': return set(digit_, false, inside);
       case 'h': return set(kHex, false, inside);
       case 'W':
+      case 'D':
       case 'H':
         if (inside) unsupported("a negated class in a class");
-        return set(c == 'W' ? kWord : kHex, true, false);
+        return set(c == 'W' ? word_ : c == 'D' ? digit_ : kHex, true, false);
       case 'b':
       case 'B':
         if (inside) unsupported("\\b in a class");
-        return put(c == 'b' ? fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord)
-                            : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord),
+        return put(c == 'b' ? fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", word_)
+                            : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", word_),
                    2);
       case 'p':
-      case 'P': return property();
+      case 'P': return property(inside);
       case 'u': return unicode_escape();
       case 'x': return take(2);
-      case 'd':
-      case 'D':
       case 't':
       case 'n':
       case 'r':
@@ -106,16 +113,21 @@ class Translation {
     take(2);
   }
 
-  void property() {
+  void property(bool inside) {
     const std::string_view text = rest();
     const std::size_t close = text.find('}');
     if (text.size() < 4 || text[2] != '{' || close == std::string_view::npos) unsupported("\\p without {name}");
     std::string_view name = text.substr(3, close - 3);
-    const bool negated = name.starts_with('^');
-    if (negated) name.remove_prefix(1);
+    bool negated = text[1] == 'P';
+    if (name.starts_with('^')) {
+      name.remove_prefix(1);
+      negated = !negated;
+    }
     const bool category = std::find(kCategories.begin(), kCategories.end(), name) != kCategories.end();
     // A bare script name means the script's extensions too in PCRE2.
-    put(fmt::format("\\{}{{{}{}{}}}", text[1], negated ? "^" : "", category ? "" : "sc:", name), close + 1);
+    std::string own = fmt::format("\\{}{{{}{}}}", negated && inside ? 'P' : 'p', category ? "" : "sc:", name);
+    if (category && !(negated && inside)) own += newer_ranges(name);
+    put(inside ? own : fmt::format("[{}{}]", negated ? "^" : "", own), close + 1);
   }
 
   void unicode_escape() {
@@ -168,6 +180,8 @@ class Translation {
 
   std::string_view pattern_;
   const Where& where_;
+  // Oniguruma's word characters, which have marks among them, and digits.
+  std::string word_, digit_;
   std::size_t at_ = 0;
   std::string out_;
 };

@@ -24,7 +24,7 @@ struct TensorInfo {
   std::size_t end = 0;
 };
 
-/// Parses and checks a header. `file` is the whole file (or as much as there is), `origin` names it in errors.
+/// Parses and checks a header. `file` is the whole file, `origin` names it in errors.
 /// Throws ModelError: truncated, lying about sizes, duplicate names, tensors that overlap, leave holes or reach
 /// outside. A type that the engine cannot use is no error until the tensor is asked for: files carry unused integers.
 /// `data_offset` receives where the data part starts.

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/model/newer_unicode.h"
 #include "engine/model/utf8.h"
 
 namespace baton::text {
@@ -93,19 +94,22 @@ bool is_space(char32_t c) {
 
 bool is_number(char32_t c) {
   const auto found = category(c);
-  return found == UTF8PROC_CATEGORY_ND || found == UTF8PROC_CATEGORY_NL || found == UTF8PROC_CATEGORY_NO;
+  return found == UTF8PROC_CATEGORY_ND || found == UTF8PROC_CATEGORY_NL || found == UTF8PROC_CATEGORY_NO ||
+         newer_category(c).starts_with('N');
 }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return c > 0x20 && c < 0x7F && !(c >= '0' && c <= '9') && !((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
   const auto found = category(c);
-  return found >= UTF8PROC_CATEGORY_PC && found <= UTF8PROC_CATEGORY_PO;
+  return (found >= UTF8PROC_CATEGORY_PC && found <= UTF8PROC_CATEGORY_PO) || newer_category(c).starts_with('P');
 }
 
 bool is_word(char32_t c) {
   const auto found = category(c);
   if (found >= UTF8PROC_CATEGORY_LU && found <= UTF8PROC_CATEGORY_NL) return true;  // letters, marks, Nd, Nl
   if (found == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
+  const std::string_view newer = newer_category(c);
+  if (newer.starts_with('L') || newer.starts_with('M') || newer == "Nd") return true;
   // The symbols that Unicode calls alphabetic: letters in circles and squares.
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
          (c >= 0x1F170 && c <= 0x1F189);

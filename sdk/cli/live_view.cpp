@@ -192,10 +192,10 @@ class LiveView : public View {
   std::vector<Line> compose(const TerminalSize& terminal) const {
     const int columns = terminal.columns - 1;
     const auto over = std::count_if(turns_.begin(), turns_.end(), [](const Turn& turn) { return is_over(turn.state); });
-    const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     Line title;
     title.add(Style::bold, name_, columns);
-    title.add(Style::plain, fmt::format("  {} of {} turns  {}", over, turns_.size(), duration(ms)), columns);
+    title.add(Style::plain, fmt::format("  {} of {} turns  {:.1f} s", over, turns_.size(), seconds), columns);
     if (interrupted().stop_requested()) title.add(Style::yellow, "  stopping; Ctrl-C again ends at once", columns);
     std::vector<Line> lines = {title};
     for (const std::size_t i : shown_turns(static_cast<std::size_t>(std::max(terminal.rows - 3, 1)))) {
@@ -221,24 +221,39 @@ class LiveView : public View {
     return order;
   }
 
-  /// Moves to the first row of what was drawn, and clears from there.
-  std::string erase() {
-    if (drawn_.empty()) return {};
+  /// The rows that the lines on the screen fill, should the window have become narrower.
+  int rows_drawn() const {
     const int columns = terminal_size().columns;
     int rows = 0;
     for (const int width : drawn_) rows += std::max(1, (width + columns - 1) / columns);
+    return rows;
+  }
+
+  /// Clears row by row: clearing down to the end of the screen makes some terminals keep the old rows in their history.
+  std::string erase() {
+    const int rows = rows_drawn();
     drawn_.clear();
-    return fmt::format("\r\x1b[{}A\x1b[J", rows);
+    if (rows == 0) return {};
+    std::string out = fmt::format("\r\x1b[{}A", rows);
+    for (int i = 0; i < rows; ++i) out += "\x1b[2K\n";
+    return out + fmt::format("\x1b[{}A", rows);
   }
 
   void draw() {
-    const TerminalSize terminal = terminal_size();
-    std::string out = (shown_ ? "" : "\x1b[?25l") + erase();
+    const auto lines = compose(terminal_size());
+    std::string out = shown_ ? "" : "\x1b[?25l";
+    // In place where nothing moved, so that nothing flickers.
+    if (above_.empty() && lines.size() == drawn_.size() && rows_drawn() == static_cast<int>(drawn_.size())) {
+      out += fmt::format("\r\x1b[{}A", drawn_.size());
+    } else {
+      out += erase();
+    }
     shown_ = true;
+    drawn_.clear();
     for (const auto& line : above_) out += line + "\n";
     above_.clear();
-    for (const auto& line : compose(terminal)) {
-      out += line.text + "\n";
+    for (const auto& line : lines) {
+      out += line.text + "\x1b[K\n";
       drawn_.push_back(line.width);
     }
     note(out);

@@ -2,6 +2,7 @@
 // why, and how much KV cache that takes.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -64,8 +65,7 @@ std::string part_line(const PreviewPart& part, bool ids) {
 
 std::string text_of(const Workflow& workflow, const std::optional<Preview>& preview, bool ids) {
   const auto turns = workflow.turns();
-  std::string out = fmt::format("{}: {} turns of {} agents\n\n{}\n", workflow.name(), turns.size(), workflow.agents().size(),
-                                workflow.graph("ascii"));
+  std::string out = workflow.graph("ascii") + "\n";
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const TurnInfo& turn = turns[i];
     out += turn_name(turn.agent, turn.round);
@@ -75,10 +75,12 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     if (!turn.tools.empty()) out += fmt::format("  tools    {}\n", fmt::join(turn.tools, ", "));
     if (preview) {
       const TurnPreview& shown = preview->turns[i];
+      const bool unbounded = std::any_of(shown.prompt.begin(), shown.prompt.end(),
+                                         [](const PreviewPart& part) { return !part.known && part.most_tokens == 0; });
       out += "  prompt\n";
       for (const auto& part : shown.prompt) out += part_line(part, ids);
       out += fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n", shown.prompt_tokens,
-                         shown.complete ? "" : " (unbounded slots as 0)", shown.output_tokens, size(static_cast<double>(shown.kv_bytes)));
+                         unbounded ? " and what has no bound" : "", shown.output_tokens, size(static_cast<double>(shown.kv_bytes)));
     } else {
       out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
     }

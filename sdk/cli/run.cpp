@@ -70,7 +70,8 @@ void print_outputs(const RunRecord& record) {
 }
 
 void report(const Arguments& arguments, const RunRecord& record) {
-  const bool for_a_person = !arguments.quiet && stderr_is_terminal() && !arguments.json && arguments.events.empty();
+  const bool json = arguments.json || !arguments.events.empty();
+  const bool for_a_person = !arguments.quiet && stderr_is_terminal() && !(json && stdout_is_terminal());
   if (for_a_person) note(answers_text(record) + "\n");
   if (arguments.json) {
     result(record.to_json() + "\n");

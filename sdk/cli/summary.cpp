@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "sdk/cli/terminal.h"
@@ -15,11 +16,27 @@ Style style_of(const AgentRecord& agent) {
   return agent.state == "ok" ? Style::green : agent.state == "failed" ? Style::red : Style::yellow;
 }
 
+/// The turns that were skipped, by reason: a debate that ends early skips many.
+std::string skipped_text(const RunRecord& record) {
+  std::map<std::string, std::string> turns;
+  for (const auto& agent : record.agents) {
+    if (agent.state != "skipped") continue;
+    std::string& names = turns[printable(agent.error, Lines::fold)];
+    names += (names.empty() ? "" : ", ") + turn_name(agent.agent, agent.round);
+  }
+  std::string out;
+  for (const auto& [reason, names] : turns) {
+    out += styled(Style::dim, fmt::format("skipped: {}{}", names, reason.empty() ? "" : " (" + reason + ")")) + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string answers_text(const RunRecord& record) {
   std::string out;
   for (const auto& agent : record.agents) {
+    if (agent.state == "skipped") continue;
     const std::string role = printable(agent.role, Lines::fold);
     out += styled(style_of(agent), "* ") + styled(Style::bold, turn_name(agent.agent, agent.round));
     if (!role.empty() && role != agent.agent) out += styled(Style::dim, "  " + role);
@@ -37,7 +54,7 @@ std::string answers_text(const RunRecord& record) {
     }
     out += text.empty() ? "" : "\n";
   }
-  return out;
+  return out + skipped_text(record);
 }
 
 std::string summary_table(const RunRecord& record) {
@@ -50,6 +67,7 @@ std::string summary_table(const RunRecord& record) {
   KvRecord total;
   std::int64_t prompt = 0, output = 0;
   for (const auto& agent : record.agents) {
+    if (agent.state == "skipped") continue;
     prompt += agent.prompt_tokens;
     output += agent.output_tokens;
     total.entries += agent.kv.entries;
@@ -59,7 +77,7 @@ std::string summary_table(const RunRecord& record) {
                     duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.computed, agent.kv),
                     kv(agent.kv.reused, agent.kv)});
   }
-  if (record.agents.size() > 1) {
+  if (rows.size() > 2) {
     rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total), kv(total.reused, total)});
   }
   std::vector<int> widths(rows.front().size(), 0);

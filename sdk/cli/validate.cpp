@@ -38,7 +38,8 @@ int validate(const Arguments& arguments) {
     try {
       const Workflow workflow = Workflow::load(file, options);
       if (!arguments.json) {
-        result(fmt::format("{}: ok: {} agents, {} turns\n", file, workflow.agents().size(), workflow.turns().size()));
+        const auto counted = [](std::size_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
+        result(fmt::format("{}: ok: {}, {}\n", file, counted(workflow.agents().size(), "agent"), counted(workflow.turns().size(), "turn")));
       }
     } catch (const WorkflowError& error) {
       sound = false;

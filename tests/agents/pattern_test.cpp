@@ -33,7 +33,9 @@ TEST_CASE("bad patterns say where") {
 }
 
 TEST_CASE("no pattern runs for ever") {
-  CHECK_THROWS_AS(Pattern("(a+)+$").search(std::string(100, 'a') + "b"), std::runtime_error);
+  std::string text(100, 'a');
+  text.back() = 'b';
+  CHECK_THROWS_AS(Pattern("(a+)+$").search(text), std::runtime_error);
   CHECK_THROWS_AS(Pattern("(a|a)*b").last_answer(std::string(100'000, 'a')), std::runtime_error);
 }
 

@@ -122,6 +122,10 @@ TEST_CASE("python: no network, no signals to others") {
   CHECK(run("import os, resource\ntry: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (8, 8))\nexcept PermissionError: print('denied')").text == "denied");
 }
 
+TEST_CASE("python: system calls newer than the filter are not there") {
+  CHECK(run("import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.syscall(452, -100, b'/', 0o777, 0), ctypes.get_errno())").text == "-1 38");
+}
+
 TEST_CASE("python: a bare environment, an empty folder, no descriptors") {
   setenv("BATON_TEST_SECRET", "hidden", 1);
   CHECK(run("import os\nprint(os.environ.get('BATON_TEST_SECRET'), os.listdir('.'), os.getcwd() == os.environ['HOME'])").text == "None [] True");

@@ -11,6 +11,9 @@ trap 'rm -rf "$work"' EXIT
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 configure=(cmake -S "$source/tests/consumer/app" -B "$work/app" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler")
 
+ccache=$(command -v ccache || true)  # the second way compiles everything once more
+[ -z "$ccache" ] || configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER="$ccache")
+
 if [ "$way" = tree ]; then
   "${configure[@]}" -DBATON_SOURCE="$source" >/dev/null
 else

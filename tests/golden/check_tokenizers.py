@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 from tokenizers import Tokenizer
 
@@ -147,14 +148,17 @@ def compare(program, path, name, lines, show):
         question("s", " ".join(map(str, ids)), tokenizer.decode(ids, skip_special_tokens=True), ids)
     for text in texts[:200]:
         question("b", text.encode().hex(), tokenizer.encode(text, add_special_tokens=True).ids, text)
-    different = 0
+    different, new = 0, 0
     for asked, answer, wanted, about in zip(questions, ask(program, path, questions), expected, meant):
         got = bytes.fromhex(answer).decode() if asked[0] in "ds" else [int(word) for word in answer.split()]
-        if got != wanted:
+        if got != wanted and isinstance(about, str) and any(unicodedata.category(c) == "Cn" for c in about):
+            new += 1  # utf8proc may be older than the tables of `tokenizers`: nothing is known of such a character
+        elif got != wanted:
             different += 1
             if different <= show:
                 print(f"  {name} {asked[0]} {about!r}\n    wanted {wanted!r}\n    got    {got!r}")
-    print(f"{name}: {len(lines)} texts, {len(questions)} answers, {different} differ", flush=True)
+    print(f"{name}: {len(lines)} texts, {len(questions)} answers, {different} differ"
+          + (f" ({new} more with characters newer than Unicode {unicodedata.unidata_version})" if new else ""), flush=True)
     return different
 
 

@@ -3,8 +3,8 @@
 
     python make_models.py [--out models] [--only NAME]
 
-Needs torch, transformers 5 and safetensors. Runs on one core of a CPU in about a minute. The same versions on the same machine
-give the same files.
+Needs torch, transformers 5 and safetensors. Runs on one core of a CPU in about a minute. The same versions on the same
+machine give the same files.
 
 What it writes:
 
@@ -19,8 +19,8 @@ goldens.json:
     vocabulary   V
     noise        largest |float32 - float64| of all stored logits: what rounding does to this model
     prompts      [{ids: [int],
-                   positions: [int],        positions whose next-token logits are stored; the last is the prompt's last
-                   logits: base64,          little-endian float32 [positions, V]: Transformers in float32, eager attention
+                   positions: [int],        whose next-token logits are stored; the last is the prompt's last
+                   logits: base64,          little-endian float32 [positions, V]: float32, eager attention
                    greedy: [64 ints],       the greedy continuation; end-of-sequence tokens do not stop it
                    margin: float}]          smallest gap between the best and the second logit on the way, > 0.001
 
@@ -211,7 +211,7 @@ def lines(value):
     return json.dumps(value)
 
 
-# --- RoPE ---------------------------------------------------------------------------------------------------------------
+# --- RoPE ------------------------------------------------------------------------------------------------------------
 
 SMALL = dict(vocab_size=32, intermediate_size=32, num_hidden_layers=1)
 LLAMA31 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -263,7 +263,7 @@ def make_rope(out):
     print(f"rope.json: {len(goldens)} configurations")
 
 
-# --- Sampler ------------------------------------------------------------------------------------------------------------
+# --- Sampler ---------------------------------------------------------------------------------------------------------
 
 SAMPLER = [
     dict(temperature=1.0),

@@ -157,7 +157,7 @@ TEST_CASE("the shortest workflow") {
 }
 
 TEST_CASE("inputs, messages, outputs and conditions are read") {
-  const WorkflowSpec spec = parse(R"(
+  const WorkflowSpec spec = parse(R"yaml(
 version: 1
 name: all
 description: Of everything one.
@@ -181,7 +181,7 @@ agents:
 workflow: {topology: chain, rounds: 2, until: {agent: b, matches: DONE}}
 relay: {memory: {device: 4GiB, host: 512MiB}}
 outputs: {first: "A: {{ agent_a_current }}", second: fixed}
-)", {{"agents.a.output.schema", "{type: object, required: [n], properties: {n: {type: integer, minimum: 0}}}"}});
+)yaml", {{"agents.a.output.schema", "{type: object, required: [n], properties: {n: {type: integer, minimum: 0}}}"}});
   CHECK(spec.inputs.at(0).required);
   CHECK_FALSE(spec.inputs.at(1).required);
   CHECK(*spec.inputs.at(1).default_value == "5");

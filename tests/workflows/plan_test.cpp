@@ -187,6 +187,34 @@ TEST_CASE("without outputs the answer is the last agent's") {
   CHECK(answer("workflow: {topology: chain}\noutputs: {text: \"{{ agent_a_current }}\"}") == "text=agent_a_current");
 }
 
+TEST_CASE("a spec made by a program is checked too") {
+  const auto errors_of_spec = [](WorkflowSpec spec) {
+    try {
+      make_plan(std::make_shared<const WorkflowSpec>(std::move(spec)));
+      return std::string();
+    } catch (const WorkflowError& error) {
+      return std::string(error.what());
+    }
+  };
+  WorkflowSpec spec;
+  spec.models.emplace_back().name = "main";
+  AgentSpec& agent = spec.agents.emplace_back();
+  agent.id = "a";
+  PromptItem item;
+  item.pieces = {{"", "user_question", 0}};
+  item.piece_where = {{"program", 0, 0, 1}};
+  agent.messages.push_back({"user", {item}, {}});
+  spec.topology.agents = {"a"};
+  CHECK(errors_of_spec(spec) == "program: error[E0203]: agent 'a': unknown placeholder 'user_question'\n");
+  spec.inputs.emplace_back().name = "user_question";
+  CHECK(errors_of_spec(spec).empty());
+  spec.topology.then = "b";
+  CHECK(errors_of_spec(spec).find("error[E0201]: unknown agent 'b'") != std::string::npos);
+  spec.topology.then = "";
+  spec.models.clear();
+  CHECK(errors_of_spec(spec).find("error[E0402]") != std::string::npos);
+}
+
 TEST_CASE("plans have a size") {
   std::string agents = "agents:\n";
   for (int i = 0; i < 257; ++i) agents += "  a" + std::to_string(i) + ": {prompt: hello}\n";

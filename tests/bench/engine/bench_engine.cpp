@@ -131,6 +131,7 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bench::use_best_sgemm(argv);
   bench::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -149,7 +150,8 @@ int main(int argc, char** argv) {
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const double gemm = bench::sgemm_seconds(1024, 1024, 1024, threads, 1.0);
-  const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(threads, 1.0) / 1e9};
+  const auto backend = make_cpu_backend(threads);
+  const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, 1.0) / 1e9};
   fmt::print(stderr, "{} threads; the machine: sgemm {:.0f} GFLOP/s, read {:.1f} GB/s\n", threads, limits.gemm_gflops, limits.bandwidth_gbs);
   for (const Shape& shape : kShapes) {
     if (std::string(shape.name).find(options.filter) == std::string::npos) continue;

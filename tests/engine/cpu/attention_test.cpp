@@ -132,16 +132,23 @@ float attention_tolerance(const Caches& caches, const Values& q, std::int64_t ro
   return (2 * score + 16 * kEpsilon) * caches.largest_value();
 }
 
+/// Random rows of the sequences, on every instruction set.
 void compare_with_exact(Backend& backend, const Shape& shape, std::span<const std::int32_t> lengths, std::int64_t count,
                         std::uint32_t seed) {
-  INFO("H " << shape.heads << " K " << shape.kv_heads << " D " << shape.head_dim << " " << name_of(shape.dtype));
   Random random(seed);
   const Caches caches(backend, shape, lengths, seed + 1);
   const Rows rows = scattered_rows(random, lengths, count);
   const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
-  require_close(attend(backend, caches, q, rows.span(), scale), Exact(caches, q, rows, scale),
-                [&](auto row, auto) { return attention_tolerance(caches, q, row, scale); });
+  const Exact exact(caches, q, rows, scale);
+  std::vector<float> tolerance;
+  for (std::int64_t row = 0; row < q.rows; ++row) tolerance.push_back(attention_tolerance(caches, q, row, scale));
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    INFO(backend.info().name << " " << hwy::TargetName(target) << " H " << shape.heads << " K " << shape.kv_heads
+                             << " D " << shape.head_dim << " " << name_of(shape.dtype) << " T " << count);
+    require_close(attend(backend, caches, q, rows.span(), scale), exact, [&](auto row, auto) { return tolerance[row]; });
+  }
 }
 
 TEST_CASE("attention by hand") {
@@ -185,10 +192,7 @@ TEST_CASE("attention of scattered rows agrees with double") {
   std::uint32_t seed = 10;
   for (const Shape& shape : kShapes) {
     compare_with_exact(*reference, shape, lengths, 9, ++seed);
-    for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-      const OnlyTarget only(target);
-      for (const std::int64_t count : {1, 3, 20, 150}) compare_with_exact(*cpu, shape, lengths, count, ++seed);
-    }
+    for (const std::int64_t count : {1, 3, 20, 100}) compare_with_exact(*cpu, shape, lengths, count, ++seed);
   }
 }
 

@@ -128,7 +128,8 @@ TEST_CASE("row operations agree with double") {
 TEST_CASE("rope turns pairs of every width, and only the rotated part") {
   Random random(21);
   for_both_backends([&](Backend& backend) {
-    for (const auto [width, half] : std::vector<std::pair<int, int>>{{8, 4}, {48, 24}, {80, 40}, {64, 32}, {64, 16}, {128, 64}, {62, 31}, {64, 0}}) {
+    const std::pair<int, int> widths[] = {{8, 4}, {48, 24}, {80, 40}, {64, 32}, {64, 16}, {128, 64}, {62, 31}, {64, 0}};
+    for (const auto& [width, half] : widths) {
       INFO("D " << width << " R " << 2 * half);
       const std::int64_t rows = 7, heads = 3;
       const auto [cos, sin] = random_angles(random, rows, half);

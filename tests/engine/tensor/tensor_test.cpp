@@ -98,7 +98,8 @@ TEST_CASE("a buffer gives its memory back once, to its owner") {
     REQUIRE(second.bytes() == 4);
     second = Buffer(&owner, &b, 8);  // gives back the first
     REQUIRE(owner.released == std::vector<std::pair<void*, std::size_t>>{{&a, 4}});
-    second = std::move(second);
+    Buffer& itself = second;
+    second = std::move(itself);
     REQUIRE(second.data() == reinterpret_cast<std::byte*>(&b));
   }
   REQUIRE(owner.released == std::vector<std::pair<void*, std::size_t>>{{&a, 4}, {&b, 8}});

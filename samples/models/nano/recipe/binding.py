@@ -33,13 +33,18 @@ class Case:
 
 
 def _lines(rows: list[str]) -> str:
-    return "\n".join(rows)
+    """Rows begin with a dash, so that a name has the same token everywhere: the one with a space."""
+    return "\n".join("- " + row for row in rows)
+
+
+def _notes(entries: list[str]) -> str:
+    return "- " + ", ".join(entries)
 
 
 def _boxes(rng: random.Random, count: int) -> tuple[list[str], list[str], list[int], str, list[int]]:
     people = rng.sample(BOYS + GIRLS, count)
     colors = rng.sample(COLORS, count)
-    values = [rng.randint(2, 99) for _ in range(count)]
+    values = [rng.randint(2, 60) for _ in range(count)]
     return people, colors, values, rng.choice(ITEMS), rng.sample(range(count), count)
 
 
@@ -51,13 +56,13 @@ def _people_case(rng: random.Random, family: str, count: int) -> Case:
     answer = values[at]
     if family == "join":
         question = f"List all people with their {item}. " + question
-        work = tuple(f"{p} {v}" for p, v in zip(people, values))
+        work = tuple(f"- {p} {c} {v}" for p, c, v in zip(people, colors, values))
     if family == "total":
         question = f"How many {item} are in the boxes of {people[at]} and {people[other]} together?"
         answer += values[other]
         work = (f"{values[at]}+{values[other]}={answer}.",)
-    return Case(family, ", ".join(f"{p} {c}" for p, c in zip(people, colors)),
-                ", ".join(f"{colors[i]} {values[i]}" for i in order), question,
+    return Case(family, _notes([f"{p} {c}" for p, c in zip(people, colors)]),
+                _notes([f"{colors[i]} {values[i]}" for i in order]), question,
                 _lines([f"{p} keeps everything in the {c} box." for p, c in zip(people, colors)]),
                 _lines([f"I have counted {values[i]} in the {colors[i]} box." for i in order]), work, answer)
 
@@ -68,8 +73,8 @@ def _ordinal_case(rng: random.Random, count: int) -> Case:
     names = ", ".join(f"the {ORDINALS[i]} one is the {c} box" for i, c in enumerate(colors))
     question = f"They are {item}, and {names}. How many {item} are in the {colors[at]} box?"
     owners = rng.sample(range(count), count)
-    return Case("ordinal", ", ".join(f"{p} {ORDINALS[o]}" for p, o in zip(people, owners)),
-                ", ".join(f"{ORDINALS[i]} {values[i]}" for i in order), question,
+    return Case("ordinal", _notes([f"{p} {ORDINALS[o]}" for p, o in zip(people, owners)]),
+                _notes([f"{ORDINALS[i]} {values[i]}" for i in order]), question,
                 _lines([f"{p} is the owner of the {ORDINALS[o]} one." for p, o in zip(people, owners)]),
                 _lines([f"There are {values[i]} of them in the {ORDINALS[i]} one." for i in order]), (), values[at])
 
@@ -77,14 +82,14 @@ def _ordinal_case(rng: random.Random, count: int) -> Case:
 def _units_case(rng: random.Random, count: int) -> Case:
     people, _, extra, item, order = _boxes(rng, count)
     units = ("packs", "cases", "bags")
-    sizes = [rng.randint(2, 12) for _ in units]
+    sizes = [rng.randint(2, 9) for _ in units]
     kinds = [rng.randrange(len(units)) for _ in people]
-    packs = [rng.randint(2, 9) for _ in people]
+    packs = [rng.randint(2, 6) for _ in people]
     at = rng.randrange(count)
     sizes_text = ", ".join(f"{unit} of {size}" for unit, size in zip(units, sizes))
     product = packs[at] * sizes[kinds[at]]
-    return Case("units", ", ".join(f"{p} {n} {units[k]}" for p, n, k in zip(people, packs, kinds)),
-                ", ".join(f"{people[i]} {extra[i]}" for i in order),
+    return Case("units", _notes([f"{p} {n} {units[k]}" for p, n, k in zip(people, packs, kinds)]),
+                _notes([f"{people[i]} {extra[i]}" for i in order]),
                 f"The {item} come in {sizes_text}. How many {item} does {people[at]} have?",
                 _lines([f"{p} has bought {n} {units[k]} of them." for p, n, k in zip(people, packs, kinds)]),
                 _lines([f"{people[i]} has found {extra[i]} single ones." for i in order]),
@@ -103,7 +108,7 @@ def _symbols_case(rng: random.Random, count: int) -> Case:
             left = targets[i - 1] if i % 2 else rng.choice(list(bound))
             right, op = rng.choice([s for s in bound if s != left]), rng.choice("+-")
             value = apply(results[left], op, results[right])
-            if value is not None and value <= 200:
+            if value is not None:
                 break
         results[target] = value
         rules.append((target, left, op, right))
@@ -112,8 +117,8 @@ def _symbols_case(rng: random.Random, count: int) -> Case:
     order = rng.sample(range(len(goods)), len(goods))
     binding = ", ".join(f"{s} the {g}" for s, g in zip(bound, goods))
     rows = {"+": "To get {0}, start from {1} and then add {3}.", "-": "To get {0}, start from {1} and then take away {3}."}
-    return Case("symbols", ", ".join(f"{t}={x}{op}{y}" for t, x, op, y in rules),
-                ", ".join(f"{goods[i]} {values[i]}" for i in order),
+    return Case("symbols", _notes([f"{t} = {x} {op} {y}" for t, x, op, y in rules]),
+                _notes([f"{goods[i]} {values[i]}" for i in order]),
                 f"Let {binding}. What is {targets[at]}?",
                 _lines([rows[rule[2]].format(*rule) for rule in rules]),
                 _lines([f"The price of the {goods[i]} is {values[i]} coins." for i in order]),

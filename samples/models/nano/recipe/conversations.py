@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 import binding
-from problems import Line, Problem, apply, corrupt, draw, solve
+from problems import BOYS, GIRLS, ITEMS, LARGEST, Line, Problem, apply, corrupt, draw, solve
 
 ROLES = {
     "analyst": "You are a mathematical analyst. You will be given a math problem and maybe answers of other agents. "
@@ -210,7 +210,7 @@ def binding_prompt(role: str, case: binding.Case, reports: tuple[str, str], reso
 def binding_sample(rng: random.Random, easy: bool) -> list[Piece]:
     """A prompt and gold answer for one agent of the binding team."""
     case = binding.draw(rng, easy=easy)
-    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (3, 2, 5, 3))[0]
+    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (3, 2, 4, 3))[0]
     resolved, claimed = binding.resolver_answer(case, rng if rng.random() < 0.4 else None)
     target = {"keeper": case.report_a, "counter": case.report_b, "resolver": binding.resolver_answer(case)[0],
               "verifier": binding.verifier_answer(case, claimed)}[role]
@@ -223,14 +223,21 @@ def drill_sample(rng: random.Random, count: int) -> list[Piece]:
     while len(pieces) < 2 * count:
         op = rng.choice("++--**/")
         if op == "*":
-            left, right = rng.randint(2, 30 if rng.random() < 0.7 else 99), rng.randint(2, 12)
+            left, right = rng.randint(2, rng.choice((12, 30, 60))), rng.randint(2, 12)
             left, right = (left, right) if rng.random() < 0.7 else (right, left)
         elif op == "/":
             right = rng.randint(2, 12)
-            left = right * rng.randint(1, 30)
+            left = right * rng.randint(1, LARGEST // right)
         else:
-            left, right = (rng.randint(1, rng.choice((20, 99, 99, 250))) for _ in range(2))
+            left, right = (rng.randint(1, rng.choice((30, LARGEST))) for _ in range(2))
         value = apply(left, op, right)
         if value is not None:
             pieces += [Piece(f"{left}{op}{right}=", "fixed"), Piece(f"{value}.\n", "target", 1.0)]
     return pieces
+
+
+def copy_sample(rng: random.Random, count: int) -> list[Piece]:
+    """A list of words that is said twice: it teaches to copy words that are rare elsewhere."""
+    words = rng.sample(BOYS + GIRLS + binding.COLORS + binding.ORDINALS + binding.GOODS + ITEMS + list("abcdefghpqrstuvwxyz"), count)
+    said = "- " + " ".join(words)
+    return [Piece(said, "fixed"), Piece("\n", "fixed"), Piece(said + "\n", "target", 1.0)]

@@ -60,7 +60,9 @@ def generate(model: Nano, prompts: list[list[int]], end: int, limit: int) -> lis
         for layer, k_cache, v_cache in zip(model.layers, keys, values):
             q, k, v = layer.heads(x, cos, sin)
             k_cache[every, :, position], v_cache[every, :, position] = k[:, :, 0], v[:, :, 0]
-            x = layer.finish(x, layer.attend(q, k_cache[:, :, :longest + step + 1], v_cache[:, :, :longest + step + 1], mask))
+            shared = q.view(rows, config.num_key_value_heads, -1, config.head_dim)  # the query heads of a KV head stand as its rows
+            attended = F.scaled_dot_product_attention(shared, k_cache[:, :, :longest + step + 1], v_cache[:, :, :longest + step + 1], mask)
+            x = layer.finish(x, attended.view(q.shape))
         token = model.logits(x[:, 0]).argmax(-1)
     return answers
 
@@ -81,7 +83,7 @@ class Team:
             ids += self.written.get(piece.text) if piece.text in self.written else self.tokenizer.encode(piece.text, add_special_tokens=False).ids
         return ids
 
-    def answer(self, prompts: list[list[Piece]], limit: int = 200) -> list[str]:
+    def answer(self, prompts: list[list[Piece]], limit: int = 180) -> list[str]:
         encoded = [self.encode(p) for p in prompts]
         order = sorted(range(len(prompts)), key=lambda i: len(encoded[i]))
         texts = [""] * len(prompts)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 HELD_OUT_SHARE = 20  # one instantiation in this many is held out
-LARGEST = 999  # no value exceeds this
+LARGEST = 120  # no value exceeds this
 
 BOYS = "Tom Ben Sam Leo Max Paul Jack Omar Ivan Hugo Luis Noah Adam Eric Karl Finn Yusuf Ravi".split()
 GIRLS = "Anna Mia Zoe Lily Emma Sara Nina Ella Ruth Lena Maya Rosa Julia Clara Amina Vera Ines Tara".split()
@@ -68,11 +68,11 @@ TEMPLATES = (
     Template("share_all", "{n} has {a} {x} and {m} has {b} {x}. They put them together and share them equally among {c} friends. How many {x} does each friend get?",
              "a 4-60, b 4-60, c 2-9", ("the {x} together = a+b", "the {x} for each friend = s1/c")),
     Template("read_book", "A book has {a} pages. {n} reads {b} pages [a|every] day for {c} days. How many pages are left [to read|unread]?",
-             "a 60-240, b 5-20, c 2-9", ("the pages read = b*c", "the pages left = a-s1")),
+             "a 60-120, b 5-20, c 2-9", ("the pages read = b*c", "the pages left = a-s1")),
     Template("two_kinds", "{n} buys {a} {x} for {b} coins each and {c} {y} for {d} coins each. How much does {He0} pay?",
              "a 2-9, b 2-12, c 2-9, d 2-12", ("the cost of the {x} = a*b", "the cost of the {y} = c*d", "the whole cost = s1+s2")),
     Template("change", "{n} pays for {a} {x} at {b} coins each with {c} coins. How many coins does {He0} get back [from the shop|]?",
-             "a 2-9, b 2-12, c 20-120", ("the cost of the {x} = a*b", "the coins back = c-s1")),
+             "a 2-9, b 2-12, c 20-100", ("the cost of the {x} = a*b", "the coins back = c-s1")),
     Template("bus", "A bus starts with {a} people. At the first stop {b} people get off and {c} get on. At the second stop {d} get off. How many people are on the bus?",
              "a 12-60, b 2-20, c 2-20, d 2-20", ("the people after getting off = a-b", "the people after getting on = s1+c", "the people on the bus = s2-d")),
     Template("rows", "A [hall|room] has {a} rows of {b} seats. {c} seats are [broken|taken]. How many seats are [free|good]?",
@@ -100,7 +100,7 @@ TEMPLATES = (
     Template("distance_back", "The [{p}|town] is {a} km away. {n} rides there and back {b} times. Then {He0} rides {c} km more. How many km does {He0} ride?",
              "a 2-20, b 2-8, c 2-30", ("the km there and back = a+a", "the km of all trips = s1*b", "the km in total = s2+c")),
     Template("tank", "A tank holds {a} liters of water. {b} liters [run out|are used] each hour for {c} hours. Then {d} liters are added. How many liters are in the tank?",
-             "a 60-200, b 3-15, c 2-9, d 5-50", ("the liters used = b*c", "the liters that remain = a-s1", "the liters at the end = s2+d")),
+             "a 60-120, b 3-15, c 2-9, d 5-50", ("the liters used = b*c", "the liters that remain = a-s1", "the liters at the end = s2+d")),
     Template("tickets", "{a} adults and {b} children go to the {p}. An adult pays {c} coins and a child pays {d} coins. How many coins do they pay [together|in all]?",
              "a 2-12, b 2-12, c 5-15, d 2-9", ("the coins of the adults = a*c", "the coins of the children = b*d", "the coins in all = s1+s2")),
     Template("class", "A class has {a} girls and {b} boys. They form groups of {c}. Each group gets {d} {x}. How many {x} are needed?",
@@ -120,11 +120,11 @@ TEMPLATES = (
     Template("bill", "{n} and {c1} friends eat [at the market|together]. The food costs {a} coins and the drinks cost {b} coins. All {c} people pay the same. How much does each pay?",
              "a 12-80, b 4-40, c 3-9", ("the whole bill = a+b", "the coins each pays = s1/c")),
     Template("discount", "A {toy} costs {a} coins. The {p} lowers the price by {b} coins. {n} buys {c} of them and pays with {d} coins. How many coins does {He0} get back?",
-             "a 8-40, b 2-15, c 2-9, d 40-250", ("the new price = a-b", "the cost of all = s1*c", "the coins back = d-s2")),
+             "a 8-40, b 2-15, c 2-9, d 40-120", ("the new price = a-b", "the cost of all = s1*c", "the coins back = d-s2")),
     Template("machine", "A machine makes {a} {x} in {b} minutes. How many {x} does it make in {c} minutes, if {d} of them are thrown away?",
              "a 6-60, b 2-9, c 2-15, d 1-20", ("the {x} in one minute = a/b", "the {x} made = s1*c", "the {x} kept = s2-d")),
     Template("ribbon", "{n} has a ribbon of {a} cm. {He} cuts off {b} pieces of {c} cm each and shares the rest equally among {d} children. How many cm does each child get?",
-             "a 40-160, b 2-8, c 3-12, d 2-6", ("the cm cut off = b*c", "the cm that remain = a-s1", "the cm for each child = s2/d")),
+             "a 40-120, b 2-8, c 3-12, d 2-6", ("the cm cut off = b*c", "the cm that remain = a-s1", "the cm for each child = s2/d")),
     Template("album", "{n} has {a} {x} and buys {b} packs with {c} {x} each. {He} gives {d} {x} to {m} and loses {e}. How many {x} are left?",
              "a 5-60, b 2-9, c 3-10, d 2-20, e 1-12",
              ("the {x} in the packs = b*c", "the {x} after buying = a+s1", "the {x} after giving = s2-d", "the {x} left = s3-e")),

@@ -60,11 +60,13 @@ class Batches:
     def sample(self, tokens: float) -> list[Piece]:
         """One conversation; the mix depends on how many tokens the model has seen."""
         kind = self.rng.random()
-        drills = ramp(tokens, 3, 8, 0.35, 0.05)
+        drills, copies, bindings = ramp(tokens, 10, 13, 0.12, 0.06), ramp(tokens, 10, 13, 0.15, 0.04), ramp(tokens, 8, 12, 0.25, 0.38)
         if kind < drills:
             return conversations.drill_sample(self.rng, 20)
-        if kind < drills + ramp(tokens, 0.5, 6, 0.1, 0.32):
-            return conversations.binding_sample(self.rng, self.rng.random() < ramp(tokens, 3, 8, 1.0, 0.15))
+        if kind < drills + copies:
+            return conversations.copy_sample(self.rng, 50)
+        if kind < drills + copies + bindings:
+            return conversations.binding_sample(self.rng, self.rng.random() < ramp(tokens, 9, 13, 1.0, 0.15))
         if self.chains and self.rng.random() < 0.25:
             return conversations.chain_sample(self.rng, **self.rng.choice(self.chains))
         return conversations.math_sample(self.rng)

@@ -1,0 +1,45 @@
+// A workflow file from anywhere: it is refused with errors that have a place, or it can be planned and printed.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "workflows/plan.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check(const baton::Plan& plan) {
+  require(!plan.steps.empty());
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    const baton::PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
+    for (const int need : step.needs) require(need >= 0 && need < i);
+    for (const baton::SlotSource& slot : step.slots) require(slot.step >= -1 && slot.step <= i);
+    for (const baton::PromptMessage& message : step.messages) {
+      for (const baton::PromptPiece& piece : message.pieces) {
+        require(piece.text.empty() != piece.slot.empty());
+        require(piece.slot.empty() || step.slot(piece.slot) != nullptr);
+      }
+    }
+  }
+  for (const char* format : {"ascii", "mermaid", "dot", "json"}) require(!baton::format_graph(plan, format).empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    check(baton::make_plan(std::make_shared<const baton::WorkflowSpec>(baton::parse_workflow(text, "nowhere/fuzz.yaml"))));
+  } catch (const baton::WorkflowError& error) {
+    require(!error.items.empty());
+    for (const baton::Diagnostic& item : error.items) {
+      require(item.code.size() == 5 && !item.message.empty() && !item.where.file.empty());
+      require(item.where.line >= 0 && item.where.column >= 0 && item.where.length >= 1);
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""Runs the runner: exit codes, what goes to stdout and to stderr, the JSON's shape, Ctrl-C, the live view.
+
+Usage: cli_test.py RUNNER [unittest options]
+"""
+
+import json
+import os
+import pathlib
+import pty
+import random
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RUNNER = ""
+
+TEAM = """\
+version: 1
+name: pair
+inputs:
+  question: {type: string, required: true, description: What to answer}
+models: {main: {path: "%s"}}
+defaults: {max_tokens: 24}
+agents:
+  solver:
+    role: Solver
+    prompt: {system: You are a math expert., user: "Question:\\n{{ question }}"}
+  checker:
+    role: Checker
+    prompt: {user: "{{ question }}\\n\\nSolver:\\n{{ agent_solver_current }}"}
+    output: {pattern: "The answer is (-?[0-9]+)"}
+workflow: {topology: chain, agents: [solver, checker]}
+outputs: {answer: "{{ agent_checker_current }}"}
+""" % (ROOT / "samples/models/nano")
+
+QUESTION = "question=Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?"
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.team = self.write("team.yaml", TEAM)
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def environment(self, **changes):
+        environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "BATON_MODEL", "BATON_MODEL_PATH")}
+        return {**environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **changes}
+
+    def baton(self, *arguments, code=0, **changes):
+        done = subprocess.run([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def in_terminal(self, *arguments, rows=24, columns=80, stdout=None, **changes):
+        """Runs with stderr (and stdout, unless given) on a terminal; returns the exit code and what it was sent."""
+        parent, child = pty.openpty()
+        import fcntl
+        import termios
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        process = subprocess.Popen([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes),
+                                   stdin=subprocess.DEVNULL, stdout=stdout or child, stderr=child)
+        os.close(child)
+        seen = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            seen += part
+        os.close(parent)
+        return process.wait(), seen.decode("utf-8")
+
+
+class Usage(Cli):
+    def test_no_verb(self):
+        done = self.baton(code=2)
+        self.assertEqual(done.stdout, "")
+        self.assertIn("run", done.stderr)
+
+    def test_suggestions(self):
+        self.assertIn("did you mean 'validate'", self.baton("validte", code=2).stderr)
+        self.assertIn("did you mean '--relay'", self.baton("run", self.team, "--relya", "full", code=2).stderr)
+        self.assertIn("baton run --help", self.baton("run", code=2).stderr)
+        self.assertIn("did you mean 'question'", self.baton("run", self.team, "-i", "questoin=x", "-i", QUESTION, code=2).stderr)
+
+    def test_every_verb_has_help_with_its_name(self):
+        verbs = re.findall(r"^  (\w+) ", self.baton("--help").stdout.split("Subcommands:")[1].split("Start here")[0], re.M)
+        self.assertIn("eval", verbs)
+        for verb in verbs:
+            self.assertIn(verb, self.baton(verb, "--help").stdout)
+
+    def test_missing_input_is_named(self):
+        done = self.baton("run", self.team, code=2)
+        self.assertIn("'question'", done.stderr)
+        self.assertIn('--input question="..."', done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_unsound_values(self):
+        for arguments in (["--timeout", "soon"], ["--set", "x"], ["--input", "x"], ["--input-file", "no.json"], ["--events", "xml"],
+                          ["--threads", "-1"], ["--json", "--events", "ndjson"], ["-q", "-v"], ["--input", "question=@no.txt"]):
+            self.baton("run", self.team, *arguments, code=2)
+
+
+class Files(Cli):
+    def test_validate(self):
+        self.write("broken.yaml", TEAM.replace("agent_solver_current", "agent_slover_current"))
+        done = self.baton("validate", self.team, "broken.yaml", code=3)
+        self.assertEqual(done.stdout, "team.yaml: ok: 2 agents, 2 turns\n")
+        self.assertRegex(done.stderr, r"broken\.yaml:\d+:\d+: error\[E\d{4}\]")
+        self.assertIn("did you mean 'agent_solver_current'", done.stderr)
+        items = json.loads(self.baton("validate", "broken.yaml", "--json", code=3).stdout)
+        self.assertEqual(items[0]["errors"][0]["line"], 13)
+        self.baton("validate", "no.yaml", code=3)
+
+    def test_run_of_a_broken_file(self):
+        self.write("broken.yaml", "version: 1\nname: [")
+        self.assertEqual(self.baton("run", "broken.yaml", code=3).stdout, "")
+
+    def test_graph_plan_render(self):
+        for form in ("ascii", "mermaid", "dot"):
+            self.assertIn("checker", self.baton("graph", self.team, "--format", form).stdout)
+        json.loads(self.baton("graph", self.team, "--format", "json").stdout)
+        self.baton("graph", self.team, "--format", "svg", code=2)
+
+        text = self.baton("plan", self.team, "--input", QUESTION).stdout
+        self.assertIn("KV cache", text)
+        plan = json.loads(self.baton("plan", self.team, "--json").stdout)
+        self.assertEqual(plan["turns"][1]["needs"], [0])
+        self.assertIn("agent_solver_current", [slot["name"] for slot in plan["turns"][1]["slots"]])
+        self.assertGreater(plan["memory"]["kv_peak_bytes"], 0)
+
+        prompt = json.loads(self.baton("render", self.team, "--agent", "checker", "--input", QUESTION,
+                                       "--value", "agent_solver_current=It is 19.", "--json").stdout)
+        self.assertTrue(prompt["complete"])
+        self.assertIn("It is 19.", prompt["text"])
+        self.assertEqual(sum(len(part["tokens"]) for part in prompt["parts"]), len(prompt["tokens"]))
+        self.assertIn("did you mean 'checker'", self.baton("render", self.team, "--agent", "cheker", code=2).stderr)
+
+    def test_plan_without_a_model(self):
+        done = self.baton("plan", self.team, "--model", "main=/no/such/model")
+        self.assertIn("/no/such/model", done.stderr)
+        self.assertIn("checker", done.stdout)
+
+    def test_init_gives_a_sound_workflow(self):
+        self.baton("init", "mine")
+        self.baton("validate", "mine/team.yaml")
+        self.assertIn("there already", self.baton("init", "mine", code=2).stderr)
+
+    def test_schema_completion_version_models_doctor(self):
+        self.assertIn("draft-07", json.loads(self.baton("schema").stdout)["$schema"])
+        script = self.baton("completion", "bash").stdout
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        self.assertIn("--relay", script)
+        self.assertIn("baton ", self.baton("version").stdout)
+        self.assertIsInstance(json.loads(self.baton("models", "--json").stdout), list)
+        checks = {line["check"] for line in json.loads(self.baton("doctor", "--json").stdout)}
+        self.assertLessEqual({"device cpu", "memory", "threads", "tool python", "models", "terminal"}, checks)
+
+
+class Run(Cli):
+    def test_results_only_on_stdout(self):
+        done = self.baton("run", self.team, "--input", QUESTION)
+        self.assertIn("solver: done", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+        quiet = self.baton("run", self.team, "--input", QUESTION, "-q")
+        self.assertEqual(quiet.stdout, done.stdout)
+        self.assertEqual(quiet.stderr, "")
+
+    def test_json_has_every_field(self):
+        self.write("in.json", json.dumps({"question": "What is 6 x 7?"}))
+        record = json.loads(self.baton("run", self.team, "--input-file", "in.json", "--json", "-q", "--seed", "9").stdout)
+        kinds = {"schema": int, "workflow": str, "device": str, "relay": str, "seed": int, "outputs": dict, "wall_ms": float, "agents": list}
+        for name, kind in kinds.items():
+            self.assertIsInstance(record[name], kind, name)
+        self.assertEqual((record["schema"], record["workflow"], record["seed"]), (1, "pair", 9))
+        self.assertEqual(set(record["model"]), {"path", "fingerprint"})
+        self.assertEqual(set(record["memory"]), {"weights_bytes", "kv_peak_bytes", "segments_peak_bytes"})
+        self.assertEqual(set(record["outputs"]), {"answer"})
+        for agent in record["agents"]:
+            self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "kv", "ttft_ms",
+                                  "prefill_ms", "decode_ms", "tokens_per_s", "slots"}, set(agent))
+            self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "reuse_rate"})
+            self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
+        for slot in record["agents"][1]["slots"]:
+            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "hops", "reason"})
+
+    def test_inputs_from_files(self):
+        self.write("q.txt", "What is 6 x 7?\n")
+        for given, wanted in (("question=@q.txt", "What is 6 x 7?"), ("question=@@q.txt", "@q.txt"), ("question=a=b", "a=b")):
+            prompt = json.loads(self.baton("render", self.team, "--agent", "solver", "--input", given, "--json").stdout)
+            self.assertIn("Question:\n" + wanted, prompt["text"])
+
+    def test_events(self):
+        lines = self.baton("run", self.team, "--input", QUESTION, "--events", "ndjson", "-q").stdout.splitlines()
+        types = [json.loads(line)["type"] for line in lines]
+        self.assertEqual((types[0], types[-1]), ("run_started", "run_finished"))
+        self.assertEqual(types.count("agent_started"), 2)
+
+    def test_record_folder(self):
+        self.baton("run", self.team, "--input", QUESTION, "--record", "runs/1", "-q")
+        files = {str(p.relative_to(self.folder / "runs")) for p in (self.folder / "runs").rglob("*") if p.is_file()}
+        self.assertEqual(files, {"1/run.json", "1/events.ndjson", "1/prompts/solver.txt", "1/prompts/checker.txt"})
+        record = json.loads((self.folder / "runs/1/run.json").read_text())
+        self.assertIn(record["agents"][0]["output"].strip(), (self.folder / "runs/1/prompts/checker.txt").read_text())
+        self.assertIn("already", self.baton("run", self.team, "--input", QUESTION, "--record", "runs/1", code=2).stderr)
+
+    def test_model_and_device_that_are_not_there(self):
+        self.assertIn("no-such", self.baton("run", self.team, "--input", QUESTION, "--model", "no-such", code=4).stderr)
+        self.assertIn("BATON_MODEL_PATH", self.baton("run", self.team, "-i", QUESTION, "--model", "main=no-such", code=4).stderr)
+        self.baton("run", self.team, "--input", QUESTION, "--device", "cuda:99", code=4)
+        self.baton("run", self.team, "--input", QUESTION, "--device", "abacus", code=4)
+
+    def test_timeout(self):
+        long = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        done = self.baton("run", long, "--input", QUESTION, "--timeout", "1ms", "--json", "-q", code=5)
+        self.assertEqual(json.loads(done.stdout)["state"], "timeout")
+
+    def test_closed_stdout_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([RUNNER, "run", self.team, "--input", QUESTION, "-q"], cwd=self.folder, stdout=full,
+                                  stderr=subprocess.PIPE, env=self.environment())
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"standard output", done.stderr)
+
+
+class Interrupts(Cli):
+    def start(self, *more):
+        team = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        return subprocess.Popen([RUNNER, "run", team, "--input", QUESTION, *more], cwd=self.folder, env=self.environment(),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_first_stops_and_keeps(self):
+        process = self.start("--events", "ndjson", "--record", "out")
+        for line in process.stdout:
+            if json.loads(line)["type"] == "token":
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[0].splitlines()
+        if process.returncode == 0:
+            self.skipTest("the run was over before the signal came")
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(json.loads(rest[-1])["record"]["state"], "cancelled")
+        self.assertEqual(json.loads((self.folder / "out/run.json").read_text())["state"], "cancelled")
+
+    def test_at_any_moment_no_partial_files(self):
+        chance = random.Random(7)
+        for number in range(20):
+            process = self.start("--record", f"out{number}", "--json")
+            time.sleep(chance.uniform(0, 0.6))
+            process.send_signal(signal.SIGINT)
+            if number % 2 == 1:
+                time.sleep(chance.uniform(0, 0.02))
+                process.send_signal(signal.SIGINT)
+            out = process.communicate(timeout=60)[0]
+            self.assertIn(process.returncode, (0, 130, -signal.SIGINT))  # before the handler is there, the signal itself
+            if out:
+                json.loads(out)
+            folder = self.folder / f"out{number}"
+            if folder.exists():
+                json.loads((folder / "run.json").read_text())
+                for line in (folder / "events.ndjson").read_text().splitlines():
+                    json.loads(line)
+        self.assertEqual([p for p in self.folder.iterdir() if ".part-" in p.name], [])
+
+
+class Terminal(Cli):
+    def test_live_view_comes_and_goes(self):
+        code, seen = self.in_terminal("run", self.team, "--input", QUESTION)
+        self.assertEqual(code, 0)
+        self.assertEqual(seen.count("\x1b[?25l"), seen.count("\x1b[?25h"))
+        self.assertIn("checker", seen)
+        self.assertIn("KV computed", seen.split("\x1b[?25h")[1])
+
+    def test_lines_fit(self):
+        for columns in (20, 43, 80, 200):
+            _, seen = self.in_terminal("run", self.team, "--input", QUESTION, columns=columns)
+            live = seen.split("\x1b[?25h")[0]
+            for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", live).replace("\r", "\n").split("\n"):
+                if "loading" not in line:
+                    self.assertLess(len(line), columns, line)
+
+    def test_no_colour_and_dumb(self):
+        self.assertNotRegex(self.in_terminal("run", self.team, "--input", QUESTION, NO_COLOR="1")[1], r"\x1b\[[0-9;]*m")
+        self.assertNotIn("\x1b", self.in_terminal("run", self.team, "--input", QUESTION, TERM="dumb")[1])
+
+    def test_hostile_text_does_nothing(self):
+        hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\x08"
+        self.write("q.txt", hostile)
+        _, seen = self.in_terminal("render", self.team, "--agent", "solver", "--input", "question=@q.txt")
+        self.assertNotRegex(seen, "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]")
+        raw = self.baton("render", self.team, "--agent", "solver", "--input", "question=@q.txt").stdout
+        self.assertIn("\x1b]0;owned", raw)
+
+    def test_interrupt_puts_the_cursor_back(self):
+        team = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        parent, child = pty.openpty()
+        process = subprocess.Popen([RUNNER, "run", team, "--input", QUESTION], cwd=self.folder, env=self.environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=child)
+        os.close(child)
+        seen = b""
+        signals = 0
+        while True:
+            if not select.select([parent], [], [], 60)[0]:
+                self.fail("nothing more is shown")
+            try:
+                seen += os.read(parent, 65536)
+            except OSError:
+                break
+            if b"decoding" in seen and signals < 2:
+                process.send_signal(signal.SIGINT)
+                signals += 1
+        os.close(parent)
+        self.assertEqual(process.wait(), 130)
+        self.assertEqual(seen.count(b"\x1b[?25l"), seen.count(b"\x1b[?25h"))
+
+
+class Eval(Cli):
+    def data(self, *lines):
+        return self.write("d.jsonl", "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+
+    def test_result(self):
+        data = self.data(*[{"id": f"q{i}", "inputs": {"question": f"What is {i} + 2?"}, "answer": str(i + 2)} for i in range(5)])
+        done = self.baton("eval", self.team, "--dataset", data, "--limit", "3", "--json", "--jobs", "2")
+        found = json.loads(done.stdout)
+        self.assertEqual((found["schema"], found["workflow"], found["dataset"], found["questions"]), (1, "pair", "d.jsonl", 3))
+        self.assertEqual(found["noise_floor"], {"kl_first_token": None, "kl_mean": None})
+        method = found["methods"][0]
+        self.assertEqual((method["method"], method["params"]), ("full", {"agents": 2}))
+        self.assertEqual(set(method["accuracy_by_agent"]), {"checker"})
+        self.assertEqual(method["accuracy"], method["accuracy_by_agent"]["checker"])
+        self.assertEqual((method["kv_reuse_rate"], method["agent_turn_reuse"], method["exact_match"]), (0, 0, None))
+        self.assertIn("3 of 3", done.stderr)
+        self.assertIn("expected 2", self.baton("eval", self.team, "--dataset", data, "--limit", "1", "-v").stderr)
+
+    def test_mistakes_have_line_numbers(self):
+        good = {"id": "a", "inputs": {"question": "?"}, "answer": "1"}
+        data = self.data(good, "{", {"id": "b", "answer": "1"}, good, {"id": "c", "inputs": {}, "answer": []})
+        done = self.baton("eval", self.team, "--dataset", data, code=3)
+        for line in (2, 3, 4, 5):
+            self.assertIn(f"d.jsonl:{line}: ", done.stderr)
+        self.assertIn("question 'x'", self.baton("eval", self.team, "--dataset",
+                                                 self.data({"id": "x", "inputs": {"q": "?"}, "answer": "1"}), code=3).stderr)
+        self.baton("eval", self.team, "--dataset", "no.jsonl", code=2)
+        self.baton("eval", self.team, "--dataset", data, "--methods", "full,magic", code=2)
+
+
+if __name__ == "__main__":
+    RUNNER = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()

@@ -1,0 +1,12 @@
+# Each public header compiles alone, with nothing but the installed include folder and no third-party headers before it.
+file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR}/sdk/include CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/sdk/include/baton/*.h)
+set(sources "")
+foreach(header IN LISTS headers)
+  string(MAKE_C_IDENTIFIER ${header} name)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/headers/${name}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include <@header@>\n#include <@header@>  // twice does no harm\n" @ONLY)
+  list(APPEND sources ${source})
+endforeach()
+add_library(baton_test_headers OBJECT ${sources})
+target_include_directories(baton_test_headers PRIVATE ${PROJECT_SOURCE_DIR}/sdk/include)
+target_compile_options(baton_test_headers PRIVATE -O0 -Wall -Wextra -Wpedantic -Wshadow -Werror)

@@ -1,0 +1,234 @@
+// Whole runs through the public face, with the shipped nano model.
+#include <baton/baton.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kQuestion = "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
+
+baton::Engine& engine() {
+  static baton::Engine shared =
+      baton::Engine::open({.model = BATON_SOURCE_DIR "/samples/models/nano", .device = "cpu", .threads = 1});
+  return shared;
+}
+
+/// A chain of two agents that say exactly `tokens` tokens unless they end by themselves.
+baton::Workflow team(int tokens) {
+  return baton::Workflow::parse(R"(
+version: 1
+name: pair
+inputs: {question: {type: string, required: true}}
+models: {main: {path: nano}}
+defaults: {max_tokens: )" + std::to_string(tokens) + R"(}
+agents:
+  solver: {role: Solver, prompt: {system: You are a math expert., user: "Question:\n{{ question }}"}}
+  checker: {role: Checker, prompt: {user: "Question:\n{{ question }}\n\nSolver:\n{{ agent_solver_current }}"}}
+workflow: {topology: chain, agents: [solver, checker]}
+outputs: {answer: "{{ agent_checker_current }}"}
+)");
+}
+
+/// Long enough that a run can be caught in the middle.
+baton::Workflow slow_team() { return team(400); }
+
+/// A host's tool that the test holds until it lets go.
+struct Gate {
+  std::atomic<bool> entered = false;
+  std::atomic<bool> open = false;
+
+  baton::Workflow workflow() {
+    baton::Tools tools;
+    tools.add("gate", [this](const baton::ToolCall& call) {
+      entered = true;
+      while (!open && !call.stop.stop_requested()) std::this_thread::sleep_for(1ms);
+      return baton::ToolResult{true, "opened"};
+    });
+    return baton::Workflow::parse(R"(
+version: 1
+name: gated
+inputs: {question: {type: string, required: true}}
+models: {main: {path: nano}}
+defaults: {max_tokens: 8}
+agents:
+  solver: {prompt: {user: "{{ question }}"}}
+  checker:
+    prompt: {user: "{{ agent_solver_current }} {{ condition_checker_current }}"}
+    tools: [{gate: {from: agent_solver_current}}]
+workflow: {topology: chain, agents: [solver, checker]}
+outputs: {answer: "{{ agent_checker_current }}"}
+)", {.tools = tools});
+  }
+
+  void wait_until_entered() const {
+    while (!entered) std::this_thread::sleep_for(1ms);
+  }
+};
+
+const baton::RunOptions kInputs{.inputs = {{"question", kQuestion}}};
+
+}  // namespace
+
+TEST_CASE("a run gives its record, and its events in order") {
+  auto run = engine().start(team(8), kInputs);
+  std::vector<std::size_t> kinds;
+  std::map<std::string, int> tokens;
+  baton::RunRecord from_event;
+  for (const auto& event : run.events()) {
+    kinds.push_back(event.index());
+    if (const auto* token = std::get_if<baton::Token>(&event)) ++tokens[token->agent];
+    if (const auto* finished = std::get_if<baton::RunFinished>(&event)) from_event = finished->record;
+  }
+  const auto record = run.get();
+  CHECK(record.state == "ok");
+  CHECK(record.to_json() == from_event.to_json());
+  CHECK(record.to_json() == run.get().to_json());
+  REQUIRE(record.agents.size() == 2);
+  for (const auto& agent : record.agents) {
+    CHECK(agent.state == "ok");
+    CHECK(agent.kv.entries == agent.kv.reused + agent.kv.computed);
+    CHECK(agent.prompt_tokens > 0);
+    CHECK(tokens[agent.agent] == agent.output_tokens);
+  }
+  CHECK(record.outputs.at("answer") == record.agents[1].output);
+  REQUIRE(kinds.size() > 4);
+  CHECK(std::holds_alternative<baton::RunStarted>(baton::Event(baton::RunStarted{})));
+  CHECK(kinds.front() == baton::Event(baton::RunStarted{}).index());
+  CHECK(kinds.back() == baton::Event(baton::RunFinished{}).index());
+}
+
+TEST_CASE("the same run twice says the same, alone and among others") {
+  const auto workflow = team(24);
+  const auto alone = engine().run(workflow, kInputs);
+  std::vector<baton::Run> runs;
+  for (int i = 0; i < 4; ++i) runs.push_back(engine().start(workflow, kInputs));
+  for (auto& run : runs) CHECK(run.get().outputs == alone.outputs);
+}
+
+TEST_CASE("inputs are checked before anything starts") {
+  CHECK_THROWS_AS(engine().start(team(4)), baton::InputError);
+  try {
+    engine().start(team(4), {.inputs = {{"question", "?"}, {"questoin", "?"}}});
+    FAIL("it was taken");
+  } catch (const baton::InputError& error) {
+    CHECK(std::string(error.what()).find("did you mean 'question'") != std::string::npos);
+  }
+}
+
+TEST_CASE("a model that cannot be opened comes out of get") {
+  auto engine = baton::Engine::open({.device = "cpu"});
+  auto workflow = baton::Workflow::parse(R"(
+version: 1
+name: lost
+models: {main: {path: /no/such/model}}
+agents: {writer: {prompt: {user: Hello}}}
+workflow: {topology: single, agents: [writer]}
+outputs: {answer: "{{ agent_writer_current }}"}
+)");
+  auto run = engine.start(workflow);
+  int events = 0;
+  for ([[maybe_unused]] const auto& event : run.events()) ++events;
+  CHECK(events == 0);
+  CHECK_THROWS_AS(run.get(), baton::ResourceError);
+  CHECK_THROWS_AS(engine.prepare(workflow), baton::ResourceError);
+}
+
+TEST_CASE("stop keeps what there is, cancel drops it") {
+  for (const bool keep : {true, false}) {
+    auto run = engine().start(slow_team(), kInputs);
+    int tokens = 0;
+    for (const auto& event : run.events()) {
+      if (std::holds_alternative<baton::Token>(event) && ++tokens == 3) keep ? run.stop() : run.cancel();
+      if (const auto* finished = std::get_if<baton::RunFinished>(&event)) {
+        CHECK(finished->record.agents.at(0).output.empty() == !keep);
+      }
+    }
+    const auto record = run.get();
+    CHECK(record.state == "cancelled");
+    CHECK(record.agents.at(0).output.empty() == !keep);
+  }
+}
+
+TEST_CASE("the host's stop token and timeout end a run") {
+  std::stop_source source;
+  source.request_stop();
+  auto options = kInputs;
+  options.stop = source.get_token();
+  CHECK(engine().run(slow_team(), options).state == "cancelled");
+
+  Gate gate;
+  options = kInputs;
+  options.timeout = 50ms;
+  CHECK(engine().run(gate.workflow(), options).state == "timeout");
+}
+
+TEST_CASE("a run may be dropped, moved and waited for at any time") {
+  { auto dropped = engine().start(slow_team(), kInputs); }
+  Gate gate;
+  auto run = engine().start(gate.workflow(), kInputs);
+  gate.wait_until_entered();
+  CHECK_FALSE(run.wait_for(1ms));
+  auto moved = std::move(run);
+  gate.open = true;
+  CHECK(moved.get().state == "ok");
+  CHECK(moved.wait_for(0ms));
+  moved.stop();
+  CHECK(moved.get().state == "ok");
+  moved = engine().start(slow_team(), kInputs);  // the old one is over, the new one is cancelled at the end
+}
+
+TEST_CASE("a callback that throws stops the run and comes out of get") {
+  auto options = kInputs;
+  options.on_event = [](const baton::Event& event) {
+    if (std::holds_alternative<baton::Token>(event)) throw std::runtime_error("host");
+  };
+  auto run = engine().start(slow_team(), options);
+  CHECK_THROWS_WITH(run.get(), "host");
+}
+
+TEST_CASE("a host's tool fills its placeholder") {
+  Gate gate;
+  gate.open = true;
+  std::string result;
+  auto options = kInputs;
+  options.on_event = [&](const baton::Event& event) {
+    if (const auto* tool = std::get_if<baton::ToolCalled>(&event)) result = tool->result;
+  };
+  CHECK(engine().run(gate.workflow(), options).state == "ok");
+  CHECK(result == "opened");
+}
+
+TEST_CASE("the engine is shared by threads, and outlives its handle") {
+  std::vector<std::thread> threads;
+  std::atomic<int> good = 0;
+  auto handle = std::make_unique<baton::Engine>(engine());
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, copy = *handle] { good += copy.run(team(4), kInputs).state == "ok" ? 1 : 0; });
+  }
+  handle.reset();
+  for (auto& thread : threads) thread.join();
+  CHECK(good == 3);
+}
+
+TEST_CASE("a preview shows the prompt that a run sends") {
+  const auto workflow = team(8);
+  const auto before = engine().preview(workflow, {.inputs = kInputs.inputs});
+  REQUIRE(before.turns.size() == 2);
+  CHECK(before.turns[0].complete);
+  CHECK_FALSE(before.turns[1].complete);
+  CHECK(before.turns[1].text().find("{{ agent_solver_current }}") != std::string::npos);
+  CHECK(before.kv_bytes_per_token > 0);
+  CHECK(before.kv_peak_bytes == std::max(before.turns[0].kv_bytes, before.turns[1].kv_bytes));
+
+  const auto record = engine().run(workflow, kInputs);
+  CHECK(before.turns[0].prompt_tokens == record.agents[0].prompt_tokens);
+  CHECK(before.turns[1].prompt_tokens >= record.agents[1].prompt_tokens);
+  const auto after = engine().preview(workflow, {.inputs = kInputs.inputs, .record = &record});
+  CHECK(after.turns[1].complete);
+  CHECK(after.turns[1].text().find(kQuestion) != std::string::npos);
+  CHECK(engine().preview(workflow).turns[0].complete == false);
+}

@@ -1,0 +1,16 @@
+# What tests of the SDK need beside Catch2: the runner as a process, the headers one by one, the install.
+include(sdk/headers.cmake)
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+foreach(topic Usage Files Run Interrupts Terminal Eval)
+  add_test(NAME "cli: ${topic}" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/cli_test.py $<TARGET_FILE:baton> ${topic})
+  set_tests_properties("cli: ${topic}" PROPERTIES LABELS sdk TIMEOUT 600)
+endforeach()
+
+# Not under sanitizers: a consumer would need their flags.
+if(NOT BATON_SANITIZE)
+  foreach(way installed tree)
+    add_test(NAME "consumer: ${way}" COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.sh ${PROJECT_BINARY_DIR} ${way})
+    set_tests_properties("consumer: ${way}" PROPERTIES LABELS consumer TIMEOUT 1800)
+  endforeach()
+endif()
