@@ -42,7 +42,9 @@ namespace {
 class Matcher {
  public:
   Matcher(const pcre2_code* code, std::string_view text)
-      : code_(code), text_(text), data_(pcre2_match_data_create_from_pattern(code, nullptr)),
+      : code_(code),
+        text_(text),
+        data_(pcre2_match_data_create_from_pattern(code, nullptr)),
         context_(pcre2_match_context_create(nullptr)) {
     if (!data_ || !context_) throw std::bad_alloc();
     pcre2_set_match_limit(context_.get(), kMatchLimit);
@@ -51,8 +53,8 @@ class Matcher {
 
   /// The groups found from `from` on; 0: no match.
   int find(std::size_t from) {
-    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, 0,
-                                  data_.get(), context_.get());
+    const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, 0, data_.get(),
+                                  context_.get());
     if (found == PCRE2_ERROR_NOMATCH) return 0;
     if (found < 0) throw std::runtime_error(fmt::format("matching a pattern failed: {}", message_of(found)));
     return found;
@@ -72,13 +74,15 @@ class Matcher {
 
 Pattern::Pattern(std::string_view pattern) {
   if (pattern.size() > kLongestPattern) {
-    throw std::invalid_argument(fmt::format("the pattern has {} bytes, at most {} are allowed", pattern.size(), kLongestPattern));
+    throw std::invalid_argument(
+        fmt::format("the pattern has {} bytes, at most {} are allowed", pattern.size(), kLongestPattern));
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                           PCRE2_UTF | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
-  if (!code) throw std::invalid_argument(fmt::format("{} at character {} of the pattern", message_of(error), offset + 1));
+  if (!code)
+    throw std::invalid_argument(fmt::format("{} at character {} of the pattern", message_of(error), offset + 1));
   compiled_ = std::make_unique<Compiled>(Compiled{std::move(code)});
 }
 

@@ -71,7 +71,8 @@ Rendered render(const Model& model, const std::vector<PromptMessage>& messages) 
     const std::size_t at = rendered.text.find(sentinel);
     rendered.marks.push_back({at, at + sentinel.size(), slot});
   }
-  std::sort(rendered.marks.begin(), rendered.marks.end(), [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
+  std::sort(rendered.marks.begin(), rendered.marks.end(),
+            [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
   return rendered;
 }
 

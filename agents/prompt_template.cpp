@@ -72,7 +72,8 @@ std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<T
     if (name.empty()) {
       errors.push_back({open, "the placeholder has no name"});
     } else if (!is_name(name)) {
-      errors.push_back({begin, "'" + shown(name) + "' is not the name of a placeholder (write '{{{{' for a literal '{{')"});
+      errors.push_back(
+          {begin, "'" + shown(name) + "' is not the name of a placeholder (write '{{{{' for a literal '{{')"});
     } else {
       pieces.push_back({{}, std::string(name), begin});
     }

@@ -11,9 +11,9 @@ namespace baton {
 
 /// Fixed text, or a placeholder by name ("user_question", "it.output").
 struct TemplatePiece {
-  std::string text;          // of fixed text
-  std::string placeholder;   // empty for fixed text
-  std::size_t offset = 0;    // bytes from the start of the source, of the name for placeholders
+  std::string text;         // of fixed text
+  std::string placeholder;  // empty for fixed text
+  std::size_t offset = 0;   // bytes from the start of the source, of the name for placeholders
 };
 
 struct TemplateError {

@@ -54,18 +54,23 @@ fs::path find_program(const std::string& name) {
 
 }  // namespace
 
-PythonOptions parse_python_options(const std::map<std::string, std::string>& options, std::chrono::milliseconds default_timeout) {
+PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
+                                   std::chrono::milliseconds default_timeout) {
   PythonOptions parsed;
   parsed.timeout = default_timeout;
   std::string interpreter = "python3";
   for (const auto& [name, text] : options) {
     if (name == "timeout") {
       const auto value = parse_quantity(text, {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}});
-      if (!value) throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example 10s", text));
+      if (!value) {
+        throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example 10s", text));
+      }
       parsed.timeout = std::chrono::milliseconds(*value);
     } else if (name == "memory") {
       const auto value = parse_quantity(text, {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}});
-      if (!value) throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example 512MiB", text));
+      if (!value) {
+        throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example 512MiB", text));
+      }
       parsed.memory_bytes = *value;
     } else if (name == "interpreter") {
       interpreter = text;
@@ -74,7 +79,9 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
     }
   }
   parsed.interpreter = find_program(interpreter);
-  if (parsed.interpreter.empty()) throw std::invalid_argument(fmt::format("interpreter: no program '{}' was found (scripts do not count)", interpreter));
+  if (parsed.interpreter.empty())
+    throw std::invalid_argument(
+        fmt::format("interpreter: no program '{}' was found (scripts do not count)", interpreter));
   return parsed;
 }
 

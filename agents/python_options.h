@@ -17,7 +17,8 @@ struct PythonOptions {
 };
 
 /// Throws std::invalid_argument naming the option, what was given and what was expected.
-PythonOptions parse_python_options(const std::map<std::string, std::string>& options, std::chrono::milliseconds default_timeout);
+PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
+                                   std::chrono::milliseconds default_timeout);
 
 /// The folders that an interpreter lives from: its own installation, and its virtual environment if it is of one.
 std::vector<std::filesystem::path> python_folders(const std::filesystem::path& interpreter);

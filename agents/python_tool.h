@@ -7,8 +7,9 @@
 
 namespace baton {
 
-/// Named "python". Options, all as text: timeout ("10s"), memory ("512MiB"), interpreter (a path, or a name to look for;
-/// "python3"). The result is what the code wrote to its two streams, at most 64 KiB; ok when it ended without an error.
+/// Named "python". Options, all as text: timeout ("10s"), memory ("512MiB"), interpreter (a path, or a name to look
+/// for; "python3"). The result is what the code wrote to its two streams, at most 64 KiB; ok when it ended without an
+/// error.
 std::shared_ptr<const Tool> make_python_tool();
 
 }  // namespace baton

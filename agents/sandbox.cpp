@@ -21,8 +21,8 @@
 #include "agents/sandbox_child.h"
 #include "agents/sandbox_rules.h"
 
-// ThreadSanitizer's clone() takes every child for a copy of the process, with books of its own to put in order; this one
-// shares the host's. The C library has the plain call under a second name.
+// ThreadSanitizer's clone() takes every child for a copy of the process, with books of its own to put in order; this
+// one shares the host's. The C library has the plain call under a second name.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define BATON_THREAD_SANITIZER
@@ -164,7 +164,8 @@ Process start(SandboxChild& child) {
   return {UniqueFd(handle), pid};
 }
 
-/// Ends what may be left and takes the process off the books. True with its exit status, false where someone else took it.
+/// Ends what may be left and takes the process off the books. True with its exit status, false where someone else took
+/// it.
 bool end(const Process& process, siginfo_t& status) {
   syscall(SYS_pidfd_send_signal, process.handle.get(), SIGKILL, nullptr, 0);
   kill(-process.pid, SIGKILL);  // its number is not reused before the wait below
@@ -223,7 +224,9 @@ Sandbox::Sandbox() : rules_(std::make_unique<const Rules>()) {}
 Sandbox::~Sandbox() = default;
 
 SandboxResult Sandbox::run(const SandboxRequest& request) const {
-  if (rules_->seccomp.empty()) throw std::runtime_error("sandbox: this system has no seccomp filters; nothing is run unconfined");
+  if (rules_->seccomp.empty()) {
+    throw std::runtime_error("sandbox: this system has no seccomp filters; nothing is run unconfined");
+  }
   const TemporaryFolder folder;
   const std::string home = folder.path().string();
   const UniqueFd input = input_file(request.input);
@@ -233,17 +236,31 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
   UniqueFd child_output = above_standard(pipe_ends[1]);
   fcntl(stream.get(), F_SETFL, O_NONBLOCK);
 
-  std::vector<std::filesystem::path> readable{"/usr", "/bin", "/lib", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime",
-                                              "/etc/alternatives", "/etc/mime.types", "/dev/urandom", "/dev/random", "/dev/zero",
-                                              "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu"};
+  std::vector<std::filesystem::path> readable{"/usr",
+                                              "/bin",
+                                              "/lib",
+                                              "/lib64",
+                                              "/nix/store",
+                                              "/gnu/store",
+                                              "/etc/ld.so.cache",
+                                              "/etc/localtime",
+                                              "/etc/alternatives",
+                                              "/etc/mime.types",
+                                              "/dev/urandom",
+                                              "/dev/random",
+                                              "/dev/zero",
+                                              "/proc/cpuinfo",
+                                              "/proc/meminfo",
+                                              "/sys/devices/system/cpu"};
   readable.insert(readable.end(), request.readable.begin(), request.readable.end());
   const UniqueFd landlock = make_landlock_rules(readable, folder.path());
   const std::vector<SandboxChild::Limit> limits = limits_of(request);
 
   std::vector<std::string> command = request.command;
   // One thread in the libraries of linear algebra: each more takes address space that the limit counts.
-  std::vector<std::string> environment{"PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=" + home, "TMPDIR=" + home,
-                                       "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
+  std::vector<std::string> environment{"PATH=/usr/bin:/bin", "LANG=C.UTF-8",      "HOME=" + home,
+                                       "TMPDIR=" + home,     "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
+                                       "MKL_NUM_THREADS=1"};
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
 
   SandboxChild child;
@@ -254,7 +271,8 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
   child.input = input.get();
   child.output = child_output.get();
   child.landlock = landlock.get();
-  child.seccomp = {static_cast<unsigned short>(rules_->seccomp.size()), const_cast<sock_filter*>(rules_->seccomp.data())};
+  child.seccomp = {static_cast<unsigned short>(rules_->seccomp.size()),
+                   const_cast<sock_filter*>(rules_->seccomp.data())};
   child.limits = limits.data();
   child.limit_count = limits.size();
 
@@ -289,8 +307,9 @@ std::vector<IsolationFact> Sandbox::isolation() const {
       {"processes", seccomp, seccomp ? "seccomp: one process, which cannot start others or signal any" : none},
       {"network", seccomp, seccomp ? "seccomp: no sockets" : none},
       {"files", landlock > 0,
-       landlock > 0 ? fmt::format("Landlock {}: reads the system and the interpreter, writes only its own folder", landlock)
-                    : "no Landlock in this kernel (5.13 or later): what the user may read and write, a tool may too"},
+       landlock > 0
+           ? fmt::format("Landlock {}: reads the system and the interpreter, writes only its own folder", landlock)
+           : "no Landlock in this kernel (5.13 or later): what the user may read and write, a tool may too"},
       {"limits", true, "time, memory, file size, open files, output; no capabilities, a bare environment"},
   };
 }

@@ -1,6 +1,6 @@
 // A confined process for code that a model wrote. A seccomp filter takes away other processes, the network and signals
-// to others; Landlock takes away all files but the system's and its own folder; limits bound the rest (how many files it
-// writes is bounded by its time only). Nothing needs privileges or an installed helper: the same for users, root and
+// to others; Landlock takes away all files but the system's and its own folder; limits bound the rest (how many files
+// it writes is bounded by its time only). Nothing needs privileges or an installed helper: the same for users, root and
 // containers.
 #pragma once
 
@@ -15,12 +15,12 @@
 namespace baton {
 
 struct SandboxRequest {
-  std::vector<std::string> command;             // the first is the program's absolute path
-  std::string input;                            // its standard input
-  std::vector<std::filesystem::path> readable;  // beside the system's own folders
-  std::chrono::milliseconds timeout{10000};     // wall and processor time
+  std::vector<std::string> command;                     // the first is the program's absolute path
+  std::string input;                                    // its standard input
+  std::vector<std::filesystem::path> readable;          // beside the system's own folders
+  std::chrono::milliseconds timeout{10000};             // wall and processor time
   std::int64_t memory_bytes = std::int64_t{512} << 20;  // address space
-  std::size_t output_bytes = 64 << 10;          // kept of what it writes: the first and the last half
+  std::size_t output_bytes = 64 << 10;                  // kept of what it writes: the first and the last half
   std::stop_token stop;
 };
 

@@ -14,7 +14,7 @@ struct SandboxChild {
   char* const* arguments = nullptr;
   char* const* environment = nullptr;
   const char* folder = nullptr;
-  int input = -1;     // these three are above 2
+  int input = -1;  // these three are above 2
   int output = -1;
   int landlock = -1;  // -1: none
   sock_fprog seccomp{};

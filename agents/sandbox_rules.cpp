@@ -55,10 +55,14 @@ class FilterBuilder {
   /// libseccomp writes programs to files only, before version 2.6.
   std::vector<sock_filter> program() const {
     const UniqueFd file(memfd_create("filter", MFD_CLOEXEC));
-    if (!file || seccomp_export_bpf(filter_.get(), file.get()) != 0) throw std::runtime_error("seccomp: no program could be made");
+    if (!file || seccomp_export_bpf(filter_.get(), file.get()) != 0) {
+      throw std::runtime_error("seccomp: no program could be made");
+    }
     const off_t bytes = lseek(file.get(), 0, SEEK_END);
     std::vector<sock_filter> program(static_cast<std::size_t>(bytes) / sizeof(sock_filter));
-    if (pread(file.get(), program.data(), static_cast<std::size_t>(bytes), 0) != bytes) throw std::runtime_error("seccomp: short read");
+    if (pread(file.get(), program.data(), static_cast<std::size_t>(bytes), 0) != bytes) {
+      throw std::runtime_error("seccomp: short read");
+    }
     return program;
   }
 
@@ -92,7 +96,8 @@ std::vector<sock_filter> make_seccomp_filter() {
   filter.deny({"io_uring_setup", "io_uring_enter", "io_uring_register"}, ENOSYS);
 
   // Processes of the same user: signals, also by way of a file's owner, memory, limits and priorities.
-  filter.deny({"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "pidfd_open", "pidfd_getfd"});
+  filter.deny({"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "pidfd_open",
+               "pidfd_getfd"});
   for (const int command : {F_SETOWN, 15 /* F_SETOWN_EX */, 10 /* F_SETSIG */}) {
     for (const char* call : {"fcntl", "fcntl64"}) {
       filter.deny(call, EPERM, {bits(1, kLow32, static_cast<scmp_datum_t>(command))});
@@ -108,16 +113,21 @@ std::vector<sock_filter> make_seccomp_filter() {
   filter.deny({"shmget", "semget", "msgget", "mq_open", "memfd_create", "memfd_secret"});
 
   // Files by what Landlock does not cover.
-  filter.deny({"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "truncate", "setxattr",
-               "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr", "open_by_handle_at"});
+  filter.deny({"chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "truncate",
+               "setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr",
+               "open_by_handle_at"});
   filter.deny("ioctl", EPERM, {bits(1, kLow32, TIOCSTI)});
 
   // The system.
-  filter.deny({"mount", "umount", "umount2", "pivot_root", "chroot", "setns", "unshare", "mount_setattr", "fsopen", "fsconfig",
-               "fsmount", "fspick", "open_tree", "move_mount", "bpf", "perf_event_open", "keyctl", "add_key", "request_key",
-               "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff",
-               "acct", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "settimeofday", "clock_settime",
-               "clock_adjtime", "adjtimex", "iopl", "ioperm", "syslog", "vhangup", "userfaultfd", "fanotify_init"});
+  filter.deny({"mount",           "umount",        "umount2",       "pivot_root",      "chroot",
+               "setns",           "unshare",       "mount_setattr", "fsopen",          "fsconfig",
+               "fsmount",         "fspick",        "open_tree",     "move_mount",      "bpf",
+               "perf_event_open", "keyctl",        "add_key",       "request_key",     "init_module",
+               "finit_module",    "delete_module", "kexec_load",    "kexec_file_load", "reboot",
+               "swapon",          "swapoff",       "acct",          "quotactl",        "quotactl_fd",
+               "sethostname",     "setdomainname", "settimeofday",  "clock_settime",   "clock_adjtime",
+               "adjtimex",        "iopl",          "ioperm",        "syslog",          "vhangup",
+               "userfaultfd",     "fanotify_init"});
   filter.deny_numbers(451, 512);
   return filter.program();
 }
@@ -127,7 +137,8 @@ int landlock_version() {
   return version < 0 ? 0 : static_cast<int>(version);
 }
 
-UniqueFd make_landlock_rules(const std::vector<std::filesystem::path>& readable, const std::filesystem::path& writable) {
+UniqueFd make_landlock_rules(const std::vector<std::filesystem::path>& readable,
+                             const std::filesystem::path& writable) {
   const int version = landlock_version();
   if (version == 0) return {};
   constexpr std::uint64_t kTruncate = 1u << 14;  // since version 3; newer than some headers
@@ -137,7 +148,8 @@ UniqueFd make_landlock_rules(const std::vector<std::filesystem::path>& readable,
   UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, sizeof(attributes), 0)));
   if (!rules) throw std::runtime_error("landlock: no rules could be made");
 
-  constexpr std::uint64_t kRead = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+  constexpr std::uint64_t kRead =
+      LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
   const auto allow = [&](const std::filesystem::path& path, std::uint64_t access) {
     const UniqueFd place(open(path.c_str(), O_PATH | O_CLOEXEC));
     if (!place) return;

@@ -65,10 +65,12 @@ AgentReader::ErrorHandling AgentReader::error_handling(const Fields& fields, con
   out.fallback = fields.text("fallback");
   const bool falls_back = out.on_error == OnError::fallback;
   if (falls_back && !fields.has("fallback")) {
-    diagnostics_.error(fields.where("on_error"), "E0402", fmt::format("{}: 'on_error: fallback' needs the key 'fallback'", owner));
+    diagnostics_.error(fields.where("on_error"), "E0402",
+                       fmt::format("{}: 'on_error: fallback' needs the key 'fallback'", owner));
   }
   if (!falls_back && fields.has("fallback") && (!fields.has("on_error") || out.on_error)) {
-    diagnostics_.error(fields.where("fallback"), "E0409", fmt::format("{}: 'fallback' does nothing without 'on_error: fallback'", owner));
+    diagnostics_.error(fields.where("fallback"), "E0409",
+                       fmt::format("{}: 'fallback' does nothing without 'on_error: fallback'", owner));
   }
   if (const YamlNode* retry = fields.get("retry")) {
     const Fields settings(*retry);
@@ -102,7 +104,8 @@ std::vector<ToolSpec> AgentReader::tools(const YamlNode& list, const std::string
 std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::string& owner) {
   const bool is_map = node.kind == YamlNode::Kind::map;
   if (is_map && node.entries.size() != 1) {
-    diagnostics_.error(node.where(), "E0403", fmt::format("{}: a tool is a name, or a map of one name to its options", owner));
+    diagnostics_.error(node.where(), "E0403",
+                       fmt::format("{}: a tool is a name, or a map of one name to its options", owner));
     return std::nullopt;
   }
   const YamlNode& name = is_map ? node.entries[0].key : node;
@@ -111,9 +114,8 @@ std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::strin
   out.where = name.where();
   const Tool* tool = tools_.find(out.tool);
   if (tool == nullptr) {
-    const std::string near = closest(out.tool, tools_.names());
     diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
-                       near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+                       diagnostics_.suggestion(out.tool, tools_.names()));
     return out;
   }
   if (is_map) {
@@ -141,9 +143,11 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
   if (const YamlNode* schema = fields.get("schema")) {
     out.schema = to_json(*schema);
     const std::string wrong = check_json_schema(out.schema);
-    if (!wrong.empty()) diagnostics_.error(fields.where("schema"), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
+    if (!wrong.empty())
+      diagnostics_.error(fields.where("schema"), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
     if (fields.has("pattern")) {
-      diagnostics_.error(fields.where("schema"), "E0409", fmt::format("{}: 'pattern' and 'schema' exclude each other", owner));
+      diagnostics_.error(fields.where("schema"), "E0409",
+                         fmt::format("{}: 'pattern' and 'schema' exclude each other", owner));
     }
   }
   return out;

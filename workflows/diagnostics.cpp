@@ -13,9 +13,7 @@ namespace {
 constexpr std::size_t kMostErrors = 100;
 constexpr std::size_t kWidestLine = 160;  // characters of source shown around a caret
 
-auto place(const Diagnostic& d) {
-  return std::tie(d.where.file, d.where.line, d.where.column, d.code, d.message);
-}
+auto place(const Diagnostic& d) { return std::tie(d.where.file, d.where.line, d.where.column, d.code, d.message); }
 
 bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
@@ -73,8 +71,15 @@ std::string excerpt(const Diagnostic& d) {
 
 }  // namespace
 
+bool Diagnostics::full() const { return items_.size() == kMostErrors; }
+
+std::string Diagnostics::suggestion(const std::string& word, const std::vector<std::string>& candidates) const {
+  const std::string near = full() ? "" : closest(word, candidates);
+  return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
+}
+
 void Diagnostics::error(SourceLocation where, std::string code, std::string message, std::string hint) {
-  if (items_.size() == kMostErrors) return;
+  if (full()) return;
   Diagnostic added{std::move(where), std::move(code), std::move(message), std::move(hint), {}};
   const auto at = std::upper_bound(items_.begin(), items_.end(), added,
                                    [](const Diagnostic& a, const Diagnostic& b) { return place(a) < place(b); });
@@ -108,7 +113,7 @@ std::string Diagnostics::format() const {
       out += fmt::format("      {}\n", printable(item.hint));
     }
   }
-  if (items_.size() == kMostErrors) out += fmt::format("only the first {} errors are shown\n", kMostErrors);
+  if (full()) out += fmt::format("only the first {} errors are shown\n", kMostErrors);
   return out;
 }
 

@@ -18,9 +18,9 @@ struct SourceLocation {
 
 struct Diagnostic {
   SourceLocation where;
-  std::string code;     // "E0203"
+  std::string code;  // "E0203"
   std::string message;
-  std::string hint;     // "did you mean 'agent_analyst_current'?", may be empty
+  std::string hint;  // "did you mean 'agent_analyst_current'?", may be empty
   std::string source_line;
 };
 
@@ -28,6 +28,9 @@ class Diagnostics {
  public:
   void error(SourceLocation where, std::string code, std::string message, std::string hint = {});
   bool empty() const { return items_.empty(); }
+  bool full() const;  // further errors are dropped
+  /// "did you mean 'x'?" for the closest of the candidates; empty when none is close, or nobody would see it.
+  std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) const;
   /// Sorted by file, line, column.
   const std::vector<Diagnostic>& items() const { return items_; }
   /// Lines of source are shown under errors once their file is known.
@@ -44,7 +47,8 @@ class Diagnostics {
 /// A workflow that cannot be used. what() is the whole formatted text.
 class WorkflowError : public std::runtime_error {
  public:
-  explicit WorkflowError(const Diagnostics& diagnostics) : std::runtime_error(diagnostics.format()), items(diagnostics.items()) {}
+  explicit WorkflowError(const Diagnostics& diagnostics)
+      : std::runtime_error(diagnostics.format()), items(diagnostics.items()) {}
   std::vector<Diagnostic> items;
 };
 

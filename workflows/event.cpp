@@ -34,15 +34,25 @@ Json json_of_event(const Token& event) {
 }
 
 Json json_of_event(const ToolCalled& event) {
-  return {{"type", "tool_called"}, {"agent", event.agent}, {"round", event.round},
-          {"tool", event.tool},    {"ok", event.ok},       {"result", event.result},
+  return {{"type", "tool_called"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"tool", event.tool},
+          {"ok", event.ok},
+          {"result", event.result},
           {"wall_ms", finite(event.wall_ms)}};
 }
 
-Json json_of_event(const AgentFinished& event) { return {{"type", "agent_finished"}, {"record", json_of(event.record)}}; }
+Json json_of_event(const AgentFinished& event) {
+  return {{"type", "agent_finished"}, {"record", json_of(event.record)}};
+}
 
 Json json_of_event(const Relayed& event) {
-  return {{"type", "relayed"}, {"from", event.from}, {"to", event.to}, {"round", event.round}, {"slot", json_of(event.slot)}};
+  return {{"type", "relayed"},
+          {"from", event.from},
+          {"to", event.to},
+          {"round", event.round},
+          {"slot", json_of(event.slot)}};
 }
 
 Json json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }

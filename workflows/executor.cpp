@@ -9,7 +9,8 @@
 namespace baton {
 namespace {
 
-std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& given) {
+std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
+                                                   const std::map<std::string, std::string>& given) {
   std::map<std::string, std::string> inputs;
   for (const InputSpec& input : spec.inputs) {
     const auto at = given.find(input.name);
@@ -27,8 +28,8 @@ std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec, con
     if (inputs.count(name) != 0) continue;
     std::string known;
     for (const InputSpec& input : spec.inputs) known += (known.empty() ? "" : ", ") + input.name;
-    throw std::invalid_argument(
-        fmt::format("workflow '{}' has no input '{}'; its inputs: {}", spec.name, name, known.empty() ? "none" : known));
+    throw std::invalid_argument(fmt::format("workflow '{}' has no input '{}'; its inputs: {}", spec.name, name,
+                                            known.empty() ? "none" : known));
   }
   return inputs;
 }

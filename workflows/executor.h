@@ -26,9 +26,9 @@ struct RunRequest {
   EngineSource engines;
   std::shared_ptr<const ToolRegistry> tools;
   std::map<std::string, std::string> inputs;
-  std::optional<std::uint64_t> seed;      // over the workflow's own
-  Milliseconds timeout{0};                // of the whole run; 0: none
-  std::stop_token stop;                   // ends the run soon, keeping what it has; state "cancelled"
+  std::optional<std::uint64_t> seed;  // over the workflow's own
+  Milliseconds timeout{0};            // of the whole run; 0: none
+  std::stop_token stop;               // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
 };
 

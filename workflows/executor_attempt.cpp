@@ -109,7 +109,8 @@ void RunLoop::submit(std::size_t step) {
     request.prompt = std::move(attempt.prompt);
   }
   request.sampling = planned_step.sampling;
-  request.sampling.seed = attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
+  request.sampling.seed =
+      attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
   request.max_tokens = planned_step.max_tokens;
   request.stop = planned_step.stop;
   request.callbacks = callbacks(step);
@@ -188,7 +189,8 @@ void RunLoop::accept(std::size_t step, GenerationResult result) {
   turn.has_output = true;
   // The ids move on as they are, unless the model wrote a role marker: that may only be handed over as text.
   const Tokenizer& tokenizer = *attempts_[step]->engine->model().tokenizer;
-  const bool plain = std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
+  const bool plain =
+      std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
   if (plain) {
     turn.tokens = std::move(result.tokens);
     turn.tokenizer = attempts_[step]->engine->model().tokenizer;
@@ -209,7 +211,8 @@ void RunLoop::fail_attempt(std::size_t step, Failure failure) {
   if (failure.may_retry && attempt.number < planned_step.retry.attempts) {
     const int doublings = std::min(attempt.number - 1, 16);
     const Milliseconds pause = std::min(planned_step.retry.backoff * (1 << doublings), kLongestBackoff);
-    warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_step.id, attempt.number, planned_step.retry.attempts, failure.error));
+    warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_step.id, attempt.number,
+                     planned_step.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;
     attempt.timer.expires_after(pause);
     attempt.timer.async_wait([this, step](const boost::system::error_code& error) {

@@ -57,7 +57,9 @@ void RunLoop::start() {
   emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.steps.size())});
 
   std::size_t threads = std::min(std::max<std::size_t>(plan_.steps.size(), 1), kMostThreads);
-  if (const int limit = plan_.spec->topology.max_parallel; limit > 0) threads = std::min(threads, static_cast<std::size_t>(limit));
+  if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
+    threads = std::min(threads, static_cast<std::size_t>(limit));
+  }
   pool_.emplace(threads);
   open_engines();
 }

@@ -30,8 +30,9 @@ class RunLoop {
   RunRecord run();
 
  private:
-  /// All that an engine's thread holds of a run. Its last post may still be returning when the run is gone, so it shares
-  /// the queue but neither the run nor the engines: the last reference to an engine must not go on the engine's thread.
+  /// All that an engine's thread holds of a run. Its last post may still be returning when the run is gone, so it
+  /// shares the queue but neither the run nor the engines: the last reference to an engine must not go on the engine's
+  /// thread.
   struct Mailbox {
     boost::asio::io_context io;
     boost::asio::strand<boost::asio::io_context::executor_type> order = boost::asio::make_strand(io);
@@ -49,14 +50,14 @@ class RunLoop {
 
     enum class Phase : std::uint8_t { idle, preparing, generating, pausing };
     Phase phase = Phase::idle;
-    int number = 0;                  // from 1
+    int number = 0;  // from 1
     std::shared_ptr<Engine> engine;
     std::vector<PromptPart> prompt;  // kept while another attempt may need it
     RequestId request = 0;
     TurnTimes times;
     boost::asio::steady_timer timer;  // the attempt's timeout, or the pause before the next one
     std::stop_source tools;
-    std::string cut;                 // why it was cut off: its timeout
+    std::string cut;  // why it was cut off: its timeout
   };
 
   struct Failure {
@@ -114,8 +115,8 @@ class RunLoop {
   int running_ = 0;         // turns that have begun and are not over
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
-  bool opening_ = false;    // the engines
-  bool ending_ = false;     // nothing new starts
+  bool opening_ = false;  // the engines
+  bool ending_ = false;   // nothing new starts
   bool finished_ = false;
   std::string callback_error_;
 };

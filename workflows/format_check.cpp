@@ -17,7 +17,8 @@ class FormatChecker {
   void check(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
     if (type.kind == Kind::any || node.broken) return;
     if (type.kind == Kind::either) {
-      const auto fits = std::find_if(type.of.begin(), type.of.end(), [&](const FormatType& t) { return has_shape(node, t); });
+      const auto fits =
+          std::find_if(type.of.begin(), type.of.end(), [&](const FormatType& t) { return has_shape(node, t); });
       if (fits == type.of.end()) return wrong(node, type, path, where);
       return check(node, *fits, path, where);
     }
@@ -32,11 +33,15 @@ class FormatChecker {
  private:
   static bool has_shape(const YamlNode& node, const FormatType& type) {
     switch (type.kind) {
-      case Kind::any: return true;
-      case Kind::list: return node.kind == YamlNode::Kind::list;
+      case Kind::any:
+        return true;
+      case Kind::list:
+        return node.kind == YamlNode::Kind::list;
       case Kind::object:
-      case Kind::map: return node.kind == YamlNode::Kind::map;
-      default: return node.is_scalar() && node.kind != YamlNode::Kind::null;
+      case Kind::map:
+        return node.kind == YamlNode::Kind::map;
+      default:
+        return node.is_scalar() && node.kind != YamlNode::Kind::null;
     }
   }
 
@@ -57,10 +62,14 @@ class FormatChecker {
     const bool is_string = node.kind == YamlNode::Kind::string;
     switch (type.kind) {
       case Kind::string:
-      case Kind::prompt: return is_string;
-      case Kind::scalar: return true;
-      case Kind::id: return is_string && is_id(node.text);
-      case Kind::boolean: return node.kind == YamlNode::Kind::boolean;
+      case Kind::prompt:
+        return is_string;
+      case Kind::scalar:
+        return true;
+      case Kind::id:
+        return is_string && is_id(node.text);
+      case Kind::boolean:
+        return node.kind == YamlNode::Kind::boolean;
       case Kind::integer: {
         const auto value = integer_of(node.text);
         return node.kind == YamlNode::Kind::integer && value && in_range(static_cast<double>(*value), type);
@@ -70,10 +79,14 @@ class FormatChecker {
         const bool numeric = node.kind == YamlNode::Kind::integer || node.kind == YamlNode::Kind::number;
         return numeric && value && in_range(*value, type);
       }
-      case Kind::duration: return is_string && parse_duration(node.text);
-      case Kind::size: return is_string && parse_size(node.text);
-      case Kind::choice: return std::find(type.words.begin(), type.words.end(), node.text) != type.words.end();
-      default: return true;
+      case Kind::duration:
+        return is_string && parse_duration(node.text);
+      case Kind::size:
+        return is_string && parse_size(node.text);
+      case Kind::choice:
+        return std::find(type.words.begin(), type.words.end(), node.text) != type.words.end();
+      default:
+        return true;
     }
   }
 
@@ -92,7 +105,10 @@ class FormatChecker {
       if (is_extension_key(entry.key.text)) continue;
       if (!is_id(entry.key.text)) {
         entry.value.broken = true;
-        diagnostics_.error(entry.key.where(), "E0406", fmt::format("'{}' is not an id: expected a lower-case letter, then letters, digits and '_', at most 64", entry.key.text));
+        diagnostics_.error(
+            entry.key.where(), "E0406",
+            fmt::format("'{}' is not an id: expected a lower-case letter, then letters, digits and '_', at most 64",
+                        entry.key.text));
         continue;
       }
       check(entry.value, type.of[0], path + "." + entry.key.text, entry.key.where());
@@ -104,21 +120,24 @@ class FormatChecker {
     for (const FormatKey& key : format_keys()) {
       if (key.object == type.name) known.push_back(key.key);
     }
-    bool unknown = false;
+    bool misspelt = false;
     for (const YamlEntry& entry : node.entries) {
-      if (is_extension_key(entry.key.text) || std::find(known.begin(), known.end(), entry.key.text) != known.end()) continue;
-      const std::string near = closest(entry.key.text, known);
-      diagnostics_.error(entry.key.where(), "E0401", fmt::format("unknown key '{}'{}", entry.key.text, path.empty() ? "" : " in " + path),
-                         near.empty() ? "" : fmt::format("did you mean '{}'?", near));
-      unknown = unknown || !near.empty();
+      if (is_extension_key(entry.key.text) || std::find(known.begin(), known.end(), entry.key.text) != known.end())
+        continue;
+      const std::string suggestion = diagnostics_.suggestion(entry.key.text, known);
+      diagnostics_.error(entry.key.where(), "E0401",
+                         fmt::format("unknown key '{}'{}", entry.key.text, path.empty() ? "" : " in " + path),
+                         suggestion);
+      misspelt = misspelt || !suggestion.empty();
     }
     for (const FormatKey& key : format_keys()) {
       if (key.object != type.name) continue;
       if (YamlEntry* entry = node.entry(key.key)) {
         check(entry->value, key.type, path.empty() ? key.key : path + "." + key.key, entry->key.where());
-      } else if (key.required && !unknown) {  // a misspelt key is reported once
-        diagnostics_.error(where, "E0402", path.empty() ? fmt::format("missing key '{}'", key.key)
-                                                       : fmt::format("{}: missing key '{}'", path, key.key));
+      } else if (key.required && !misspelt) {  // a misspelt key is reported once
+        diagnostics_.error(where, "E0402",
+                           path.empty() ? fmt::format("missing key '{}'", key.key)
+                                        : fmt::format("{}: missing key '{}'", path, key.key));
         node.broken = true;
       }
     }
@@ -134,26 +153,27 @@ class FormatChecker {
     return out;
   }
 
-  static std::string hint(const YamlNode& node, const FormatType& type) {
+  std::string hint(const YamlNode& node, const FormatType& type) const {
     const bool takes_string = type.kind == Kind::string || type.kind == Kind::prompt;
     const bool takes_number = type.kind == Kind::integer || type.kind == Kind::number;
     if (!node.is_scalar() || node.kind == YamlNode::Kind::null) return {};
     if (takes_string) return fmt::format("write \"{}\" for the text", node.text);
-    if (takes_number && !node.plain && kind_of_plain(node.text) != YamlNode::Kind::string) return "write it without quotes";
-    if (type.kind != Kind::choice) return {};
-    const std::string near = closest(node.text, type.words);
-    return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
+    if (takes_number && !node.plain && kind_of_plain(node.text) != YamlNode::Kind::string)
+      return "write it without quotes";
+    return type.kind == Kind::choice ? diagnostics_.suggestion(node.text, type.words) : "";
   }
 
   void wrong(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
     constexpr std::size_t kShownBytes = 60;
     node.broken = true;
     std::string found(described(node.kind));
-    if (node.is_scalar() && !node.text.empty() && node.text.size() <= kShownBytes) found += fmt::format(" ('{}')", node.text);
+    if (node.is_scalar() && !node.text.empty() && node.text.size() <= kShownBytes)
+      found += fmt::format(" ('{}')", node.text);
     const bool is_value = has_shape(node, type) && type.kind != Kind::string && type.kind != Kind::prompt;
-    diagnostics_.error(node.kind == YamlNode::Kind::null ? where : node.where(), is_value ? "E0404" : "E0403",
-                       fmt::format("{}: expected {}, found {}", path.empty() ? "the file" : path, expected(type), found),
-                       hint(node, type));
+    diagnostics_.error(
+        node.kind == YamlNode::Kind::null ? where : node.where(), is_value ? "E0404" : "E0403",
+        fmt::format("{}: expected {}, found {}", path.empty() ? "the file" : path, expected(type), found),
+        hint(node, type));
   }
 
   Diagnostics& diagnostics_;

@@ -21,7 +21,8 @@ constexpr const char* kIdPattern = "^[a-z][a-z0-9_]{0,63}$";
 std::vector<std::string> object_names() {
   std::vector<std::string> names;
   for (const FormatKey& key : format_keys()) {
-    if (!key.object.empty() && std::find(names.begin(), names.end(), key.object) == names.end()) names.push_back(key.object);
+    if (!key.object.empty() && std::find(names.begin(), names.end(), key.object) == names.end())
+      names.push_back(key.object);
   }
   return names;
 }
@@ -49,19 +50,31 @@ std::string definition(const std::string& object, Form form) {
 
 Json schema_of(const FormatType& type, Form form) {
   switch (type.kind) {
-    case Kind::any: return Json::object();
+    case Kind::any:
+      return Json::object();
     case Kind::string:
-    case Kind::prompt: return {{"type", "string"}};
-    case Kind::scalar: return {{"type", {"string", "number", "boolean"}}};
-    case Kind::id: return {{"type", "string"}, {"pattern", kIdPattern}};
-    case Kind::boolean: return {{"anyOf", {{{"type", "boolean"}}, {{"$ref", "#/definitions/environment"}}}}};
-    case Kind::integer: return number_schema(type, "integer");
-    case Kind::number: return number_schema(type, "number");
-    case Kind::duration: return {{"type", "string"}, {"pattern", "^[0-9.]+(ms|s|m|h)$|\\$\\{env:"}};
-    case Kind::size: return {{"type", "string"}, {"pattern", "^[0-9.]+(B|KiB|MiB|GiB|TiB)$|\\$\\{env:"}};
-    case Kind::choice: return {{"anyOf", {{{"enum", type.words}}, {{"$ref", "#/definitions/environment"}}}}};
-    case Kind::object: return {{"$ref", definition(type.name, form)}};
-    case Kind::list: return {{"type", "array"}, {"items", schema_of(type.of[0], Form::whole)}};  // lists are replaced, not merged
+    case Kind::prompt:
+      return {{"type", "string"}};
+    case Kind::scalar:
+      return {{"type", {"string", "number", "boolean"}}};
+    case Kind::id:
+      return {{"type", "string"}, {"pattern", kIdPattern}};
+    case Kind::boolean:
+      return {{"anyOf", {{{"type", "boolean"}}, {{"$ref", "#/definitions/environment"}}}}};
+    case Kind::integer:
+      return number_schema(type, "integer");
+    case Kind::number:
+      return number_schema(type, "number");
+    case Kind::duration:
+      return {{"type", "string"}, {"pattern", "^[0-9.]+(ms|s|m|h)$|\\$\\{env:"}};
+    case Kind::size:
+      return {{"type", "string"}, {"pattern", "^[0-9.]+(B|KiB|MiB|GiB|TiB)$|\\$\\{env:"}};
+    case Kind::choice:
+      return {{"anyOf", {{{"enum", type.words}}, {{"$ref", "#/definitions/environment"}}}}};
+    case Kind::object:
+      return {{"$ref", definition(type.name, form)}};
+    case Kind::list:
+      return {{"type", "array"}, {"items", schema_of(type.of[0], Form::whole)}};  // lists are replaced, not merged
     case Kind::map: {
       Json element = schema_of(type.of[0], form);
       if (form == Form::part) element = {{"anyOf", {element, {{"type", "null"}}}}};
@@ -94,16 +107,23 @@ Json keys_schema(const std::string& object, Form form) {
     properties[key.key] = std::move(property);
     if (key.required) required.push_back(key.key);
   }
-  Json schema = {{"type", "object"}, {"properties", properties}, {"patternProperties", {{"^x-", Json::object()}}}, {"additionalProperties", false}};
+  Json schema = {{"type", "object"},
+                 {"properties", properties},
+                 {"patternProperties", {{"^x-", Json::object()}}},
+                 {"additionalProperties", false}};
   if (form == Form::whole && !required.empty()) schema["required"] = required;
   return schema;
 }
 
 /// The key by which another file supplies what this object leaves out.
-const char* base_key(const std::string& object) { return object.empty() ? "extends" : object == "agent" ? "use" : nullptr; }
+const char* base_key(const std::string& object) {
+  return object.empty() ? "extends" : object == "agent" ? "use" : nullptr;
+}
 
 void add_definitions(Json& definitions, const std::string& object) {
-  const auto name = [](const std::string& reference) { return reference.substr(std::string_view("#/definitions/").size()); };
+  const auto name = [](const std::string& reference) {
+    return reference.substr(std::string_view("#/definitions/").size());
+  };
   const std::string whole = definition(object, Form::whole), part = definition(object, Form::part);
   definitions[name(part)] = keys_schema(object, Form::part);
   if (base_key(object) == nullptr) {
@@ -111,12 +131,14 @@ void add_definitions(Json& definitions, const std::string& object) {
     return;
   }
   definitions[name(whole) + "_whole"] = keys_schema(object, Form::whole);
-  definitions[name(whole)] = {{"if", {{"required", {base_key(object)}}}}, {"then", {{"$ref", part}}}, {"else", {{"$ref", whole + "_whole"}}}};
+  definitions[name(whole)] = {
+      {"if", {{"required", {base_key(object)}}}}, {"then", {{"$ref", part}}}, {"else", {{"$ref", whole + "_whole"}}}};
 }
 
 /// A cell of a Markdown table.
 std::string cell(std::string text) {
-  for (std::size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.replace(at, 1, "\\|");
+  for (std::size_t at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2))
+    text.replace(at, 1, "\\|");
   return text;
 }
 
@@ -138,10 +160,12 @@ std::string workflow_reference_markdown() {
   objects.insert(objects.begin(), "");
   std::string out;
   for (const std::string& object : objects) {
-    out += fmt::format("### {}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n", format_object_title(object));
+    out += fmt::format("### {}\n\n| key | value | default | meaning |\n| --- | --- | --- | --- |\n",
+                       format_object_title(object));
     for (const FormatKey& key : format_keys()) {
       if (key.object != object) continue;
-      out += fmt::format("| `{}` | {} | {} | {} |\n", key.key, cell(described(key.type)), key.required ? "required" : cell(key.default_text), cell(key.description));
+      out += fmt::format("| `{}` | {} | {} | {} |\n", key.key, cell(described(key.type)),
+                         key.required ? "required" : cell(key.default_text), cell(key.description));
     }
     out += "\n";
   }

@@ -79,22 +79,31 @@ FormatType dtype() { return choice({"bf16", "f16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
-  return choice({"auto", "full", "prefix", "direct", "lockstep", "relay", "anchors", "epic", "cacheblend", "droidspeak"});
+  return choice(
+      {"auto", "full", "prefix", "direct", "lockstep", "relay", "anchors", "epic", "cacheblend", "droidspeak"});
 }
 
 /// Settings of a generation stand in `defaults` and in each agent.
 void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
   const bool of_agent = owner == "agent";
-  const auto fallback = [&](const char* text) { return of_agent ? std::string("that of `defaults`") : std::string(text); };
+  const auto fallback = [&](const char* text) {
+    return of_agent ? std::string("that of `defaults`") : std::string(text);
+  };
   keys.push_back({owner, "model", id(), false, fallback("the only model"), "Name of a model of `models`."});
   keys.push_back({owner, "max_tokens", integer(1), false, fallback("256"), "The most tokens of an output."});
-  keys.push_back({owner, "temperature", number(0, 100), false, fallback("0"), "Sampling temperature; 0 takes the likeliest token."});
-  keys.push_back({owner, "top_k", integer(0), false, fallback("0"), "Sample from the k likeliest tokens; 0: from all."});
-  keys.push_back({owner, "top_p", number_above(0, 1), false, fallback("1"), "Sample from the likeliest tokens that together have this probability."});
-  keys.push_back({owner, "min_p", number(0, 1), false, fallback("0"), "Drop tokens less likely than this share of the likeliest."});
-  keys.push_back({owner, "repetition_penalty", number_above(0, 100), false, fallback("1"), "Divides the logits of tokens seen before."});
+  keys.push_back({owner, "temperature", number(0, 100), false, fallback("0"),
+                  "Sampling temperature; 0 takes the likeliest token."});
+  keys.push_back(
+      {owner, "top_k", integer(0), false, fallback("0"), "Sample from the k likeliest tokens; 0: from all."});
+  keys.push_back({owner, "top_p", number_above(0, 1), false, fallback("1"),
+                  "Sample from the likeliest tokens that together have this probability."});
+  keys.push_back({owner, "min_p", number(0, 1), false, fallback("0"),
+                  "Drop tokens less likely than this share of the likeliest."});
+  keys.push_back({owner, "repetition_penalty", number_above(0, 100), false, fallback("1"),
+                  "Divides the logits of tokens seen before."});
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
-  keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"), "Texts that end an output; they are not part of it."});
+  keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
+                  "Texts that end an output; they are not part of it."});
   keys.push_back({owner, "timeout", duration(), false, fallback("none"), "The longest time of one turn."});
 }
 
@@ -103,84 +112,114 @@ std::vector<FormatKey> make_keys() {
       {"", "version", integer(1, 1), true, "", "Version of the format."},
       {"", "name", string(), false, "the file's name", "Name of the workflow in records and reports."},
       {"", "description", string(), false, "", "What the workflow is for."},
-      {"", "extends", string(), false, "", "A workflow file to start from: maps are merged key by key and this file wins; `null` removes a key."},
-      {"", "inputs", map(object_or(choice({"string"}), "input", "type")), false, "`user_question`, required", "What a run is given, by name; the short form is the type. Names are placeholders in prompts."},
-      {"", "models", map(object_or(string(), "model", "path")), true, "", "Models by name; the short form is the path."},
+      {"", "extends", string(), false, "",
+       "A workflow file to start from: maps are merged key by key and this file wins; `null` removes a key."},
+      {"", "inputs", map(object_or(choice({"string"}), "input", "type")), false, "`user_question`, required",
+       "What a run is given, by name; the short form is the type. Names are placeholders in prompts."},
+      {"", "models", map(object_or(string(), "model", "path")), true, "",
+       "Models by name; the short form is the path."},
       {"", "defaults", object("defaults"), false, "", "Settings for all agents that do not say otherwise."},
       {"", "agents", map(object("agent")), true, "", "Agents by id."},
       {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
-      {"", "relay", object_or(relay_method(), "relay", "method"), false, "auto", "How outputs are handed to prompts downstream; the short form is the method."},
-      {"", "outputs", map(prompt()), false, "`answer`, the output of the last agent", "Results of a run: texts with placeholders over the inputs and each agent's last output."},
+      {"", "relay", object_or(relay_method(), "relay", "method"), false, "auto",
+       "How outputs are handed to prompts downstream; the short form is the method."},
+      {"", "outputs", map(prompt()), false, "`answer`, the output of the last agent",
+       "Results of a run: texts with placeholders over the inputs and each agent's last output."},
 
       {"input", "type", choice({"string"}), false, "string", "Type of the value."},
       {"input", "required", boolean(), false, "true without a default", "Whether a run must be given it."},
       {"input", "default", scalar(), false, "", "The value of a run that is not given one."},
       {"input", "description", string(), false, "", "What it is."},
 
-      {"model", "path", string(), true, "", "A folder with a Hugging Face model, or the name of a model in a model folder."},
+      {"model", "path", string(), true, "",
+       "A folder with a Hugging Face model, or the name of a model in a model folder."},
       {"model", "dtype", dtype(), false, "bf16", "Type of the weights in memory."},
       {"model", "kv_dtype", dtype(), false, "that of the weights", "Type of the KV cache."},
       {"model", "context", integer(1), false, "the model's own", "The longest prompt and output together, in tokens."},
   };
   add_generation(keys, "defaults");
-  keys.insert(keys.end(), {
-      {"agent", "use", string(), false, "", "An agent file to start from, by name: looked for beside this file, in `roles/` beside it, and in `agents/roles`. Keys given here win."},
-      {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
-      {"agent", "description", string(), false, "", "What the agent does."},
-      {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "", "The prompt; the short form is the user message."},
-      {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none", "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
-      {"agent", "output", object("output"), false, "any text", "What the output must be."},
-      {"agent", "on_error", on_error(), false, "fail", "What a failed turn does: end the run, count as an empty output, or be replaced by `fallback`."},
-      {"agent", "fallback", string(), false, "", "The text that stands in for the output when `on_error` is `fallback`."},
-      {"agent", "retry", retry(), false, "1", "Attempts at a turn; the short form is their number, the first included."},
-  });
+  keys.insert(keys.end(),
+              {
+                  {"agent", "use", string(), false, "",
+                   "An agent file to start from, by name: looked for beside this file, in `roles/` beside it, and in "
+                   "`agents/roles`. Keys given here win."},
+                  {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
+                  {"agent", "description", string(), false, "", "What the agent does."},
+                  {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
+                   "The prompt; the short form is the user message."},
+                  {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
+                   "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
+                   "names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
+                  {"agent", "output", object("output"), false, "any text", "What the output must be."},
+                  {"agent", "on_error", on_error(), false, "fail",
+                   "What a failed turn does: end the run, count as an empty output, or be replaced by `fallback`."},
+                  {"agent", "fallback", string(), false, "",
+                   "The text that stands in for the output when `on_error` is `fallback`."},
+                  {"agent", "retry", retry(), false, "1",
+                   "Attempts at a turn; the short form is their number, the first included."},
+              });
   add_generation(keys, "agent");
-  keys.insert(keys.end(), {
-      {"prompt", "system", text(), false, "", "The system message."},
-      {"prompt", "user", text(), false, "", "The user message."},
-      {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
+  keys.insert(
+      keys.end(),
+      {
+          {"prompt", "system", text(), false, "", "The system message."},
+          {"prompt", "user", text(), false, "", "The user message."},
+          {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
 
-      {"message", "role", choice({"system", "user", "assistant"}), true, "", "Whose message it is."},
-      {"message", "content", text(), true, "", "Its text."},
+          {"message", "role", choice({"system", "user", "assistant"}), true, "", "Whose message it is."},
+          {"message", "content", text(), true, "", "Its text."},
 
-      {"text", "text", prompt(), false, "", "Text with placeholders."},
-      {"text", "file", string(), false, "", "A file with the text, relative to this one; its last newline is not part of the text."},
-      {"text", "for", choice({"peers", "previous"}), false, "once", "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
+          {"text", "text", prompt(), false, "", "Text with placeholders."},
+          {"text", "file", string(), false, "",
+           "A file with the text, relative to this one; its last newline is not part of the text."},
+          {"text", "for", choice({"peers", "previous"}), false, "once",
+           "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last "
+           "round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
 
-      {"output", "pattern", string(), false, "", "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a match has failed."},
-      {"output", "schema", any(), false, "", "A JSON Schema (draft-07 subset); an output that is not such JSON has failed."},
+          {"output", "pattern", string(), false, "",
+           "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
+           "match has failed."},
+          {"output", "schema", any(), false, "",
+           "A JSON Schema (draft-07 subset); an output that is not such JSON has failed."},
 
-      {"retry", "attempts", integer(1, 100), false, "1", "Attempts in all."},
-      {"retry", "backoff", duration(), false, "0s", "Pause before the second attempt; doubled before each further one."},
+          {"retry", "attempts", integer(1, 100), false, "1", "Attempts in all."},
+          {"retry", "backoff", duration(), false, "0s",
+           "Pause before the second attempt; doubled before each further one."},
 
-      {"workflow", "topology", choice({"single", "chain", "parallel", "star", "layered", "fully_connected", "debate", "graph"}), false, "single", "The shape of a round."},
-      {"workflow", "agents", list(id()), false, "all but `then`, in their order", "The agents of a round, in order."},
-      {"workflow", "layers", list(list(id())), false, "", "`layered`: the agents of each layer; a layer sees those before it."},
-      {"workflow", "center", id(), false, "", "`star`: the agent that runs last and sees all others."},
-      {"workflow", "steps", list(object("step")), false, "", "`graph`: the turns of a round."},
-      {"workflow", "rounds", integer(1, 1000), false, "1", "How many times all agents run."},
-      {"workflow", "then", id(), false, "", "The decision agent: runs once after the last round and sees every agent's last output."},
-      {"workflow", "until", object("condition"), false, "", "Ends the rounds early, once it holds after a round."},
-      {"workflow", "max_parallel", integer(0, 1000), false, "0", "The most turns at a time; 0: no limit."},
+          {"workflow", "topology",
+           choice({"single", "chain", "parallel", "star", "layered", "fully_connected", "debate", "graph"}), false,
+           "single", "The shape of a round."},
+          {"workflow", "agents", list(id()), false, "all but `then`, in their order",
+           "The agents of a round, in order."},
+          {"workflow", "layers", list(list(id())), false, "",
+           "`layered`: the agents of each layer; a layer sees those before it."},
+          {"workflow", "center", id(), false, "", "`star`: the agent that runs last and sees all others."},
+          {"workflow", "steps", list(object("step")), false, "", "`graph`: the turns of a round."},
+          {"workflow", "rounds", integer(1, 1000), false, "1", "How many times all agents run."},
+          {"workflow", "then", id(), false, "",
+           "The decision agent: runs once after the last round and sees every agent's last output."},
+          {"workflow", "until", object("condition"), false, "", "Ends the rounds early, once it holds after a round."},
+          {"workflow", "max_parallel", integer(0, 1000), false, "0", "The most turns at a time; 0: no limit."},
 
-      {"step", "id", id(), false, "the agent", "Name of the turn."},
-      {"step", "agent", id(), true, "", "Whose turn it is."},
-      {"step", "needs", list(id()), false, "what its prompt names", "Turns that must be over first. A prompt may name the agents behind them, near or far."},
-      {"step", "when", object("condition"), false, "always", "The turn is skipped where this does not hold."},
-      {"step", "on_error", on_error(), false, "the agent's", "As of the agent."},
-      {"step", "fallback", string(), false, "the agent's", "As of the agent."},
-      {"step", "retry", retry(), false, "the agent's", "As of the agent."},
+          {"step", "id", id(), false, "the agent", "Name of the turn."},
+          {"step", "agent", id(), true, "", "Whose turn it is."},
+          {"step", "needs", list(id()), false, "what its prompt names",
+           "Turns that must be over first. A prompt may name the agents behind them, near or far."},
+          {"step", "when", object("condition"), false, "always", "The turn is skipped where this does not hold."},
+          {"step", "on_error", on_error(), false, "the agent's", "As of the agent."},
+          {"step", "fallback", string(), false, "the agent's", "As of the agent."},
+          {"step", "retry", retry(), false, "the agent's", "As of the agent."},
 
-      {"condition", "agent", id(), true, "", "Whose last output is looked at."},
-      {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must occur in it."},
-      {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
+          {"condition", "agent", id(), true, "", "Whose last output is looked at."},
+          {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must occur in it."},
+          {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
 
-      {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
-      {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
+          {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
+          {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
 
-      {"memory", "device", size(), false, "no limit", "On the device."},
-      {"memory", "host", size(), false, "no limit", "In host memory."},
-  });
+          {"memory", "device", size(), false, "no limit", "On the device."},
+          {"memory", "host", size(), false, "no limit", "In host memory."},
+      });
   return keys;
 }
 
@@ -225,22 +264,34 @@ std::string_view format_object_title(std::string_view object) {
 
 std::string described(const FormatType& type) {
   switch (type.kind) {
-    case Kind::any: return "anything";
-    case Kind::string: return "a string";
-    case Kind::prompt: return "a text";
-    case Kind::scalar: return "a string, number or boolean";
-    case Kind::id: return "an id";
-    case Kind::boolean: return "true or false";
+    case Kind::any:
+      return "anything";
+    case Kind::string:
+      return "a string";
+    case Kind::prompt:
+      return "a text";
+    case Kind::scalar:
+      return "a string, number or boolean";
+    case Kind::id:
+      return "an id";
+    case Kind::boolean:
+      return "true or false";
     case Kind::integer:
-    case Kind::number: return described_range(type);
-    case Kind::duration: return "a duration such as 30s";
-    case Kind::size: return "a size such as 4GiB";
+    case Kind::number:
+      return described_range(type);
+    case Kind::duration:
+      return "a duration such as 30s";
+    case Kind::size:
+      return "a size such as 4GiB";
     case Kind::choice:
       if (type.words.size() == 1) return fmt::format("'{}'", type.words[0]);
       return fmt::format("one of '{}'", fmt::join(type.words, "', '"));
-    case Kind::object: return fmt::format("a map ({})", type.name);
-    case Kind::list: return fmt::format("a list of [{}]", described(type.of[0]));
-    case Kind::map: return fmt::format("a map to [{}]", described(type.of[0]));
+    case Kind::object:
+      return fmt::format("a map ({})", type.name);
+    case Kind::list:
+      return fmt::format("a list of [{}]", described(type.of[0]));
+    case Kind::map:
+      return fmt::format("a map to [{}]", described(type.of[0]));
     case Kind::either: {
       std::vector<std::string> parts;
       for (const FormatType& alternative : type.of) parts.push_back(described(alternative));

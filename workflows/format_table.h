@@ -14,26 +14,29 @@ namespace baton {
 
 struct FormatType {
   enum class Kind : std::uint8_t {
-    any,       // any YAML
-    string,    // ${env:...} is resolved
-    prompt,    // text with {{ placeholders }}
-    scalar,    // string, number or boolean, kept as text; may hold ${secret:...}
-    id,        // [a-z][a-z0-9_]*
-    boolean, integer, number,
+    any,     // any YAML
+    string,  // ${env:...} is resolved
+    prompt,  // text with {{ placeholders }}
+    scalar,  // string, number or boolean, kept as text; may hold ${secret:...}
+    id,      // [a-z][a-z0-9_]*
+    boolean,
+    integer,
+    number,
     duration,  // 30s
     size,      // 4GiB
     choice,    // one of `words`
     object,    // a map with the keys of the table's object `name`
-    list, map, // of `of[0]`; the keys of a map are ids
-    either,    // of `of`, told apart by their YAML shape
+    list,
+    map,     // of `of[0]`; the keys of a map are ids
+    either,  // of `of`, told apart by their YAML shape
   };
   Kind kind = Kind::any;
   std::string name;
   std::vector<std::string> words;
   std::vector<FormatType> of;
-  double low = 0, high = 0;   // of integer and number, inclusive
-  bool above_low = false;     // `low` itself is not allowed
-  std::string short_for;      // of either: a scalar is short for an object with this key
+  double low = 0, high = 0;  // of integer and number, inclusive
+  bool above_low = false;    // `low` itself is not allowed
+  std::string short_for;     // of either: a scalar is short for an object with this key
 };
 
 struct FormatKey {

@@ -11,7 +11,8 @@
 namespace baton {
 namespace {
 
-constexpr const char* kTopologyNames[] = {"single", "chain", "parallel", "star", "layered", "fully_connected", "debate", "graph"};
+constexpr const char* kTopologyNames[] = {"single",  "chain",           "parallel", "star",
+                                          "layered", "fully_connected", "debate",   "graph"};
 
 struct Edge {
   int from = 0;
@@ -49,8 +50,9 @@ std::string condition_text(const ConditionSpec& condition) {
 
 std::string title(const Plan& plan) {
   const TopologySpec& topology = plan.spec->topology;
-  std::string out = fmt::format("{}: {}, {} agent{}, {} round{}", plan.spec->name, kTopologyNames[static_cast<int>(topology.kind)],
-                                topology.agents.size(), topology.agents.size() == 1 ? "" : "s", plan.rounds, plan.rounds == 1 ? "" : "s");
+  std::string out = fmt::format("{}: {}, {} agent{}, {} round{}", plan.spec->name,
+                                kTopologyNames[static_cast<int>(topology.kind)], topology.agents.size(),
+                                topology.agents.size() == 1 ? "" : "s", plan.rounds, plan.rounds == 1 ? "" : "s");
   if (!topology.then.empty()) out += ", then " + topology.then;
   return out + fmt::format(", relay {}", plan.relay);
 }
@@ -61,7 +63,8 @@ std::vector<int> levels_of(const Plan& plan) {
   for (const PlanStep& step : plan.steps) {
     int level = 1;
     for (const int need : step.needs) {
-      if (plan.steps[static_cast<std::size_t>(need)].round == step.round) level = std::max(level, levels[static_cast<std::size_t>(need)] + 1);
+      if (plan.steps[static_cast<std::size_t>(need)].round == step.round)
+        level = std::max(level, levels[static_cast<std::size_t>(need)] + 1);
     }
     levels.push_back(level);
   }
@@ -71,10 +74,12 @@ std::vector<int> levels_of(const Plan& plan) {
 /// "analyst, inspector#2": what a step is given, and, apart, what it only waits for.
 std::string ascii_edges(const Plan& plan, int index) {
   std::vector<std::string> given, awaited;
-  for (const Edge& edge : edges_of(plan, index)) (edge.slots.empty() ? awaited : given).push_back(id_of(plan, edge.from));
+  for (const Edge& edge : edges_of(plan, index))
+    (edge.slots.empty() ? awaited : given).push_back(id_of(plan, edge.from));
   std::string out;
   if (!given.empty()) out += fmt::format("  <-- {}", fmt::join(given, ", "));
-  if (!awaited.empty()) out += fmt::format("  {}{}", given.empty() ? "... after " : "(and after ", fmt::join(awaited, ", "));
+  if (!awaited.empty())
+    out += fmt::format("  {}{}", given.empty() ? "... after " : "(and after ", fmt::join(awaited, ", "));
   if (!awaited.empty() && !given.empty()) out += ")";
   return out;
 }
@@ -105,7 +110,8 @@ std::string ascii(const Plan& plan) {
     }
     if (step.when) out += fmt::format("       when {}\n", condition_text(*step.when));
   }
-  if (plan.spec->topology.until) out += fmt::format("\nthe rounds end once {}\n", condition_text(*plan.spec->topology.until));
+  if (plan.spec->topology.until)
+    out += fmt::format("\nthe rounds end once {}\n", condition_text(*plan.spec->topology.until));
   return out;
 }
 
@@ -140,20 +146,25 @@ std::string mermaid(const Plan& plan) {
     }
     const std::string role = role_of(plan, step);
     const std::string label = role == step.agent ? step.id : step.id + "<br/>" + escaped(role, "#quot;");
-    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, step.decides ? "{{" : "[", label, step.decides ? "}}" : "]");
+    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, step.decides ? "{{" : "[", label,
+                       step.decides ? "}}" : "]");
   }
   if (round > 0) out += "  end\n";
-  for (const Edge& edge : edges_of(plan)) out += fmt::format("  s{} {} s{}\n", edge.from, edge.slots.empty() ? "-.->" : "-->", edge.to);
+  for (const Edge& edge : edges_of(plan))
+    out += fmt::format("  s{} {} s{}\n", edge.from, edge.slots.empty() ? "-.->" : "-->", edge.to);
   return out;
 }
 
 std::string dot(const Plan& plan) {
-  std::string out = fmt::format("digraph \"{}\" {{\n  rankdir=LR;\n  node [shape=box];\n", escaped(plan.spec->name, "\\\""));
+  std::string out =
+      fmt::format("digraph \"{}\" {{\n  rankdir=LR;\n  node [shape=box];\n", escaped(plan.spec->name, "\\\""));
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
     const PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
-    out += fmt::format("  s{} [label=\"{}\\n{}\"{}];\n", i, step.id, escaped(role_of(plan, step), "\\\""), step.decides ? ", shape=diamond" : "");
+    out += fmt::format("  s{} [label=\"{}\\n{}\"{}];\n", i, step.id, escaped(role_of(plan, step), "\\\""),
+                       step.decides ? ", shape=diamond" : "");
   }
-  for (const Edge& edge : edges_of(plan)) out += fmt::format("  s{} -> s{}{};\n", edge.from, edge.to, edge.slots.empty() ? " [style=dashed]" : "");
+  for (const Edge& edge : edges_of(plan))
+    out += fmt::format("  s{} -> s{}{};\n", edge.from, edge.to, edge.slots.empty() ? " [style=dashed]" : "");
   return out + "}\n";
 }
 
@@ -162,12 +173,16 @@ nlohmann::ordered_json json_of(const Plan& plan, int index) {
   auto slots = nlohmann::ordered_json::array();
   for (const SlotSource& slot : step.slots) {
     static constexpr const char* kKinds[] = {"input", "agent_output", "tool_result", "empty"};
-    nlohmann::ordered_json one = {{"name", slot.name}, {"kind", kKinds[static_cast<int>(slot.kind)]}, {"method", slot.method}, {"reason", slot.reason}};
+    nlohmann::ordered_json one = {{"name", slot.name},
+                                  {"kind", kKinds[static_cast<int>(slot.kind)]},
+                                  {"method", slot.method},
+                                  {"reason", slot.reason}};
     if (slot.step >= 0) one["step"] = id_of(plan, slot.step);
     slots.push_back(std::move(one));
   }
-  nlohmann::ordered_json out = {{"id", step.id}, {"agent", step.agent}, {"role", role_of(plan, step)}, {"round", step.round},
-                                {"decides", step.decides}, {"model", step.model}, {"slots", std::move(slots)}};
+  nlohmann::ordered_json out = {
+      {"id", step.id},           {"agent", step.agent}, {"role", role_of(plan, step)}, {"round", step.round},
+      {"decides", step.decides}, {"model", step.model}, {"slots", std::move(slots)}};
   if (step.when) out["when"] = condition_text(*step.when);
   return out;
 }

@@ -37,7 +37,8 @@ std::size_t characters(const std::string& text) {
 
 std::string joined(const Json& words) {
   std::string out;
-  for (const Json& word : words) out += (out.empty() ? "" : ", ") + word.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const Json& word : words)
+    out += (out.empty() ? "" : ", ") + word.dump(-1, ' ', false, Json::error_handler_t::replace);
   return out;
 }
 
@@ -70,14 +71,17 @@ class Checker {
     if (schema.contains("type")) {
       const Json& type = schema["type"];
       const Json types = type.is_array() ? type : Json::array({type});
-      const bool fits = std::any_of(types.begin(), types.end(), [&](const Json& t) { return has_type(value, t.get<std::string>()); });
+      const bool fits =
+          std::any_of(types.begin(), types.end(), [&](const Json& t) { return has_type(value, t.get<std::string>()); });
       if (!fits) return at(pointer, fmt::format("expected {}, found {}", joined(types), value.type_name()));
     }
     if (schema.contains("enum")) {
       const Json& words = schema["enum"];
-      if (std::find(words.begin(), words.end(), value) == words.end()) return at(pointer, "expected one of " + joined(words));
+      if (std::find(words.begin(), words.end(), value) == words.end())
+        return at(pointer, "expected one of " + joined(words));
     }
-    if (schema.contains("const") && value != schema["const"]) return at(pointer, "expected " + joined(Json::array({schema["const"]})));
+    if (schema.contains("const") && value != schema["const"])
+      return at(pointer, "expected " + joined(Json::array({schema["const"]})));
     if (schema.contains("anyOf")) {
       std::string first;
       for (const Json& alternative : schema["anyOf"]) {
@@ -116,10 +120,12 @@ class Checker {
   static std::string check_size(std::size_t size, const Json& schema, const char* least, const char* most,
                                 const char* unit, const std::string& pointer) {
     if (schema.contains(least) && size < schema[least].get<std::size_t>()) {
-      return at(pointer, fmt::format("has {} {}, at least {} are expected", size, unit, schema[least].get<std::size_t>()));
+      return at(pointer,
+                fmt::format("has {} {}, at least {} are expected", size, unit, schema[least].get<std::size_t>()));
     }
     if (schema.contains(most) && size > schema[most].get<std::size_t>()) {
-      return at(pointer, fmt::format("has {} {}, at most {} are expected", size, unit, schema[most].get<std::size_t>()));
+      return at(pointer,
+                fmt::format("has {} {}, at most {} are expected", size, unit, schema[most].get<std::size_t>()));
     }
     return {};
   }
@@ -144,7 +150,8 @@ class Checker {
 
   std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
     for (const Json& name : schema.value("required", Json::array())) {
-      if (!value.contains(name.get<std::string>())) return at(pointer, fmt::format("'{}' is missing", name.get<std::string>()));
+      if (!value.contains(name.get<std::string>()))
+        return at(pointer, fmt::format("'{}' is missing", name.get<std::string>()));
     }
     for (const auto& [name, member] : value.items()) {
       const std::string wrong = check_member(name, member, schema, pointer, depth);
@@ -153,7 +160,8 @@ class Checker {
     return {};
   }
 
-  std::string check_member(const std::string& name, const Json& member, const Json& schema, const std::string& pointer, int depth) const {
+  std::string check_member(const std::string& name, const Json& member, const Json& schema, const std::string& pointer,
+                           int depth) const {
     const std::string below = pointer + "/" + name;
     bool known = false;
     if (schema.contains("properties") && schema["properties"].contains(name)) {
@@ -202,7 +210,8 @@ class SchemaChecker {
     if (is("minLength", "maxLength", "minItems", "maxItems")) {
       return value.is_number_integer() && value >= 0 ? "" : at(pointer, "expected an integer of at least 0");
     }
-    if (is("pattern")) return value.is_string() ? check_pattern(value.get<std::string>(), pointer) : at(pointer, "expected a string");
+    if (is("pattern"))
+      return value.is_string() ? check_pattern(value.get<std::string>(), pointer) : at(pointer, "expected a string");
     if (is("required")) return check_required(value, pointer);
     if (is("items", "additionalProperties", "if", "then", "else")) return check(value, pointer);
     if (is("anyOf", "allOf")) return check_all(value, pointer, true);
@@ -213,7 +222,8 @@ class SchemaChecker {
 
   static std::string check_types(const Json& types, const std::string& pointer) {
     for (const Json& type : types) {
-      const bool known = type.is_string() && std::find(std::begin(kTypes), std::end(kTypes), type.get<std::string>()) != std::end(kTypes);
+      const bool known = type.is_string() &&
+                         std::find(std::begin(kTypes), std::end(kTypes), type.get<std::string>()) != std::end(kTypes);
       if (!known) return at(pointer, "expected a type of JSON (null, boolean, integer, number, string, array, object)");
     }
     return types.empty() ? at(pointer, "expected a type") : "";
@@ -229,7 +239,8 @@ class SchemaChecker {
   }
 
   static std::string check_required(const Json& value, const std::string& pointer) {
-    const bool names = value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); });
+    const bool names =
+        value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); });
     return names ? "" : at(pointer, "expected a list of names");
   }
 
@@ -255,7 +266,8 @@ class SchemaChecker {
 
   std::string check_reference(const Json& value, const std::string& pointer) const {
     const std::string name = value.is_string() ? value.get<std::string>() : "";
-    const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") && root_["definitions"].is_object() &&
+    const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") &&
+                        root_["definitions"].is_object() &&
                         root_["definitions"].contains(name.substr(kDefinitions.size()));
     return inside ? "" : at(pointer, "expected '#/definitions/' and the name of a definition");
   }

@@ -18,7 +18,9 @@ namespace {
 bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {
   const YamlEntry* version = root.entry("version");
   if (version == nullptr || version->value.kind != YamlNode::Kind::integer || version->value.text == "1") return false;
-  diagnostics.error(version->value.where(), "E0404", fmt::format("version {} of the format is not known", version->value.text), "this program reads version 1");
+  diagnostics.error(version->value.where(), "E0404",
+                    fmt::format("version {} of the format is not known", version->value.text),
+                    "this program reads version 1");
   return true;
 }
 

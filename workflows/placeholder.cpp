@@ -29,7 +29,31 @@ std::optional<int> take_suffix(std::string_view& name) {
 }
 
 bool is_input(const WorkflowSpec& spec, const std::string& name) {
-  return std::any_of(spec.inputs.begin(), spec.inputs.end(), [&](const InputSpec& input) { return input.name == name; });
+  return std::any_of(spec.inputs.begin(), spec.inputs.end(),
+                     [&](const InputSpec& input) { return input.name == name; });
+}
+
+/// The name that was probably meant, or empty.
+std::string closest_placeholder(const WorkflowSpec& spec, const std::string& name) {
+  std::vector<std::string> ids, names;
+  for (const AgentSpec& agent : spec.agents) ids.push_back(agent.id);
+  if (std::optional<Placeholder> parsed = parse_placeholder(name)) {
+    const std::string id = closest(parsed->id, ids);  // compared without the parts that all names share
+    if (id.empty()) return {};
+    parsed->id = id;
+    return placeholder_name(*parsed);
+  }
+  for (const std::string& whole : {name + "_current", "agent_" + name + "_current"}) {
+    if (find_placeholder(spec, whole)) return whole;  // the name lacks its ends
+  }
+  for (const InputSpec& input : spec.inputs) names.push_back(input.name);
+  for (const std::string& id : ids) {
+    for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
+      names.push_back(placeholder_name({kind, id, 0}));
+      names.push_back(placeholder_name({kind, id, 1}));
+    }
+  }
+  return closest(name, names);
 }
 
 }  // namespace
@@ -66,26 +90,11 @@ std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std:
   return found;
 }
 
-std::string closest_placeholder(const WorkflowSpec& spec, const std::string& name) {
-  std::vector<std::string> ids, names;
-  for (const AgentSpec& agent : spec.agents) ids.push_back(agent.id);
-  if (std::optional<Placeholder> parsed = parse_placeholder(name)) {
-    const std::string id = closest(parsed->id, ids);  // compared without the parts that all names share
-    if (id.empty()) return {};
-    parsed->id = id;
-    return placeholder_name(*parsed);
-  }
-  for (const std::string& whole : {name + "_current", "agent_" + name + "_current"}) {
-    if (find_placeholder(spec, whole)) return whole;  // the name lacks its ends
-  }
-  for (const InputSpec& input : spec.inputs) names.push_back(input.name);
-  for (const std::string& id : ids) {
-    for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
-      names.push_back(placeholder_name({kind, id, 0}));
-      names.push_back(placeholder_name({kind, id, 1}));
-    }
-  }
-  return closest(name, names);
+void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
+                                const SourceLocation& where, Diagnostics& diagnostics) {
+  const std::string near = diagnostics.full() ? "" : closest_placeholder(spec, name);
+  diagnostics.error(where, "E0203", fmt::format("{}: unknown placeholder '{}'", owner, name),
+                    near.empty() ? "" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace baton

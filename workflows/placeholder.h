@@ -14,8 +14,8 @@ namespace baton {
 struct Placeholder {
   enum class Kind : std::uint8_t { input, agent, condition };
   Kind kind = Kind::input;
-  std::string id;    // of the agent
-  int history = 0;   // rounds back; 0: current
+  std::string id;   // of the agent
+  int history = 0;  // rounds back; 0: current
 };
 
 /// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or
@@ -27,7 +27,8 @@ std::string placeholder_name(const Placeholder& placeholder);
 /// The placeholder of a name in this workflow; empty when there is no such input or agent.
 std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name);
 
-/// The name that was probably meant, or empty.
-std::string closest_placeholder(const WorkflowSpec& spec, const std::string& name);
+/// Reports a name that is none, with the one that was probably meant. `owner` begins the message ("agent 'judge'").
+void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
+                                const SourceLocation& where, Diagnostics& diagnostics);
 
 }  // namespace baton

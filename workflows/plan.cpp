@@ -13,10 +13,12 @@ namespace {
 /// What the reader of files has checked already, for a spec that was made by a program.
 void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   const auto want_agent = [&](const std::string& id) {
-    if (spec.agent(id) == nullptr) diagnostics.error(spec.topology.where, "E0201", fmt::format("unknown agent '{}'", id));
+    if (spec.agent(id) == nullptr)
+      diagnostics.error(spec.topology.where, "E0201", fmt::format("unknown agent '{}'", id));
   };
   for (const std::string& id : spec.topology.agents) want_agent(id);
-  for (const std::vector<std::string>& layer : spec.topology.layers) std::for_each(layer.begin(), layer.end(), want_agent);
+  for (const std::vector<std::string>& layer : spec.topology.layers)
+    std::for_each(layer.begin(), layer.end(), want_agent);
   for (const StepSpec& step : spec.topology.steps) want_agent(step.agent);
   if (!spec.topology.then.empty()) want_agent(spec.topology.then);
   if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
@@ -26,7 +28,8 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 }  // namespace
 
 const SlotSource* PlanStep::slot(const std::string& name) const {
-  const auto found = std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
+  const auto found =
+      std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
   return found == slots.end() ? nullptr : &*found;
 }
 
@@ -43,7 +46,9 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   diagnostics.add_sources(spec->sources);
   const std::string& method = spec->relay.method;
   if (method != "auto" && method != "full") {
-    diagnostics.error(spec->relay.where, "E0411", fmt::format("relay method '{}' is not available in this version", method), "use 'auto' or 'full'");
+    diagnostics.error(spec->relay.where, "E0411",
+                      fmt::format("relay method '{}' is not available in this version", method),
+                      "use 'auto' or 'full'");
   }
   Plan plan;
   check_references(*spec, diagnostics);

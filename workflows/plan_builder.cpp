@@ -12,11 +12,13 @@ namespace {
 
 constexpr std::size_t kMostTurns = 256;              // of one round
 constexpr std::size_t kMostSteps = 4096;             // of all rounds
-constexpr std::size_t kMostPromptBytes = 64u << 20;  // of fixed text in all prompts
+constexpr std::size_t kMostPromptBytes = 64u << 20;  // of all prompts, without the values of slots
+constexpr std::size_t kBytesOfPiece = 64;
 
 class PlanBuilder {
  public:
-  PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics) : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
+  PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics)
+      : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
 
   std::vector<PlanStep> build() {
     if (std::max(topology_.agents.size(), topology_.steps.size()) > kMostTurns) {
@@ -24,7 +26,8 @@ class PlanBuilder {
       return {};
     }
     turns_ = expand_topology(spec_, diagnostics_);
-    if (turns_.size() * static_cast<std::size_t>(topology_.rounds) > kMostSteps) too_large(fmt::format("more than {} turns in all", kMostSteps));
+    if (turns_.size() * static_cast<std::size_t>(topology_.rounds) > kMostSteps)
+      too_large(fmt::format("more than {} turns in all", kMostSteps));
     if (!topology_.then.empty()) decision_ = decision();
 
     const Visibility visibility(spec_, turns_);
@@ -41,7 +44,8 @@ class PlanBuilder {
       add(decision_, topology_.rounds, visibility);
       steps_.back().decides = true;
     }
-    if (prompt_bytes_ > kMostPromptBytes) too_large(fmt::format("the prompts of all turns have more than {} MiB", kMostPromptBytes >> 20));
+    if (prompt_bytes_ > kMostPromptBytes)
+      too_large(fmt::format("the prompts of all turns have more than {} MiB", kMostPromptBytes >> 20));
     return std::move(steps_);
   }
 
@@ -104,6 +108,7 @@ class PlanBuilder {
 
   void add_pieces(PromptMessage& message, const PromptItem& item, const std::string& peer, int history) {
     for (const TemplatePiece& piece : item.pieces) {
+      prompt_bytes_ += kBytesOfPiece;
       if (piece.placeholder == "it.output") {
         message.pieces.push_back({"", placeholder_name({Placeholder::Kind::agent, peer, history})});
       } else if (piece.placeholder == "it.name") {
@@ -170,7 +175,8 @@ class PlanBuilder {
       if (slot.step >= 0 && slot.step != static_cast<int>(steps_.size())) needs.insert(slot.step);
     }
     if (step.when) needs.insert(index_of(*visibility.turn_of(step.when->agent, turn), step.round));
-    if (step.round > 1 && &turn != &decision_) {
+    const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, step.round);
+    if (step.round > 1 && !waits_in_round) {  // the others follow from these
       for (const int last : ends_of_round()) needs.insert(index_of(last, step.round - 1));
     }
     step.needs.assign(needs.begin(), needs.end());
@@ -200,7 +206,9 @@ class PlanBuilder {
   }
 
   void set_generation(PlanStep& step, const GenerationSpec& own) const {
-    const auto choose = [](const auto& first, const auto& second, auto otherwise) { return first ? *first : second.value_or(otherwise); };
+    const auto choose = [](const auto& first, const auto& second, auto otherwise) {
+      return first ? *first : second.value_or(otherwise);
+    };
     const GenerationSpec& defaults = spec_.defaults;
     step.model = choose(own.model, defaults.model, spec_.models.front().name);
     step.max_tokens = choose(own.max_tokens, defaults.max_tokens, step.max_tokens);
@@ -211,7 +219,8 @@ class PlanBuilder {
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);
     sampling.top_p = choose(own.top_p, defaults.top_p, sampling.top_p);
     sampling.min_p = choose(own.min_p, defaults.min_p, sampling.min_p);
-    sampling.repetition_penalty = choose(own.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
+    sampling.repetition_penalty =
+        choose(own.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
     sampling.seed = choose(own.seed, defaults.seed, sampling.seed);
   }
 

@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "workflows/fields.h"
 
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostPieces = 1000;
-constexpr std::size_t kMostErrors = 20;  // of one text
+constexpr std::size_t kMostPieces = 1000;  // of one text, and of one prompt
+constexpr std::size_t kMostErrors = 20;    // of one text
 
 class PromptReader {
  public:
-  PromptReader(const std::string& agent, Diagnostics& diagnostics) : owner_(fmt::format("agent '{}'", agent)), diagnostics_(diagnostics) {}
+  PromptReader(const std::string& agent, Diagnostics& diagnostics)
+      : owner_(fmt::format("agent '{}'", agent)), diagnostics_(diagnostics) {}
 
   std::vector<MessageSpec> read(const YamlNode& prompt) {
     const Fields fields(prompt);
@@ -32,7 +35,8 @@ class PromptReader {
         if (content != nullptr && one.text("role")) messages.push_back(message(*one.text("role"), *content));
       }
     }
-    const bool none = !fields.has("system") && !fields.has("user") && (!fields.has("messages") || prompt.entry("messages")->value.items.empty());
+    const bool none = !fields.has("system") && !fields.has("user") &&
+                      (!fields.has("messages") || prompt.entry("messages")->value.items.empty());
     if (none && !prompt.broken) error(prompt.where(), "E0402", "the prompt has no message");
     return messages;
   }
@@ -55,6 +59,15 @@ class PromptReader {
   }
 
   void add_item(MessageSpec& message, const YamlNode& node) {
+    if (pieces_ > kMostPieces) return;
+    const std::size_t before = message.items.size();
+    read_item(message, node);
+    if (message.items.size() > before) pieces_ += std::max<std::size_t>(1, message.items.back().pieces.size());
+    if (pieces_ > kMostPieces)
+      error(node.where(), "E0106", fmt::format("more than {} pieces in one prompt", kMostPieces));
+  }
+
+  void read_item(MessageSpec& message, const YamlNode& node) {
     if (node.is_scalar()) {
       message.items.push_back(read_template(node, owner_, diagnostics_));
       return;
@@ -88,6 +101,7 @@ class PromptReader {
 
   std::string owner_;
   Diagnostics& diagnostics_;
+  std::size_t pieces_ = 0;
 };
 
 }  // namespace
@@ -112,7 +126,8 @@ PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnos
     }
     item.piece_where.push_back(item.where);
     Resolved resolved = resolve_environment(piece.text, Secrets::refuse);
-    if (!resolved.error.empty()) diagnostics.error(item.where, resolved.code, fmt::format("{}: {}", owner, resolved.error));
+    if (!resolved.error.empty())
+      diagnostics.error(item.where, resolved.code, fmt::format("{}: {}", owner, resolved.error));
     piece.text = std::move(resolved.text);
   }
   return item;

@@ -47,7 +47,8 @@ void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Di
   const YamlNode name = use->value;
   const auto give_up = [&] { agent.broken = true; };
   if (!is_id(name.text)) {
-    diagnostics.error(name.where(), "E0406", fmt::format("'{}' is not an id, expected the name of an agent file", name.text));
+    diagnostics.error(name.where(), "E0406",
+                      fmt::format("'{}' is not an id, expected the name of an agent file", name.text));
     return give_up();
   }
 
@@ -55,19 +56,21 @@ void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Di
   fs::path file;
   for (const fs::path& folder : folders) {
     std::error_code code;
-    if (file.empty() && fs::is_regular_file(folder / (name.text + ".yaml"), code)) file = folder / (name.text + ".yaml");
+    if (file.empty() && fs::is_regular_file(folder / (name.text + ".yaml"), code))
+      file = folder / (name.text + ".yaml");
   }
   if (file.empty()) {
-    const std::string near = closest(name.text, known_roles(folders));
-    diagnostics.error(name.where(), "E0501", fmt::format("no agent file '{}.yaml' beside this file or in a folder of roles", name.text),
-                      near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+    diagnostics.error(name.where(), "E0501",
+                      fmt::format("no agent file '{}.yaml' beside this file or in a folder of roles", name.text),
+                      diagnostics.suggestion(name.text, known_roles(folders)));
     return give_up();
   }
   const SourcePtr source = read_source(file, name.where(), diagnostics);
   std::optional<YamlNode> role = source ? parse_yaml(source, diagnostics) : std::nullopt;
   if (!role) return give_up();
   if (role->kind != YamlNode::Kind::map) {
-    diagnostics.error(role->where(), "E0403", fmt::format("an agent file holds a map, found {}", described(role->kind)));
+    diagnostics.error(role->where(), "E0403",
+                      fmt::format("an agent file holds a map, found {}", described(role->kind)));
     return give_up();
   }
   if (const YamlEntry* again = role->entry("use")) {

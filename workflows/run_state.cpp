@@ -34,7 +34,8 @@ bool RunState::round_over(int round) const {
 }
 
 bool RunState::all_over() const {
-  return std::all_of(turns_.begin(), turns_.end(), [](const TurnState& turn) { return turn.phase == TurnState::Phase::over; });
+  return std::all_of(turns_.begin(), turns_.end(),
+                     [](const TurnState& turn) { return turn.phase == TurnState::Phase::over; });
 }
 
 bool RunState::holds(const ConditionSpec& condition, std::size_t step) const {
@@ -43,8 +44,8 @@ bool RunState::holds(const ConditionSpec& condition, std::size_t step) const {
   return found != condition.negate;
 }
 
-/// The newest of an agent that a step may see: of its own round only what it needs, because the others may or may not be
-/// over by now.
+/// The newest of an agent that a step may see: of its own round only what it needs, because the others may or may not
+/// be over by now.
 const TurnState* RunState::last(const std::string& agent, std::size_t step, Wanted wanted) const {
   const PlanStep& reader = plan_.steps[step];
   for (std::size_t i = step; i-- > 0;) {
@@ -116,7 +117,9 @@ std::map<std::string, std::string> RunState::outputs() const {
   std::map<std::string, std::string> outputs;
   for (const auto& [name, pieces] : plan_.spec->outputs) {
     std::string& text = outputs[name];
-    for (const TemplatePiece& piece : pieces) text += piece.placeholder.empty() ? std::string_view(piece.text) : final_text(piece.placeholder);
+    for (const TemplatePiece& piece : pieces) {
+      text += piece.placeholder.empty() ? std::string_view(piece.text) : final_text(piece.placeholder);
+    }
   }
   return outputs;
 }

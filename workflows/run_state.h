@@ -21,11 +21,11 @@ struct TurnState {
   enum class Phase : std::uint8_t { waiting, running, over };
   Phase phase = Phase::waiting;
   AgentRecord record;
-  bool has_output = false;              // record.output goes downstream: generated text or a fallback
-  std::vector<TokenId> tokens;          // the ids that were generated; empty where only text may move on
+  bool has_output = false;                     // record.output goes downstream: generated text or a fallback
+  std::vector<TokenId> tokens;                 // the ids that were generated; empty where only text may move on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
   bool has_tool_text = false;
-  std::string tool_text;                // what its tools showed
+  std::string tool_text;  // what its tools showed
 };
 
 class RunState {
@@ -56,7 +56,9 @@ class RunState {
 
  private:
   enum class Wanted : std::uint8_t { output, tool_text };
-  bool has(const TurnState& turn, Wanted wanted) const { return wanted == Wanted::output ? turn.has_output : turn.has_tool_text; }
+  bool has(const TurnState& turn, Wanted wanted) const {
+    return wanted == Wanted::output ? turn.has_output : turn.has_tool_text;
+  }
   const TurnState* last(const std::string& agent, std::size_t step, Wanted wanted) const;
   const TurnState* source_turn(std::size_t step, const SlotSource& source) const;
   std::string_view source_text(std::size_t step, const SlotSource& source) const;

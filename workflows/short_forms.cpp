@@ -29,7 +29,8 @@ void expand_short_forms(YamlNode& node, const FormatType& type) {
   if (type.kind == Kind::either) {
     if (!type.short_for.empty() && node.is_scalar() && node.kind != YamlNode::Kind::null) wrap(node, type.short_for);
     const bool is_map = node.kind == YamlNode::Kind::map;
-    const auto object = std::find_if(type.of.begin(), type.of.end(), [](const FormatType& t) { return t.kind == Kind::object; });
+    const auto object =
+        std::find_if(type.of.begin(), type.of.end(), [](const FormatType& t) { return t.kind == Kind::object; });
     if (is_map && object != type.of.end()) expand_short_forms(node, *object);
     return;
   }

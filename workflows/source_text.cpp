@@ -15,11 +15,13 @@ constexpr std::size_t kLargestFile = 1u << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 int characters(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(),
-                                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-bool is_control(char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f; }
+bool is_control(char c) {
+  return (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+}
 
 }  // namespace
 
@@ -47,7 +49,8 @@ SourceLocation SourceText::at(std::size_t offset, std::size_t length_bytes) cons
 
 SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics) {
   if (bytes.size() > kLargestFile) {
-    diagnostics.error({name, 0, 0, 1}, "E0502", fmt::format("the file has {} bytes, at most {} are allowed", bytes.size(), kLargestFile));
+    diagnostics.error({name, 0, 0, 1}, "E0502",
+                      fmt::format("the file has {} bytes, at most {} are allowed", bytes.size(), kLargestFile));
     return nullptr;
   }
   if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) {
@@ -61,15 +64,18 @@ SourcePtr make_source(std::string name, std::filesystem::path folder, std::strin
   const std::string& text = source->text();
   if (!valid) {
     std::size_t at = 0;
-    for (utf8::Step step = utf8::scan(text, at); step.kind == utf8::Scan::valid; step = utf8::scan(text, at)) at += step.bytes;
-    diagnostics.error(source->at(at, 1), "E0102", fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
+    for (utf8::Step step = utf8::scan(text, at); step.kind == utf8::Scan::valid; step = utf8::scan(text, at))
+      at += step.bytes;
+    diagnostics.error(source->at(at, 1), "E0102",
+                      fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
     return nullptr;
   }
   diagnostics.add_source(source->name(), text);
   const auto control = std::find_if(text.begin(), text.end(), is_control);
   if (control != text.end()) {
     const auto at = static_cast<std::size_t>(control - text.begin());
-    diagnostics.error(source->at(at, 1), "E0102", fmt::format("control character 0x{:02x}", static_cast<unsigned char>(*control)));
+    diagnostics.error(source->at(at, 1), "E0102",
+                      fmt::format("control character 0x{:02x}", static_cast<unsigned char>(*control)));
     return nullptr;
   }
   return source;

@@ -52,10 +52,12 @@ struct PromptItem {
   enum class Loop : std::uint8_t { none, peers, previous };
   Loop loop = Loop::none;
   std::vector<TemplatePiece> pieces;
-  SourceLocation where;                   // of the text
+  SourceLocation where;                     // of the text
   std::vector<SourceLocation> piece_where;  // of each piece; a spec made by a program has none
 
-  const SourceLocation& place(std::size_t piece) const { return piece < piece_where.size() ? piece_where[piece] : where; }
+  const SourceLocation& place(std::size_t piece) const {
+    return piece < piece_where.size() ? piece_where[piece] : where;
+  }
 };
 
 struct MessageSpec {
@@ -101,8 +103,8 @@ struct AgentSpec {
 /// True when the last output of `agent` matches (or does not).
 struct ConditionSpec {
   std::string agent;
-  std::string matches;      // regex, searched
-  bool negate = false;      // not_matches
+  std::string matches;  // regex, searched
+  bool negate = false;  // not_matches
   SourceLocation where;
 };
 
@@ -127,9 +129,9 @@ struct TopologySpec {
   std::string center;                            // star: the agent that sees all others and is seen by none before
   std::vector<StepSpec> steps;                   // graph
   int rounds = 1;
-  std::string then;                              // decision agent or empty
+  std::string then;  // decision agent or empty
   std::optional<ConditionSpec> until;
-  int max_parallel = 0;                          // 0: no limit
+  int max_parallel = 0;  // 0: no limit
   SourceLocation where;
 };
 
@@ -158,9 +160,9 @@ struct WorkflowSpec {
 };
 
 struct ReadOptions {
-  const ToolRegistry* tools = nullptr;              // null: the built-in ones
+  const ToolRegistry* tools = nullptr;                   // null: the built-in ones
   std::vector<std::pair<std::string, std::string>> set;  // --set a.b=v, applied to the tree before checking
-  std::vector<std::filesystem::path> role_folders;  // where `use` looks last; see workflows/role_file.h
+  std::vector<std::filesystem::path> role_folders;       // where `use` looks last; see workflows/role_file.h
 };
 
 /// Reads and checks a file; throws WorkflowError with every error found. Loads no model.

@@ -13,11 +13,16 @@
 namespace baton {
 namespace {
 
-DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : word == "f16" ? DType::f16 : DType::bf16; }
+constexpr std::size_t kMostNames = 1000;  // of agents, inputs and models each
+
+DType dtype_of(const std::string& word) {
+  return word == "f32" ? DType::f32 : word == "f16" ? DType::f16 : DType::bf16;
+}
 
 class SpecReader {
  public:
-  SpecReader(const ToolRegistry& tools, Diagnostics& diagnostics) : agents_(tools, diagnostics), diagnostics_(diagnostics) {}
+  SpecReader(const ToolRegistry& tools, Diagnostics& diagnostics)
+      : agents_(tools, diagnostics), diagnostics_(diagnostics) {}
 
   WorkflowSpec read(const YamlNode& root) {
     const Fields file(root);
@@ -30,6 +35,11 @@ class SpecReader {
     for_each(file, "agents", [&](const YamlEntry& entry) { spec_.agents.push_back(agents_.agent(entry)); });
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");
+    }
+    if (std::max({spec_.agents.size(), spec_.inputs.size(), spec_.models.size()}) > kMostNames) {
+      diagnostics_.error({spec_.file.string(), 0, 0, 1}, "E0308",
+                         fmt::format("more than {} agents, inputs or models", kMostNames));
+      throw WorkflowError(diagnostics_);
     }
     check_models(file);
     read_topology(file, spec_, agents_, diagnostics_);
@@ -58,16 +68,20 @@ class SpecReader {
       InputSpec input;
       input.name = entry.key.text;
       input.where = entry.key.where();
-      const bool reserved = input.name == "it" || input.name.starts_with("agent_") || input.name.starts_with("condition_");
+      const bool reserved =
+          input.name == "it" || input.name.starts_with("agent_") || input.name.starts_with("condition_");
       if (reserved) {
-        diagnostics_.error(input.where, "E0207", fmt::format("an input cannot be called '{}': names of agents' outputs look like this", input.name));
+        diagnostics_.error(
+            input.where, "E0207",
+            fmt::format("an input cannot be called '{}': names of agents' outputs look like this", input.name));
       }
       const Fields fields(entry.value);
       input.default_value = fields.text("default");
       input.description = fields.text("description").value_or("");
       input.required = fields.boolean("required").value_or(!fields.has("default"));
       if (input.required && input.default_value) {
-        diagnostics_.error(fields.where("default"), "E0409", fmt::format("input '{}' is required, its default is never used", input.name));
+        diagnostics_.error(fields.where("default"), "E0409",
+                           fmt::format("input '{}' is required, its default is never used", input.name));
       }
       spec_.inputs.push_back(std::move(input));
     });
@@ -83,7 +97,8 @@ class SpecReader {
     model.kv_dtype = dtype_of(fields.text("kv_dtype").value_or(std::string(name_of(model.dtype))));
     model.context = static_cast<std::int32_t>(fields.integer("context").value_or(0));
     if (fields.get("path") != nullptr && model.path.empty()) {
-      diagnostics_.error(fields.get("path")->where(), "E0404", fmt::format("model '{}': the path is empty", model.name));
+      diagnostics_.error(fields.get("path")->where(), "E0404",
+                         fmt::format("model '{}': the path is empty", model.name));
     }
     return model;
   }
@@ -100,17 +115,18 @@ class SpecReader {
     const auto check = [&](const Fields& fields, const std::string& owner) {
       const YamlNode* name = fields.get("model");
       if (name == nullptr || std::find(names.begin(), names.end(), name->text) != names.end()) return;
-      const std::string near = closest(name->text, names);
       diagnostics_.error(name->where(), "E0202", fmt::format("{}: unknown model '{}'", owner, name->text),
-                         near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+                         diagnostics_.suggestion(name->text, names));
     };
     if (const YamlNode* defaults = file.get("defaults")) check(Fields(*defaults), "defaults");
-    const bool any_default = names.size() == 1 || (file.get("defaults") != nullptr && Fields(*file.get("defaults")).has("model"));
+    const bool any_default =
+        names.size() == 1 || (file.get("defaults") != nullptr && Fields(*file.get("defaults")).has("model"));
     for_each(file, "agents", [&](const YamlEntry& entry) {
       const Fields fields(entry.value);
       check(fields, fmt::format("agent '{}'", entry.key.text));
       if (!fields.has("model") && !any_default) {
-        diagnostics_.error(entry.key.where(), "E0202", fmt::format("agent '{}' names no model, and there are {}", entry.key.text, names.size()));
+        diagnostics_.error(entry.key.where(), "E0202",
+                           fmt::format("agent '{}' names no model, and there are {}", entry.key.text, names.size()));
       }
     });
   }
@@ -137,9 +153,7 @@ class SpecReader {
       if (name.empty()) continue;
       const auto found = find_placeholder(spec_, name);
       if (!found) {
-        const std::string near = closest_placeholder(spec_, name);
-        diagnostics_.error(item.place(i), "E0203", fmt::format("{}: unknown placeholder '{}'", owner, name),
-                           near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+        report_unknown_placeholder(spec_, owner, name, item.place(i), diagnostics_);
       } else if (found->history > 0) {
         diagnostics_.error(item.place(i), "E0305", fmt::format("{}: an output sees only the last round", owner),
                            fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0})));
@@ -183,7 +197,8 @@ class PlaceholderChecker {
   void check_member(const std::string& name, const SourceLocation& where, bool in_loop) {
     const std::vector<std::string> members = {"it.name", "it.role", "it.output"};
     if (std::find(members.begin(), members.end(), name) == members.end()) {
-      unknown(name, where, closest(name, members));
+      diagnostics_.error(where, "E0203", fmt::format("{}: unknown placeholder '{}'", owner_, name),
+                         diagnostics_.suggestion(name, members));
     } else if (!in_loop) {
       diagnostics_.error(where, "E0206", fmt::format("{}: '{}' stands outside of a loop", owner_, name),
                          "loops are written '- for: peers' with 'text:'");
@@ -192,15 +207,12 @@ class PlaceholderChecker {
 
   void check(const std::string& name, const SourceLocation& where) {
     const std::optional<Placeholder> found = find_placeholder(spec_, name);
-    if (!found) return unknown(name, where, closest_placeholder(spec_, name));
+    if (!found) return report_unknown_placeholder(spec_, owner_, name, where, diagnostics_);
     if (found->kind == Placeholder::Kind::condition && spec_.agent(found->id)->tools.empty()) {
-      diagnostics_.error(where, "E0208", fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
+      diagnostics_.error(
+          where, "E0208",
+          fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
     }
-  }
-
-  void unknown(const std::string& name, const SourceLocation& where, const std::string& near) {
-    diagnostics_.error(where, "E0203", fmt::format("{}: unknown placeholder '{}'", owner_, name),
-                       near.empty() ? "" : fmt::format("did you mean '{}'?", near));
   }
 
   const WorkflowSpec& spec_;

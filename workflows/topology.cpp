@@ -30,7 +30,8 @@ std::vector<Turn> layered(const TopologySpec& topology) {
   int last_begin = 0;
   for (const std::vector<std::string>& layer : topology.layers) {
     const int begin = static_cast<int>(turns.size());
-    for (const std::string& agent : layer) turns.push_back({agent, agent, nullptr, range(last_begin, begin), range(0, begin)});
+    for (const std::string& agent : layer)
+      turns.push_back({agent, agent, nullptr, range(last_begin, begin), range(0, begin)});
     last_begin = begin;
   }
   return turns;
@@ -142,7 +143,8 @@ class GraphExpansion {
     path.push_back(path.front());
     std::vector<std::string> names;
     for (const int i : path) names.push_back(steps_[i].id);
-    diagnostics_.error(steps_[path.front()].where, "E0306", fmt::format("the steps wait for each other: {}", fmt::join(names, " -> ")),
+    diagnostics_.error(steps_[path.front()].where, "E0306",
+                       fmt::format("the steps wait for each other: {}", fmt::join(names, " -> ")),
                        "an output of the last round is named '_history_1'");
   }
 

@@ -26,7 +26,8 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
 
 class TopologyReader {
  public:
-  TopologyReader(const Fields& fields, SourceLocation where, WorkflowSpec& spec, AgentReader& reader, Diagnostics& diagnostics)
+  TopologyReader(const Fields& fields, SourceLocation where, WorkflowSpec& spec, AgentReader& reader,
+                 Diagnostics& diagnostics)
       : fields_(fields), spec_(spec), out_(spec.topology), reader_(reader), diagnostics_(diagnostics) {
     out_.where = std::move(where);
   }
@@ -49,7 +50,8 @@ class TopologyReader {
     }
     if (const YamlNode* until = fields_.get("until")) out_.until = condition(*until, "until");
     if (out_.until && known_kind && !out_.agents.empty() && !contains(out_.agents, out_.until->agent)) {
-      error(out_.until->where, "E0310", fmt::format("until: agent '{}' takes no part in the rounds", out_.until->agent));
+      error(out_.until->where, "E0310",
+            fmt::format("until: agent '{}' takes no part in the rounds", out_.until->agent));
     }
   }
 
@@ -61,17 +63,20 @@ class TopologyReader {
   void check_keys() {
     const auto only_for = [&](const char* key, bool fits, const char* owner) {
       if (fields_.has(key) && !fits) {
-        error(fields_.where(key), "E0302", fmt::format("'{}' goes with 'topology: {}', the topology is '{}'", key, owner, kind_name_));
+        error(fields_.where(key), "E0302",
+              fmt::format("'{}' goes with 'topology: {}', the topology is '{}'", key, owner, kind_name_));
       }
-      if (!fields_.has(key) && fits) error(out_.where, "E0301", fmt::format("'topology: {}' needs the key '{}'", owner, key));
+      if (!fields_.has(key) && fits)
+        error(out_.where, "E0301", fmt::format("'topology: {}' needs the key '{}'", owner, key));
     };
     only_for("layers", out_.kind == Topology::layered, "layered");
     only_for("center", out_.kind == Topology::star, "star");
     only_for("steps", out_.kind == Topology::graph, "graph");
     const bool lists_itself = out_.kind == Topology::layered || out_.kind == Topology::graph;
     if (lists_itself && fields_.has("agents")) {
-      error(fields_.where("agents"), "E0302", fmt::format("'agents' does not go with 'topology: {0}', which names them in '{1}'", kind_name_,
-                                                          out_.kind == Topology::graph ? "steps" : "layers"));
+      error(fields_.where("agents"), "E0302",
+            fmt::format("'agents' does not go with 'topology: {0}', which names them in '{1}'", kind_name_,
+                        out_.kind == Topology::graph ? "steps" : "layers"));
     }
   }
 
@@ -101,9 +106,11 @@ class TopologyReader {
     const YamlNode* center = fields_.get("center");
     if (center == nullptr || !known_agent(*center, "center")) return;
     out_.center = center->text;
-    if (out_.center == out_.then) error(center->where(), "E0307", fmt::format("'{}' is both 'center' and 'then'", out_.center));
+    if (out_.center == out_.then)
+      error(center->where(), "E0307", fmt::format("'{}' is both 'center' and 'then'", out_.center));
     std::erase(out_.agents, out_.center);
-    if (out_.agents.empty() && !any_broken_) error(out_.where, "E0301", "'topology: star' has no agents but the center");
+    if (out_.agents.empty() && !any_broken_)
+      error(out_.where, "E0301", "'topology: star' has no agents but the center");
     out_.agents.push_back(out_.center);  // it runs last
   }
 
@@ -129,7 +136,8 @@ class TopologyReader {
     } else if (contains(members, item.text)) {
       error(item.where(), "E0303", fmt::format("agent '{}' is listed twice", item.text));
     } else if (item.text == out_.then) {
-      error(item.where(), "E0307", fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", item.text));
+      error(item.where(), "E0307",
+            fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", item.text));
     } else {
       members.push_back(item.text);
     }
@@ -160,11 +168,13 @@ class TopologyReader {
     step.where = fields.has("id") ? fields.where("id") : agent->where();
     if (const YamlNode* id = fields.get("id")) step.where = id->where();
     if (step.agent == out_.then) {
-      error(agent->where(), "E0307", fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", step.agent));
+      error(agent->where(), "E0307",
+            fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", step.agent));
       return;
     }
     if (!seen.insert(step.id).second) {
-      error(step.where, "E0303", fmt::format("step '{}' is there twice", step.id), fields.has("id") ? "" : "give the steps of one agent an 'id' each");
+      error(step.where, "E0303", fmt::format("step '{}' is there twice", step.id),
+            fields.has("id") ? "" : "give the steps of one agent an 'id' each");
       return;
     }
     const std::string owner = fmt::format("step '{}'", step.id);
@@ -176,8 +186,8 @@ class TopologyReader {
           step.needs.push_back(need.text);
           continue;
         }
-        const std::string near = closest(need.text, ids);
-        error(need.where(), "E0309", fmt::format("{}: unknown step '{}'", owner, need.text), near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+        error(need.where(), "E0309", fmt::format("{}: unknown step '{}'", owner, need.text),
+              diagnostics_.suggestion(need.text, ids));
       }
     }
     if (const YamlNode* when = fields.get("when")) step.when = condition(*when, owner + ": when");
@@ -209,8 +219,8 @@ class TopologyReader {
     if (spec_.agent(node.text) != nullptr) return true;
     std::vector<std::string> ids;
     for (const AgentSpec& agent : spec_.agents) ids.push_back(agent.id);
-    const std::string near = closest(node.text, ids);
-    error(node.where(), "E0201", fmt::format("{}: unknown agent '{}'", owner, node.text), near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+    error(node.where(), "E0201", fmt::format("{}: unknown agent '{}'", owner, node.text),
+          diagnostics_.suggestion(node.text, ids));
     return false;
   }
 

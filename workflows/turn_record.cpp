@@ -16,7 +16,8 @@ std::string reason_of(const RunState& state, std::size_t step, const SlotSource&
 
 bool shows(const PlanStep& planned, const std::string& slot) {
   return std::any_of(planned.messages.begin(), planned.messages.end(), [&](const PromptMessage& message) {
-    return std::any_of(message.pieces.begin(), message.pieces.end(), [&](const PromptPiece& piece) { return piece.slot == slot; });
+    return std::any_of(message.pieces.begin(), message.pieces.end(),
+                       [&](const PromptPiece& piece) { return piece.slot == slot; });
   });
 }
 

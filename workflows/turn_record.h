@@ -20,7 +20,7 @@ KvRecord kv_record(std::int64_t entries, std::int64_t computed);
 
 /// When things happened to an attempt; a time of zero: it did not.
 struct TurnTimes {
-  Clock::time_point ready{};        // the last input was complete
+  Clock::time_point ready{};  // the last input was complete
   Clock::time_point submitted{};
   Clock::time_point first_token{};
 };

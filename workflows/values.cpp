@@ -41,7 +41,8 @@ std::optional<std::int64_t> parse_with_unit(std::string_view text, const std::ar
 
 bool is_variable_name(std::string_view name) {
   return !name.empty() && (name[0] < '0' || name[0] > '9') &&
-         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+         name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ==
+             std::string_view::npos;
 }
 
 /// The value of what stands between ${ and }; an error in `out`.
@@ -58,7 +59,8 @@ std::string value_of(std::string_view expression, Secrets secrets, Resolved& out
   expression.remove_prefix(std::string_view("env:").size());
   const std::size_t colon = expression.find(":-");
   const std::string name(expression.substr(0, colon));
-  if (!is_variable_name(name)) return fail("E0503", fmt::format("'{}' is not the name of an environment variable", name));
+  if (!is_variable_name(name))
+    return fail("E0503", fmt::format("'{}' is not the name of an environment variable", name));
   const char* value = std::getenv(name.c_str());
   const bool has_default = colon != std::string_view::npos;
   if (value != nullptr && (*value != '\0' || !has_default)) return utf8::repaired(value);

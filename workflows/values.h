@@ -22,8 +22,8 @@ enum class Secrets : std::uint8_t {
 
 struct Resolved {
   std::string text;
-  std::string error;   // empty: fine
-  std::string code;    // of the error
+  std::string error;  // empty: fine
+  std::string code;   // of the error
   bool changed = false;
 };
 

@@ -9,15 +9,18 @@ using Json = nlohmann::ordered_json;
 
 Json json_of(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::null: return nullptr;
-    case YamlNode::Kind::boolean: return node.text[0] == 't' || node.text[0] == 'T';
+    case YamlNode::Kind::null:
+      return nullptr;
+    case YamlNode::Kind::boolean:
+      return node.text[0] == 't' || node.text[0] == 'T';
     case YamlNode::Kind::integer:
       if (const auto value = integer_of(node.text)) return *value;
       break;
     case YamlNode::Kind::number:
       if (const auto value = number_of(node.text)) return *value;
       break;
-    case YamlNode::Kind::string: break;
+    case YamlNode::Kind::string:
+      break;
     case YamlNode::Kind::list: {
       Json list = Json::array();
       for (const YamlNode& item : node.items) list.push_back(json_of(item));

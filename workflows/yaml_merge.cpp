@@ -20,7 +20,8 @@ std::filesystem::path real_path(const std::filesystem::path& file) {
 }
 
 /// Follows `extends`; `chain` holds the files on the way here.
-std::optional<YamlNode> load_chain(const SourcePtr& source, std::vector<std::filesystem::path> chain, Diagnostics& diagnostics) {
+std::optional<YamlNode> load_chain(const SourcePtr& source, std::vector<std::filesystem::path> chain,
+                                   Diagnostics& diagnostics) {
   std::optional<YamlNode> child = parse_yaml(source, diagnostics);
   if (!child || child->kind != YamlNode::Kind::map) return child;
   expand_short_forms(*child, format_file());  // so that {dtype: f32} can be merged into a path
@@ -63,7 +64,8 @@ YamlNode* element(YamlNode& list, std::string_view name) {
       if (entry != nullptr && entry->value.text == name) return &item;
     }
   }
-  const auto same = std::find_if(list.items.begin(), list.items.end(), [&](const YamlNode& i) { return i.is_scalar() && i.text == name; });
+  const auto same = std::find_if(list.items.begin(), list.items.end(),
+                                 [&](const YamlNode& i) { return i.is_scalar() && i.text == name; });
   return same == list.items.end() ? nullptr : &*same;
 }
 

@@ -5,6 +5,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -91,12 +92,14 @@ class TreeBuilder final : public YAML::EventHandler {
     add(found->second, 0);
   }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     YamlNode node = begin(mark, tag);
     node.text = value;
     bytes_ += value.size();
     check_size(mark);
-    const std::string_view rest = std::string_view(source_->text()).substr(std::min(node.offset, source_->text().size()));
+    const std::string_view rest =
+        std::string_view(source_->text()).substr(std::min(node.offset, source_->text().size()));
     if (rest.starts_with('"') || rest.starts_with('\'')) {
       node.length = quoted_length(rest);
       if (node.length == 0) fail(mark, "E0101", "the quote is never closed");
@@ -108,12 +111,14 @@ class TreeBuilder final : public YAML::EventHandler {
     add(std::move(node), anchor);
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, YamlNode::Kind::list);
   }
   void OnSequenceEnd() override { close(); }
 
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, YamlNode::Kind::map);
   }
   void OnMapEnd() override { close(); }
@@ -128,12 +133,15 @@ class TreeBuilder final : public YAML::EventHandler {
   };
 
   [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message) const {
-    throw YamlProblem{source_->at(static_cast<std::size_t>(std::max(0, mark.pos)), 1), std::move(code), std::move(message)};
+    throw YamlProblem{source_->at(static_cast<std::size_t>(std::max(0, mark.pos)), 1), std::move(code),
+                      std::move(message)};
   }
 
   void check_size(const YAML::Mark& mark) const {
-    if (nodes_ > kMostNodes) fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMostNodes));
-    if (bytes_ > kMostBytes) fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMostBytes));
+    if (nodes_ > kMostNodes)
+      fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMostNodes));
+    if (bytes_ > kMostBytes)
+      fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMostBytes));
   }
 
   void count_copy(const YamlNode& node, const YAML::Mark& mark) {
@@ -230,7 +238,8 @@ class TreeBuilder final : public YAML::EventHandler {
     }
     for (YamlNode& from : maps) {
       if (from.kind != YamlNode::Kind::map) {
-        diagnostics_.error(key.where(), "E0109", fmt::format("'<<' takes a map or a list of maps, found {}", described(from.kind)));
+        diagnostics_.error(key.where(), "E0109",
+                           fmt::format("'<<' takes a map or a list of maps, found {}", described(from.kind)));
       } else {
         map.merged.push_back(std::move(from));
       }
@@ -259,7 +268,8 @@ std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnos
     diagnostics.error(problem.where, problem.code, problem.message);
     return std::nullopt;
   } catch (const YAML::Exception& error) {
-    const YamlProblem problem = syntax_problem(*source, error.msg, static_cast<std::size_t>(std::max(0, error.mark.pos)));
+    const YamlProblem problem =
+        syntax_problem(*source, error.msg, static_cast<std::size_t>(std::max(0, error.mark.pos)));
     diagnostics.error(problem.where, problem.code, problem.message);
     return std::nullopt;
   }

@@ -22,7 +22,8 @@ std::string_view without_sign(std::string_view text) {
 
 bool is_integer(std::string_view text) {
   if (text.starts_with("0x")) {
-    return all_digits(text.substr(2), [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
+    return all_digits(text.substr(2),
+                      [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
   }
   if (text.starts_with("0o")) return all_digits(text.substr(2), [](char c) { return c >= '0' && c <= '7'; });
   return all_digits(without_sign(text), is_digit);
@@ -69,7 +70,8 @@ SourceLocation YamlNode::where_in_text(std::size_t text_offset, std::size_t leng
 }
 
 const YamlEntry* YamlNode::entry(std::string_view key) const {
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& e) { return e.key.text == key; });
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& e) { return e.key.text == key; });
   return found == entries.end() ? nullptr : &*found;
 }
 
@@ -77,13 +79,20 @@ YamlEntry* YamlNode::entry(std::string_view key) { return const_cast<YamlEntry*>
 
 std::string_view described(YamlNode::Kind kind) {
   switch (kind) {
-    case YamlNode::Kind::null: return "nothing";
-    case YamlNode::Kind::boolean: return "a boolean";
-    case YamlNode::Kind::integer: return "an integer";
-    case YamlNode::Kind::number: return "a number";
-    case YamlNode::Kind::string: return "a string";
-    case YamlNode::Kind::list: return "a list";
-    case YamlNode::Kind::map: return "a map";
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::boolean:
+      return "a boolean";
+    case YamlNode::Kind::integer:
+      return "an integer";
+    case YamlNode::Kind::number:
+      return "a number";
+    case YamlNode::Kind::string:
+      return "a string";
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
   }
   return "";
 }

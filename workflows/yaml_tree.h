@@ -18,14 +18,14 @@ struct YamlNode {
   enum class Kind : std::uint8_t { null, boolean, integer, number, string, list, map };
 
   Kind kind = Kind::null;
-  bool plain = false;               // a scalar without quotes, not a block
-  bool broken = false;              // an error has been reported: readers pass over it
-  std::string text;                 // of a scalar
-  std::vector<YamlNode> items;      // of a list
-  std::vector<YamlEntry> entries;   // of a map, in the order of the file
+  bool plain = false;              // a scalar without quotes, not a block
+  bool broken = false;             // an error has been reported: readers pass over it
+  std::string text;                // of a scalar
+  std::vector<YamlNode> items;     // of a list
+  std::vector<YamlEntry> entries;  // of a map, in the order of the file
   SourcePtr source;
-  std::size_t offset = 0;           // where it starts in the source
-  std::size_t length = 1;           // bytes to mark
+  std::size_t offset = 0;  // where it starts in the source
+  std::size_t length = 1;  // bytes to mark
 
   bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
   SourceLocation where() const { return source->at(offset, length); }

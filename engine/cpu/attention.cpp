@@ -12,6 +12,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "engine/cpu/attention.h"
 #include "engine/cpu/kv.h"
@@ -56,7 +59,8 @@ struct AttentionState {
     m = take(kMaxQueries);
   }
   static constexpr std::int64_t kMaxWidth = 256;
-  static constexpr std::int64_t kFloats = kMaxQueries * (2 * kTileStride + 2 * kMaxWidth + 17) + 2 * kKeyBlock * kMaxWidth;
+  static constexpr std::int64_t kFloats =
+      kMaxQueries * (2 * kTileStride + 2 * kMaxWidth + 17) + 2 * kKeyBlock * kMaxWidth;
 
   float* q;        // [queries, D]
   float* p;        // [queries, 64]: scores, then exp of them
@@ -86,7 +90,8 @@ struct QueryGroup {
   std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all of them see
   bool any = false;
 
-  QueryGroup(const AttentionTask& task, std::int64_t first, std::int64_t last, std::int64_t key) : begin(first), end(last) {
+  QueryGroup(const AttentionTask& task, std::int64_t first, std::int64_t last, std::int64_t key)
+      : begin(first), end(last) {
     for (std::int64_t i = 0; i < last - first; ++i) {
       const std::int32_t row = task.row_of(first + i);
       low[i] = std::clamp<std::int64_t>(task.rows.key_begin[row] - key, 0, kKeyBlock);
@@ -114,7 +119,8 @@ float block_softmax(float* p, float* l, std::int64_t low, std::int64_t high, flo
   const auto lane = hn::Iota(f, 0.0f);
   const auto sees = [&](std::int64_t key) HWY_ATTR {
     const auto index = hn::Add(lane, hn::Set(f, static_cast<float>(key)));
-    return hn::And(hn::Ge(index, hn::Set(f, static_cast<float>(low))), hn::Lt(index, hn::Set(f, static_cast<float>(high))));
+    return hn::And(hn::Ge(index, hn::Set(f, static_cast<float>(low))),
+                   hn::Lt(index, hn::Set(f, static_cast<float>(high))));
   };
   const auto width = static_cast<std::int64_t>(kWidth);
   const auto least = hn::Set(f, -std::numeric_limits<float>::infinity());
@@ -312,9 +318,16 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
     const std::int64_t kv_head = index % parts / head_parts;
     const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
-    const AttentionTask task{out,   q,     slabs[rows.sequence[order[0]]],
-                             shape, rows,  scale,
-                             order, kv_head, head, std::min(head + heads_per_tile, (kv_head + 1) * group)};
+    const AttentionTask task{out,
+                             q,
+                             slabs[rows.sequence[order[0]]],
+                             shape,
+                             rows,
+                             scale,
+                             order,
+                             kv_head,
+                             head,
+                             std::min(head + heads_per_tile, (kv_head + 1) * group)};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
   });
 }

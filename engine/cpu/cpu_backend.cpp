@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <hwy/targets.h>
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <hwy/targets.h>
 #include <thread>
 
 #include "engine/cpu/attention.h"
@@ -42,7 +42,8 @@ std::string processor_name() {
 
 std::string instruction_set() {
   const auto supported = static_cast<std::uint64_t>(hwy::SupportedTargets());
-  return hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));  // the lowest bit is the best
+  const std::string name = hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));  // lowest is best
+  return name.starts_with("AVX3") ? "AVX-512" : name;
 }
 
 class CpuBackend final : public Backend {
@@ -50,7 +51,11 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(int threads) : pool_(threads), scratch_(*this, threads) {}
 
   BackendInfo info() const override {
-    return {"cpu", fmt::format("{}, {}, {} threads", processor_name(), instruction_set(), pool_.size()), pool_.size()};
+    const int threads = pool_.size();
+    return {
+        "cpu",
+        fmt::format("{}, {}, {} {}", processor_name(), instruction_set(), threads, threads == 1 ? "thread" : "threads"),
+        threads};
   }
 
   Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
@@ -81,7 +86,8 @@ class CpuBackend final : public Backend {
 
   void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
     check_rms_norm(out, x, weight);
-    for_rows(x.rows, x.cols, [&](std::int64_t row) { rms_norm_row(out.f32(row), x.f32(row), weight.data(), x.cols, eps); });
+    for_rows(x.rows, x.cols,
+             [&](std::int64_t row) { rms_norm_row(out.f32(row), x.f32(row), weight.data(), x.cols, eps); });
   }
 
   void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,

@@ -14,9 +14,8 @@ namespace baton::cpu {
 namespace HWY_NAMESPACE {
 
 void add(float* x, const float* delta, std::int64_t n) {
-  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
-    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i);
-  });
+  for_each_vector(n, [&](auto d, std::int64_t i)
+                         HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i); });
 }
 
 void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {

@@ -10,8 +10,8 @@ namespace {
 template <class Element, class Fn>
 void for_each_column(const KvSlab& slab, const KvShape& shape, std::int64_t head, std::int64_t position, const Fn& fn) {
   const std::int64_t width = shape.head_dim;
-  Element* keys = key_panels<Element>(slab, shape, head) + position / kPanel * width * kPanel +
-                  slot_of<Element>(position % kPanel);
+  Element* keys =
+      key_panels<Element>(slab, shape, head) + position / kPanel * width * kPanel + slot_of<Element>(position % kPanel);
   Element* values = value_panels<Element>(slab, shape, head) + position * kPanel;
   for (std::int64_t d = 0; d < width; ++d) {
     fn(d, keys[d * kPanel], values[d / kPanel * slab.capacity * kPanel + slot_of<Element>(d % kPanel)]);
@@ -40,10 +40,11 @@ void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t positio
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position) {
   with_element(shape.dtype, [&]<class Element>(Element) {
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
-      for_each_column<Element>(slab, shape, head, position, [&](std::int64_t d, const Element& key, const Element& value) {
-        k[head * shape.head_dim + d] = to_f32(key);
-        v[head * shape.head_dim + d] = to_f32(value);
-      });
+      for_each_column<Element>(slab, shape, head, position,
+                               [&](std::int64_t d, const Element& key, const Element& value) {
+                                 k[head * shape.head_dim + d] = to_f32(key);
+                                 v[head * shape.head_dim + d] = to_f32(value);
+                               });
     }
   });
 }

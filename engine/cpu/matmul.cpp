@@ -10,7 +10,7 @@
 #include "engine/cpu/tile-inl.h"
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #include "engine/cpu/matmul.h"
 
@@ -19,8 +19,8 @@
 namespace baton::cpu {
 
 inline constexpr std::int64_t kFewRows = 36;    // with more, a widened panel is worth its making
-inline constexpr std::int64_t kRowBlock = 240;   // rows of x kept in L2: 240 KiB per depth block
-inline constexpr std::int64_t kPanelBlock = 8;   // panels that share one copy of them
+inline constexpr std::int64_t kRowBlock = 240;  // rows of x kept in L2: 240 KiB per depth block
+inline constexpr std::int64_t kPanelBlock = 8;  // panels that share one copy of them
 inline constexpr std::int64_t kDepthBlock = kTileStride;
 
 /// The part of a product that one task computes: rows [row, row_end) of x, panels [panel, panel_end) of w.
@@ -77,9 +77,9 @@ template <class Element>
 void multiply_many(const MatmulTask& task, float* scratch) {
   const std::int64_t count = task.row_end - task.row;
   const std::int64_t depth = task.w.cols;
-  float* rows = scratch;                            // [count, kDepthBlock]
-  float* wide = rows + kRowBlock * kDepthBlock;     // [kDepthBlock, 32]
-  float* c = wide + kDepthBlock * kPanel;           // [panels][count, 32]: dense, whatever the stride of the output
+  float* rows = scratch;                         // [count, kDepthBlock]
+  float* wide = rows + kRowBlock * kDepthBlock;  // [kDepthBlock, 32]
+  float* c = wide + kDepthBlock * kPanel;        // [panels][count, 32]: dense, whatever the stride of the output
   for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
     start_chains(c + (p - task.panel) * count * kPanel, kPanel, count, task, p);
   }
@@ -149,17 +149,25 @@ void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView 
   const bool few = x.rows <= kFewRows;
   const std::int64_t row_blocks = few ? 1 : (x.rows + kRowBlock - 1) / kRowBlock;
 
-  // Four tasks or more per thread, so that a thread that was interrupted holds up little.
-  const std::int64_t share = panels * row_blocks / (4 * pool.size());
-  const std::int64_t step = std::clamp<std::int64_t>(share, std::min<std::int64_t>(4, panels), few ? 64 : kPanelBlock);
+  // Four tasks per thread, so that a thread that was interrupted holds up little; but not so small that few chains are
+  // in flight, unless there are too many threads for that.
+  const std::int64_t share = panels * row_blocks / pool.size();
+  const std::int64_t step =
+      std::clamp<std::int64_t>(share / 4, std::clamp<std::int64_t>(share, 1, 4), few ? 64 : kPanelBlock);
   const std::int64_t panel_blocks = (panels + step - 1) / step;
   const float* blocks = few ? depth_blocks(scratch, x) : nullptr;
 
   pool.run(row_blocks * panel_blocks, work, [&](std::int64_t index, int thread) {
     const std::int64_t row_block = index / panel_blocks;
     const std::int64_t panel = index % panel_blocks * step;
-    const MatmulTask task{out, x, w, bias, x.rows * row_block / row_blocks, x.rows * (row_block + 1) / row_blocks,
-                          panel, std::min(panel + step, panels)};
+    const MatmulTask task{out,
+                          x,
+                          w,
+                          bias,
+                          x.rows * row_block / row_blocks,
+                          x.rows * (row_block + 1) / row_blocks,
+                          panel,
+                          std::min(panel + step, panels)};
     if (few) {
       HWY_DYNAMIC_DISPATCH(multiply_few_task)(task, blocks);
     } else {

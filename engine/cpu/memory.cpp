@@ -42,7 +42,7 @@ void* map(std::size_t bytes) {
 void* allocate_zeroed(std::size_t bytes) {
   void* data = nullptr;
   if (bytes < kMapped) {
-    data = ::operator new(std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
+    data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
     if (data != nullptr) std::memset(data, 0, bytes);
   } else if (bytes <= static_cast<std::size_t>(PTRDIFF_MAX) - 2 * kHugePage) {
     data = map(bytes);
@@ -53,7 +53,7 @@ void* allocate_zeroed(std::size_t bytes) {
 
 void release_zeroed(void* data, std::size_t bytes) noexcept {
   if (bytes < kMapped) {
-    ::operator delete(data, std::align_val_t{kAlignment});
+    ::operator delete (data, std::align_val_t{kAlignment});
   } else {
     munmap(data, round_up(bytes, kHugePage));
   }

@@ -42,9 +42,8 @@ void norm_row(float* out, const float* x, const float* weight, std::int64_t n, f
 }
 
 void add_norm_row(float* out, float* x, const float* delta, const float* weight, std::int64_t n, float eps) {
-  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
-    hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i);
-  });
+  for_each_vector(n, [&](auto d, std::int64_t i)
+                         HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i); });
   norm_row(out, x, weight, n, eps);
 }
 

@@ -49,9 +49,15 @@ void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorV
         const ConstTensorView rows = part.row_range(begin - part_begin, end - part_begin);
         const std::int64_t first = begin - index * kPanel;
         switch (part.dtype) {
-          case DType::f32: pack_columns<DType::f32>(panel, first, rows, c, c_end); break;
-          case DType::bf16: pack_columns<DType::bf16>(panel, first, rows, c, c_end); break;
-          case DType::f16: pack_columns<DType::f16>(panel, first, rows, c, c_end); break;
+          case DType::f32:
+            pack_columns<DType::f32>(panel, first, rows, c, c_end);
+            break;
+          case DType::bf16:
+            pack_columns<DType::bf16>(panel, first, rows, c, c_end);
+            break;
+          case DType::f16:
+            pack_columns<DType::f16>(panel, first, rows, c, c_end);
+            break;
         }
       }
       part_begin += part.rows;
@@ -73,9 +79,8 @@ std::unique_ptr<PackedMatrix> pack_matrix(Backend& owner, ThreadPool& pool, std:
   matrix->storage = owner.allocate(matrix->bytes);
   with_element(dtype, [&]<class Element>(Element) {
     auto* data = reinterpret_cast<Element*>(matrix->storage.data());
-    pool.run(panels, panels * kPanel * matrix->cols, [&](std::int64_t index, int) {
-      pack_panel(data + index * matrix->cols * kPanel, index, parts);
-    });
+    pool.run(panels, panels * kPanel * matrix->cols,
+             [&](std::int64_t index, int) { pack_panel(data + index * matrix->cols * kPanel, index, parts); });
   });
   return matrix;
 }

@@ -2,8 +2,8 @@
 // columns of a head) of `depth` elements each, depth-major: row c of a panel is element c of all 32 columns, one cache
 // line of bf16. A product then streams a panel from begin to end, with columns in vector lanes.
 //
-// Slots of a row. f32: column n is at n. bf16: columns n and n + 16 share a 32-bit word (low and high half), so a vector
-// of words widens to two vectors of floats with one shift and one mask, for any vector width.
+// Slots of a row. f32: column n is at n. bf16: columns n and n + 16 share a 32-bit word (low and high half), so a
+// vector of words widens to two vectors of floats with one shift and one mask, for any vector width.
 #pragma once
 
 #include <cstddef>

@@ -102,8 +102,9 @@ class ReferenceBackend final : public Backend {
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);
+    const std::vector<float>& values = plain(table).values;
     for (std::int64_t t = 0; t < out.rows; ++t) {
-      for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = plain(table).values[ids[t] * table.cols + c];
+      for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = values[ids[t] * table.cols + c];
     }
   }
 

@@ -15,6 +15,10 @@ constexpr int kDeepestSequence = 16;
 constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// \w+|[^\w\s]+ as Rust's regex crate reads it, which has the joiners among the word characters.
+constexpr const char* kWords =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)";
+
 /// Writes every word anew: `rewrite(word, text, out)` appends what stands for it.
 template <typename Rewrite>
 void rewrite_words(Words& words, const Rewrite& rewrite) {
@@ -115,7 +119,7 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   } else if (type == "WhitespaceSplit") {
     split(character_pattern(is_space), Matches::removed);
   } else if (type == "Whitespace") {
-    split(regex_pattern(R"([\w\x{200c}\x{200d}]+|[^\w\x{200c}\x{200d}\s]+)", where), Matches::removed, true);
+    split(regex_pattern(kWords, where), Matches::removed, true);
   } else if (type == "Metaspace") {
     const std::string mark = string_member(value, "replacement", where);
     if (mark.empty() || utf8::at(mark, 0).bytes != mark.size()) where.fail("'replacement' must be one character");

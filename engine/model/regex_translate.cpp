@@ -33,7 +33,7 @@ constexpr std::array<std::string_view, 40> kCategories = {
 class Translation {
  public:
   Translation(std::string_view pattern, const Where& where)
-      : pattern_(pattern), where_(where), word_(members_of({"Alphabetic", "M", "Nd", "Pc"})), digit_(members_of({"Nd"})) {}
+      : pattern_(pattern), where_(where), word_(members_of({"Alphabetic", "M", "Nd", "Pc"}) + R"(\xb2\xb3\xb9\xbc-\xbe)"), digit_(members_of({"Nd"})) {}
 
   std::string run() {
     while (at_ < pattern_.size()) {
@@ -180,7 +180,7 @@ class Translation {
 
   std::string_view pattern_;
   const Where& where_;
-  // Oniguruma's word characters, which have marks among them, and digits.
+  // Oniguruma's word characters (with marks, and the numbers of Latin-1 that are no digits), and its digits.
   std::string word_, digit_;
   std::size_t at_ = 0;
   std::string out_;

@@ -13,22 +13,27 @@ inputs: {question: {type: string, required: true}}
 models: {main: {path: "${env:BATON_MODEL:-nano}"}}
 defaults: {max_tokens: 120}
 agents:
-  solver:
-    role: Solver
+  analyst:
+    role: Mathematical Analyst
     prompt:
-      system: You are a math expert. Solve the problem step by step. The last line is only the final result.
+      system: >-
+        You are a mathematical analyst. You will be given a math problem and maybe answers of other agents.
+        Name each quantity with a letter, then put in the numbers. The last line is only the final result.
       user: "Question:\n{{ question }}"
-  checker:
-    role: Checker
+  inspector:
+    role: Inspector
     prompt:
-      system: You are an inspector. Solve the problem, then check the answer. The last line is only the final result.
-      user: "Question:\n{{ question }}\n\nSolver:\n{{ agent_solver_current }}"
-workflow: {topology: chain, agents: [solver, checker]}
-outputs: {answer: "{{ agent_checker_current }}"}
+      system: >-
+        You are an inspector. You will be given a math problem and answers of other agents.
+        Solve it step by step, then check every answer and say which step is wrong. The last line is only the final result.
+      user: "Question:\n{{ question }}\n\nAnalyst:\n{{ agent_analyst_current }}"
+workflow: {topology: chain, agents: [analyst, inspector]}
+outputs: {answer: "{{ agent_inspector_current }}"}
 )";
 
 int main(int argc, char** argv) {
-  const std::string question = argc > 1 ? argv[1] : "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
+  const std::string question =
+      argc > 1 ? argv[1] : "Noah pays for 2 books at 7 coins each with 75 coins. How many coins does he get back from the shop?";
   try {
     const auto engine = baton::Engine::open({.device = "auto"});
     const auto workflow = baton::Workflow::parse(kTeam);

@@ -54,7 +54,7 @@ struct Share {
 struct Score {
   std::string method;
   Share right;
-  std::map<std::string, Share> right_by_agent;  // agents that have a pattern or schema for their answer
+  std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share reused_entries;                         // (token, layer) entries
   Share reused_turns;                           // turns that computed no placeholder
   double ttft_ms = 0;                           // sum over turns
@@ -90,10 +90,9 @@ std::string final_answer(const Workflow& workflow, const RunRecord& record) {
 void add(Score& score, const Workflow& workflow, const Question& question, const RunRecord& record) {
   score.right.count(record.state == "ok" && same_answer(final_answer(workflow, record), question.answer));
   score.failed += record.state == "ok" ? 0 : 1;
-  for (const auto& agent : workflow.agents()) {
-    if (!agent.has_answer) continue;
-    const AgentRecord* turn = last_turn(record, agent.id);
-    score.right_by_agent[agent.id].count(turn != nullptr && same_answer(turn->answer, question.answer));
+  for (auto& [agent, right] : score.right_by_agent) {
+    const AgentRecord* turn = last_turn(record, agent);
+    right.count(turn != nullptr && same_answer(turn->answer, question.answer));
   }
   for (const auto& turn : record.agents) {
     if (turn.prompt_tokens == 0) continue;
@@ -121,7 +120,8 @@ class Progress {
     if (now - last_ < pause && done < questions_) return;
     last_ = now;
     const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
-    std::string line = fmt::format("{}: {} of {}, {:.1f} % right", score.method, done, questions_, 100 * score.right.value());
+    std::string line = fmt::format("{}: {} of {}", score.method, done, questions_);
+    if (done > 0) line += fmt::format(", {:.1f} % right", 100 * score.right.value());
     if (done > 0 && done < questions_) {
       line += fmt::format(", {} left", duration(ms / static_cast<double>(done) * static_cast<double>(questions_ - done)));
     }
@@ -130,7 +130,8 @@ class Progress {
 
   /// Makes room for a line above.
   void clear() {
-    if (shown_ && can_redraw()) note("\r\x1b[K");
+    if (!shown_ || !can_redraw()) return;
+    note("\r\x1b[K");
     last_ = {};
   }
 
@@ -161,6 +162,9 @@ Score measure(const Arguments& arguments, const Engine& engine, const Workflow& 
               const std::vector<Question>& questions) {
   Score score;
   score.method = method;
+  for (const auto& agent : workflow.agents()) {
+    if (agent.has_answer) score.right_by_agent.emplace_back(agent.id, Share{});
+  }
   Progress progress(arguments, questions.size());
   progress.show(score);
   RunOptions options;

@@ -16,42 +16,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTeam = R"(# yaml-language-server: $schema=./baton.v1.schema.json
-# A team of two: a writer answers, an editor improves the answer.
+constexpr const char* kTeam = R"yaml(# yaml-language-server: $schema=./baton.v1.schema.json
+# A team of two: the analyst solves a word problem, the inspector checks the solution.
 version: 1
-name: {name}
+name: my_team
 
 inputs:
-  question: {{type: string, required: true, description: What the team works on}}
+  question: {type: string, required: true, description: A word problem}
 
 models:
-  # A model folder (Hugging Face layout), or a bare name that `baton models` lists.
-  main: {{path: "${{env:BATON_MODEL:-nano}}"}}
+  # A model folder (Hugging Face layout), or a name that `baton models` lists. nano, the model that comes with Baton,
+  # knows small word problems and nothing else.
+  main: {path: "${env:BATON_MODEL:-nano}"}
 
-defaults: {{max_tokens: 200, temperature: 0}}
+defaults: {max_tokens: 200, temperature: 0}
 
 agents:
-  writer:
-    role: Writer
+  analyst:
+    role: Mathematical Analyst
     prompt:
-      system: You answer questions briefly.
-      user: "{{{{ question }}}}"
+      system: >-
+        You are a mathematical analyst. You will be given a math problem and maybe answers of other agents.
+        Name each quantity with a letter, then put in the numbers. The last line is only the final result.
+      user: |-
+        Question:
+        {{ question }}
 
-  editor:
-    role: Editor
+  inspector:
+    role: Inspector
     prompt:
-      system: You improve answers. You reply with the improved answer only.
-      user: |
-        The question: {{{{ question }}}}
-        The writer's answer: {{{{ agent_writer_current }}}}
+      system: >-
+        You are an inspector. You will be given a math problem and answers of other agents.
+        Solve it step by step, then check every answer and say which step is wrong. The last line is only the final result.
+      user: |-
+        Question:
+        {{ question }}
+
+        Analyst:
+        {{ agent_analyst_current }}
+    output: {pattern: "The answer is (-?[0-9]+)"}
 
 workflow:
   topology: chain            # single chain parallel star layered fully_connected debate graph
-  agents: [writer, editor]
+  agents: [analyst, inspector]
 
 outputs:
-  answer: "{{{{ agent_editor_current }}}}"
-)";
+  answer: "{{ agent_inspector_current }}"
+)yaml";
 
 void write_new(const fs::path& path, const std::string& text) {
   if (fs::exists(path)) throw Failure(kUsage, fmt::format("{} is there already; nothing was written over it", path.string()));
@@ -77,9 +88,16 @@ int init(const fs::path& folder) {
   fs::create_directories(folder, error);
   if (error) throw Failure(kUsage, fmt::format("cannot make {}: {}", folder.string(), error.message()));
   const fs::path team = folder / "team.yaml";
-  write_new(team, fmt::format(fmt::runtime(kTeam), fmt::arg("name", workflow_name(folder))));
-  if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema)) write_new(schema, workflow_schema() + "\n");
-  note(fmt::format("\nRun it:    baton run {0} --input question=\"Why is the sky blue?\"\nCheck it:  baton validate {0}\n", team.string()));
+  std::string text = kTeam;
+  const std::string placeholder = "my_team";
+  text.replace(text.find(placeholder), placeholder.size(), workflow_name(folder));
+  write_new(team, text);
+  if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema)) write_new(schema, workflow_schema());
+  note(fmt::format(
+      "\nRun it:    baton run {0} --input question=\"Noah pays for 2 books at 7 coins each with 75 coins. "
+      "How many coins does he get back from the shop?\"\n"
+      "Check it:  baton validate {0}\n",
+      team.string()));
   return kOk;
 }
 

@@ -32,7 +32,8 @@ std::vector<fs::path> model_search_path() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (!error) {
     // A program in a source tree's build/<preset>/bin, and one that is installed.
-    folders.push_back((program / "../../../samples/models").lexically_normal());
+    const fs::path tree = (program / "../../../samples/models").lexically_normal();
+    if (fs::is_directory(tree, error)) folders.push_back(tree);
     folders.push_back((program / "../share/baton/models").lexically_normal());
   }
   return folders;

@@ -11,7 +11,9 @@ TEST_CASE("patterns are searched anywhere") {
   CHECK(Pattern("CONFIRMED").search("it is CONFIRMED."));
   CHECK_FALSE(Pattern("^CONFIRMED").search("it is CONFIRMED."));
   CHECK(Pattern("gr..e").search("größe"));  // characters, not bytes
-  CHECK(Pattern("b").search("a\xff" "b"));  // broken UTF-8 is passed over
+  CHECK(
+      Pattern("b").search("a\xff"
+                          "b"));  // broken UTF-8 is passed over
   CHECK(Pattern("").search(""));
 }
 

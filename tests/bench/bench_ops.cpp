@@ -1,5 +1,6 @@
-// baton_bench_ops [FILTER] [--threads N] [--seconds S] [--json]: time, GFLOP/s and GB/s of the operations on the CPU,
-// beside OpenBLAS sgemm and the read bandwidth measured in the same run. Medians: the machine may be shared.
+// baton_bench_ops [FILTER] [--threads N] [--seconds S] [--cpu-time] [--json]: time, GFLOP/s and GB/s of the operations
+// on the CPU, beside OpenBLAS sgemm and the read bandwidth measured in the same run. Medians; --cpu-time (of one
+// thread) for a machine with other load.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -20,7 +21,8 @@ void print(const Options& options, const Result& result) {
   const double ratio = result.baseline_seconds / result.seconds;
   if (options.json) {
     fmt::print(R"({{"op": "{}", "shape": "{}", "ms": {:.5f}, "gflops": {:.2f}, "gbytes": {:.2f}, "vs_sgemm": {:.3f}}})"
-               "\n", result.name, result.shape, result.seconds * 1e3, gflops, gbytes, ratio);
+               "\n",
+               result.name, result.shape, result.seconds * 1e3, gflops, gbytes, ratio);
   } else {
     fmt::print("{:<16} {:<26} {:>10.4f} {:>9.1f} {:>8.1f} {:>9}\n", result.name, result.shape, result.seconds * 1e3,
                gflops, gbytes, ratio == 0 ? "" : fmt::format("{:.2f}", ratio));
@@ -28,17 +30,19 @@ void print(const Options& options, const Result& result) {
   std::fflush(stdout);
 }
 
-bool wanted(const Options& options, std::string_view name) { return name.find(options.filter) != std::string_view::npos; }
+bool wanted(const Options& options, std::string_view name) {
+  return name.find(options.filter) != std::string_view::npos;
+}
 
 void bench_machine(const Options& options, Backend& backend, int threads) {
   for (int n = 1; n <= threads; n = n == 1 ? threads : threads + 1) {
     Result sgemm{"sgemm", fmt::format("512x4096x4096 {} threads", n)};
-    sgemm.seconds = sgemm_seconds(512, 4096, 4096, n, options.seconds);
+    sgemm.seconds = sgemm_seconds(512, 4096, 4096, n, options);
     sgemm.flops = 2.0 * 512 * 4096 * 4096;
     print(options, sgemm);
     Result read{"read", fmt::format("512 MiB {} threads", n)};
     read.bytes = 512.0 * (1 << 20);
-    read.seconds = read.bytes / read_bandwidth(backend, n, options.seconds);
+    read.seconds = read.bytes / read_bandwidth(backend, n, options);
     print(options, read);
     if (threads == 1) break;
   }
@@ -46,7 +50,9 @@ void bench_machine(const Options& options, Backend& backend, int threads) {
 
 void bench_matmul(const Options& options, Backend& backend, int threads) {
   if (!wanted(options, "matmul")) return;
-  struct Weight { std::int64_t width, depth; };
+  struct Weight {
+    std::int64_t width, depth;
+  };
   CacheFlush flush;
   for (const auto [width, depth] : {Weight{1024, 256}, {3072, 1024}, {4096, 4096}, {14336, 4096}}) {
     const auto host = random_floats(static_cast<std::size_t>(width * depth));
@@ -58,11 +64,14 @@ void bench_matmul(const Options& options, Backend& backend, int threads) {
       Result result{"matmul bf16", fmt::format("T {} N {} C {}", rows, width, depth)};
       result.flops = 2.0 * static_cast<double>(rows * width * depth);
       result.bytes = 2.0 * static_cast<double>(width * depth);
-      result.seconds = median_seconds(
-          options.seconds,
-          [&] { backend.matmul(view_of(out.data(), rows, width), view_of(x.data(), rows, depth), *w, {}); },
-          [&] { if (rows <= 16) flush(); });
-      result.baseline_seconds = sgemm_seconds(rows, width, depth, threads, options.seconds);
+      const auto multiply = [&] {
+        backend.matmul(view_of(out.data(), rows, width), view_of(x.data(), rows, depth), *w, {});
+      };
+      const auto before = [&] {
+        if (rows <= 16) flush();
+      };
+      result.seconds = median_seconds(options, multiply, before);
+      result.baseline_seconds = sgemm_seconds(rows, width, depth, threads, options, before);
       print(options, result);
     }
   }
@@ -94,18 +103,20 @@ void bench_attention(const Options& options, Backend& backend, std::int32_t sequ
   std::vector<float> out(q.size());
   double keys = 0;
   for (const std::int32_t p : position) keys += p + 1;
-  Result result{name, fmt::format("B {} T {} S {} H {}/{} D {}", sequences, rows, length, heads, shape.kv_heads,
-                                  shape.head_dim)};
+  Result result{
+      name, fmt::format("B {} T {} S {} H {}/{} D {}", sequences, rows, length, heads, shape.kv_heads, shape.head_dim)};
   result.flops = 4.0 * keys * static_cast<double>(cols);
   result.bytes = 2.0 * sequences * static_cast<double>(bytes);
   CacheFlush flush;
   result.seconds = median_seconds(
-      options.seconds,
+      options,
       [&] {
         backend.attention(view_of(out.data(), total, cols), view_of(q.data(), total, cols), slabs, shape,
                           {sequence, position, begin}, 0.125f);
       },
-      [&] { if (rows == 1) flush(); });
+      [&] {
+        if (rows == 1) flush();
+      });
   print(options, result);
 }
 
@@ -119,7 +130,7 @@ void bench_rows(const Options& options, Backend& backend) {
       if (!wanted(options, name)) return;
       Result result{name, fmt::format("T {} C {}", rows, cols)};
       result.bytes = floats * 4 * static_cast<double>(rows * cols);
-      result.seconds = median_seconds(options.seconds, run);
+      result.seconds = median_seconds(options, run);
       print(options, result);
     };
     const TensorView wide = view_of(x.data(), rows, 2 * cols);
@@ -133,8 +144,8 @@ int run(const Options& options) {
   const auto backend = make_cpu_backend(options.threads);
   const int threads = backend->info().threads;
   if (!options.json) {
-    fmt::print("{}; sgemm: OpenBLAS {}\n{:<16} {:<26} {:>10} {:>9} {:>8} {:>9}\n", backend->info().device, sgemm_kernels(), "op", "shape", "ms", "GFLOP/s",
-               "GB/s", "vs sgemm");
+    fmt::print("{}; sgemm: OpenBLAS {}\n{:<16} {:<26} {:>10} {:>9} {:>8} {:>9}\n", backend->info().device,
+               sgemm_kernels(), "op", "shape", "ms", "GFLOP/s", "GB/s", "vs sgemm");
   }
   bench_machine(options, *backend, threads);
   bench_matmul(options, *backend, threads);
@@ -170,6 +181,8 @@ Options parse(std::span<char*> arguments) {
     };
     if (argument == "--json") {
       options.json = true;
+    } else if (argument == "--cpu-time") {
+      options.cpu_time = true;
     } else if (argument == "--threads") {
       options.threads = number<int>(argument, value());
     } else if (argument == "--seconds") {
@@ -180,6 +193,7 @@ Options parse(std::span<char*> arguments) {
       throw std::invalid_argument(fmt::format("unknown option {}", argument));
     }
   }
+  if (options.cpu_time && options.threads != 1) throw std::invalid_argument("--cpu-time goes with --threads 1");
   return options;
 }
 
@@ -191,8 +205,10 @@ int main(int count, char** arguments) {
     baton::bench::use_best_sgemm(arguments);
     return baton::bench::run(baton::bench::parse(std::span(arguments + 1, static_cast<std::size_t>(count - 1))));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "baton_bench_ops: {}\nusage: baton_bench_ops [FILTER] [--threads N] [--seconds S] [--json]\n",
-               error.what());
+    fmt::print(
+        stderr,
+        "baton_bench_ops: {}\nusage: baton_bench_ops [FILTER] [--threads N] [--seconds S] [--cpu-time] [--json]\n",
+        error.what());
     return 2;
   }
 }

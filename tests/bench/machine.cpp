@@ -8,8 +8,6 @@
 #include <numeric>
 #include <thread>
 
-#include "measure.h"
-
 namespace baton::bench {
 namespace {
 
@@ -34,30 +32,34 @@ void use_best_sgemm(char** arguments) {
 #if defined(__x86_64__)
   const std::string kernels = sgemm_kernels();
   if (kernels != "Prescott" || std::getenv("OPENBLAS_CORETYPE") != nullptr) return;
-  const char* best = __builtin_cpu_supports("avx512f") ? "SkylakeX" : __builtin_cpu_supports("avx2") ? "Haswell" : nullptr;
+  const char* best = __builtin_cpu_supports("avx512f") ? "SkylakeX"
+                     : __builtin_cpu_supports("avx2")  ? "Haswell"
+                                                       : nullptr;
   if (best == nullptr) return;
   setenv("OPENBLAS_CORETYPE", best, 1);
   execv("/proc/self/exe", arguments);  // returns only when it fails; then the old kernels it is
 #endif
 }
 
-double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, double budget) {
+double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, const Options& options,
+                     const std::function<void()>& before) {
   openblas_set_num_threads(threads);
   const auto x = random_floats(static_cast<std::size_t>(rows * depth));
   const auto w = random_floats(static_cast<std::size_t>(width * depth));
   std::vector<float> out(static_cast<std::size_t>(rows * width));
   const int m = static_cast<int>(rows), n = static_cast<int>(width), k = static_cast<int>(depth);
-  return median_seconds(budget, [&] {
+  const auto multiply = [&] {
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, m, n, k, 1, x.data(), k, w.data(), k, 0, out.data(), n);
-  });
+  };
+  return median_seconds(options, multiply, before);
 }
 
-double read_bandwidth(Backend& backend, int threads, double budget) {
+double read_bandwidth(Backend& backend, int threads, const Options& options) {
   const Buffer buffer = backend.allocate(std::size_t{512} << 20);
   std::memset(buffer.data(), 1, buffer.bytes());
   const std::span memory(reinterpret_cast<const std::uint64_t*>(buffer.data()), buffer.bytes() / sizeof(std::uint64_t));
   volatile std::uint64_t sink = 0;
-  const double seconds = median_seconds(budget, [&] {
+  const double seconds = median_seconds(options, [&] {
     const std::size_t share = memory.size() / static_cast<std::size_t>(threads);
     std::vector<std::uint64_t> sums(static_cast<std::size_t>(threads));
     std::vector<std::thread> readers;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/backend/backend.h"
+#include "measure.h"
 
 namespace baton::bench {
 
@@ -13,10 +14,12 @@ namespace baton::bench {
 std::string sgemm_kernels();
 void use_best_sgemm(char** arguments);
 
-/// Seconds of OpenBLAS sgemm, x[T, C] * w[N, C]^T, on `threads` threads.
-double sgemm_seconds(std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, double budget);
+/// Seconds of OpenBLAS sgemm, x[T, C] * w[N, C]^T, on `threads` threads; `before` each is not timed.
+double sgemm_seconds(
+    std::int64_t rows, std::int64_t width, std::int64_t depth, int threads, const Options& options,
+    const std::function<void()>& before = [] {});
 
 /// Bytes per second of `threads` threads that read 512 MiB of the backend's memory.
-double read_bandwidth(Backend& backend, int threads, double budget);
+double read_bandwidth(Backend& backend, int threads, const Options& options);
 
 }  // namespace baton::bench

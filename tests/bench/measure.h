@@ -1,9 +1,10 @@
-// Timing for the benchmarks. The machine may be shared, so everything is a median.
+// Timing for the benchmarks. A shared machine is noisy: medians, of CPU time where it is too busy.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -12,38 +13,42 @@
 namespace baton::bench {
 
 struct Options {
-  std::string filter;        // run benchmarks whose name contains it
-  int threads = 0;           // of the backend and of OpenBLAS; 0: one per core
-  bool json = false;         // one JSON object per line
-  double seconds = 0.4;      // spent on each measured line
+  std::string filter;     // run benchmarks whose name contains it
+  int threads = 0;        // of the backend and of OpenBLAS; 0: one per core
+  double seconds = 0.4;   // spent on each measured line
+  bool cpu_time = false;  // time on the processor instead of time on the clock; for one thread
+  bool json = false;      // one JSON object per line
 };
 
 /// One line of the table. Zero means: not meaningful here.
 struct Result {
   std::string name, shape;
-  double seconds = 0;  // median
+  double seconds = 0;
   double flops = 0, bytes = 0;
   double baseline_seconds = 0;  // OpenBLAS sgemm of the same shape
 };
 
-/// Median seconds of `run`, at least 5 times and until `budget` seconds are spent; `before` is not timed.
-inline double median_seconds(double budget, const std::function<void()>& run,
-                             const std::function<void()>& before = [] {}) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point begin) {
-    return std::chrono::duration<double>(Clock::now() - begin).count();
-  };
+inline double now(const Options& options) {
+  if (options.cpu_time) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Median seconds of `run`, at least 5 times and as often as fits in the budget; `before` is not timed.
+inline double median_seconds(
+    const Options& options, const std::function<void()>& run, const std::function<void()>& before = [] {}) {
   std::vector<double> times;
   before();
   run();
-  for (const auto begin = Clock::now(); times.size() < 5 || (seconds_since(begin) < budget && times.size() < 1000);) {
+  const double begin = now(options);
+  while (times.size() < 5 || (now(options) - begin < options.seconds && times.size() < 1000)) {
     before();
-    const auto start = Clock::now();
+    const double start = now(options);
     run();
-    times.push_back(seconds_since(start));
+    times.push_back(now(options) - start);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 inline std::vector<float> random_floats(std::size_t count) {

@@ -31,7 +31,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     last = piece.offset;
     if (is_text) {
       std::string text = piece.text;
-      for (std::size_t at = text.find("{{"); at != std::string::npos; at = text.find("{{", at + 4)) text.insert(at, "{{");
+      for (std::size_t at = text.find("{{"); at != std::string::npos; at = text.find("{{", at + 4))
+        text.insert(at, "{{");
       written += text;
       writable = writable && !text.ends_with('{');
     } else {

@@ -33,7 +33,8 @@ void check(const baton::Plan& plan) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    check(baton::make_plan(std::make_shared<const baton::WorkflowSpec>(baton::parse_workflow(text, "nowhere/fuzz.yaml"))));
+    check(baton::make_plan(
+        std::make_shared<const baton::WorkflowSpec>(baton::parse_workflow(text, "nowhere/fuzz.yaml"))));
   } catch (const baton::WorkflowError& error) {
     require(!error.items.empty());
     for (const baton::Diagnostic& item : error.items) {

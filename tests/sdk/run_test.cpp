@@ -124,12 +124,13 @@ TEST_CASE("a model that cannot be opened comes out of get") {
   auto workflow = baton::Workflow::parse(R"(
 version: 1
 name: lost
+inputs: {question: {type: string, required: true}}
 models: {main: {path: /no/such/model}}
-agents: {writer: {prompt: {user: Hello}}}
+agents: {writer: {prompt: {user: "{{ question }}"}}}
 workflow: {topology: single, agents: [writer]}
 outputs: {answer: "{{ agent_writer_current }}"}
 )");
-  auto run = engine.start(workflow);
+  auto run = engine.start(workflow, kInputs);
   int events = 0;
   for ([[maybe_unused]] const auto& event : run.events()) ++events;
   CHECK(events == 0);

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr auto kTeam = R"(
+constexpr auto kTeam = R"yaml(
 version: 1
 name: pair
 inputs:
@@ -25,7 +25,7 @@ agents:
     output: {pattern: "([0-9]+)"}
 workflow: {topology: chain, agents: [writer, editor]}
 outputs: {answer: "{{ agent_editor_current }}"}
-)";
+)yaml";
 
 std::string with_tool(const std::string& tool) {
   return R"(

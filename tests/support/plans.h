@@ -36,7 +36,8 @@ class PlanBuilder {
     step.slots.push_back({"question", SlotSource::Kind::input, -1, "full", "an input"});
     for (const int need : needs) {
       const PlanStep& from = plan.steps[static_cast<std::size_t>(need)];
-      const std::string name = "agent_" + from.agent + (from.round == round ? "_current" : "_history_" + std::to_string(round - from.round));
+      const std::string name =
+          "agent_" + from.agent + (from.round == round ? "_current" : "_history_" + std::to_string(round - from.round));
       step.slots.push_back({name, SlotSource::Kind::agent_output, need, "full", ""});
       pieces.push_back({"", name});
       pieces.push_back({"|", ""});

@@ -22,8 +22,8 @@ struct Scripted {
   std::string error = {};
   std::chrono::microseconds prefill{0};
   std::chrono::microseconds per_token{0};
-  std::string refused = {};                        // submit throws EngineError(memory) with this
-  std::vector<TokenId> tokens = {};           // instead of the bytes of the text
+  std::string refused = {};          // submit throws EngineError(memory) with this
+  std::vector<TokenId> tokens = {};  // instead of the bytes of the text
 };
 
 class ScriptedEngine final : public Engine {
@@ -55,7 +55,8 @@ class ScriptedEngine final : public Engine {
     Sequence sequence;
     sequence.request = std::move(request);
     sequence.prompt_tokens = static_cast<std::int64_t>(ids.size());
-    sequence.tokens = answer.tokens.empty() ? model_->tokenizer->encode(answer.text, SpecialTokens::as_text) : answer.tokens;
+    sequence.tokens =
+        answer.tokens.empty() ? model_->tokenizer->encode(answer.text, SpecialTokens::as_text) : answer.tokens;
     sequence.answer = std::move(answer);
     sequence.submitted = std::chrono::steady_clock::now();
     sequence.next = sequence.submitted + sequence.answer.prefill;
@@ -84,7 +85,7 @@ class ScriptedEngine final : public Engine {
   }
 
   // For the tests to look at once their runs are over.
-  std::vector<std::string> prompts;   // in the order of submit
+  std::vector<std::string> prompts;  // in the order of submit
   std::vector<std::uint64_t> seeds;
   std::size_t most_at_once = 0;
 
@@ -135,7 +136,9 @@ class ScriptedEngine final : public Engine {
       const TokenId id = sequence.tokens[sequence.done++];
       sequence.next += sequence.answer.per_token;
       lock.unlock();
-      if (sequence.request.callbacks.on_token) sequence.request.callbacks.on_token(id, model_->tokenizer->token_bytes(id));
+      if (sequence.request.callbacks.on_token) {
+        sequence.request.callbacks.on_token(id, model_->tokenizer->token_bytes(id));
+      }
       lock.lock();
       return;
     }

@@ -67,7 +67,9 @@ class ChatMl : public ChatTemplate {
  public:
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const override {
     std::string text;
-    for (const ChatMessage& message : messages) text += "<|im_start|>" + message.role + "\n" + message.content + "<|im_end|>\n";
+    for (const ChatMessage& message : messages) {
+      text += "<|im_start|>" + message.role + "\n" + message.content + "<|im_end|>\n";
+    }
     if (options.add_generation_prompt) text += "<|im_start|>assistant\n";
     return text;
   }

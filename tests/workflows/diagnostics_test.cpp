@@ -6,7 +6,8 @@ namespace baton {
 namespace {
 
 TEST_CASE("the closest word is near enough to be meant") {
-  CHECK(closest("agent_analist_current", {"agent_inspector_current", "agent_analyst_current"}) == "agent_analyst_current");
+  CHECK(closest("agent_analist_current", {"agent_inspector_current", "agent_analyst_current"}) ==
+        "agent_analyst_current");
   CHECK(closest("mian", {"main", "nano"}) == "main");  // a swap is one edit
   CHECK(closest("temprature", {"temperature", "timeout"}) == "temperature");
   CHECK(closest("colour", {"model", "prompt"}).empty());

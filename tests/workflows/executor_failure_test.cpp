@@ -167,7 +167,9 @@ TEST_CASE("an agent that takes too long is cut off, keeping what it wrote") {
   CHECK(observed.record.agents[1].slots[1].tokens == 0);
 
   builder.plan.steps[0].retry = {.attempts = 3, .backoff = 0ms};
-  observed = run(builder, [tries = 0, slow](const std::string& prompt) mutable { return ++tries < 3 ? slow(prompt) : Scripted{.text = "done"}; });
+  observed = run(builder, [tries = 0, slow](const std::string& prompt) mutable {
+    return ++tries < 3 ? slow(prompt) : Scripted{.text = "done"};
+  });
   CHECK(observed.record.state == "ok");
   CHECK(observed.record.agents[0].output == "done");
 }

@@ -25,7 +25,9 @@ PlanBuilder two_layers() {
 
 ScriptedEngine::Script slow_answers() {
   return [first = true](const std::string& prompt) mutable {
-    if (agent_of(prompt) == "c" && std::exchange(first, false)) return Scripted{.text = "", .reason = FinishReason::error, .error = "once"};
+    if (agent_of(prompt) == "c" && std::exchange(first, false)) {
+      return Scripted{.text = "", .reason = FinishReason::error, .error = "once"};
+    }
     return Scripted{.text = agent_of(prompt) + " says something", .prefill = 300us, .per_token = 60us};
   };
 }

@@ -64,10 +64,10 @@ TEST_CASE("a chain hands each output to the next agent") {
   CHECK(b.slots[1].method == "full");
   CHECK(record.memory.weights_bytes == 1000);
   CHECK(record.model_fingerprint == "toy-1");
-  CHECK(types_of(events) ==
-        std::vector<std::string>{"run_started", "agent_started", "prefill", "token", "token", "agent_finished",
-                                 "agent_started", "relayed", "prefill", "token", "token", "agent_finished",
-                                 "agent_started", "relayed", "prefill", "token", "token", "agent_finished", "run_finished"});
+  CHECK(types_of(events) == std::vector<std::string>{"run_started", "agent_started", "prefill", "token", "token",
+                                                     "agent_finished", "agent_started", "relayed", "prefill", "token",
+                                                     "token", "agent_finished", "agent_started", "relayed", "prefill",
+                                                     "token", "token", "agent_finished", "run_finished"});
 }
 
 TEST_CASE("ids that were generated move on as they are; role markers move on as text") {
@@ -136,10 +136,11 @@ TEST_CASE("a debate over rounds reads the rounds before") {
   builder.add("judge", {2, 3}, 2).decides = true;
   builder.output("last", "agent_a_current");
   builder.output("before", "agent_a_history_1");
-  auto engine = std::make_shared<ScriptedEngine>([count = std::map<std::string, int>()](const std::string& prompt) mutable {
-    const std::string agent = agent_of(prompt);
-    return Scripted{.text = agent + std::to_string(++count[agent])};
-  });
+  auto engine =
+      std::make_shared<ScriptedEngine>([count = std::map<std::string, int>()](const std::string& prompt) mutable {
+        const std::string agent = agent_of(prompt);
+        return Scripted{.text = agent + std::to_string(++count[agent])};
+      });
   const RunRecord record = run_plan(builder.request(engine));
   CHECK(engine->prompts.back().find("role:judge|why?|a2|b2|") != std::string::npos);
   CHECK(record.outputs == std::map<std::string, std::string>{{"last", "a2"}, {"before", "a1"}});
@@ -217,7 +218,8 @@ TEST_CASE("an output without the answer is a warning where no retry was asked fo
   CHECK(record.state == "ok");
   CHECK(record_of(record, "a").answer.empty());
   CHECK(record_of(record, "a").output == "a!");
-  CHECK(warnings == std::vector<std::string>{"agent 'a': the output does not match the pattern 'The answer is (-?[0-9]+)'"});
+  CHECK(warnings ==
+        std::vector<std::string>{"agent 'a': the output does not match the pattern 'The answer is (-?[0-9]+)'"});
 }
 
 TEST_CASE("seeds depend on the run's seed, the step and the attempt, not on the order") {

@@ -12,7 +12,8 @@ namespace {
 
 class FunctionTool : public Tool {
  public:
-  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function) : name_(std::move(name)), function_(std::move(function)) {}
+  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function)
+      : name_(std::move(name)), function_(std::move(function)) {}
   std::string name() const override { return name_; }
   std::string check(const std::map<std::string, std::string>&) const override { return {}; }
   ToolResult call(const ToolCall& call) const override { return function_(call); }
@@ -115,9 +116,8 @@ TEST_CASE("the time to the first token counts from the tool's result") {
     std::this_thread::sleep_for(200ms);
     return ToolResult{true, "slow"};
   });
-  const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>([](const std::string&) {
-    return Scripted{.text = "x", .prefill = 20ms};
-  })));
+  const RunRecord record = run_plan(builder.request(
+      std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = "x", .prefill = 20ms}; })));
   CHECK(record.agents[1].ttft_ms >= 20.0);
   CHECK(record.agents[1].ttft_ms < 150.0);
 }
@@ -131,9 +131,8 @@ TEST_CASE("the python tool in a run") {
   b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, "full", ""});
   b.messages[0].pieces.push_back({"", "condition_b_current"});
   builder.output("result", "condition_b_current");
-  const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>([](const std::string&) {
-    return Scripted{.text = "So:\n```python\nprint(6 * 7)\n```"};
-  })));
+  const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(
+      [](const std::string&) { return Scripted{.text = "So:\n```python\nprint(6 * 7)\n```"}; })));
   CHECK(record.state == "ok");
   CHECK(record.outputs.at("result") == "42");
 }

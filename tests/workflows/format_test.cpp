@@ -29,7 +29,8 @@ std::vector<fs::path> workflows_of_the_repository() {
     const fs::path root = fs::path(BATON_SOURCE_DIR) / folder;
     if (!fs::exists(root)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
-      if (entry.path().extension() == ".yaml" && read_text(entry.path()).find("version: 1") != std::string::npos) files.push_back(entry.path());
+      if (entry.path().extension() == ".yaml" && read_text(entry.path()).find("version: 1") != std::string::npos)
+        files.push_back(entry.path());
     }
   }
   return files;
@@ -55,10 +56,14 @@ TEST_CASE("the schema is one, and refuses what the reader refuses") {
   CHECK(schema_errors("version: 1\nmodels: {m: x}\nagents: {a: {prompt: x}}\nx-note: 1\n") == "");
   CHECK(schema_errors("extends: base.yaml\n") == "");
   CHECK(schema_errors("version: 1\nmodels: {m: x}\nagents: {a: {use: y, max_tokens: \"${env:N:-5}\"}}\n") == "");
-  for (const char* bad : {"agents: {}", "version: 2\nmodels: {m: x}\nagents: {a: {prompt: x}}", "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, colour: red}}",
-                          "version: 1\nmodels: {m: x}\nagents: {A: {prompt: x}}", "version: 1\nmodels: {m: x}\nagents: {a: {}}",
-                          "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, top_p: 0}}", "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x}}\nworkflow: {topology: ring}",
-                          "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, timeout: 30}}", "version: 1\nmodels: {m: x}\nagents: {a: {prompt: {messages: [{role: user}]}}}"}) {
+  for (const char* bad :
+       {"agents: {}", "version: 2\nmodels: {m: x}\nagents: {a: {prompt: x}}",
+        "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, colour: red}}",
+        "version: 1\nmodels: {m: x}\nagents: {A: {prompt: x}}", "version: 1\nmodels: {m: x}\nagents: {a: {}}",
+        "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, top_p: 0}}",
+        "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x}}\nworkflow: {topology: ring}",
+        "version: 1\nmodels: {m: x}\nagents: {a: {prompt: x, timeout: 30}}",
+        "version: 1\nmodels: {m: x}\nagents: {a: {prompt: {messages: [{role: user}]}}}"}) {
     INFO(bad);
     CHECK(schema_errors(bad) != "");
     CHECK(errors_of(bad) != "");

@@ -36,13 +36,16 @@ TEST_CASE("values are checked against the keywords") {
       {R"({"minItems": 1})", "[]", "the value: has 0 items, at least 1 are expected"},
       {R"({"maxItems": 1})", "[1, 2]", "the value: has 2 items, at most 1 are expected"},
       {R"({"required": ["n"]})", "{}", "the value: 'n' is missing"},
-      {R"({"properties": {"n": {"type": "integer"}}})", R"({"n": "x", "m": 1})", R"(/n: expected "integer", found string)"},
+      {R"({"properties": {"n": {"type": "integer"}}})", R"({"n": "x", "m": 1})",
+       R"(/n: expected "integer", found string)"},
       {R"({"properties": {"n": {}}, "additionalProperties": false})", R"({"n": 1, "m": 1})", "/m: is not allowed"},
       {R"({"additionalProperties": {"type": "string"}})", R"({"m": 1})", R"(/m: expected "string", found number)"},
       {R"({"patternProperties": {"^x-": {}}, "additionalProperties": false})", R"({"x-a": 1})", ""},
       {R"({"anyOf": [{"type": "string"}, {"minimum": 3}]})", "3", ""},
-      {R"({"anyOf": [{"type": "string"}, {"minimum": 3}]})", "2", R"(the value: expected "string", found number (and no other alternative fits))"},
-      {R"({"definitions": {"n": {"type": "integer"}}, "items": {"$ref": "#/definitions/n"}})", "[1, true]", R"(/1: expected "integer", found boolean)"},
+      {R"({"anyOf": [{"type": "string"}, {"minimum": 3}]})", "2",
+       R"(the value: expected "string", found number (and no other alternative fits))"},
+      {R"({"definitions": {"n": {"type": "integer"}}, "items": {"$ref": "#/definitions/n"}})", "[1, true]",
+       R"(/1: expected "integer", found boolean)"},
   };
   for (const Case& one : cases) {
     INFO(one.schema << " on " << one.text);
@@ -52,10 +55,28 @@ TEST_CASE("values are checked against the keywords") {
 }
 
 TEST_CASE("schemas outside of the subset are refused") {
-  for (const char* bad : {"5", "[]", "{", R"({"type": "int"})", R"({"type": []})", R"({"type": [1]})", R"({"enum": []})", R"({"minimum": "1"})",
-                          R"({"minLength": -1})", R"({"minItems": 1.5})", R"({"pattern": "("})", R"({"pattern": 1})", R"({"required": "n"})",
-                          R"({"required": [1]})", R"({"properties": []})", R"({"properties": {"a": 1}})", R"({"items": [{}]})", R"({"anyOf": []})",
-                          R"({"oneOf": [{}]})", R"({"$ref": "#/definitions/none"})", R"({"$ref": 1})", R"({"definitions": 1, "$ref": "#/definitions/a"})",
+  for (const char* bad : {"5",
+                          "[]",
+                          "{",
+                          R"({"type": "int"})",
+                          R"({"type": []})",
+                          R"({"type": [1]})",
+                          R"({"enum": []})",
+                          R"({"minimum": "1"})",
+                          R"({"minLength": -1})",
+                          R"({"minItems": 1.5})",
+                          R"({"pattern": "("})",
+                          R"({"pattern": 1})",
+                          R"({"required": "n"})",
+                          R"({"required": [1]})",
+                          R"({"properties": []})",
+                          R"({"properties": {"a": 1}})",
+                          R"({"items": [{}]})",
+                          R"({"anyOf": []})",
+                          R"({"oneOf": [{}]})",
+                          R"({"$ref": "#/definitions/none"})",
+                          R"({"$ref": 1})",
+                          R"({"definitions": 1, "$ref": "#/definitions/a"})",
                           R"({"patternProperties": {"(": {}}})"}) {
     INFO(bad);
     CHECK_FALSE(check_json_schema(bad).empty());

@@ -20,12 +20,14 @@ std::string load_errors(const std::filesystem::path& file, const ReadOptions& op
 TEST_CASE("a file extends another key by key") {
   const Folder folder;
   folder.add("base/prompts/a.md", "Base prompt {{ user_question }}\n");
-  folder.add("base/team.yaml", with_header("defaults: {max_tokens: 10, temperature: 1}\n"
-                                           "agents:\n  a: {prompt: {system: old, user: {file: prompts/a.md}}}\n  b: {prompt: hello}\n"
-                                           "workflow: {topology: chain, rounds: 2}\n"));
+  folder.add("base/team.yaml",
+             with_header("defaults: {max_tokens: 10, temperature: 1}\n"
+                         "agents:\n  a: {prompt: {system: old, user: {file: prompts/a.md}}}\n  b: {prompt: hello}\n"
+                         "workflow: {topology: chain, rounds: 2}\n"));
   folder.add("middle.yaml", "extends: base/team.yaml\nname: middle\nagents: {b: null}\n");
-  const auto file = folder.add("team.yaml", "extends: middle.yaml\ndefaults: {max_tokens: 20}\nmodels: {main: {dtype: f32}}\n"
-                                            "agents: {a: {prompt: {system: new}}}\nworkflow: {rounds: 1}\n");
+  const auto file = folder.add("team.yaml",
+                               "extends: middle.yaml\ndefaults: {max_tokens: 20}\nmodels: {main: {dtype: f32}}\n"
+                               "agents: {a: {prompt: {system: new}}}\nworkflow: {rounds: 1}\n");
   const WorkflowSpec spec = load_workflow(file);
   CHECK(spec.name == "middle");
   CHECK(*spec.defaults.max_tokens == 20);
@@ -58,10 +60,12 @@ TEST_CASE("files that extend each other in a circle are refused") {
 
 TEST_CASE("an agent can start from a role file") {
   const Folder folder;
-  const std::string role = "role: Analyst\nprompt: {system: {file: text.md}, user: \"{{ user_question }}\"}\nmax_tokens: 5\n";
+  const std::string role =
+      "role: Analyst\nprompt: {system: {file: text.md}, user: \"{{ user_question }}\"}\nmax_tokens: 5\n";
   folder.add("agents/roles/analyst.yaml", role);
   folder.add("agents/roles/text.md", "You analyse.\n");
-  const auto file = folder.add("workflows/library/team.yaml", with_header("agents: {a: {use: analyst, max_tokens: 7}}\n"));
+  const auto file =
+      folder.add("workflows/library/team.yaml", with_header("agents: {a: {use: analyst, max_tokens: 7}}\n"));
   const WorkflowSpec spec = load_workflow(file);
   CHECK(spec.agents.at(0).role == "Analyst");
   CHECK(*spec.agents.at(0).generation.max_tokens == 7);
@@ -87,7 +91,8 @@ TEST_CASE("mistakes in a role file name it") {
   folder.add("roles/x.yaml", "role: X\ncolour: red\nprompt: hello\n");
   folder.add("roles/y.yaml", "use: x\n");
   folder.add("roles/z.yaml", "[list]\n");
-  const std::string text = load_errors(folder.add("team.yaml", with_header("agents: {a: {use: x}, b: {use: y}, c: {use: z}}\nworkflow: {topology: parallel}\n")));
+  const std::string text = load_errors(folder.add(
+      "team.yaml", with_header("agents: {a: {use: x}, b: {use: y}, c: {use: z}}\nworkflow: {topology: parallel}\n")));
   CHECK(text.find("x.yaml:2:1: error[E0401]: unknown key 'colour'") != std::string::npos);
   CHECK(text.find("y.yaml:1:1: error[E0505]") != std::string::npos);
   CHECK(text.find("z.yaml:1:1: error[E0403]") != std::string::npos);
@@ -129,10 +134,11 @@ relay: auto
 TEST_CASE("the environment is data: it is never read as YAML or as a template") {
   ::setenv("BATON_TEST_TEXT", "{{ nobody }} [a: b", 1);
   ::setenv("BATON_TEST_TOKENS", "12", 1);
-  const WorkflowSpec spec = parse("version: 1\nname: ${env:BATON_TEST_TEXT}\nmodels: {main: \"${env:BATON_TEST_UNSET:-nano}\"}\n"
-                                  "agents: {a: {prompt: \"Say ${env:BATON_TEST_TEXT}\", max_tokens: \"7\"}}\n"
-                                  "defaults: {max_tokens: 3}\n",
-                                  {{"agents.a.max_tokens", "${env:BATON_TEST_TOKENS}"}});
+  const WorkflowSpec spec = parse(
+      "version: 1\nname: ${env:BATON_TEST_TEXT}\nmodels: {main: \"${env:BATON_TEST_UNSET:-nano}\"}\n"
+      "agents: {a: {prompt: \"Say ${env:BATON_TEST_TEXT}\", max_tokens: \"7\"}}\n"
+      "defaults: {max_tokens: 3}\n",
+      {{"agents.a.max_tokens", "${env:BATON_TEST_TOKENS}"}});
   CHECK(spec.name == "{{ nobody }} [a: b");
   CHECK(spec.models.at(0).path == "nano");
   CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "Say {{ nobody }} [a: b");
@@ -140,7 +146,8 @@ TEST_CASE("the environment is data: it is never read as YAML or as a template") 
 }
 
 TEST_CASE("secrets stay names") {
-  const WorkflowSpec spec = parse(with_header("agents: {a: {prompt: hello, tools: [{python: {seconds: \"${secret:KEY}\"}}]}}"));
+  const WorkflowSpec spec =
+      parse(with_header("agents: {a: {prompt: hello, tools: [{python: {seconds: \"${secret:KEY}\"}}]}}"));
   CHECK(spec.agents.at(0).tools.at(0).options.at("seconds") == "${secret:KEY}");
 }
 
@@ -157,7 +164,8 @@ TEST_CASE("the shortest workflow") {
 }
 
 TEST_CASE("inputs, messages, outputs and conditions are read") {
-  const WorkflowSpec spec = parse(R"yaml(
+  const WorkflowSpec spec = parse(
+      R"yaml(
 version: 1
 name: all
 description: Of everything one.
@@ -181,14 +189,16 @@ agents:
 workflow: {topology: chain, rounds: 2, until: {agent: b, matches: DONE}}
 relay: {memory: {device: 4GiB, host: 512MiB}}
 outputs: {first: "A: {{ agent_a_current }}", second: fixed}
-)yaml", {{"agents.a.output.schema", "{type: object, required: [n], properties: {n: {type: integer, minimum: 0}}}"}});
+)yaml",
+      {{"agents.a.output.schema", "{type: object, required: [n], properties: {n: {type: integer, minimum: 0}}}"}});
   CHECK(spec.inputs.at(0).required);
   CHECK_FALSE(spec.inputs.at(1).required);
   CHECK(*spec.inputs.at(1).default_value == "5");
   CHECK_FALSE(spec.inputs.at(2).required);
   CHECK(spec.agents.at(0).messages.size() == 3);
   CHECK(spec.agents.at(0).messages.at(1).items.at(2).loop == PromptItem::Loop::peers);
-  CHECK(spec.agents.at(0).output.schema == R"({"type":"object","required":["n"],"properties":{"n":{"type":"integer","minimum":0}}})");
+  CHECK(spec.agents.at(0).output.schema ==
+        R"({"type":"object","required":["n"],"properties":{"n":{"type":"integer","minimum":0}}})");
   CHECK(spec.agents.at(1).output.pattern == "(\\d+)");
   CHECK(spec.topology.until->agent == "b");
   CHECK(spec.topology.until->matches == "DONE");

@@ -13,7 +13,9 @@ TEST_CASE("damaged workflows are read or refused") {
   const std::string sound = read_text(file);
   static constexpr char kBytes[] = "{}[]:,-&*!|>'\"%@`#?\n\t \\<$~0aA_\x01\x7f\x80\xc3\xff";
   std::mt19937 random(7);
-  const auto below = [&](std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random); };
+  const auto below = [&](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
   int refused = 0;
   for (int round = 0; round < 400; ++round) {
     std::string text = sound;
@@ -21,10 +23,17 @@ TEST_CASE("damaged workflows are read or refused") {
       const std::size_t at = below(text.size());
       const std::size_t length = std::min<std::size_t>(below(30), text.size() - at);
       switch (below(4)) {
-        case 0: text[at] = kBytes[below(sizeof kBytes - 1)]; break;
-        case 1: text.insert(at, 1, kBytes[below(sizeof kBytes - 1)]); break;
-        case 2: text.erase(at, length); break;
-        default: text.insert(below(text.size()), text.substr(at, length));
+        case 0:
+          text[at] = kBytes[below(sizeof kBytes - 1)];
+          break;
+        case 1:
+          text.insert(at, 1, kBytes[below(sizeof kBytes - 1)]);
+          break;
+        case 2:
+          text.erase(at, length);
+          break;
+        default:
+          text.insert(below(text.size()), text.substr(at, length));
       }
     }
     const std::string errors = errors_of(text, file);

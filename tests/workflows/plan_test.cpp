@@ -33,7 +33,8 @@ TEST_CASE("placeholder names are read from their ends") {
     const auto found = parse_placeholder(name);
     if (!found) return std::string("-");
     CHECK(placeholder_name(*found) == name);
-    return (found->kind == Placeholder::Kind::agent ? "agent " : "condition ") + found->id + " " + std::to_string(found->history);
+    return (found->kind == Placeholder::Kind::agent ? "agent " : "condition ") + found->id + " " +
+           std::to_string(found->history);
   };
   CHECK(shown("agent_a_current") == "agent a 0");
   CHECK(shown("agent_a_history_12") == "agent a 12");
@@ -42,8 +43,9 @@ TEST_CASE("placeholder names are read from their ends") {
   CHECK(shown("agent_a_history_1_current") == "agent a_history_1 0");
   CHECK(shown("agent_a_history_1_history_2") == "agent a_history_1 2");
   CHECK(shown("agent__current") == "-");
-  for (const char* bad : {"agent_current", "agent_a", "agent_a_history_", "agent_a_history_0", "agent_a_history_01", "agent_a_history_1001",
-                          "agent_a_history_99999999999", "agent_a_history_-1", "other_a_current", ""}) {
+  for (const char* bad :
+       {"agent_current", "agent_a", "agent_a_history_", "agent_a_history_0", "agent_a_history_01",
+        "agent_a_history_1001", "agent_a_history_99999999999", "agent_a_history_-1", "other_a_current", ""}) {
     CHECK(shown(bad) == "-");
   }
 }
@@ -61,9 +63,13 @@ workflow: {topology: chain, agents: [a, b], rounds: 3, then: judge}
 )"));
   REQUIRE(made.steps.size() == 7);
   CHECK(slots(made, 0) == "q=input agent_b_history_1=empty agent_b_history_2=empty");
-  CHECK(slots(made, 1) == "agent_a_current=output:a condition_b_current=tool:b agent_a_history_1=empty condition_b_history_1=empty hint=input");
+  CHECK(slots(made, 1) ==
+        "agent_a_current=output:a condition_b_current=tool:b agent_a_history_1=empty condition_b_history_1=empty "
+        "hint=input");
   CHECK(slots(made, 2) == "q=input agent_b_history_1=output:b agent_b_history_2=empty");
-  CHECK(slots(made, 3) == "agent_a_current=output:a#2 condition_b_current=tool:b#2 agent_a_history_1=output:a condition_b_history_1=tool:b hint=input");
+  CHECK(slots(made, 3) ==
+        "agent_a_current=output:a#2 condition_b_current=tool:b#2 agent_a_history_1=output:a "
+        "condition_b_history_1=tool:b hint=input");
   CHECK(slots(made, 4) == "q=input agent_b_history_1=output:b#2 agent_b_history_2=output:b");
   CHECK(slots(made, 6) == "agent_a_current=output:a#3 condition_b_current=tool:b#3 agent_b_history_1=output:b#2");
   CHECK(made.steps[4].needs == std::vector<int>{1, 3});
@@ -76,9 +82,10 @@ workflow: {topology: chain, agents: [a, b], rounds: 3, then: judge}
 }
 
 TEST_CASE("what only a tool reads is a slot too") {
-  const Plan made = plan(with_header("agents:\n  a: {prompt: hello}\n"
-                                     "  b: {prompt: \"{{ condition_b_current }}\", tools: [{python: {from: agent_a_current}}]}\n"
-                                     "workflow: {topology: chain}"));
+  const Plan made =
+      plan(with_header("agents:\n  a: {prompt: hello}\n"
+                       "  b: {prompt: \"{{ condition_b_current }}\", tools: [{python: {from: agent_a_current}}]}\n"
+                       "workflow: {topology: chain}"));
   CHECK(slots(made, 1) == "condition_b_current=tool:b agent_a_current=output:a");
 }
 
@@ -98,9 +105,13 @@ workflow: {topology: fully_connected, rounds: 2}
 )"));
   CHECK(prompt(made, 0) == "user|Q: [user_question] End.|");
   CHECK(prompt(made, 1) == "user|Q: [user_question] a (First): [agent_a_current] End.|");
-  CHECK(prompt(made, 2) == "user|Q: [user_question] before, a: [agent_a_history_1] before, b: [agent_b_history_1] End.|");
-  CHECK(prompt(made, 3) == "user|Q: [user_question] a (First): [agent_a_current] before, a: [agent_a_history_1] before, b: [agent_b_history_1] End.|");
-  CHECK(slots(made, 3) == "user_question=input agent_a_current=output:a#2 agent_a_history_1=output:a agent_b_history_1=output:b");
+  CHECK(prompt(made, 2) ==
+        "user|Q: [user_question] before, a: [agent_a_history_1] before, b: [agent_b_history_1] End.|");
+  CHECK(prompt(made, 3) ==
+        "user|Q: [user_question] a (First): [agent_a_current] before, a: [agent_a_history_1] before, b: "
+        "[agent_b_history_1] End.|");
+  CHECK(slots(made, 3) ==
+        "user_question=input agent_a_current=output:a#2 agent_a_history_1=output:a agent_b_history_1=output:b");
   CHECK(made.steps[0].messages[0].pieces.size() == 3);  // neighbouring text is one piece
 }
 
@@ -218,9 +229,11 @@ TEST_CASE("a spec made by a program is checked too") {
 TEST_CASE("plans have a size") {
   std::string agents = "agents:\n";
   for (int i = 0; i < 257; ++i) agents += "  a" + std::to_string(i) + ": {prompt: hello}\n";
-  CHECK(errors_of(with_header(agents + "workflow: {topology: parallel}")).find("error[E0308]: more than 256 turns in a round") != std::string::npos);
+  CHECK(errors_of(with_header(agents + "workflow: {topology: parallel}"))
+            .find("error[E0308]: more than 256 turns in a round") != std::string::npos);
   const std::string text(300'000, 'x');
-  CHECK(errors_of(with_header("agents: {a: {prompt: " + text + "}}\nworkflow: {rounds: 1000}")).find("error[E0308]: the prompts of all turns") != std::string::npos);
+  CHECK(errors_of(with_header("agents: {a: {prompt: " + text + "}}\nworkflow: {rounds: 1000}"))
+            .find("error[E0308]: the prompts of all turns") != std::string::npos);
 }
 
 }  // namespace

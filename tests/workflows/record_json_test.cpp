@@ -20,7 +20,13 @@ TEST_CASE("a run record as JSON") {
   AgentRecord agent;
   agent.agent = "a";
   agent.ttft_ms = std::nan("");
-  agent.slots.push_back({.name = "s", .tokens = 3, .method = "full", .recomputed_tokens = 3, .kv_reuse_rate = 0.0, .hops = 0, .reason = ""});
+  agent.slots.push_back({.name = "s",
+                         .tokens = 3,
+                         .method = "full",
+                         .recomputed_tokens = 3,
+                         .kv_reuse_rate = 0.0,
+                         .hops = 0,
+                         .reason = ""});
   record.agents.push_back(agent);
 
   const json parsed = json::parse(record.to_json());
@@ -30,14 +36,17 @@ TEST_CASE("a run record as JSON") {
   CHECK(parsed["outputs"]["answer"] == "4\xEF\xBF\xBD");
   CHECK(parsed["wall_ms"] == 0.0);
   CHECK(parsed["agents"][0]["ttft_ms"] == 0.0);
-  for (const char* key : {"schema", "workflow", "state", "error", "error_kind", "model", "device", "relay", "seed", "outputs", "wall_ms", "agents", "memory"}) {
+  for (const char* key : {"schema", "workflow", "state", "error", "error_kind", "model", "device", "relay", "seed",
+                          "outputs", "wall_ms", "agents", "memory"}) {
     CHECK(parsed.contains(key));
   }
-  for (const char* key : {"agent", "role", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output", "answer", "finish_reason",
-                          "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
+  for (const char* key :
+       {"agent", "role", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output", "answer",
+        "finish_reason", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
-  for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "hops", "reason"}) {
+  for (const char* key :
+       {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "hops", "reason"}) {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
   }
   CHECK(record.to_json(-1).find('\n') == std::string::npos);
@@ -45,14 +54,20 @@ TEST_CASE("a run record as JSON") {
 
 TEST_CASE("events are single lines of JSON with a type") {
   const std::vector<std::pair<Event, std::string>> events = {
-      {RunStarted{"w", 2}, "run_started"},  {AgentStarted{"a", "r", 1, 5}, "agent_started"},
-      {Prefill{"a", 1, {}, 1.5}, "prefill"}, {Token{"a", 1, 7, "x\n\xc3"}, "token"},
-      {ToolCalled{"a", 1, "python", false, "bad", 2.0}, "tool_called"}, {AgentFinished{}, "agent_finished"},
-      {Relayed{"a", "b", 1, {}}, "relayed"}, {Warning{"w"}, "warning"}, {RunFinished{}, "run_finished"}};
+      {RunStarted{"w", 2}, "run_started"},
+      {AgentStarted{"a", "r", 1, 5}, "agent_started"},
+      {Prefill{"a", 1, {}, 1.5}, "prefill"},
+      {Token{"a", 1, 7, "x\n\xc3"}, "token"},
+      {ToolCalled{"a", 1, "python", false, "bad", 2.0}, "tool_called"},
+      {AgentFinished{}, "agent_finished"},
+      {Relayed{"a", "b", 1, {}}, "relayed"},
+      {Warning{"w"}, "warning"},
+      {RunFinished{}, "run_finished"}};
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
     CHECK(line.find('\n') == std::string::npos);
     CHECK(json::parse(line)["type"] == type);
   }
-  CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) == json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));
+  CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) ==
+        json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));
 }

@@ -22,7 +22,7 @@ std::string edges(const Plan& plan) {
 /// Agents a, b, c, d that name nobody, and a workflow section.
 std::string edges_of(const std::string& workflow, const std::string& agents = "abcd") {
   std::string yaml = "agents:\n";
-  for (const char id : agents) yaml += std::string("  ") + id + ": {prompt: hello}\n";
+  for (const char id : agents) yaml += "  " + std::string(1, id) + ": {prompt: hello}\n";
   return edges(plan(with_header(yaml + "workflow: {" + workflow + "}\n")));
 }
 
@@ -41,10 +41,10 @@ TEST_CASE("presets expand to these edges") {
 }
 
 TEST_CASE("a graph has the edges that its steps declare, in an order that respects them") {
-  CHECK(edges_of("topology: graph, steps: [{agent: d, needs: [b, c]}, {agent: b, needs: [a]}, {agent: c, needs: [a]}, {agent: a}]") ==
-        "a; b: a; c: a; d: b c;");
-  CHECK(edges_of("topology: graph, steps: [{id: draft, agent: a}, {id: review, agent: b, needs: [draft]}, {id: final, agent: a, needs: [review]}]") ==
-        "draft; review: draft; final: review;");
+  CHECK(edges_of("topology: graph, steps: [{agent: d, needs: [b, c]}, {agent: b, needs: [a]}, {agent: c, needs: [a]}, "
+                 "{agent: a}]") == "a; b: a; c: a; d: b c;");
+  CHECK(edges_of("topology: graph, steps: [{id: draft, agent: a}, {id: review, agent: b, needs: [draft]}, {id: final, "
+                 "agent: a, needs: [review]}]") == "draft; review: draft; final: review;");
 }
 
 TEST_CASE("a step without needs waits for what its prompt names") {
@@ -55,23 +55,26 @@ agents:
   c: {prompt: "{{ condition_c_current }}", tools: [{python: {from: agent_b_current}}]}
   d: {prompt: hello}
 )";
-  CHECK(edges(plan(with_header(agents + "workflow: {topology: graph, steps: [{agent: c}, {agent: b}, {agent: a}, {agent: d, when: {agent: a, matches: x}}]}"))) ==
-        "a; b: a; c: b; d: a;");
+  CHECK(edges(plan(with_header(agents + "workflow: {topology: graph, steps: [{agent: c}, {agent: b}, {agent: a}, "
+                                        "{agent: d, when: {agent: a, matches: x}}]}"))) == "a; b: a; c: b; d: a;");
 }
 
 TEST_CASE("a round begins when the one before is over") {
   CHECK(edges_of("topology: chain, agents: [a, b], rounds: 2") == "a; b: a; a#2: b; b#2: a#2;");
   CHECK(edges_of("topology: parallel, agents: [a, b], rounds: 2") == "a; b; a#2: a b; b#2: a b;");
-  CHECK(edges_of("topology: star, agents: [a, b], center: c, rounds: 2") == "a; b; c: a b; a#2: c; b#2: c; c#2: a#2 b#2;");
-  CHECK(edges_of("topology: fully_connected, agents: [a, b], rounds: 3") == "a; b: a; a#2: b; b#2: a#2; a#3: b#2; b#3: a#3;");
+  CHECK(edges_of("topology: star, agents: [a, b], center: c, rounds: 2") ==
+        "a; b; c: a b; a#2: c; b#2: c; c#2: a#2 b#2;");
+  CHECK(edges_of("topology: fully_connected, agents: [a, b], rounds: 3") ==
+        "a; b: a; a#2: b; b#2: a#2; a#3: b#2; b#3: a#3;");
   CHECK(edges_of("topology: debate, agents: [a, b, c], rounds: 2") == "a; b; c; a#2: a b c; b#2: a b c; c#2: a b c;");
 }
 
 TEST_CASE("the decision agent needs everyone's last turn") {
   CHECK(edges_of("topology: parallel, then: c", "abc") == "a; b; c: a b;");
   CHECK(edges_of("topology: debate, rounds: 2, then: c", "abc") == "a; b; a#2: a b; b#2: a b; c: a#2 b#2;");
-  const Plan made = plan(with_header("agents: {a: {prompt: hello}, b: {prompt: \"{{ agent_a_current }} {{ agent_a_history_1 }}\"}}\n"
-                                     "workflow: {then: b, rounds: 2}"));
+  const Plan made =
+      plan(with_header("agents: {a: {prompt: hello}, b: {prompt: \"{{ agent_a_current }} {{ agent_a_history_1 }}\"}}\n"
+                       "workflow: {then: b, rounds: 2}"));
   CHECK(edges(made) == "a; a#2: a; b: a a#2;");
   CHECK(made.steps[2].decides);
   CHECK(made.steps[2].round == 2);
@@ -88,7 +91,8 @@ TEST_CASE("needs are smaller than the step's own index, whatever the graph") {
   for (int i = 0; i < 40; ++i) {
     agents += "  a" + std::to_string(i) + ": {prompt: hello}\n";
     std::string needs;
-    for (int j = i + 1; j < 40; j += 1 + (i * 7 + j) % 5) needs += (needs.empty() ? "" : ", ") + ("a" + std::to_string(j));
+    for (int j = i + 1; j < 40; j += 1 + (i * 7 + j) % 5)
+      needs += (needs.empty() ? "" : ", ") + ("a" + std::to_string(j));
     steps += "    - {agent: a" + std::to_string(i) + ", needs: [" + needs + "]}\n";
   }
   const Plan made = plan(with_header(agents + "workflow:\n  topology: graph\n  rounds: 3\n  steps:\n" + steps));

@@ -13,7 +13,8 @@ TEST_CASE("durations") {
   CHECK(parse_duration("1.5m")->count() == 90'000);
   CHECK(parse_duration("0.1s")->count() == 100);
   CHECK(parse_duration("2h")->count() == 7'200'000);
-  for (const char* bad : {"", "s", "30", "30 s", "-1s", "1e3s", "0.5ms", "1..5s", "1d", "30S", "999999999999999999h", "0x10s", "inf s"}) {
+  for (const char* bad :
+       {"", "s", "30", "30 s", "-1s", "1e3s", "0.5ms", "1..5s", "1d", "30S", "999999999999999999h", "0x10s", "inf s"}) {
     INFO(bad);
     CHECK(!parse_duration(bad));
   }

@@ -124,8 +124,8 @@ class Exact {
   std::int64_t cols_;
 };
 
-/// A score's error moves its weight by as much; the scores' norms are about |q| sqrt(D). The sums over keys are averages
-/// of values with weights that add up to 1.
+/// A score's error moves its weight by as much; the scores' norms are about |q| sqrt(D). The sums over keys are
+/// averages of values with weights that add up to 1.
 float attention_tolerance(const Caches& caches, const Values& q, std::int64_t row, float scale) {
   const auto width = caches.shape().head_dim;
   const float score = sum_tolerance(width, norm_of(q.row(row)), std::sqrt(static_cast<float>(width))) * scale;
@@ -147,7 +147,8 @@ void compare_with_exact(Backend& backend, const Shape& shape, std::span<const st
     const OnlyTarget only(target);
     INFO(backend.info().name << " " << hwy::TargetName(target) << " H " << shape.heads << " K " << shape.kv_heads
                              << " D " << shape.head_dim << " " << name_of(shape.dtype) << " T " << count);
-    require_close(attend(backend, caches, q, rows.span(), scale), exact, [&](auto row, auto) { return tolerance[row]; });
+    require_close(attend(backend, caches, q, rows.span(), scale), exact,
+                  [&](auto row, auto) { return tolerance[row]; });
   }
 }
 

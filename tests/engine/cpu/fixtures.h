@@ -39,7 +39,8 @@ class Random {
 
   /// Uniform integers of [begin, end).
   std::int32_t integer(std::int64_t begin, std::int64_t end) {
-    return static_cast<std::int32_t>(begin + static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(end - begin)));
+    return static_cast<std::int32_t>(begin +
+                                     static_cast<std::int64_t>(engine_() % static_cast<std::uint64_t>(end - begin)));
   }
   float normal() { return normal_(engine_); }
   Values values(std::int64_t rows, std::int64_t cols) {
@@ -54,7 +55,9 @@ class Random {
   std::normal_distribution<float> normal_;
 };
 
-inline float round_to(float value, DType dtype) { return dtype == DType::f32 ? value : bf16_to_f32(f32_to_bf16(value)); }
+inline float round_to(float value, DType dtype) {
+  return dtype == DType::f32 ? value : bf16_to_f32(f32_to_bf16(value));
+}
 
 inline float norm_of(std::span<const float> x) {
   double sum = 0;

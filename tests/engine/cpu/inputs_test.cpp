@@ -69,13 +69,11 @@ TEST_CASE("rows that point outside their cache are refused") {
     Values three_heads(1, 24);
     const std::int32_t zero = 0;
     const RowSpan row{{&zero, 1}, {&zero, 1}, {&zero, 1}};
-    REQUIRE_THROWS_WITH(
-        backend.attention(three_heads.view(), three_heads.view(), {&slab, 1}, shape, row, 1),
-        Contains("24 query columns are not a multiple of 2 kv heads of 8"));
+    REQUIRE_THROWS_WITH(backend.attention(three_heads.view(), three_heads.view(), {&slab, 1}, shape, row, 1),
+                        Contains("24 query columns are not a multiple of 2 kv heads of 8"));
     Values k(1, 16), angles(1, 5);
-    REQUIRE_THROWS_WITH(
-        backend.store_kv({&slab, 1}, shape, row, k.view(), k.view(), {angles.view(), angles.view()}),
-        Contains("10 rotated columns do not fit heads of 8"));
+    REQUIRE_THROWS_WITH(backend.store_kv({&slab, 1}, shape, row, k.view(), k.view(), {angles.view(), angles.view()}),
+                        Contains("10 rotated columns do not fit heads of 8"));
     Values many(2, 16);
     REQUIRE_THROWS_WITH(backend.load_kv(many.view(), many.view(), slab, shape, 63), Contains("[63, 65)"));
     REQUIRE_THROWS_WITH(backend.kv_slab_bytes(shape, 65), Contains("multiple of 64, got 65"));

@@ -23,7 +23,8 @@ TEST_CASE("store_kv rounds, rotates, rounds again; load_kv reads it back") {
     k.data = {1.001f, 3, 5, 7, 1, 0, 0, 0};  // 1.001 is stored as 1 before it is turned
     v.data = {1.01171875f, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<std::int32_t> sequence = {0}, position = {37}, begin = {0};
-    backend->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(), {cos.view(), sin.view()});
+    backend->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
+                      {cos.view(), sin.view()});
     Values k_back(1, 8), v_back(1, 8);
     backend->load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
     const auto turned = [](double value) { return round_to(static_cast<float>(value), DType::bf16); };
@@ -87,7 +88,8 @@ TEST_CASE("kv: storing one position leaves the others as they were") {
   const Slab cache(*cpu, shape, 128);
   const Values ones(1, 96, 1), none(1, 0);
   const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
-  cpu->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(), {none.view(), none.view()});
+  cpu->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
+                {none.view(), none.view()});
   Values k(128, 96), v(128, 96);
   cpu->load_kv(k.view(), v.view(), cache.slab, shape, 0);
   for (std::int64_t p = 0; p < 128; ++p) {

@@ -82,9 +82,11 @@ TEST_CASE("matmul has the bits of the reference") {
         if (is_fused(target)) {
           require_same_bits(actual.data, expected.data);
         } else {
-          require_close(actual, [&](auto t, auto n) { return expected.at(t, n); }, [&, c = depth](auto t, auto n) {
-            return sum_tolerance(c + 1, norm_of(x.row(t)), norm_of(w.row(n))) + kEpsilon;
-          });
+          require_close(
+              actual, [&](auto t, auto n) { return expected.at(t, n); },
+              [&, c = depth](auto t, auto n) {
+                return sum_tolerance(c + 1, norm_of(x.row(t)), norm_of(w.row(n))) + kEpsilon;
+              });
         }
       }
     }

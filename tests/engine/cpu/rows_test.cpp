@@ -171,7 +171,8 @@ TEST_CASE("gather and scatter move whole rows") {
 TEST_CASE("row operations: the same bits alone, for any number of threads, on every fused instruction set") {
   Random random(23);
   const std::int64_t rows = 90, width = 80, heads = 13, cols = heads * width;
-  const Values x = random.values(rows, cols), delta = random.values(rows, cols), gate_up = random.values(rows, 2 * cols);
+  const Values x = random.values(rows, cols), delta = random.values(rows, cols),
+               gate_up = random.values(rows, 2 * cols);
   const std::vector<float> weight = random.vector(cols), head_weight = random.vector(width);
   const auto [cos, sin] = random_angles(random, rows, width / 2);
   const auto all = [&](Backend& backend, std::int64_t begin, std::int64_t end) {

@@ -85,9 +85,7 @@ TEST_CASE("views pick rows and columns") {
 
 TEST_CASE("a buffer gives its memory back once, to its owner") {
   struct Owner final : BufferOwner {
-    void release(void* data, std::size_t bytes) noexcept override {
-      released.emplace_back(data, bytes);
-    }
+    void release(void* data, std::size_t bytes) noexcept override { released.emplace_back(data, bytes); }
     std::vector<std::pair<void*, std::size_t>> released;
   } owner;
   int a = 0, b = 0;

@@ -24,6 +24,8 @@ from heldout import BINDING_SEED, MATH_SEED
 from model import Nano, load, rotation
 from problems import corrupt, draw, solve
 
+TESTS = ("chain", "chain-last", "wrong", "wrong-last", "binding")  # last: the question stands behind the answers
+
 
 @torch.inference_mode()
 def generate(model: Nano, prompts: list[list[int]], end: int, limit: int) -> list[list[int]]:
@@ -80,7 +82,7 @@ class Team:
     def encode(self, pieces: list[Piece]) -> list[int]:
         ids: list[int] = []
         for piece in pieces:
-            ids += self.written.get(piece.text) if piece.text in self.written else self.tokenizer.encode(piece.text, add_special_tokens=False).ids
+            ids += self.written.get(piece.text) or self.tokenizer.encode(piece.text, add_special_tokens=False).ids
         return ids
 
     def answer(self, prompts: list[list[Piece]], limit: int = 180) -> list[str]:
@@ -181,12 +183,12 @@ def write_chains(team: Team, path: Path, count: int, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--count", type=int, default=200, help="held-out problems of the math team")
-    parser.add_argument("--binding", type=int, default=120, help="held-out cases of the binding team")
+    parser.add_argument("--count", type=int, default=500, help="held-out problems of the math team")
+    parser.add_argument("--binding", type=int, default=300, help="held-out cases of the binding team")
     parser.add_argument("--rows", type=int, default=100, help="rows generated together")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--examples", type=int, default=0, help="show so many wrong answers")
-    parser.add_argument("--quick", action="store_true", help="only the chain and the binding team")
+    parser.add_argument("--tests", nargs="+", choices=TESTS, default=list(TESTS), help="what to measure; `wrong`: the analyst is given a mistake")
     parser.add_argument("--write", type=Path, help="write chains on training problems here instead of measuring")
     parser.add_argument("--seed", type=int, default=1, help="of the chains to write")
     args = parser.parse_args()
@@ -196,13 +198,11 @@ def main() -> None:
     if args.write:
         write_chains(team, args.write, args.count, args.seed)
         return
-    math_report(team, args.count, False, False, args.examples)
-    if args.binding:
-        binding_report(team, args.binding, args.examples)
-    if not args.quick:
-        math_report(team, args.count, True, False, 0)
-        math_report(team, args.count, False, True, 0)
-        math_report(team, args.count, True, True, 0)
+    for test in args.tests:
+        if test == "binding":
+            binding_report(team, args.binding, args.examples)
+        else:
+            math_report(team, args.count, "last" in test, "wrong" in test, args.examples)
     print(f"{time.monotonic() - begun:.0f} s")
 
 
