@@ -28,7 +28,9 @@ class PlanBuilder {
     turns_ = expand_topology(spec_, diagnostics_);
     if (turns_.size() * static_cast<std::size_t>(topology_.rounds) > kMostSteps)
       too_large(fmt::format("more than {} turns in all", kMostSteps));
-    if (!topology_.then.empty()) decision_ = decision();
+    ends_ = ends_of_round();
+    decision_ = decision();
+    members_ = agents_of(decision_.sees);
 
     const Visibility visibility(spec_, turns_);
     if (!turns_.empty()) {
@@ -89,7 +91,7 @@ class PlanBuilder {
         } else if (item.loop == PromptItem::Loop::peers) {
           for (const std::string& peer : agents_of(turn.sees)) add_pieces(out.back(), item, peer, 0);
         } else if (round > 1) {
-          for (const std::string& peer : topology_.agents) add_pieces(out.back(), item, peer, 1);
+          for (const std::string& peer : members_) add_pieces(out.back(), item, peer, 1);
         }
       }
     }
@@ -177,17 +179,15 @@ class PlanBuilder {
     if (step.when) needs.insert(index_of(*visibility.turn_of(step.when->agent, turn), step.round));
     const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, step.round);
     if (step.round > 1 && !waits_in_round) {  // the others follow from these
-      for (const int last : ends_of_round()) needs.insert(index_of(last, step.round - 1));
+      for (const int last : ends_) needs.insert(index_of(last, step.round - 1));
     }
     step.needs.assign(needs.begin(), needs.end());
   }
 
-  /// The turns that no other turn of the round waits for; in a debate, where all see all, every one.
+  /// The turns that no other turn of the round waits for: when they are over, the round is.
   std::vector<int> ends_of_round() const {
     std::set<int> waited_for;
-    if (!connects_rounds(topology_.kind)) {
-      for (const Turn& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
-    }
+    for (const Turn& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
     std::vector<int> ends;
     for (int i = 0; i < static_cast<int>(turns_.size()); ++i) {
       if (!waited_for.contains(i)) ends.push_back(i);
@@ -228,7 +228,9 @@ class PlanBuilder {
   const TopologySpec& topology_;
   Diagnostics& diagnostics_;
   std::vector<Turn> turns_;
-  Turn decision_;
+  std::vector<int> ends_;
+  std::vector<std::string> members_;  // of a round, in the order of their turns
+  Turn decision_;                     // sees all of them; runs where the workflow has a `then`
   std::vector<PlanStep> steps_;
   std::size_t prompt_bytes_ = 0;
 };

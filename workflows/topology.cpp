@@ -156,8 +156,6 @@ class GraphExpansion {
 
 }  // namespace
 
-bool connects_rounds(Topology kind) { return kind == Topology::debate; }
-
 std::vector<Turn> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   const TopologySpec& topology = spec.topology;
   if (topology.kind == Topology::graph) return GraphExpansion(spec, diagnostics).expand();

@@ -22,7 +22,4 @@ struct Turn {
 /// result is of no use.
 std::vector<Turn> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics);
 
-/// True when every turn of a round follows from every turn of the round before (debate).
-bool connects_rounds(Topology kind);
-
 }  // namespace baton

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "engine/cpu/attention.h"
+#include "engine/cpu/checks.h"
 #include "engine/cpu/kv.h"
 #include "engine/cpu/lanes-inl.h"
 #include "engine/cpu/tile-inl.h"
@@ -58,7 +59,7 @@ struct AttentionState {
     l = take(kMaxQueries * 16);
     m = take(kMaxQueries);
   }
-  static constexpr std::int64_t kMaxWidth = 256;
+  static constexpr std::int64_t kMaxWidth = kMaxHeadDim;
   static constexpr std::int64_t kFloats =
       kMaxQueries * (2 * kTileStride + 2 * kMaxWidth + 17) + 2 * kKeyBlock * kMaxWidth;
 
@@ -70,8 +71,10 @@ struct AttentionState {
   float* values;   // [W / 32][64][32]
   float* l;        // [queries, 16]: partial sums in virtual lanes
   float* m;        // [queries]
+
+  std::int64_t key_begin[kMaxQueries], key_end[kMaxQueries];  // what each query sees
 };
-static_assert(AttentionState::kFloats <= kThreadFloats);
+static_assert(AttentionState::kFloats <= kThreadFloats && kMaxHeadDim <= kTileStride && kMaxHeadDim % kPanel == 0);
 
 /// One key block as panels: two of keys [D][32], W / 32 of values [64][32].
 template <class Element>
@@ -90,12 +93,11 @@ struct QueryGroup {
   std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all of them see
   bool any = false;
 
-  QueryGroup(const AttentionTask& task, std::int64_t first, std::int64_t last, std::int64_t key)
+  QueryGroup(const AttentionState& state, std::int64_t first, std::int64_t last, std::int64_t key)
       : begin(first), end(last) {
     for (std::int64_t i = 0; i < last - first; ++i) {
-      const std::int32_t row = task.row_of(first + i);
-      low[i] = std::clamp<std::int64_t>(task.rows.key_begin[row] - key, 0, kKeyBlock);
-      high[i] = std::clamp<std::int64_t>(task.rows.position[row] + 1 - key, 0, kKeyBlock);
+      low[i] = std::clamp<std::int64_t>(state.key_begin[first + i] - key, 0, kKeyBlock);
+      high[i] = std::clamp<std::int64_t>(state.key_end[first + i] - key, 0, kKeyBlock);
       low_of_all = std::max(low_of_all, low[i]);
       high_of_all = std::min(high_of_all, high[i]);
       any = any || sees(i);
@@ -216,14 +218,14 @@ void attend_block(const AttentionTask& task, const AttentionState& state, const 
                   std::int64_t key, std::int64_t width) {
   const auto rows = static_cast<std::int64_t>(kTileRows);
   for (std::int64_t query = 0; query < task.queries(); query += rows) {
-    const QueryGroup group(task, query, std::min(query + rows, task.queries()), key);
+    const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
     if (group.any) attend_group(task, state, group, block, width);
   }
 }
 
 template <class Element>
 void attend(const AttentionTask& task, float* scratch) {
-  const AttentionState state(scratch);
+  AttentionState state(scratch);
   const std::int64_t depth = task.shape.head_dim;
   const std::int64_t queries = task.queries();
   const std::int64_t panels = panels_of(depth);
@@ -231,16 +233,17 @@ void attend(const AttentionTask& task, float* scratch) {
   for (std::int64_t i = 0; i < queries; ++i) {
     std::copy_n(task.q.f32(task.row_of(i)) + task.column_of(i), depth, state.q + i * kTileStride);
     state.m[i] = -std::numeric_limits<float>::infinity();
+    state.key_begin[i] = task.rows.key_begin[task.row_of(i)];
+    state.key_end[i] = task.rows.position[task.row_of(i)] + 1;
   }
   std::fill_n(state.o, queries * width, 0.0f);
   std::fill_n(state.l, queries * 16, 0.0f);
 
-  std::int64_t key = task.slab.capacity;
-  for (const std::int32_t row : task.order) key = std::min<std::int64_t>(key, task.rows.key_begin[row]);
-  const std::int64_t key_end = task.rows.position[task.order.back()] + 1;
+  const std::int64_t first = *std::min_element(state.key_begin, state.key_begin + queries);
+  const std::int64_t key_end = state.key_end[queries - 1];  // positions ascend
   const Element* keys = key_panels<Element>(task.slab, task.shape, task.kv_head);
   const Element* values = value_panels<Element>(task.slab, task.shape, task.kv_head);
-  for (key = key / kKeyBlock * kKeyBlock; key < key_end; key += kKeyBlock) {
+  for (std::int64_t key = first / kKeyBlock * kKeyBlock; key < key_end; key += kKeyBlock) {
     const KeyBlock<Element> block{keys + key * depth, depth * kPanel, values + key * kPanel,
                                   task.slab.capacity * kPanel};
     if constexpr (std::is_same_v<Element, std::uint16_t>) {

@@ -25,7 +25,7 @@ float read(const std::byte* data, std::int64_t i) {
   }
 }
 
-/// Elements [begin, end) of `count` rows of a part become columns of a panel, from column `first` on.
+/// Elements [begin, end) of a few rows of a part become columns of a panel, from column `first` on.
 template <DType type, class Element>
 void pack_columns(Element* panel, std::int64_t first, const ConstTensorView& rows, std::int64_t begin,
                   std::int64_t end) {

@@ -51,7 +51,6 @@ class Bpe {
   };
   void encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const;
 
-  std::optional<TokenId> unknown() const { return unknown_; }
   /// With ignore_merges a word that is a token is taken whole; special tokens never are.
   void never_whole(std::string_view token) { words_.erase(token); }
 

@@ -78,7 +78,6 @@ struct Namespace {
 struct Loop {
   Values items;
   std::size_t index = 0;
-  std::size_t depth = 1;  // loops around it, with itself
 };
 
 struct Arguments {

@@ -14,10 +14,9 @@ void add_schema(CLI::App& app, Action& action) {
       "  baton schema > baton.v1.schema.json\n\n"
       "and as the first line of a workflow:\n\n"
       "  # yaml-language-server: $schema=./baton.v1.schema.json");
-  CLI::Option* markdown = verb->add_flag_callback("--markdown", [] {}, "Print the reference page of the format instead");
-  verb->callback([&action, markdown] {
-    action = [as_markdown = markdown->count() > 0] {
-      result(as_markdown ? workflow_reference() : workflow_schema());
+  verb->callback([&action] {
+    action = [] {
+      result(workflow_schema());
       return kOk;
     };
   });

@@ -94,6 +94,5 @@ std::vector<TurnInfo> Workflow::turns() const {
 std::string Workflow::graph(std::string_view format) const { return format_graph(*impl_->plan, std::string(format)); }
 
 std::string workflow_schema() { return workflow_json_schema(); }
-std::string workflow_reference() { return workflow_reference_markdown(); }
 
 }  // namespace baton::inline v1

@@ -38,7 +38,7 @@ TEST_CASE("no pattern runs for ever") {
   std::string text(100, 'a');
   text.back() = 'b';
   CHECK_THROWS_AS(Pattern("(a+)+$").search(text), std::runtime_error);
-  CHECK_THROWS_AS(Pattern("(a|a)*b").last_answer(std::string(100'000, 'a')), std::runtime_error);
+  CHECK_THROWS_AS(Pattern("(a|a)*[bc]").last_answer(std::string(100, 'a')), std::runtime_error);
 }
 
 }  // namespace

@@ -85,7 +85,4 @@ class Workflow {
 /// The JSON Schema (draft-07) of workflow files, for editors.
 std::string workflow_schema();
 
-/// Every key of a workflow file and every error code, as Markdown; from the same table.
-std::string workflow_reference();
-
 }  // namespace baton::inline v1
