@@ -1,5 +1,5 @@
-// Characters of Unicode 15, 15.1 and 16, which PCRE2 10.42 (Unicode 14) does not know and Hugging Face's libraries do.
-// With a newer PCRE2 they are simply named twice.
+// Where the Unicode tables of Hugging Face's libraries differ from ours. Their regular expressions know Unicode 16, and
+// PCRE2 10.42 only 14 (with a newer PCRE2 the rest is simply named twice); their normal forms know Unicode 9.
 #pragma once
 
 #include <string>
@@ -7,9 +7,11 @@
 
 namespace baton::text {
 
-/// "Lo", "Nd" and so on; empty for other characters.
+/// The category ("Lo", "Nd") of a character of Unicode 15, 15.1 or 16; empty for other characters.
 std::string_view newer_category(char32_t c);
-/// Those of a category ("L", "Nd", "Alphabetic") as members of a class of a regular expression.
+/// The newer characters of a category ("L", "Nd", "Alphabetic") as members of a class of a regular expression.
 std::string newer_ranges(std::string_view category);
+/// Characters that `tokenizers` neither changes nor moves in NFC, NFD, NFKC and NFKD.
+bool stays_in_normal_forms(char32_t c);
 
 }  // namespace baton::text

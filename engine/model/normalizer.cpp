@@ -8,6 +8,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "engine/model/newer_unicode.h"
 #include "engine/model/text_pattern.h"
 #include "engine/model/utf8.h"
 
@@ -71,13 +72,29 @@ struct UnicodeForm : Normalizer::Step {
   explicit UnicodeForm(int options_) : options(options_) {}
   void apply(std::string& text, bool&) const override {
     if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; })) return;
+    std::string out;
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < text.size();) {
+      const auto [c, bytes] = utf8::at(text, i);
+      if (stays_in_normal_forms(c)) {
+        map(out, std::string_view(text).substr(done, i - done));
+        out += std::string_view(text).substr(i, bytes);
+        done = i + bytes;
+      }
+      i += bytes;
+    }
+    map(out, std::string_view(text).substr(done));
+    text = std::move(out);
+  }
+  void map(std::string& out, std::string_view text) const {
+    if (text.empty()) return;
     utf8proc_uint8_t* mapped = nullptr;
     const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                      static_cast<utf8proc_ssize_t>(text.size()), &mapped,
                                      static_cast<utf8proc_option_t>(options));
     if (length < 0) throw std::bad_alloc();  // the text is valid UTF-8: nothing else can fail
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-    text.assign(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
+    out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
   }
   int options;
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <mutex>
 
 #include "sdk/cli/exit_code.h"
 #include "sdk/cli/interrupt.h"
@@ -25,8 +26,14 @@ void RecordFolder::commit() const {
     std::error_code ignored;
     fs::remove_all(part, ignored);
   };
-  const LastWords words(remove);
+  // Writing and removing exclude each other; after the last words nothing is written any more, for the program ends.
+  std::mutex writing;
+  const LastWords words([&] {
+    writing.lock();
+    remove();
+  });
   try {
+    const std::lock_guard lock(writing);
     for (const auto& [name, bytes] : files_) {
       const fs::path path = part / name;
       fs::create_directories(path.parent_path());

@@ -42,6 +42,9 @@ workflow: {topology: chain, agents: [solver, checker]}
 outputs: {answer: "{{ agent_checker_current }}"}
 """ % (ROOT / "samples/models/nano")
 
+# The same over and over: long enough to be interrupted on any machine.
+LONG = TEAM.replace("topology: chain,", "topology: chain, rounds: 100,")
+
 QUESTION = "question=Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?"
 
 
@@ -227,7 +230,7 @@ class Run(Cli):
         self.baton("run", self.team, "--input", QUESTION, "--device", "abacus", code=4)
 
     def test_timeout(self):
-        long = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        long = self.write("long.yaml", LONG)
         done = self.baton("run", long, "--input", QUESTION, "--timeout", "1ms", "--json", "-q", code=5)
         self.assertEqual(json.loads(done.stdout)["state"], "timeout")
 
@@ -241,7 +244,7 @@ class Run(Cli):
 
 class Interrupts(Cli):
     def start(self, *more):
-        team = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        team = self.write("long.yaml", LONG)
         return subprocess.Popen([RUNNER, "run", team, "--input", QUESTION, *more], cwd=self.folder, env=self.environment(),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -308,7 +311,7 @@ class Terminal(Cli):
         self.assertIn("\x1b]0;owned", raw)
 
     def test_interrupt_puts_the_cursor_back(self):
-        team = self.write("long.yaml", TEAM.replace("max_tokens: 24", "max_tokens: 700"))
+        team = self.write("long.yaml", LONG)
         parent, child = pty.openpty()
         process = subprocess.Popen([RUNNER, "run", team, "--input", QUESTION], cwd=self.folder, env=self.environment(),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=child)

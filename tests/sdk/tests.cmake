@@ -7,6 +7,11 @@ foreach(topic Usage Files Run Interrupts Terminal Eval)
   set_tests_properties("cli: ${topic}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
 
+if(TARGET hello_team)
+  add_test(NAME "sample: hello_team" COMMAND hello_team)
+  set_tests_properties("sample: hello_team" PROPERTIES LABELS sdk TIMEOUT 300 ENVIRONMENT BATON_MODEL=${PROJECT_SOURCE_DIR}/samples/models/nano)
+endif()
+
 # Not under sanitizers: a consumer would need their flags.
 if(NOT BATON_SANITIZE)
   foreach(way installed tree)

@@ -75,7 +75,8 @@ TEST_CASE("what fails in Transformers fails with a place") {
 }
 
 TEST_CASE("templates in the manner of the families render as in Transformers") {
-  for (const auto& [name, cases] : golden_json("chat/families.json").items()) {
+  const Json families = golden_json("chat/families.json");
+  for (const auto& [name, cases] : families.items()) {
     const auto chat = ChatTemplate::parse(golden_text("chat/families/" + name + ".jinja"), name);
     for (const Json& one : cases) {
       CAPTURE(name, one["question"]);
