@@ -17,8 +17,6 @@ class Fields {
  public:
   explicit Fields(const YamlNode& map) : map_(map) {}
 
-  const YamlNode& node() const { return map_; }
-
   const YamlNode* get(std::string_view key) const {
     const YamlEntry* entry = map_.entry(key);
     return entry == nullptr || entry->value.broken ? nullptr : &entry->value;

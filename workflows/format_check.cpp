@@ -54,7 +54,9 @@ class FormatChecker {
     }
     if (!resolved.changed) return true;
     node.text = std::move(resolved.text);
-    if (node.plain && type.kind != Kind::string) node.kind = kind_of_plain(node.text);
+    // A flow map needs quotes around ${...}: they say nothing about what the variable holds.
+    const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number;
+    if (typed) node.kind = kind_of_plain(node.text);
     return true;
   }
 

@@ -46,15 +46,15 @@ struct Expression {
 };
 
 enum class StatementKind : std::uint8_t {
-  data,      // text
-  print,     // value
-  if_,       // value, body, otherwise
-  for_,      // targets, value, condition (may be missing), body, otherwise
-  set,       // targets, value
-  set_block,  // targets, body, value: its filters, around the name kBlockText (may be missing)
-  macro,     // text, parameters, body
-  with,      // parameters, body
-  scope,     // body
+  data,          // text
+  print,         // value
+  if_,           // value, body, otherwise
+  for_,          // targets, value, condition (may be missing), body, otherwise
+  set,           // targets, value
+  set_block,     // targets, body, value: its filters, around the name kBlockText (may be missing)
+  macro,         // text, parameters, body
+  with,          // parameters, body
+  scope,         // body
   filter_block,  // value: filters around the name kBlockText; body
   break_,
   continue_,

@@ -41,14 +41,22 @@ Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
 Value Renderer::compute(const Expression& expression, const ScopePtr& scope) {
   const auto part = [&](std::size_t i) { return evaluate(*expression.items[i], scope); };
   switch (expression.kind) {
-    case ExpressionKind::literal: return expression.literal;
-    case ExpressionKind::name: return look_up(expression.text, scope);
-    case ExpressionKind::member: return member_of(part(0), expression.text, budget_);
-    case ExpressionKind::subscript: return element_of(part(0), part(1), budget_);
-    case ExpressionKind::slice: return compute_slice(expression, scope);
-    case ExpressionKind::call: return compute_call(expression, scope);
-    case ExpressionKind::filter: return apply_filter(expression.text, part(0), arguments_of(expression, scope), budget_);
-    case ExpressionKind::test: return apply_test(expression.text, part(0), arguments_of(expression, scope), budget_);
+    case ExpressionKind::literal:
+      return expression.literal;
+    case ExpressionKind::name:
+      return look_up(expression.text, scope);
+    case ExpressionKind::member:
+      return member_of(part(0), expression.text, budget_);
+    case ExpressionKind::subscript:
+      return element_of(part(0), part(1), budget_);
+    case ExpressionKind::slice:
+      return compute_slice(expression, scope);
+    case ExpressionKind::call:
+      return compute_call(expression, scope);
+    case ExpressionKind::filter:
+      return apply_filter(expression.text, part(0), arguments_of(expression, scope), budget_);
+    case ExpressionKind::test:
+      return apply_test(expression.text, part(0), arguments_of(expression, scope), budget_);
     case ExpressionKind::unary:
       if (expression.text == "not") return !truth(part(0));
       return expression.text == "-" ? negative(part(0)) : negative(negative(part(0)));
@@ -60,14 +68,19 @@ Value Renderer::compute(const Expression& expression, const ScopePtr& scope) {
       Value left = part(0);
       return truth(left) == (expression.text == "or") ? left : part(1);
     }
-    case ExpressionKind::comparison: return compute_comparison(expression, scope);
-    case ExpressionKind::joined: return compute_joined(expression, scope);
+    case ExpressionKind::comparison:
+      return compute_comparison(expression, scope);
+    case ExpressionKind::joined:
+      return compute_joined(expression, scope);
     case ExpressionKind::conditional:
       if (truth(part(0))) return part(1);
       return expression.items.size() == 3 ? part(2) : Value::undefined("the condition is false and there is no else");
-    case ExpressionKind::list: return compute_list(expression, SequenceKind::list, scope);
-    case ExpressionKind::tuple: return compute_list(expression, SequenceKind::tuple, scope);
-    case ExpressionKind::dict: return compute_dict(expression, scope);
+    case ExpressionKind::list:
+      return compute_list(expression, SequenceKind::list, scope);
+    case ExpressionKind::tuple:
+      return compute_list(expression, SequenceKind::tuple, scope);
+    case ExpressionKind::dict:
+      return compute_dict(expression, scope);
   }
   return Value();
 }

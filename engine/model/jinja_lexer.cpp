@@ -217,8 +217,8 @@ class Lexer {
   void number() {
     const std::string_view text = rest();
     const auto digits = [&](std::size_t from) {
-      while (from < text.size() && (is_digit(text[from]) || (text[from] == '_' && from + 1 < text.size() &&
-                                                             is_digit(text[from + 1])))) {
+      while (from < text.size() &&
+             (is_digit(text[from]) || (text[from] == '_' && from + 1 < text.size() && is_digit(text[from + 1])))) {
         ++from;
       }
       return from;
@@ -238,7 +238,8 @@ class Lexer {
         end = digits(end + 1 + sign);
       }
     }
-    const bool leading_zero = !real && text[0] == '0' && text.substr(0, end).find_first_not_of("0_") != std::string_view::npos;
+    const bool leading_zero =
+        !real && text[0] == '0' && text.substr(0, end).find_first_not_of("0_") != std::string_view::npos;
     if (leading_zero || (end < text.size() && is_letter(text[end]))) fail_here("this form of number is not supported");
     add(real ? TokenKind::real : TokenKind::integer, end);
     std::erase(out_.back().text, '_');

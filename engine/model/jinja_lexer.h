@@ -1,4 +1,5 @@
-// Cuts the source of a chat template into tokens, with Jinja's whitespace control: trim_blocks and lstrip_blocks are on.
+// Cuts the source of a chat template into tokens, with Jinja's whitespace control: trim_blocks and lstrip_blocks are
+// on.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What templates can call: operators, members, methods, filters, tests and functions, with Python's and Jinja's meaning.
-// All throw Fault.
+// What templates can call: operators, members, methods, filters, tests and functions, with Python's and Jinja's
+// meaning. All throw Fault.
 #pragma once
 
 #include <initializer_list>

@@ -88,7 +88,8 @@ Value reverse(const Value& value, const Arguments& arguments, Budget& budget) {
 Value items(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("items", arguments, {});
   Values out;
-  if (!value.is_undefined() && !value.as_dict()) throw Fault(fmt::format("items needs a dict, not a {}", type_name(value)));
+  if (!value.is_undefined() && !value.as_dict())
+    throw Fault(fmt::format("items needs a dict, not a {}", type_name(value)));
   if (const Dict* dict = value.as_dict()) {
     budget.spend(dict->items.size());
     for (const auto& [key, item] : dict->items) out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
@@ -124,7 +125,8 @@ Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
   if (!value.as_dict()) throw Fault("dictsort needs a dict");
   if (!by.is_string() || (by.text() != "key" && by.text() != "value")) throw Fault("dictsort is by key or value");
   Values out;
-  for (const auto& [key, item] : value.as_dict()->items) out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
+  for (const auto& [key, item] : value.as_dict()->items)
+    out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
   const Value path(std::int64_t{by.text() == "key" ? 0 : 1});
   sort_by(out, &path, given.flag(0, false), given.flag(2, false), budget);
   return Value::list(std::move(out));

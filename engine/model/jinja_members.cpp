@@ -36,8 +36,9 @@ Value dict_member(const Value& value, const std::string& name, Budget& budget) {
       Values out;
       for (const auto& [key, item] : value.as_dict()->items) {
         budget.spend(1);
-        out.push_back(name == "keys" ? key : name == "values" ? item
-                                                              : Value::sequence(SequenceKind::tuple, {key, item}));
+        out.push_back(name == "keys"     ? key
+                      : name == "values" ? item
+                                         : Value::sequence(SequenceKind::tuple, {key, item}));
       }
       return Value::sequence(SequenceKind::view, std::move(out));
     });
@@ -59,8 +60,10 @@ Value loop_member(const Loop& loop, const Value& value, const std::string& name)
   if (name == "length") return number(size);
   if (name == "depth") return Value(std::int64_t{1});
   if (name == "depth0") return Value(std::int64_t{0});
-  if (name == "previtem") return loop.index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
-  if (name == "nextitem") return loop.index + 1 < size ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
+  if (name == "previtem")
+    return loop.index > 0 ? loop.items[loop.index - 1] : Value::undefined("there is no previous item");
+  if (name == "nextitem")
+    return loop.index + 1 < size ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
   if (name == "cycle") {
     return method(name, [index = loop.index](const Arguments& arguments) {
       if (arguments.positional.empty() || !arguments.named.empty()) throw Fault("cycle() needs values");
@@ -109,9 +112,8 @@ Value member_of(const Value& value, const std::string& name, Budget& budget) {
   if (value.as_sequence()) return list_member(value, name, budget);
   if (value.is_string()) return string_method(value, name, budget);
   if (value.get<std::shared_ptr<const Callable>>()) unsupported(value, name);
-  if (value.is_number() &&
-      one_of(name, {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "fromhex", "hex",
-                    "imag", "is_integer", "numerator", "real", "to_bytes"})) {
+  if (value.is_number() && one_of(name, {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+                                         "fromhex", "hex", "imag", "is_integer", "numerator", "real", "to_bytes"})) {
     unsupported(value, name);
   }
   return Value::undefined(fmt::format("the {} has no member '{}'", type_name(value), name));

@@ -35,7 +35,7 @@ Value whole_binary(std::string_view operation, std::int64_t a, std::int64_t b) {
   const bool divides = operation == "/" || operation == "//" || operation == "%";
   if (divides && b == 0) throw Fault("division by zero");
   if (divides && b == -1 && a == std::numeric_limits<std::int64_t>::min()) fail_overflow();
-  if (operation == "+" ? __builtin_add_overflow(a, b, &out)
+  if (operation == "+"   ? __builtin_add_overflow(a, b, &out)
       : operation == "-" ? __builtin_sub_overflow(a, b, &out)
       : operation == "*" ? __builtin_mul_overflow(a, b, &out)
                          : false) {

@@ -333,8 +333,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
   const Token& token = in_.current();
   const bool literal = token.kind == TokenKind::string || token.kind == TokenKind::integer ||
                        token.kind == TokenKind::real || token.is_symbol("[") || token.is_symbol("{");
-  const bool word = token.kind == TokenKind::name && !token.is_name("else") && !token.is_name("or") &&
-                    !token.is_name("and");
+  const bool word =
+      token.kind == TokenKind::name && !token.is_name("else") && !token.is_name("or") && !token.is_name("and");
   if (token.is_symbol("(")) {
     call_arguments(node);
   } else if (word && token.is_name("is")) {

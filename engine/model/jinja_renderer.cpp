@@ -62,23 +62,39 @@ Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePt
 
 Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const ScopePtr& scope) {
   switch (statement.kind) {
-    case StatementKind::data: write(out, statement.text); break;
-    case StatementKind::print: write(out, to_text(evaluate(*statement.value, scope), budget_)); break;
+    case StatementKind::data:
+      write(out, statement.text);
+      break;
+    case StatementKind::print:
+      write(out, to_text(evaluate(*statement.value, scope), budget_));
+      break;
     case StatementKind::if_:
       return run(out, truth(evaluate(*statement.value, scope)) ? statement.body : statement.otherwise, scope);
-    case StatementKind::for_: return run_for(out, statement, scope);
-    case StatementKind::set: run_set(statement, scope); break;
-    case StatementKind::set_block: assign(statement, filtered_block(statement, scope), scope); break;
-    case StatementKind::filter_block: write(out, to_text(filtered_block(statement, scope), budget_)); break;
-    case StatementKind::macro: run_macro_definition(statement, scope); break;
+    case StatementKind::for_:
+      return run_for(out, statement, scope);
+    case StatementKind::set:
+      run_set(statement, scope);
+      break;
+    case StatementKind::set_block:
+      assign(statement, filtered_block(statement, scope), scope);
+      break;
+    case StatementKind::filter_block:
+      write(out, to_text(filtered_block(statement, scope), budget_));
+      break;
+    case StatementKind::macro:
+      run_macro_definition(statement, scope);
+      break;
     case StatementKind::with: {
       const auto inner = std::make_shared<Scope>(scope);
       for (const auto& [name, value] : statement.parameters) inner->set(name, evaluate(*value, scope));
       return run(out, statement.body, inner);
     }
-    case StatementKind::scope: return run(out, statement.body, std::make_shared<Scope>(scope));
-    case StatementKind::break_: return Flow::break_;
-    case StatementKind::continue_: return Flow::continue_;
+    case StatementKind::scope:
+      return run(out, statement.body, std::make_shared<Scope>(scope));
+    case StatementKind::break_:
+      return Flow::break_;
+    case StatementKind::continue_:
+      return Flow::continue_;
   }
   return Flow::normal;
 }
@@ -148,10 +164,10 @@ Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope
 void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
   scopes_with_macros_.push_back(scope);
   // The scope is emptied when the renderer ends, which undoes the circle of scope and macro.
-  scope->set(statement.text, Value(Value::Data(std::make_shared<const Callable>(Callable{
-                                 statement.text, [this, &statement, scope](const Arguments& arguments) {
-                                   return call_macro(statement, scope, arguments);
-                                 }}))));
+  scope->set(statement.text, Value(Value::Data(std::make_shared<const Callable>(
+                                 Callable{statement.text, [this, &statement, scope](const Arguments& arguments) {
+                                            return call_macro(statement, scope, arguments);
+                                          }}))));
 }
 
 Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments) {

@@ -13,12 +13,12 @@ namespace baton::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 47> kPythonMethods = {
-    "capitalize", "casefold",     "center",      "count",      "encode",       "endswith",   "expandtabs", "find",
-    "format",     "format_map",   "index",       "isalnum",    "isalpha",      "isascii",    "isdecimal",  "isdigit",
-    "isidentifier", "islower",    "isnumeric",   "isprintable", "isspace",     "istitle",    "isupper",    "join",
-    "ljust",      "lower",        "lstrip",      "maketrans",  "partition",    "removeprefix", "removesuffix", "replace",
-    "rfind",      "rindex",       "rjust",       "rpartition", "rsplit",       "rstrip",     "split",      "splitlines",
-    "startswith", "strip",        "swapcase",    "title",      "translate",    "upper",      "zfill"};
+    "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
+    "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
+    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",   "istitle",      "isupper",      "join",
+    "ljust",        "lower",      "lstrip",    "maketrans",   "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
+    "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
 
 /// Upper or lower case, character by character. Where Python would write several characters or look at the
 /// neighbours, this fails rather than write another text.
@@ -138,8 +138,7 @@ Value partition(const std::string& text, const std::string& separator, bool from
   if (at == std::string::npos) {
     return Value::sequence(SequenceKind::tuple, from_right ? Values{"", "", text} : Values{text, "", ""});
   }
-  return Value::sequence(SequenceKind::tuple,
-                         {text.substr(0, at), separator, text.substr(at + separator.size())});
+  return Value::sequence(SequenceKind::tuple, {text.substr(0, at), separator, text.substr(at + separator.size())});
 }
 
 Value joined(const std::string& separator, const Value& parts, Budget& budget) {
@@ -212,9 +211,9 @@ Value call_method(const std::string& text, const std::string& name, const Argume
 }
 
 constexpr std::array<std::string_view, 23> kMethods = {
-    "capitalize", "count",  "endswith", "find",   "isdigit", "join",   "lower",      "lstrip",
-    "partition",  "removeprefix", "removesuffix", "replace", "rfind", "rpartition", "rsplit", "rstrip",
-    "split",      "splitlines", "startswith", "strip", "title", "upper", "upper"};
+    "capitalize", "count",        "endswith",     "find",    "isdigit", "join",       "lower",  "lstrip",
+    "partition",  "removeprefix", "removesuffix", "replace", "rfind",   "rpartition", "rsplit", "rstrip",
+    "split",      "splitlines",   "startswith",   "strip",   "title",   "upper",      "upper"};
 
 }  // namespace
 
@@ -235,8 +234,8 @@ std::string title_words(const std::string& text) {
   };
   for (std::size_t i = 0; i < text.size();) {
     const std::string_view character = std::string_view(text).substr(i, utf8::at(text, i).bytes);
-    const bool begins = std::string_view("-({[<").find(character) != std::string_view::npos ||
-                        is_python_space(utf8::at(text, i).value);
+    const bool begins =
+        std::string_view("-({[<").find(character) != std::string_view::npos || is_python_space(utf8::at(text, i).value);
     if (begins) {
       flush();
       out += character;
@@ -315,10 +314,10 @@ Value string_method(const Value& text, const std::string& name, Budget& budget) 
     return Value::undefined(fmt::format("the str has no member '{}'", name));
   }
   if (text.is_safe()) throw Fault("methods of a safe string are not supported");
-  return Value(Value::Data(std::make_shared<const Callable>(Callable{
-      name, [text, name, &budget](const Arguments& arguments) {
-        return call_method(text.text(), name, arguments, budget);
-      }})));
+  return Value(
+      Value::Data(std::make_shared<const Callable>(Callable{name, [text, name, &budget](const Arguments& arguments) {
+                                                              return call_method(text.text(), name, arguments, budget);
+                                                            }})));
 }
 
 }  // namespace baton::jinja

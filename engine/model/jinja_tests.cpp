@@ -70,7 +70,8 @@ bool equal_to(const Value& value, const Arguments& arguments, Budget& budget) {
 bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
   const Value& other = Parameters("sameas", arguments, {"other"}).required(0);
   const auto single = [](const Value& x) { return x.is_none() || x.get<bool>() != nullptr; };
-  if (!single(value) && !single(other)) throw Fault("sameas of other values than true, false and none is not supported");
+  if (!single(value) && !single(other))
+    throw Fault("sameas of other values than true, false and none is not supported");
   return type_name(value) == type_name(other) && equal(value, other, budget);
 }
 

@@ -40,8 +40,10 @@ bool printable(char32_t c) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -192,9 +194,8 @@ class JsonWriter {
     if (dict == nullptr) return out_.add(scalar(value));
     auto items = dict->items;
     if (style_.sort_keys) {
-      std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
-        return compare(a.first, b.first, out_.budget()) < 0;
-      });
+      std::stable_sort(items.begin(), items.end(),
+                       [&](const auto& a, const auto& b) { return compare(a.first, b.first, out_.budget()) < 0; });
     }
     write_all(items, '{', '}', level, [&](const auto& item) {
       out_.add(json_string(item.first.is_string() ? item.first.text() : scalar(item.first), style_.ascii));

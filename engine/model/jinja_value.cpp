@@ -153,10 +153,10 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
       return other != nullptr && equal(item.second, *other, budget);
     });
   }
-  if (const auto *x = a.get<std::shared_ptr<Namespace>>(), *y = b.get<std::shared_ptr<Namespace>>(); x && y) {
+  if (const auto* x = a.get<std::shared_ptr<Namespace>>(), *y = b.get<std::shared_ptr<Namespace>>(); x && y) {
     return *x == *y;
   }
-  if (const auto *x = a.get<std::shared_ptr<const Callable>>(), *y = b.get<std::shared_ptr<const Callable>>(); x && y) {
+  if (const auto* x = a.get<std::shared_ptr<const Callable>>(), *y = b.get<std::shared_ptr<const Callable>>(); x && y) {
     return *x == *y;
   }
   return false;
@@ -180,7 +180,8 @@ int compare(const Value& a, const Value& b, Budget& budget) {
   const Sequence *list_a = a.as_sequence(), *list_b = b.as_sequence();
   if (list_a && list_b && list_a->kind == list_b->kind && is_ordered_list(*list_a)) {
     for (std::size_t i = 0; i < std::min(list_a->items.size(), list_b->items.size()); ++i) {
-      if (!equal(list_a->items[i], list_b->items[i], budget)) return compare(list_a->items[i], list_b->items[i], budget);
+      if (!equal(list_a->items[i], list_b->items[i], budget))
+        return compare(list_a->items[i], list_b->items[i], budget);
     }
     return list_a->items.size() < list_b->items.size() ? -1 : list_a->items.size() > list_b->items.size();
   }

@@ -30,7 +30,7 @@ class Budget {
   void spend_bytes(std::size_t bytes) { spend(1 + bytes / 64); }
 
  private:
-  std::size_t left_ = 5'000'000;
+  std::size_t left_ = 2'000'000;
 };
 
 inline constexpr std::size_t kLongestString = 64u << 20;

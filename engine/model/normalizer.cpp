@@ -89,9 +89,9 @@ struct UnicodeForm : Normalizer::Step {
   void map(std::string& out, std::string_view text) const {
     if (text.empty()) return;
     utf8proc_uint8_t* mapped = nullptr;
-    const auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                     static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                     static_cast<utf8proc_option_t>(options));
+    const auto length =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                     &mapped, static_cast<utf8proc_option_t>(options));
     if (length < 0) throw std::bad_alloc();  // the text is valid UTF-8: nothing else can fail
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
     out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));

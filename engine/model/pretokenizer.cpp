@@ -12,8 +12,7 @@ namespace baton::text {
 namespace {
 
 constexpr int kDeepestSequence = 16;
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // \w+|[^\w\s]+ as Rust's regex crate reads it, which has the joiners among the word characters.
 constexpr const char* kWords =
@@ -108,8 +107,7 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
     steps_.push_back(std::make_shared<ByteCharacters>());
   } else if (type == "Split") {
     split(parse_pattern(member(value, "pattern", where), where.in("pattern")),
-          parse_behaviour(string_member(value, "behavior", where), where),
-          bool_member(value, "invert", false, where));
+          parse_behaviour(string_member(value, "behavior", where), where), bool_member(value, "invert", false, where));
   } else if (type == "Digits") {
     const bool each = bool_member(value, "individual_digits", false, where);
     split(character_pattern(is_number), each ? Matches::isolated : Matches::contiguous);

@@ -52,7 +52,8 @@ Regex::Regex(std::string_view oniguruma, const Where& where) {
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                           PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
                           context.get()));
-  if (!code) where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
+  if (!code)
+    where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
   compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where});
 }

@@ -26,14 +26,17 @@ std::string members_of(std::initializer_list<std::string_view> categories) {
 }
 
 constexpr std::array<std::string_view, 40> kCategories = {
-    "Any", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
-    "Mc",  "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe", "Pf", "Pi", "Po",
+    "Any", "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo",         "Lt",   "Lu", "M",
+    "Mc",  "Me", "Mn", "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Pe",         "Pf",   "Pi", "Po",
     "Ps",  "S",  "Sc", "Sk", "Sm", "So", "Z",  "Zl", "Zp", "Zs", "Alphabetic", "Emoji"};
 
 class Translation {
  public:
   Translation(std::string_view pattern, const Where& where)
-      : pattern_(pattern), where_(where), word_(members_of({"Alphabetic", "M", "Nd", "Pc"}) + R"(\xb2\xb3\xb9\xbc-\xbe)"), digit_(members_of({"Nd"})) {}
+      : pattern_(pattern),
+        where_(where),
+        word_(members_of({"Alphabetic", "M", "Nd", "Pc"}) + R"(\xb2\xb3\xb9\xbc-\xbe)"),
+        digit_(members_of({"Nd"})) {}
 
   std::string run() {
     while (at_ < pattern_.size()) {
@@ -74,11 +77,16 @@ class Translation {
     if (at_ + 1 >= pattern_.size()) unsupported("a final backslash");
     const char c = pattern_[at_ + 1];
     switch (c) {
-      case 's': return set(kSpace, false, inside);
-      case 'S': return inside ? put(kNotSpace, 2) : set(kSpace, true, false);
-      case 'w': return set(word_, false, inside);
-      case 'd': return set(digit_, false, inside);
-      case 'h': return set(kHex, false, inside);
+      case 's':
+        return set(kSpace, false, inside);
+      case 'S':
+        return inside ? put(kNotSpace, 2) : set(kSpace, true, false);
+      case 'w':
+        return set(word_, false, inside);
+      case 'd':
+        return set(digit_, false, inside);
+      case 'h':
+        return set(kHex, false, inside);
       case 'W':
       case 'D':
       case 'H':
@@ -91,22 +99,27 @@ class Translation {
                             : fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", word_),
                    2);
       case 'p':
-      case 'P': return property(inside);
-      case 'u': return unicode_escape();
-      case 'x': return take(2);
+      case 'P':
+        return property(inside);
+      case 'u':
+        return unicode_escape();
+      case 'x':
+        return take(2);
       case 't':
       case 'n':
       case 'r':
       case 'f':
       case 'v':
       case 'a':
-      case 'e': return c == 'v' ? put("\\x{b}", 2) : take(2);
+      case 'e':
+        return c == 'v' ? put("\\x{b}", 2) : take(2);
       case 'A':
       case 'z':
       case 'Z':
         if (!inside) return take(2);
         break;
-      default: break;
+      default:
+        break;
     }
     const bool alphanumeric = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     if (alphanumeric) unsupported(fmt::format("\\{}", c));

@@ -54,7 +54,8 @@ void TokenDecoder::add(const Json& value, const Where& where, int depth) {
     return;
   }
   // The steps below look at single tokens: after a step that joins them they would see pieces of no fixed size.
-  if (joined_) where.fail(fmt::format("the decoder {} after one that joins all tokens is not supported", in_quotes(type)));
+  if (joined_)
+    where.fail(fmt::format("the decoder {} after one that joins all tokens is not supported", in_quotes(type)));
   if (type == "ByteLevel") {
     steps_.push_back(byte_level_step());
     joined_ = true;

@@ -210,11 +210,11 @@ StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, boo
   if (joined) {
     return make_step([rule] { return std::make_unique<StripJoined>(rule); }, as_is);
   }
-  return make_step([rule] { return std::make_unique<StripEach>(rule); },
-                   [rule](const std::string& token, bool&) {
-                     return std::string(
-                         without_end(without_start(token, rule.content, rule.start), rule.content, rule.stop));
-                   });
+  return make_step(
+      [rule] { return std::make_unique<StripEach>(rule); },
+      [rule](const std::string& token, bool&) {
+        return std::string(without_end(without_start(token, rule.content, rule.start), rule.content, rule.stop));
+      });
 }
 
 StepPtr metaspace_step(std::string mark, bool first_is_prefix) {

@@ -52,8 +52,8 @@ class BpeTokenizer : public Tokenizer {
       bpe_.never_whole(token.content);
     }
     added_ = text::make_finders(added, normalizer_);
-    around_ = text::parse_post_processor(text::find(json, "post_processor", root), vocabulary_,
-                                         root.in("post_processor"));
+    around_ =
+        text::parse_post_processor(text::find(json, "post_processor", root), vocabulary_, root.in("post_processor"));
   }
 
   std::vector<TokenId> encode(std::string_view input, SpecialTokens special) const override {
@@ -119,8 +119,7 @@ class BpeTokenizer : public Tokenizer {
     }
   }
 
-  void encode_words(std::vector<TokenId>& ids, std::string plain, bool starts_text,
-                    text::Bpe::Scratch& scratch) const {
+  void encode_words(std::vector<TokenId>& ids, std::string plain, bool starts_text, text::Bpe::Scratch& scratch) const {
     text::Words words{std::move(plain), {}};
     words.words.push_back({0, words.text.size(), starts_text});
     pre_tokenizer_.apply(words);

@@ -38,13 +38,15 @@ class Tokenizer {
   /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does.
   virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
 
-  /// As `encode` with special tokens recognised, with the tokens that the post-processor puts around a single text (for plain completion).
+  /// As `encode` with special tokens recognised, with the tokens that the post-processor puts around a single text (for
+  /// plain completion).
   virtual std::vector<TokenId> encode_with_template(std::string_view text) const = 0;
 
   /// Ids that do not exist stand for nothing.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
 
-  /// The raw bytes a token stands for after the first one (byte-level and byte-fallback resolved); empty for special tokens.
+  /// The raw bytes a token stands for after the first one (byte-level and byte-fallback resolved); empty for special
+  /// tokens.
   virtual std::string token_bytes(TokenId id) const = 0;
 
   virtual std::optional<TokenId> token_id(std::string_view token) const = 0;

@@ -63,8 +63,8 @@ const Json& array_member(const Json& object, const char* key, const Where& where
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 60;
-  return fmt::format("'{}'", text.size() <= kLongest ? std::string(text)
-                                                     : utf8::repaired(text.substr(0, kLongest)) + "...");
+  return fmt::format("'{}'",
+                     text.size() <= kLongest ? std::string(text) : utf8::repaired(text.substr(0, kLongest)) + "...");
 }
 
 }  // namespace baton::text

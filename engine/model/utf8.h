@@ -15,7 +15,8 @@ struct Step {
   std::size_t bytes = 0;  // of the character, or of the ill-formed part that one U+FFFD stands for
 };
 
-/// Looks at the bytes from `at` (which must be inside). `unfinished`: a good beginning that the end of the text cuts off.
+/// Looks at the bytes from `at` (which must be inside). `unfinished`: a good beginning that the end of the text cuts
+/// off.
 Step scan(std::string_view bytes, std::size_t at);
 
 bool is_valid(std::string_view bytes);

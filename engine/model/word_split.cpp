@@ -10,11 +10,17 @@ namespace {
 /// Joins spans as the behaviour says; what is to go is taken out.
 void arrange(std::vector<Span>& spans, Matches behaviour) {
   switch (behaviour) {
-    case Matches::isolated: return;
-    case Matches::removed: std::erase_if(spans, [](const Span& span) { return span.match; }); return;
-    case Matches::merged_with_next: std::reverse(spans.begin(), spans.end()); break;
+    case Matches::isolated:
+      return;
+    case Matches::removed:
+      std::erase_if(spans, [](const Span& span) { return span.match; });
+      return;
+    case Matches::merged_with_next:
+      std::reverse(spans.begin(), spans.end());
+      break;
     case Matches::merged_with_previous:
-    case Matches::contiguous: break;
+    case Matches::contiguous:
+      break;
   }
   std::size_t kept = 0;
   bool last_matched = false;

@@ -51,6 +51,15 @@ TEST_CASE("every workflow of the repository passes the reader, the planner and t
   }
 }
 
+TEST_CASE("every role of the repository can be used") {
+  const fs::path folder = fs::path(BATON_SOURCE_DIR) / "agents" / "roles";
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    INFO(entry.path().string());
+    const std::string yaml = with_header("agents: {a: {use: " + entry.path().stem().string() + "}}\n");
+    CHECK(errors_of(yaml, folder / "team.yaml") == "");
+  }
+}
+
 TEST_CASE("the schema is one, and refuses what the reader refuses") {
   CHECK(check_json_schema(workflow_json_schema()).empty());
   CHECK(schema_errors("version: 1\nmodels: {m: x}\nagents: {a: {prompt: x}}\nx-note: 1\n") == "");

@@ -137,12 +137,13 @@ TEST_CASE("the environment is data: it is never read as YAML or as a template") 
   const WorkflowSpec spec = parse(
       "version: 1\nname: ${env:BATON_TEST_TEXT}\nmodels: {main: \"${env:BATON_TEST_UNSET:-nano}\"}\n"
       "agents: {a: {prompt: \"Say ${env:BATON_TEST_TEXT}\", max_tokens: \"7\"}}\n"
-      "defaults: {max_tokens: 3}\n",
+      "defaults: {max_tokens: \"${env:BATON_TEST_TOKENS}\"}\n",
       {{"agents.a.max_tokens", "${env:BATON_TEST_TOKENS}"}});
   CHECK(spec.name == "{{ nobody }} [a: b");
   CHECK(spec.models.at(0).path == "nano");
   CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "Say {{ nobody }} [a: b");
   CHECK(*spec.agents.at(0).generation.max_tokens == 12);
+  CHECK(*spec.defaults.max_tokens == 12);  // in quotes, as a flow map needs them
 }
 
 TEST_CASE("secrets stay names") {

@@ -3,6 +3,7 @@
 // read bandwidth). The hash of the last logits tells two runs apart that sampled text would not.
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -72,7 +73,7 @@ class Bench {
     StepRows rows;
     add_prompt(rows, one, tokens);
     std::uint64_t hash = 0;
-    const double seconds = bench::median_seconds(options_.seconds, [&] { hash = hash_of(forward_.run(rows)); });
+    const double seconds = bench::median_seconds(options_, [&] { hash = hash_of(forward_.run(rows)); });
     const ModelConfig& c = model_->config;
     const double attention = 4.0 * c.layers * c.heads * c.head_dim * tokens * (tokens + 1) / 2.0;
     const double flops = layer_flops(c) * tokens + attention + 2.0 * c.width * c.vocabulary;
@@ -93,7 +94,7 @@ class Bench {
       rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size() - 1));
     }
     std::uint64_t hash = 0;
-    const double seconds = bench::median_seconds(options_.seconds, [&] { hash = hash_of(forward_.run(rows)); });
+    const double seconds = bench::median_seconds(options_, [&] { hash = hash_of(forward_.run(rows)); });
     const ModelConfig& c = model_->config;
     const double kv_bytes = 2.0 * c.layers * c.kv_heads * c.head_dim * 2.0 * depth * sequences;
     const double bytes = static_cast<double>(model_->weights.bytes) + kv_bytes;
@@ -132,6 +133,7 @@ class Bench {
 
 int main(int argc, char** argv) {
   bench::use_best_sgemm(argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines as they come, into files too
   bench::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -149,9 +151,9 @@ int main(int argc, char** argv) {
     }
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const double gemm = bench::sgemm_seconds(1024, 1024, 1024, threads, 1.0);
+  const double gemm = bench::sgemm_seconds(1024, 1024, 1024, threads, options);
   const auto backend = make_cpu_backend(threads);
-  const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, 1.0) / 1e9};
+  const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, options) / 1e9};
   fmt::print(stderr, "{} threads; the machine: sgemm {:.0f} GFLOP/s, read {:.1f} GB/s\n", threads, limits.gemm_gflops, limits.bandwidth_gbs);
   for (const Shape& shape : kShapes) {
     if (std::string(shape.name).find(options.filter) == std::string::npos) continue;
