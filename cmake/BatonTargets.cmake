@@ -35,5 +35,12 @@ function(baton_test area folder)
     BATON_TEST_DIR="${PROJECT_SOURCE_DIR}/tests" BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   set_target_properties(baton_test_${area} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # as the precompiled header has it
   target_precompile_headers(baton_test_${area} REUSE_FROM baton_test_main)
-  catch_discover_tests(baton_test_${area} TEST_PREFIX "${area}: " PROPERTIES LABELS ${area} TIMEOUT 600)
+  # Tests of tools count processes and temporary folders: nothing else runs beside them.
+  if(area STREQUAL "agents")
+    set(serial TRUE)
+  else()
+    set(serial FALSE)
+  endif()
+  catch_discover_tests(baton_test_${area} TEST_PREFIX "${area}: "
+    PROPERTIES LABELS ${area} TIMEOUT 600 RUN_SERIAL ${serial})
 endfunction()

@@ -48,12 +48,12 @@ constexpr std::array<Range, 126> kNewer = {{
     {0x2EBF0, 0x2EE5D, "Lo"}, {0x31350, 0x323AF, "Lo"},
 }};
 
-struct Span {
+struct CodePoints {
   char32_t first, last;
 };
 
 // Marks and compatibility characters of Unicode 10 to 14.
-constexpr std::array<Span, 42> kUnknownToNormaliser = {{
+constexpr std::array<CodePoints, 42> kUnknownToNormaliser = {{
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
     {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
@@ -69,7 +69,7 @@ constexpr std::array<Span, 42> kUnknownToNormaliser = {{
 
 bool stays_in_normal_forms(char32_t c) {
   const auto it = std::lower_bound(kUnknownToNormaliser.begin(), kUnknownToNormaliser.end(), c,
-                                   [](const Span& x, char32_t y) { return x.last < y; });
+                                   [](const CodePoints& x, char32_t y) { return x.last < y; });
   return (it != kUnknownToNormaliser.end() && c >= it->first) || !newer_category(c).empty();
 }
 

@@ -20,9 +20,7 @@ std::string render(const ChatTemplate& chat, const Json& question) {
   return chat.render(messages, options);
 }
 
-std::string run(const std::string& source) {
-  return ChatTemplate::parse(source, "t")->render({{"user", "hi"}}, {});
-}
+std::string run(const std::string& source) { return ChatTemplate::parse(source, "t")->render({{"user", "hi"}}, {}); }
 
 std::string complaint(const std::string& source) {
   try {
@@ -37,7 +35,8 @@ std::string complaint(const std::string& source) {
 
 TEST_CASE("a ChatML template") {
   const auto chat = ChatTemplate::parse(
-      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+      "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% endfor "
+      "%}"
       "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
       "chatml");
   ChatOptions options;
@@ -118,19 +117,25 @@ TEST_CASE("hostile templates end") {
     return out;
   };
   CHECK_THAT(complaint("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), Contains("too deeply"));
-  CHECK_THAT(complaint("{% macro f(x) %}{% for i in [1, 2] %}{{ f(x + 1) if x < 60 }}{% endfor %}{% endmacro %}{{ f(0) }}"),
-             Contains("limit of steps"));
+  CHECK_THAT(
+      complaint("{% macro f(x) %}{% for i in [1, 2] %}{{ f(x + 1) if x < 60 }}{% endfor %}{% endmacro %}{{ f(0) }}"),
+      Contains("limit of steps"));
   CHECK_THAT(complaint("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
              Contains("limit of steps"));
-  CHECK_THAT(complaint("{% set ns = namespace(s='x') %}{% for a in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
-             Contains("too long"));
-  CHECK_THAT(complaint("{% set ns = namespace(l=[1]) %}{% for a in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"),
-             Contains("limit of steps"));
-  CHECK_THAT(complaint("{% set ns = namespace(l=[]) %}{% for a in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}"),
-             Contains("too deep"));
-  CHECK_THAT(complaint("{% set ns = namespace(l=[1]) %}{% for a in range(80) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
-                       "{{ ns.l == ns.l + [] }}{{ ns.l|tojson|length }}"),
-             Contains("limit of steps") || Contains("too long"));
+  CHECK_THAT(
+      complaint("{% set ns = namespace(s='x') %}{% for a in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+      Contains("limit of steps") || Contains("too long"));
+  CHECK_THAT(
+      complaint("{% set ns = namespace(l=[1]) %}{% for a in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"),
+      Contains("limit of steps"));
+  CHECK_THAT(
+      complaint(
+          "{% set ns = namespace(l=[]) %}{% for a in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}"),
+      Contains("too deep"));
+  CHECK_THAT(
+      complaint("{% set ns = namespace(l=[1]) %}{% for a in range(80) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+                "{{ ns.l == ns.l + [] }}{{ ns.l|tojson|length }}"),
+      Contains("limit of steps") || Contains("too long"));
   CHECK_THAT(complaint("{{ 'x' * 9999999999 }}"), Contains("too long"));
   CHECK_THAT(complaint("{{ [1] * 9999999999 }}"), Contains("limit of steps"));
   CHECK_THAT(complaint("{{ 'ab'.replace('', 'x' * 1000000) * 100 }}"), Contains("too long"));

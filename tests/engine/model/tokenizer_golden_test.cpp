@@ -1,4 +1,5 @@
-// Our small tokenizers against the ids and texts that Hugging Face `tokenizers` gives (tests/golden/make_tokenizers.py).
+// Our small tokenizers against the ids and texts that Hugging Face `tokenizers` gives
+// (tests/golden/make_tokenizers.py).
 #include <catch2/catch.hpp>
 
 #include "engine/model/tokenizer.h"

@@ -110,7 +110,9 @@ TEST_CASE("a stream gives out whole characters as soon as they are certain") {
 
   StreamDecoder broken(*tokenizer);  // an unfinished character before another one
   CHECK(broken.push(ids[0]).empty());
-  CHECK(broken.push(*tokenizer->token_id("a")) == "\xEF\xBF\xBD" "a");
+  CHECK(broken.push(*tokenizer->token_id("a")) ==
+        "\xEF\xBF\xBD"
+        "a");
 }
 
 TEST_CASE("the end of a text can be stripped, also when it comes in pieces") {
@@ -134,7 +136,8 @@ TEST_CASE("long inputs take linear-logarithmic time") {
   CHECK(parse(tiny())->encode(nested, SpecialTokens::as_text).size() == 25'000);
   for (const std::string name : {"gpt2", "llama3", "qwen", "sp_normalizer", "sp_metaspace"}) {
     const auto tokenizer = golden(name);
-    for (const std::string piece : {"a", " ", "=", "9", "\n", "\xF0\x9F\x98\x80", "\xCC\x81", "'", "\xFF", "<", "<|im_start|>"}) {
+    for (const std::string piece :
+         {"a", " ", "=", "9", "\n", "\xF0\x9F\x98\x80", "\xCC\x81", "'", "\xFF", "<", "<|im_start|>"}) {
       std::string text;
       while (text.size() < 100'000) text += piece;
       CHECK_FALSE(tokenizer->encode(text, SpecialTokens::recognise).empty());
@@ -160,7 +163,8 @@ TEST_CASE("a tokenizer.json that cannot be used says why") {
   CHECK_THAT(complaint(with("/model/merges", nullptr)), Contains("'merges' is missing"));
   CHECK_THAT(complaint(with("/model/merges/0", "a")), Contains("merges[0]: a merge must be"));
   CHECK_THAT(complaint(with("/model/merges/0", "a b c")), Contains("a merge must be"));
-  CHECK_THAT(complaint(with("/model/merges/1", "ab zz")), Contains("merges[1]: the token 'abzz' is not in the vocabulary"));
+  CHECK_THAT(complaint(with("/model/merges/1", "ab zz")),
+             Contains("merges[1]: the token 'abzz' is not in the vocabulary"));
   CHECK_THAT(complaint(with("/model/dropout", 0.1)), Contains("'dropout' is not supported"));
   CHECK_THAT(complaint(with("/model/continuing_subword_prefix", "##")), Contains("is not supported"));
   CHECK_THAT(complaint(with("/model/end_of_word_suffix", "</w>")), Contains("is not supported"));
@@ -171,10 +175,13 @@ TEST_CASE("a tokenizer.json that cannot be used says why") {
   CHECK_THAT(complaint(with("/added_tokens/0/content", "a")), Contains("the token 'a' has two ids, 0 and 6"));
   CHECK_THAT(complaint(with("/added_tokens/0/content", "")), Contains("without text"));
   CHECK_THAT(complaint(with("/added_tokens/0/special", "yes")), Contains("must be true or false"));
-  CHECK_THAT(complaint(with("/normalizer", {{"type", "Precompiled"}})), Contains("normalizer 'Precompiled' is not supported"));
-  CHECK_THAT(complaint(with("/pre_tokenizer", {{"type", "UnicodeScripts"}})), Contains("'UnicodeScripts' is not supported"));
+  CHECK_THAT(complaint(with("/normalizer", {{"type", "Precompiled"}})),
+             Contains("normalizer 'Precompiled' is not supported"));
+  CHECK_THAT(complaint(with("/pre_tokenizer", {{"type", "UnicodeScripts"}})),
+             Contains("'UnicodeScripts' is not supported"));
   CHECK_THAT(complaint(with("/decoder", {{"type", "WordPiece"}})), Contains("decoder 'WordPiece' is not supported"));
-  CHECK_THAT(complaint(with("/post_processor", {{"type", "BertProcessing"}})), Contains("'BertProcessing' is not supported"));
+  CHECK_THAT(complaint(with("/post_processor", {{"type", "BertProcessing"}})),
+             Contains("'BertProcessing' is not supported"));
   CHECK_THAT(complaint(with("/pre_tokenizer", "ByteLevel")), Contains("expected an object"));
 }
 
@@ -187,7 +194,8 @@ TEST_CASE("sequences inside sequences end somewhere") {
 
 TEST_CASE("regular expressions outside of what is translated are refused by name") {
   const auto refused = [](const std::string& pattern) {
-    return complaint(with("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}}));
+    return complaint(
+        with("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}}));
   };
   CHECK(refused(R"(\s+(?!\S)|\p{L}{1,3}|[^\s\p{N}])") == "nothing");
   CHECK_THAT(refused("("), Contains("is broken: missing closing parenthesis"));
@@ -208,7 +216,8 @@ TEST_CASE("regular expressions outside of what is translated are refused by name
 }
 
 TEST_CASE("a pattern that would not end is stopped") {
-  Json json = with("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}});
+  Json json =
+      with("/pre_tokenizer", {{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}});
   const auto tokenizer = parse(json);
   CHECK_THROWS_AS(tokenizer->encode(std::string(200, 'a') + "b", SpecialTokens::recognise), ModelError);
 }
