@@ -33,7 +33,7 @@ class Budget {
   std::size_t left_ = 2'000'000;
 };
 
-inline constexpr std::size_t kLongestString = 64u << 20;
+inline constexpr std::size_t kLongestString = 16u << 20;
 inline constexpr int kDeepestValue = 100;
 
 class Value;
