@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -22,6 +23,7 @@ struct Watch {
   std::stop_source stop;
   std::mutex mutex;
   std::vector<LastWords*> words;
+  std::timed_mutex writing;
 };
 
 Watch& watch() {
@@ -53,6 +55,8 @@ void watch_interrupts() {
     state.stop.request_stop();
     while (::read(signal_pipe[0], &byte, 1) != 1) {
     }
+    // A reader that does not read must not keep the program alive.
+    [[maybe_unused]] const bool whole = state.writing.try_lock_for(std::chrono::seconds(2));
     const std::lock_guard lock(state.mutex);
     for (const auto* words : state.words) words->speak();
     ::_exit(kInterrupted);
@@ -60,6 +64,9 @@ void watch_interrupts() {
 }
 
 std::stop_token interrupted() { return watch().stop.get_token(); }
+
+Whole::Whole() { watch().writing.lock(); }
+Whole::~Whole() { watch().writing.unlock(); }
 
 LastWords::LastWords(std::function<void()> words) : words_(std::move(words)) {
   const std::lock_guard lock(watch().mutex);

@@ -12,6 +12,15 @@ void watch_interrupts();
 /// Requested by the first signal. Any thread.
 std::stop_token interrupted();
 
+/// While one lives the program does not end at once, for up to two seconds: what is being written is written whole.
+class Whole {
+ public:
+  Whole();
+  ~Whole();
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+};
+
 /// Called before the program ends at once, while it lives: puts the terminal back, removes half-written files.
 class LastWords {
  public:

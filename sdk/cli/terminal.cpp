@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "sdk/cli/exit_code.h"
+#include "sdk/cli/interrupt.h"
 #include "sdk/cli/text.h"
 
 namespace baton::cli {
@@ -61,17 +62,18 @@ void note(std::string_view text) {
 }
 
 void result(std::string_view text) {
+  const Whole whole;
   if (stdout_is_terminal()) {
     const std::string safe = printable(text, Lines::keep, !terminal_is_utf8());
     std::fwrite(safe.data(), 1, safe.size(), stdout);
   } else {
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
+  std::fflush(stdout);
 }
 
 void check_stdout() {
-  const bool flushed = std::fflush(stdout) == 0;
-  if (!flushed || std::ferror(stdout) != 0) throw Failure(kRunFailed, "could not write to standard output");
+  if (std::ferror(stdout) != 0) throw Failure(kRunFailed, "could not write to standard output");
 }
 
 }  // namespace baton::cli

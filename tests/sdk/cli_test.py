@@ -4,6 +4,8 @@
 Usage: cli_test.py RUNNER [unittest options]
 """
 
+import array
+import fcntl
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -260,6 +263,31 @@ class Interrupts(Cli):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(json.loads(rest[-1])["record"]["state"], "cancelled")
         self.assertEqual(json.loads((self.folder / "out/run.json").read_text())["state"], "cancelled")
+
+    def test_result_under_way_is_written_whole(self):
+        process = self.start("--json", "-q")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        held = array.array("i", [0])
+        until = time.monotonic() + 60
+        while held[0] < 65536 and process.poll() is None and time.monotonic() < until:  # until the pipe is full
+            fcntl.ioctl(process.stdout, termios.FIONREAD, held)
+            time.sleep(0.005)
+        if process.returncode is not None:
+            process.communicate()
+            self.skipTest("the result fitted into the pipe")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        self.assertEqual(json.loads(process.communicate(timeout=60)[0])["state"], "cancelled")
+
+    def test_second_ends_though_nobody_reads(self):
+        process = self.start("--json", "-q")
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        self.assertIn(process.wait(timeout=60), (0, 130, -signal.SIGINT))
+        process.communicate()
 
     def test_at_any_moment_no_partial_files(self):
         chance = random.Random(7)
