@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/kv/segment_store.h"
 #include "engine/model/model.h"
 #include "engine/model/sampler.h"
+#include "engine/reuse/options.h"
 
 namespace baton {
 
@@ -26,6 +28,27 @@ class EngineError : public std::runtime_error {
 struct PromptPart {
   std::string slot;  // placeholder name; empty for fixed text
   std::vector<TokenId> tokens;
+  SegmentHandle segment;     // KV of exactly these tokens, from the same engine; null: there is none
+  std::int64_t readers = 0;  // above 0: the part becomes a segment itself, for so many later readers
+};
+
+/// What became of a part of the prompt.
+struct PartUse {
+  std::string method = "full";       // how its KV came into being: full, prefix, or the request's method
+  std::string reason;                // why not as asked for
+  std::int64_t reused_tokens = 0;    // with at least one layer that was not computed
+  std::int64_t kv_reused = 0;        // entries (tokens x layers)
+  int hops = 0;                      // of the segment
+};
+
+/// Parts of the time to first token, milliseconds.
+struct PrefillTimes {
+  double match = 0.0;          // finding prefixes and segments, making the schedule
+  double copy = 0.0;           // copying and rotating them
+  double full_layers = 0.0;    // layers up to the detection; without one: all layers
+  double detect = 0.0;
+  double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
+  double tail = 0.0;           // layers behind those, text alone
 };
 
 enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
@@ -43,6 +66,11 @@ struct GenerationResult {
   double prefill_ms = 0.0;      // first step to the logits of the last prompt token
   double ttft_ms = 0.0;         // submit to the first token
   double decode_ms = 0.0;       // first token to the last
+  PrefillTimes prefill;         // its parts
+  int hops = 0;                 // 0: computed exactly; n: the context held segments of n - 1 hops
+  std::vector<PartUse> uses;            // one for each part of the prompt
+  SegmentHandle output;                 // the answer as a segment, where one was asked for and made
+  std::vector<SegmentHandle> segments;  // those of the prompt's parts; null: none
 };
 
 using RequestId = std::uint64_t;
@@ -51,6 +79,7 @@ using RequestId = std::uint64_t;
 struct GenerationCallbacks {
   std::function<void()> on_prefilled;
   std::function<void(TokenId id, const std::string& text)> on_token;
+  std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
   std::function<void(GenerationResult)> on_finished;  // exactly once for each accepted request
 };
 
@@ -59,6 +88,9 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;  // output ends before the first of these; none may be empty
+  ReuseOptions reuse;
+  std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
+  std::vector<TokenId> forced;      // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
   GenerationCallbacks callbacks;
 };
 
@@ -68,6 +100,7 @@ struct EngineStats {
   std::int64_t kv_peak_bytes = 0;  // since the last reset
   std::int64_t steps = 0;
   std::int64_t rows = 0;           // of all steps
+  SegmentStoreStats segments;
 };
 
 /// What the workflow layer sees. Implementations: LocalEngine here; a client of a remote server can stand beside it.
@@ -86,6 +119,10 @@ class Engine {
   virtual const Model& model() const = 0;
   virtual BackendInfo device() const = 0;
   virtual EngineStats stats() const = 0;
+
+  /// The layers that relay recomputes for this model; not valid until it has been profiled.
+  virtual LayerRange layer_range() const = 0;
+  virtual void set_layer_range(LayerRange range) = 0;
 };
 
 struct EngineOptions {
@@ -93,6 +130,7 @@ struct EngineOptions {
   int threads = 0;                    // CPU threads; 0: one per core
   ModelOptions model;
   std::int64_t kv_budget_bytes = 0;   // 0: half of the free memory
+  std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
   std::int32_t max_step_rows = 512;   // rows of one step: prompts are split into chunks of at most this
   std::int32_t max_sequences = 64;    // running at once; further requests wait their turn
 };

@@ -26,6 +26,8 @@ class LocalEngine final : public Engine {
   const Model& model() const override;
   BackendInfo device() const override;
   EngineStats stats() const override;
+  LayerRange layer_range() const override;
+  void set_layer_range(LayerRange range) override;
 
  private:
   class Core;

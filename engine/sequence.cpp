@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace baton {
 namespace {
@@ -35,6 +36,64 @@ Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
   result_.kv_entries = static_cast<std::int64_t>(prompt_length_) * model.config.layers;
 }
 
+void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
+  cache_.emplace(std::move(cache));
+  assembly_.emplace(std::move(assembly));
+  computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
+  result_.prefill = times;
+  result_.hops = assembly_->hops;
+  cache_->commit(rows().front().position);  // what lies before the first row is in place
+}
+
+std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
+  const std::int32_t cache = step.add_cache(&*cache_);
+  if (decoding()) {
+    step.add_row(cache, cache_->length(), tokens_.back());
+    step.path.push_back({0, model_.config.layers, -1});
+    return 1;
+  }
+  const auto first_detection = static_cast<std::int32_t>(step.detections.size());
+  std::int32_t from = -1;  // detection of the schedule that the newest of the step stands for
+  std::size_t at = next_row_;
+  const auto continues = [&] { return at > next_row_ && rows()[at].path.detection >= 0 && rows()[at].path.detection == rows()[at - 1].path.detection; };
+  for (; at < rows().size() && (static_cast<std::int32_t>(at - next_row_) < share || continues()); ++at) {
+    const ScheduledRow& row = rows()[at];
+    step.add_row(cache, row.position, tokens_[static_cast<std::size_t>(row.position)]);
+    RowPath path = row.path;
+    if (path.detection >= 0) {
+      if (path.detection != from || step.detections.size() == static_cast<std::size_t>(first_detection)) {
+        from = path.detection;
+        step.detections.push_back(assembly_->schedule.detections[static_cast<std::size_t>(from)]);
+      }
+      path.detection = static_cast<std::int32_t>(step.detections.size()) - 1;
+    }
+    step.path.push_back(path);
+  }
+  return static_cast<std::int32_t>(at - next_row_);
+}
+
+void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
+  if (decoding()) {
+    cache_->commit(cache_->length() + 1);
+    return;
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    // A row that entered behind layer 0 kept K and V of its first layer.
+    computed_[static_cast<std::size_t>(rows()[next_row_ + i].position)] = paths[i].leave - paths[i].enter - (paths[i].enter > 0 ? 1 : 0);
+  }
+  next_row_ += paths.size();
+  cache_->commit(decoding() ? prompt_length_ : rows()[next_row_].position);
+
+  const auto& detections = assembly_->schedule.detections;
+  const std::int32_t detect = detections.empty() ? model_.config.layers : detections.front().layer;
+  const std::int32_t tail = detections.empty() ? model_.config.layers : detections.front().leave;
+  PrefillTimes& parts = result_.prefill;
+  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+    (layer <= detect ? parts.full_layers : layer < tail ? parts.sparse_layers : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
+  }
+  parts.detect += times.detect;
+}
+
 void Sequence::on_step_begin(Clock::time_point now) {
   if (first_step_ != Clock::time_point{}) return;
   first_step_ = now;
@@ -45,16 +104,20 @@ bool Sequence::advance(std::span<float> logits) {
   const bool first = result_.tokens.empty() && first_token_ == Clock::time_point{};
   if (first) {
     result_.prefill_ms = milliseconds(Clock::now() - first_step_);
-    result_.kv_computed = result_.kv_entries;
+    result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
+    assembly_->account(computed_, model_.config.layers);
+    result_.uses = assembly_->uses;
     if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled();
   }
-  const TokenId id = sampler_.sample(logits, tokens_);
+  if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
+  const TokenId id = next_token(logits);
   if (first) {
     first_token_ = Clock::now();
     result_.ttft_ms = milliseconds(first_token_ - submitted_);
   }
   const auto& eos = model_.config.eos_tokens;
-  if (std::find(eos.begin(), eos.end(), id) != eos.end()) {
+  const bool forced = !request_.forced.empty();
+  if (forced ? result_.tokens.size() == request_.forced.size() : std::find(eos.begin(), eos.end(), id) != eos.end()) {
     reason_ = FinishReason::eos;
     return true;
   }
@@ -74,6 +137,12 @@ bool Sequence::advance(std::span<float> logits) {
   return false;
 }
 
+/// Forced answers end when they have been run: the call after their last token is the one for its successor.
+TokenId Sequence::next_token(std::span<float> logits) {
+  if (request_.forced.empty()) return sampler_.sample(logits, tokens_);
+  return request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)];
+}
+
 void Sequence::emit(TokenId id, const std::string& text) {
   const std::string certain = stops_.push(text);
   result_.text += certain;
@@ -85,7 +154,7 @@ void Sequence::drop_tokens_after_stop() {
   result_.tokens.resize(static_cast<std::size_t>(kept));
 }
 
-void Sequence::finish(FinishReason reason, const std::string& error) {
+void Sequence::close(FinishReason reason, const std::string& error) {
   result_.reason = reason == FinishReason::eos ? reason_ : reason;
   result_.error = error;
   if (stops_.found()) {
@@ -95,7 +164,11 @@ void Sequence::finish(FinishReason reason, const std::string& error) {
     result_.text += stops_.finish();
   }
   if (first_token_ != Clock::time_point{}) result_.decode_ms = milliseconds(Clock::now() - first_token_);
+}
+
+void Sequence::deliver() {
   cache_.reset();
+  assembly_.reset();
   const auto on_finished = std::move(request_.callbacks.on_finished);
   if (on_finished) on_finished(std::move(result_));
 }

@@ -7,6 +7,8 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/model/forward.h"
+#include "engine/prompt_assembly.h"
 #include "engine/stop_strings.h"
 
 namespace baton {
@@ -23,25 +25,39 @@ class Sequence {
   /// Positions the sequence may ever fill.
   std::int32_t longest() const { return prompt_length_ + request_.max_tokens; }
 
-  void give_cache(KvCache cache) { cache_.emplace(std::move(cache)); }
+  const GenerationRequest& request() const { return request_; }
+
+  /// The sequence may run: its cache, with all that could be reused in place, and what is left to run.
+  void start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times);
   KvCache& cache() { return *cache_; }
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
+  const PromptAssembly& assembly() const { return *assembly_; }
 
-  /// Tokens that no step has run yet; 1 while decoding.
-  std::int32_t pending() const { return static_cast<std::int32_t>(tokens_.size()) - cache_->length(); }
-  bool decoding() const { return cache_->length() >= prompt_length_; }
+  /// Rows that no step has run yet; 1 while decoding.
+  std::int32_t pending() const { return decoding() ? 1 : static_cast<std::int32_t>(rows().size() - next_row_); }
+  bool decoding() const { return next_row_ == rows().size(); }
+
+  /// Adds the next `share` rows to a step; more when a detection would be split. Returns how many.
+  std::int32_t add_rows(std::int32_t share, StepRows& step);
+  /// The step succeeded: `paths` are those of the rows that were added, as they were really run.
+  void commit(std::span<const RowPath> paths, const StepTimes& times);
 
   void on_step_begin(Clock::time_point now);
 
   /// Samples the next token from the logits of the newest one. True when the sequence has ended.
   bool advance(std::span<float> logits);
 
-  /// Ends the sequence, gives back its KV cache and then calls on_finished, once.
-  void finish(FinishReason reason, const std::string& error = {});
+  /// Ends the sequence: the result is complete but for its segments, and the cache still there.
+  void close(FinishReason reason, const std::string& error);
+  GenerationResult& result() { return result_; }
+  /// Gives back the KV cache and then calls on_finished, once.
+  void deliver();
 
  private:
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
+  const std::vector<ScheduledRow>& rows() const { return assembly_->schedule.rows; }
+  TokenId next_token(std::span<float> logits);
 
   RequestId id_;
   GenerationRequest request_;
@@ -49,6 +65,9 @@ class Sequence {
   std::int32_t prompt_length_ = 0;
   std::vector<TokenId> tokens_;
   std::optional<KvCache> cache_;
+  std::optional<PromptAssembly> assembly_;
+  std::size_t next_row_ = 0;            // of the prompt's schedule
+  std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStrings stops_;

@@ -46,7 +46,8 @@ struct KvShape {
 struct KvSlab {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
-  std::int32_t capacity = 0;  // positions; a multiple of kKeyBlock
+  std::int32_t capacity = 0;      // positions; a multiple of kKeyBlock
+  std::byte* raw_keys = nullptr;  // [capacity, K * D] keys before RoPE, in the cache's type; null: not kept
 };
 
 /// Key blocks have fixed absolute boundaries: block b holds positions [b * kKeyBlock, (b + 1) * kKeyBlock).
@@ -60,6 +61,14 @@ struct RowSpan {
   std::span<const std::int32_t> key_begin;  // [T]
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
 };
+
+/// A sequence index of a row that an operation is to pass over, where it says so.
+inline constexpr std::int32_t kNoSequence = -1;
+
+/// What attention records per cached token: the sum of the attention weights that later rows gave to it, over heads
+/// and layers (RelayCaching, eq. 6), in units of 2^-24. Integers, so that the order of the sums does not matter.
+using AttentionSum = std::uint64_t;
+inline constexpr double kAttentionUnit = 1.0 / (1 << 24);
 
 /// cos and sin of the RoPE angles of T rows, [T, R/2] f32 each, computed in double; R = 2 * cos.cols is the rotated
 /// width of a head (the first R of its D columns; pairs are (j, j + R/2)). Any attention factor is multiplied in.
@@ -113,23 +122,36 @@ class Backend : public BufferOwner {
   /// Rotates x[T, n * D] in place (queries).
   virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
 
-  /// Writes keys and values [T, K * D] f32 of the rows into their slabs: k is rounded to the cache's type, rotated from
-  /// that value in fp32 and rounded once more; v is rounded.
+  /// Writes keys and values [T, K * D], f32 or of the cache's own type, of the rows into their slabs: k is rounded to the
+  /// cache's type (and kept so as raw key, where the slab keeps those), rotated from that value in fp32 and rounded once
+  /// more; v is rounded. Rows of kNoSequence are passed over.
   virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                         ConstTensorView v, const RopeAngles& angles) = 0;
 
   /// Reads back what is stored: rotated keys and values [n, K * D] f32 of positions [begin, begin + n).
   virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
 
+  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab that
+  /// keeps raw keys.
+  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
+
+  /// out[i] = 1 - mean over kv heads of cos(v[i], the cached value of row i), RelayCaching eq. 1; v [T, K * D] f32 is
+  /// rounded to the cache's type first, so that equal values give exactly 0. A head of zeros counts as equal to zeros
+  /// and as orthogonal to all else. Rows of kNoSequence are passed over. `out` [T] is host memory.
+  virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
+                               const RowSpan& rows, ConstTensorView v) = 0;
+
   /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H / K).
   /// Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike.
+  /// received: empty, or for each slab null or [capacity] sums, to which the weights that its rows give to keys before
+  /// them are added.
   virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                         const RowSpan& rows, float scale) = 0;
+                         const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
 
   /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
   virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
-  /// out[i] = x[index[i]];  x[index[i]] = in[i].
+  /// out[i] = x[index[i]];  x[index[i]] = in[i]. f32 on one side and bf16 on the other converts.
   virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;
   virtual void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) = 0;
 };

@@ -11,6 +11,8 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <limits>
 #include <tuple>
 #include <type_traits>
@@ -39,10 +41,16 @@ struct AttentionTask {
   std::span<const std::int32_t> order;  // the tile's rows, ascending positions
   std::int64_t kv_head;
   std::int64_t head, head_end;  // query heads
+  AttentionSum* received;       // [capacity] or null
+  float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; with received
 
   std::int64_t heads() const { return head_end - head; }
   std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
   std::int32_t row_of(std::int64_t query) const { return order[query / heads()]; }
+  std::int64_t blocks() const { return rows.position[order.back()] / kKeyBlock + 1; }
+  float* block_weights(std::int64_t query, std::int64_t key) const {
+    return weights + (query * blocks() + key / kKeyBlock) * (1 + kKeyBlock);
+  }
   std::int64_t column_of(std::int64_t query) const { return (head + query % heads()) * shape.head_dim; }
 };
 
@@ -175,7 +183,7 @@ void weigh_values(const AttentionState& state, const QueryGroup& group, const Ke
 
 template <class Element>
 void attend_group(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
-                  const KeyBlock<Element>& block, std::int64_t width) {
+                  const KeyBlock<Element>& block, std::int64_t key, std::int64_t width) {
   constexpr std::int64_t kMost = QueryGroup::kMost;
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
@@ -187,6 +195,11 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
   float m_block[kMost] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     m_block[i] = block_softmax(p + i * kTileStride, l_block + i * kLanes, group.low[i], group.high[i], task.scale);
+  }
+  for (std::int64_t i = 0; i < count && task.received != nullptr; ++i) {
+    float* weights = task.block_weights(group.begin + i, key);
+    *weights = m_block[i];
+    std::copy_n(p + i * kTileStride, kKeyBlock, weights + 1);
   }
   weigh_values(state, group, block, width);
 
@@ -219,7 +232,29 @@ void attend_block(const AttentionTask& task, const AttentionState& state, const 
   const auto rows = static_cast<std::int64_t>(kTileRows);
   for (std::int64_t query = 0; query < task.queries(); query += rows) {
     const QueryGroup group(state, query, std::min(query + rows, task.queries()), key);
-    if (group.any) attend_group(task, state, group, block, width);
+    if (group.any) attend_group(task, state, group, block, key, width);
+  }
+}
+
+/// Adds what the tile's queries gave to the keys before them, rounded to units one by one, so that tiling cannot show.
+void record_weights(const AttentionTask& task, const AttentionState& state, std::int64_t first) {
+  const std::int64_t begin = first / kKeyBlock * kKeyBlock;
+  const std::int64_t end = task.blocks() * kKeyBlock;
+  for (std::int64_t key = begin; key < end; key += kKeyBlock) {
+    std::int32_t sums[kKeyBlock] = {};
+    for (std::int64_t query = 0; query < task.queries(); ++query) {
+      const std::int64_t low = std::max<std::int64_t>(state.key_begin[query] - key, 0);
+      const std::int64_t high = std::min<std::int64_t>(state.key_end[query] - 1 - key, kKeyBlock);  // not to itself
+      if (low >= high) continue;
+      const float* weights = task.block_weights(query, key);
+      const float sum = fold_lanes(state.l + query * kLanes);
+      const float scale = static_cast<float>(std::exp(static_cast<double>(*weights - state.m[query])) / (sum * kAttentionUnit));
+      for (std::int64_t i = low; i < high; ++i) sums[i] += static_cast<std::int32_t>(weights[1 + i] * scale + 0.5f);
+    }
+    for (std::int64_t i = 0; i < kKeyBlock; ++i) {
+      if (sums[i] == 0) continue;
+      std::atomic_ref<AttentionSum>(task.received[key + i]).fetch_add(static_cast<AttentionSum>(sums[i]), std::memory_order_relaxed);
+    }
   }
 }
 
@@ -264,6 +299,7 @@ void attend(const AttentionTask& task, float* scratch) {
     float* out = task.out.f32(task.row_of(i)) + task.column_of(i);
     for (std::int64_t d = 0; d < depth; ++d) out[d] = state.o[i * width + d] * scale;
   }
+  if (task.received != nullptr) record_weights(task, state, first);
 }
 
 void attend_task(const AttentionTask& task, float* scratch) {
@@ -301,7 +337,8 @@ void plan_tiles(AttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_
 }  // namespace
 
 void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorView out, ConstTensorView q,
-               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale) {
+               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
+               std::span<AttentionSum* const> received) {
   if (rows.size() == 0) return;
   const std::int64_t query_heads = q.cols / shape.head_dim;
   const std::int64_t group = query_heads / shape.kv_heads;
@@ -314,6 +351,15 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
   for (std::int64_t i = 0; i < rows.size(); ++i) keys += rows.position[i] + 1 - rows.key_begin[i];
   const std::int64_t work = keys * q.cols / 8;
 
+  if (std::any_of(received.begin(), received.end(), [](const auto* sums) { return sums != nullptr; })) {
+    const std::int64_t blocks = *std::max_element(rows.position.begin(), rows.position.end()) / kKeyBlock + 1;
+    plan.weights.resize(static_cast<std::size_t>(pool.size()));
+    std::int64_t longest = 0;
+    for (const AttentionTile& tile : plan.tiles) longest = std::max(longest, tile.end - tile.begin);
+    const auto floats = static_cast<std::size_t>(longest * heads_per_tile * blocks * (1 + kKeyBlock));
+    for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
+  }
+
   const std::int64_t parts = shape.kv_heads * head_parts;
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
@@ -321,16 +367,20 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
     const std::int64_t kv_head = index % parts / head_parts;
     const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
+    const std::int32_t sequence = rows.sequence[order[0]];
+    AttentionSum* sums = received.empty() ? nullptr : received[sequence];
     const AttentionTask task{out,
                              q,
-                             slabs[rows.sequence[order[0]]],
+                             slabs[sequence],
                              shape,
                              rows,
                              scale,
                              order,
                              kv_head,
                              head,
-                             std::min(head + heads_per_tile, (kv_head + 1) * group)};
+                             std::min(head + heads_per_tile, (kv_head + 1) * group),
+                             sums,
+                             sums == nullptr ? nullptr : plan.weights[static_cast<std::size_t>(thread)].data()};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
   });
 }

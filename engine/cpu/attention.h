@@ -19,10 +19,12 @@ struct AttentionTile {
 struct AttentionPlan {
   std::vector<std::int32_t> order;  // rows by (sequence, position)
   std::vector<AttentionTile> tiles;
+  std::vector<std::vector<float>> weights;  // per thread: what a tile's queries gave to keys, while sums are recorded
 };
 
 /// See Backend::attention.
 void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorView out, ConstTensorView q,
-               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale);
+               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
+               std::span<AttentionSum* const> received);
 
 }  // namespace baton::cpu

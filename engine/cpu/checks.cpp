@@ -12,16 +12,24 @@ template <class... Args>
   throw std::invalid_argument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-}  // namespace
-
-void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols) {
-  if (view.dtype != DType::f32) refuse("{}: expected f32, got {}", name, name_of(view.dtype));
+void check_matrix(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols) {
   if (view.rows != rows || view.cols != cols) {
     refuse("{}: expected [{}, {}], got [{}, {}]", name, rows, cols, view.rows, view.cols);
   }
   if (rows < 0 || cols < 0) refuse("{}: negative shape [{}, {}]", name, rows, cols);
   if (rows > 1 && view.stride < cols) refuse("{}: stride {} is less than {} columns", name, view.stride, cols);
   if (rows > 0 && cols > 0 && view.data == nullptr) refuse("{}: no data for [{}, {}]", name, rows, cols);
+}
+
+void check_dtype(std::string_view name, const ConstTensorView& view, DType expected) {
+  if (view.dtype != expected) refuse("{}: expected {}, got {}", name, name_of(expected), name_of(view.dtype));
+}
+
+}  // namespace
+
+void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols) {
+  check_dtype(name, view, DType::f32);
+  check_matrix(name, view, rows, cols);
 }
 
 void check_length(std::string_view name, std::size_t length, std::int64_t expected) {
@@ -106,11 +114,12 @@ void check_capacity(std::int32_t capacity) {
   }
 }
 
-void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows) {
+void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows, NoSequence none) {
   check_length("rows.sequence", rows.sequence.size(), rows.size());
   check_length("rows.key_begin", rows.key_begin.size(), rows.size());
-  check_index("rows.sequence", rows.sequence, static_cast<std::int64_t>(slabs.size()));
   for (std::size_t i = 0; i < rows.position.size(); ++i) {
+    if (rows.sequence[i] == kNoSequence && none == NoSequence::passed_over) continue;
+    check_index("rows.sequence", rows.sequence.subspan(i, 1), static_cast<std::int64_t>(slabs.size()));
     const KvSlab& slab = slabs[rows.sequence[i]];
     if (slab.keys == nullptr || slab.values == nullptr) refuse("kv: slab {} has no memory", rows.sequence[i]);
     check_capacity(slab.capacity);
@@ -127,11 +136,46 @@ void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows) {
 void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
                     const ConstTensorView& v, const RopeAngles& angles) {
   check_kv_shape(shape);
-  check_rows(slabs, rows);
+  check_rows(slabs, rows, NoSequence::passed_over);
   const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
-  check_shape("store_kv k", k, rows.size(), cols);
-  check_shape("store_kv v", v, rows.size(), cols);
+  if (k.dtype != DType::f32) check_dtype("store_kv k", k, shape.dtype);
+  check_dtype("store_kv v", v, k.dtype);
+  check_matrix("store_kv k", k, rows.size(), cols);
+  check_matrix("store_kv v", v, rows.size(), cols);
   check_angles(angles, rows.size(), shape.head_dim);
+}
+
+void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
+                   std::int32_t begin) {
+  check_kv_shape(shape);
+  check_capacity(slab.capacity);
+  if (slab.raw_keys == nullptr || slab.values == nullptr) refuse("save_kv: the slab keeps no raw keys");
+  const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+  check_dtype("save_kv raw_k", raw_k, shape.dtype);
+  check_dtype("save_kv v", v, shape.dtype);
+  check_matrix("save_kv raw_k", raw_k, raw_k.rows, cols);
+  check_matrix("save_kv v", v, raw_k.rows, cols);
+  if (begin < 0 || raw_k.rows > slab.capacity - begin) {
+    refuse("save_kv: positions [{}, {}) are outside [0, {})", begin, begin + raw_k.rows, slab.capacity);
+  }
+}
+
+void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                           const ConstTensorView& v) {
+  check_kv_shape(shape);
+  check_rows(slabs, rows, NoSequence::passed_over);
+  check_length("value_deviation out", out, rows.size());
+  check_shape("value_deviation v", v, rows.size(), std::int64_t{shape.kv_heads} * shape.head_dim);
+}
+
+void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
+                     std::span<const std::int32_t> index) {
+  check_matrix(name, some, static_cast<std::int64_t>(index.size()), all.cols);
+  check_matrix(name, all, all.rows, all.cols);
+  for (const DType dtype : {some.dtype, all.dtype}) {
+    if (dtype != DType::f32 && dtype != DType::bf16) refuse("{}: expected f32 or bf16, got {}", name, name_of(dtype));
+  }
+  check_index(name, index, all.rows);
 }
 
 void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
@@ -148,9 +192,10 @@ void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvS
 }
 
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
-                     const KvShape& shape, const RowSpan& rows) {
+                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received) {
   check_kv_shape(shape);
   check_rows(slabs, rows);
+  if (!received.empty()) check_length("attention received", received.size(), static_cast<std::int64_t>(slabs.size()));
   check_shape("attention q", q, rows.size(), q.cols);
   check_shape("attention out", out, rows.size(), q.cols);
   const std::int64_t group = std::int64_t{shape.kv_heads} * shape.head_dim;

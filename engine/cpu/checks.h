@@ -29,13 +29,21 @@ void check_angles(const RopeAngles& angles, std::int64_t rows, std::int32_t head
 void check_rope(const ConstTensorView& x, std::int32_t head_dim, const RopeAngles& angles);
 void check_kv_shape(const KvShape& shape);
 void check_capacity(std::int32_t capacity);
-void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows);
+enum class NoSequence : std::uint8_t { refused, passed_over };
+void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows, NoSequence none = NoSequence::refused);
 void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
                     const ConstTensorView& v, const RopeAngles& angles);
 void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin);
+void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
+                   std::int32_t begin);
+void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                           const ConstTensorView& v);
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
-                     const KvShape& shape, const RowSpan& rows);
+                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received);
+/// Views for gather_rows and scatter_rows: f32, or bf16 on one side.
+void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
+                     std::span<const std::int32_t> index);
 void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up);
 
 }  // namespace baton::cpu

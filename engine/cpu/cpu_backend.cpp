@@ -133,8 +133,26 @@ class CpuBackend final : public Backend {
                 ConstTensorView v, const RopeAngles& angles) override {
     check_store_kv(slabs, shape, rows, k, v, angles);
     for_rows(k.rows, 4 * k.cols, [&](std::int64_t row) {
-      store_kv_row(slabs[rows.sequence[row]], shape, rows.position[row], k.f32(row), v.f32(row), angles.cos.f32(row),
-                   angles.sin.f32(row), angles.cos.cols);
+      if (rows.sequence[row] == kNoSequence) return;
+      store_kv_row(slabs[rows.sequence[row]], shape, rows.position[row], k.row_range(row, row + 1),
+                   v.row_range(row, row + 1), angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+    });
+  }
+
+  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_save_kv(raw_k, v, slab, shape, begin);
+    for_rows(raw_k.rows, 2 * raw_k.cols, [&](std::int64_t row) {
+      save_kv_row(raw_k.row_range(row, row + 1), v.row_range(row, row + 1), slab, shape,
+                  begin + static_cast<std::int32_t>(row));
+    });
+  }
+
+  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       ConstTensorView v) override {
+    check_value_deviation(out.size(), slabs, shape, rows, v);
+    for_rows(v.rows, 4 * v.cols, [&](std::int64_t row) {
+      if (rows.sequence[row] == kNoSequence) return;
+      out[row] = value_deviation_row(slabs[rows.sequence[row]], shape, rows.position[row], v.f32(row));
     });
   }
 
@@ -146,9 +164,9 @@ class CpuBackend final : public Backend {
   }
 
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale) override {
-    check_attention(out, q, slabs, shape, rows);
-    cpu::attention(pool_, scratch_, plan_, out, q, slabs, shape, rows, scale);
+                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+    check_attention(out, q, slabs, shape, rows, received);
+    cpu::attention(pool_, scratch_, plan_, out, q, slabs, shape, rows, scale, received);
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
@@ -159,17 +177,13 @@ class CpuBackend final : public Backend {
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
-    check_shape("gather_rows out", out, static_cast<std::int64_t>(index.size()), x.cols);
-    check_shape("gather_rows x", x, x.rows, x.cols);
-    check_index("gather_rows index", index, x.rows);
-    for (std::int64_t row = 0; row < out.rows; ++row) std::copy_n(x.f32(index[row]), x.cols, out.f32(row));
+    check_copy_rows("gather_rows", out, x, index);
+    for_rows(out.rows, out.cols, [&](std::int64_t row) { copy_row(out, row, x, index[row]); });
   }
 
   void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
-    check_shape("scatter_rows in", in, static_cast<std::int64_t>(index.size()), x.cols);
-    check_shape("scatter_rows x", x, x.rows, x.cols);
-    check_index("scatter_rows index", index, x.rows);
-    for (std::int64_t row = 0; row < in.rows; ++row) std::copy_n(in.f32(row), x.cols, x.f32(index[row]));
+    check_copy_rows("scatter_rows", in, x, index);
+    for (std::int64_t row = 0; row < in.rows; ++row) copy_row(x, index[row], in, row);
   }
 
  private:

@@ -6,6 +6,9 @@
 // After foreach_target.
 #include <hwy/contrib/math/math-inl.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/lanes-inl.h"
 
@@ -57,6 +60,16 @@ void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n
 
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half) {
   HWY_DYNAMIC_DISPATCH(rope)(x, cos, sin, half);
+}
+
+void copy_row(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from) {
+  if (out.dtype == in.dtype) {
+    std::memcpy(out.row_range(to, to + 1).data, in.row_range(from, from + 1).data, in.cols * size_of(in.dtype));
+  } else if (out.dtype == DType::f32) {
+    std::transform(in.bf16(from), in.bf16(from) + in.cols, out.f32(to), bf16_to_f32);
+  } else {
+    std::transform(in.f32(from), in.f32(from) + in.cols, out.bf16(to), f32_to_bf16);
+  }
 }
 
 }  // namespace baton::cpu

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "engine/tensor/view.h"
+
 namespace baton::cpu {
 
 /// x[n] += delta.
@@ -13,5 +15,8 @@ void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n
 
 /// Rotates the pairs (x[j], x[j + half]) of one head by the angles of cos[half], sin[half].
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half);
+
+/// Row `to` of out = row `from` of in; each side f32 or bf16.
+void copy_row(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from);
 
 }  // namespace baton::cpu

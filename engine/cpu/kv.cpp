@@ -1,5 +1,8 @@
 #include "engine/cpu/kv.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "engine/cpu/checks.h"
 #include "engine/cpu/elementwise.h"
 
@@ -20,21 +23,61 @@ void for_each_column(const KvSlab& slab, const KvShape& shape, std::int64_t head
 
 }  // namespace
 
-void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* k, const float* v,
+void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                   const float* cos, const float* sin, std::int64_t half) {
   with_element(shape.dtype, [&]<class Element>(Element) {
+    const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+    Element* raw = slab.raw_keys == nullptr ? nullptr : reinterpret_cast<Element*>(slab.raw_keys) + position * cols;
+    const auto element = [](const ConstTensorView& view, std::int64_t i) {
+      if (view.dtype == DType::f32) return from_f32<Element>(view.f32()[i]);
+      return reinterpret_cast<const Element*>(view.data)[i];
+    };
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
-      const float* key = k + head * shape.head_dim;
-      const float* value = v + head * shape.head_dim;
+      const std::int64_t first = head * shape.head_dim;
       float rotated[kMaxHeadDim];
-      for (std::int64_t d = 0; d < shape.head_dim; ++d) rotated[d] = to_f32(from_f32<Element>(key[d]));
+      for (std::int64_t d = 0; d < shape.head_dim; ++d) {
+        const Element key = element(k, first + d);
+        if (raw != nullptr) raw[first + d] = key;
+        rotated[d] = to_f32(key);
+      }
       rope_head(rotated, cos, sin, half);
       for_each_column<Element>(slab, shape, head, position, [&](std::int64_t d, Element& key_out, Element& value_out) {
         key_out = from_f32<Element>(rotated[d]);
-        value_out = from_f32<Element>(value[d]);
+        value_out = element(v, first + d);
       });
     }
   });
+}
+
+void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position) {
+  with_element(shape.dtype, [&]<class Element>(Element) {
+    const std::int64_t cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+    std::memcpy(raw_k.data, slab.raw_keys + position * cols * sizeof(Element), cols * sizeof(Element));
+    for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+      Element* out = reinterpret_cast<Element*>(v.data) + head * shape.head_dim;
+      for_each_column<Element>(slab, shape, head, position,
+                               [&](std::int64_t d, const Element&, const Element& value) { out[d] = value; });
+    }
+  });
+}
+
+float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v) {
+  double cosines = 0;
+  with_element(shape.dtype, [&]<class Element>(Element) {
+    for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+      double dot = 0, fresh = 0, cached = 0;
+      for_each_column<Element>(slab, shape, head, position, [&](std::int64_t d, const Element&, const Element& value) {
+        const double a = to_f32(from_f32<Element>(v[head * shape.head_dim + d]));
+        const double b = to_f32(value);
+        dot += a * b;
+        fresh += a * a;
+        cached += b * b;
+      });
+      const double norms = std::sqrt(fresh * cached);  // of equal values exactly their dot product
+      cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
+    }
+  });
+  return static_cast<float>(1.0 - cosines / shape.kv_heads);
 }
 
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position) {

@@ -26,11 +26,18 @@ Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t hea
   return reinterpret_cast<Element*>(slab.values) + head * slab.capacity * panels_of(shape.head_dim) * kPanel;
 }
 
-/// One row: keys and values k, v [K, D] go to `position`, k rotated by cos, sin [half]; see Backend::store_kv.
-void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* k, const float* v,
+/// One row: keys and values k, v [K, D], f32 or of the cache's type, go to `position`, k rotated by cos, sin [half];
+/// see Backend::store_kv.
+void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                   const float* cos, const float* sin, std::int64_t half);
 
 /// k, v [K, D] of `position`.
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
+
+/// Raw keys and values [K, D] of `position`, in the cache's type.
+void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
+
+/// See Backend::value_deviation; v [K, D] f32.
+float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v);
 
 }  // namespace baton::cpu

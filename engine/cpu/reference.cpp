@@ -160,17 +160,24 @@ class ReferenceBackend final : public Backend {
   void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                 ConstTensorView v, const RopeAngles& angles) override {
     check_store_kv(slabs, shape, rows, k, v, angles);
+    const auto element = [](const ConstTensorView& view, std::int64_t t, std::int64_t c) {
+      return load(view.data, view.dtype, t * view.stride + c);
+    };
     for (std::int64_t t = 0; t < k.rows; ++t) {
+      if (rows.sequence[t] == kNoSequence) continue;
       const KvSlab& slab = slabs[rows.sequence[t]];
       const std::int64_t first = rows.position[t] * k.cols;
-      std::vector<float> key(k.f32(t), k.f32(t) + k.cols);
-      for (float& value : key) value = rounded(value, shape.dtype);
+      std::vector<float> key(static_cast<std::size_t>(k.cols));
+      for (std::int64_t c = 0; c < k.cols; ++c) {
+        key[c] = rounded(element(k, t, c), shape.dtype);
+        if (slab.raw_keys != nullptr) store(slab.raw_keys, shape.dtype, first + c, key[c]);
+      }
       for (std::int64_t c = 0; c < k.cols; c += shape.head_dim) {
         rotate(key.data() + c, angles.cos.f32(t), angles.sin.f32(t), angles.cos.cols);
       }
       for (std::int64_t c = 0; c < k.cols; ++c) {
         store(slab.keys, shape.dtype, first + c, key[c]);
-        store(slab.values, shape.dtype, first + c, v.f32(t)[c]);
+        store(slab.values, shape.dtype, first + c, element(v, t, c));
       }
     }
   }
@@ -185,9 +192,42 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_save_kv(raw_k, v, slab, shape, begin);
+    for (std::int64_t t = 0; t < raw_k.rows; ++t) {
+      for (std::int64_t c = 0; c < raw_k.cols; ++c) {
+        const std::int64_t from = (begin + t) * raw_k.cols + c;
+        store(raw_k.data, shape.dtype, t * raw_k.stride + c, load(slab.raw_keys, shape.dtype, from));
+        store(v.data, shape.dtype, t * v.stride + c, load(slab.values, shape.dtype, from));
+      }
+    }
+  }
+
+  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       ConstTensorView v) override {
+    check_value_deviation(out.size(), slabs, shape, rows, v);
+    for (std::int64_t t = 0; t < v.rows; ++t) {
+      if (rows.sequence[t] == kNoSequence) continue;
+      double cosines = 0;
+      for (std::int64_t head = 0; head < v.cols; head += shape.head_dim) {
+        double dot = 0, fresh = 0, cached = 0;
+        for (std::int64_t c = head; c < head + shape.head_dim; ++c) {
+          const double a = rounded(v.f32(t)[c], shape.dtype);
+          const double b = load(slabs[rows.sequence[t]].values, shape.dtype, rows.position[t] * v.cols + c);
+          dot += a * b;
+          fresh += a * a;
+          cached += b * b;
+        }
+        const double norms = std::sqrt(fresh * cached);
+        cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
+      }
+      out[t] = static_cast<float>(1.0 - cosines / shape.kv_heads);
+    }
+  }
+
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
-                 const RowSpan& rows, float scale) override {
-    check_attention(out, q, slabs, shape, rows);
+                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+    check_attention(out, q, slabs, shape, rows, received);
     const std::int64_t width = shape.head_dim;
     const std::int64_t heads = q.cols / width;
     const std::int64_t heads_per_kv = heads / shape.kv_heads;
@@ -217,6 +257,10 @@ class ReferenceBackend final : public Backend {
           }
           out.f32(t)[h * width + d] = value / sum;
         }
+        AttentionSum* sums = received.empty() ? nullptr : received[rows.sequence[t]];
+        for (std::int64_t key = rows.key_begin[t]; sums != nullptr && key < rows.position[t]; ++key) {
+          sums[key] += static_cast<AttentionSum>(weight[key - rows.key_begin[t]] / sum / kAttentionUnit + 0.5);
+        }
       }
     }
   }
@@ -232,17 +276,20 @@ class ReferenceBackend final : public Backend {
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
-    check_shape("gather_rows out", out, static_cast<std::int64_t>(index.size()), x.cols);
-    check_shape("gather_rows x", x, x.rows, x.cols);
-    check_index("gather_rows index", index, x.rows);
-    for (std::int64_t t = 0; t < out.rows; ++t) std::copy_n(x.f32(index[t]), x.cols, out.f32(t));
+    check_copy_rows("gather_rows", out, x, index);
+    for (std::int64_t t = 0; t < out.rows; ++t) copy(out, t, x, index[t]);
   }
 
   void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
-    check_shape("scatter_rows in", in, static_cast<std::int64_t>(index.size()), x.cols);
-    check_shape("scatter_rows x", x, x.rows, x.cols);
-    check_index("scatter_rows index", index, x.rows);
-    for (std::int64_t t = 0; t < in.rows; ++t) std::copy_n(in.f32(t), x.cols, x.f32(index[t]));
+    check_copy_rows("scatter_rows", in, x, index);
+    for (std::int64_t t = 0; t < in.rows; ++t) copy(x, index[t], in, t);
+  }
+
+ private:
+  static void copy(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from) {
+    for (std::int64_t c = 0; c < in.cols; ++c) {
+      store(out.data, out.dtype, to * out.stride + c, load(in.data, in.dtype, from * in.stride + c));
+    }
   }
 };
 

@@ -7,26 +7,61 @@
 namespace baton {
 namespace {
 
-std::int32_t round_up_to_blocks(std::int32_t positions) {
-  return (positions + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
-}
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
-std::size_t KvCache::bytes_for(const Backend& backend, const KvShape& shape, std::int32_t layers,
-                               std::int32_t positions) {
-  return 2 * static_cast<std::size_t>(layers) * backend.kv_slab_bytes(shape, round_up_to_blocks(positions));
+struct KvCache::Sizes {
+  std::int32_t capacity = 0;
+  std::size_t slab = 0, raw = 0, hidden = 0, received = 0;  // bytes; slab and raw of one layer
+  std::size_t total = 0;
+};
+
+KvCache::Sizes KvCache::sizes_of(const Backend& backend, const KvLayout& layout, std::int32_t positions) {
+  Sizes sizes;
+  sizes.capacity = (positions + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
+  const auto capacity = static_cast<std::size_t>(sizes.capacity);
+  const auto layers = static_cast<std::size_t>(layout.layers);
+  const std::size_t element = size_of(layout.shape.dtype);
+  const auto key_width = static_cast<std::size_t>(layout.shape.kv_heads) * static_cast<std::size_t>(layout.shape.head_dim);
+  sizes.slab = aligned(backend.kv_slab_bytes(layout.shape, sizes.capacity));
+  if (layout.raw_keys) sizes.raw = aligned(capacity * key_width * element);
+  sizes.hidden = aligned(capacity * static_cast<std::size_t>(layout.hidden_width) * element);
+  if (layout.received) sizes.received = aligned(capacity * sizeof(AttentionSum));
+  sizes.total = layers * (2 * sizes.slab + sizes.raw) + sizes.hidden + sizes.received;
+  return sizes;
 }
 
-KvCache::KvCache(Backend& backend, const KvShape& shape, std::int32_t layers, std::int32_t positions)
-    : buffer_(backend.allocate(bytes_for(backend, shape, layers, positions))),
-      slab_bytes_(backend.kv_slab_bytes(shape, round_up_to_blocks(positions))),
-      layers_(layers),
-      capacity_(round_up_to_blocks(positions)) {}
+std::size_t KvCache::bytes_for(const Backend& backend, const KvLayout& layout, std::int32_t positions) {
+  return sizes_of(backend, layout, positions).total;
+}
+
+KvCache::KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions) : layout_(layout) {
+  const Sizes sizes = sizes_of(backend, layout, positions);
+  buffer_ = backend.allocate(sizes.total);
+  slab_bytes_ = sizes.slab;
+  raw_bytes_ = sizes.raw;
+  hidden_begin_ = static_cast<std::size_t>(layout.layers) * (2 * sizes.slab + sizes.raw);
+  received_begin_ = hidden_begin_ + sizes.hidden;
+  capacity_ = sizes.capacity;
+}
 
 KvSlab KvCache::slab(std::int32_t layer) const {
-  std::byte* keys = buffer_.data() + 2 * static_cast<std::size_t>(layer) * slab_bytes_;
-  return {keys, keys + slab_bytes_, capacity_};
+  const auto index = static_cast<std::size_t>(layer);
+  std::byte* keys = buffer_.data() + 2 * index * slab_bytes_;
+  std::byte* raw = buffer_.data() + 2 * static_cast<std::size_t>(layout_.layers) * slab_bytes_ + index * raw_bytes_;
+  return {keys, keys + slab_bytes_, capacity_, layout_.raw_keys ? raw : nullptr};
+}
+
+TensorView KvCache::hidden() const {
+  if (layout_.hidden_width == 0) return {};
+  return {buffer_.data() + hidden_begin_, layout_.shape.dtype, capacity_, layout_.hidden_width, layout_.hidden_width};
+}
+
+AttentionSum* KvCache::received() const {
+  return layout_.received ? reinterpret_cast<AttentionSum*>(buffer_.data() + received_begin_) : nullptr;
 }
 
 void KvCache::commit(std::int32_t length) {

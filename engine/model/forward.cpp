@@ -1,32 +1,55 @@
 #include "engine/model/forward.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <numeric>
+#include <stdexcept>
 
 namespace baton {
+namespace {
 
-void StepRows::clear() {
-  caches.clear();
-  sequence.clear();
-  position.clear();
-  token.clear();
-  logits_rows.clear();
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-std::int32_t StepRows::add_cache(KvCache* cache) {
-  const auto found = std::find(caches.begin(), caches.end(), cache);
-  if (found != caches.end()) return static_cast<std::int32_t>(found - caches.begin());
-  caches.push_back(cache);
-  return static_cast<std::int32_t>(caches.size() - 1);
+bool runs_in(const RowPath& path, std::int32_t layer) { return path.enter <= layer && layer < path.leave; }
+
+}  // namespace
+
+Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model) {
+  times_.layer.resize(static_cast<std::size_t>(model.config.layers));
 }
 
-void StepRows::add_row(std::int32_t cache, std::int32_t at, TokenId id) {
-  sequence.push_back(cache);
-  position.push_back(at);
-  token.push_back(id);
+void Forward::check(const StepRows& rows) const {
+  const std::int32_t layers = model_.config.layers;
+  const auto refuse = [](const std::string& message) { throw std::invalid_argument("step: " + message); };
+  if (rows.path.empty()) return;
+  if (rows.path.size() != rows.token.size()) refuse(fmt::format("{} paths for {} rows", rows.path.size(), rows.size()));
+  for (std::size_t i = 0; i < rows.path.size(); ++i) {
+    const RowPath& path = rows.path[i];
+    if (path.enter < 0 || path.enter >= path.leave || path.leave > layers) {
+      refuse(fmt::format("row {} runs through layers [{}, {}) of {}", i, path.enter, path.leave, layers));
+    }
+    const KvLayout& layout = rows.caches[static_cast<std::size_t>(rows.sequence[i])]->layout();
+    if (path.enter > 0 && (layout.hidden_width != model_.config.width || layout.hidden_layer != path.enter)) {
+      refuse(fmt::format("row {} enters at layer {}, of which its cache holds no hidden states", i, path.enter));
+    }
+    if (path.detection < 0) continue;
+    if (path.detection >= static_cast<std::int32_t>(rows.detections.size())) refuse(fmt::format("row {}: no detection {}", i, path.detection));
+    const Detection& detection = rows.detections[static_cast<std::size_t>(path.detection)];
+    if (path.leave != detection.layer + 1 || detection.leave < path.leave || detection.leave > layers || !detection.choose) {
+      refuse(fmt::format("row {} leaves before {}; its detection is at layer {}, up to {} of {}", i, path.leave, detection.layer, detection.leave, layers));
+    }
+  }
+  for (const std::int32_t row : rows.logits_rows) {
+    if (rows.path[static_cast<std::size_t>(row)].leave != layers) refuse(fmt::format("logits of row {}, which leaves early", row));
+  }
 }
-
-Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model) {}
 
 void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   const ModelConfig& c = model_.config;
@@ -36,17 +59,19 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   if (rows > row_capacity_) {
     const std::int64_t n = std::max(rows, 2 * row_capacity_);
     x_ = floats(n, c.width);
+    next_x_ = floats(n, c.width);
     normed_ = floats(n, c.width);
     qkv_ = floats(n, (c.heads + 2 * c.kv_heads) * c.head_dim);
+    q_ = floats(n, c.heads * c.head_dim);
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
     gate_up_ = floats(n, 2 * static_cast<std::int64_t>(c.ffn_width));
     hidden_ = floats(n, c.ffn_width);
+    all_cos_ = floats(n, c.head_dim / 2);
+    all_sin_ = floats(n, c.head_dim / 2);
     cos_ = floats(n, c.head_dim / 2);
     sin_ = floats(n, c.head_dim / 2);
     host_angles_.resize(static_cast<std::size_t>(n * c.head_dim));
-    whole_.assign(static_cast<std::size_t>(n), 0);
-    windowed_.resize(static_cast<std::size_t>(n));
     row_capacity_ = n;
   }
   if (logits_rows > logits_capacity_) {
@@ -59,28 +84,50 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
 }
 
 void Forward::prepare(const StepRows& rows) {
-  row_count_ = rows.size();
-  reserve(row_count_, static_cast<std::int64_t>(rows.logits_rows.size()));
-  window_ = 0;
-  const auto count = static_cast<std::size_t>(row_count_ * model_.config.head_dim / 2);
+  reserve(rows.size(), static_cast<std::int64_t>(rows.logits_rows.size()));
+  const auto count = static_cast<std::size_t>(rows.size() * model_.config.head_dim / 2);
   const std::span<float> cos(host_angles_.data(), count);
   const std::span<float> sin(host_angles_.data() + count, count);
   model_.rope.angles(cos, sin, rows.position);
-  backend_.copy_to_device(cos_.data(), std::as_bytes(cos));
-  backend_.copy_to_device(sin_.data(), std::as_bytes(sin));
+  backend_.copy_to_device(all_cos_.data(), std::as_bytes(cos));
+  backend_.copy_to_device(all_sin_.data(), std::as_bytes(sin));
+  received_.clear();
+  for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
+  if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; })) received_.clear();
 }
 
-std::span<const float> Forward::run(const StepRows& rows) {
-  const ModelConfig& c = model_.config;
+std::span<const float> Forward::run(StepRows& rows) {
+  check(rows);
+  const Clock::time_point begin = Clock::now();
   prepare(rows);
-  backend_.embed(x_.view(DType::f32, row_count_, c.width), *model_.weights.embedding, rows.token);
-  for (std::int32_t layer = 0; layer < c.layers; ++layer) run_layer(layer, rows);
+  times_.detect = 0.0;
+  double layers = 0.0;
+  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+    const Clock::time_point layer_begin = Clock::now();
+    const double detect_before = times_.detect;
+    activate(rows, layer);
+    keep_hidden(rows, layer);
+    if (count() > 0) run_layer(rows, layer);
+    double& time = times_.layer[static_cast<std::size_t>(layer)];
+    time = milliseconds_since(layer_begin) - (times_.detect - detect_before);
+    layers += time;
+  }
+  const std::span<const float> result = logits(rows);
+  times_.other = milliseconds_since(begin) - layers - times_.detect;
+  return result;
+}
 
+std::span<const float> Forward::logits(const StepRows& rows) {
   const auto wanted = static_cast<std::int64_t>(rows.logits_rows.size());
   if (wanted == 0) return {};
+  const ModelConfig& c = model_.config;
+  index_.clear();
+  for (const std::int32_t row : rows.logits_rows) {
+    index_.push_back(static_cast<std::int32_t>(std::lower_bound(active_.begin(), active_.end(), row) - active_.begin()));
+  }
   const TensorView last = last_.view(DType::f32, wanted, c.width);
   const TensorView logits = logits_.view(DType::f32, wanted, c.vocabulary);
-  backend_.gather_rows(last, x_.view(DType::f32, row_count_, c.width), rows.logits_rows);
+  backend_.gather_rows(last, residual(), index_);
   backend_.rms_norm(last, last, model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, last, *model_.weights.lm_head, {});
   const std::span<float> host(host_logits_.data(), static_cast<std::size_t>(wanted * c.vocabulary));
@@ -88,50 +135,207 @@ std::span<const float> Forward::run(const StepRows& rows) {
   return host;
 }
 
-void Forward::run_layer(std::int32_t layer, const StepRows& rows) {
+/// Makes the rows of `layer` the active ones and brings their residual streams together.
+void Forward::activate(StepRows& rows, std::int32_t layer) {
+  if (layer == 0) {
+    active_.clear();
+    index_.clear();
+    for (std::int32_t i = 0; i < static_cast<std::int32_t>(rows.token.size()); ++i) {
+      if (!rows.path.empty() && rows.path[static_cast<std::size_t>(i)].enter > 0) continue;
+      active_.push_back(i);
+      index_.push_back(rows.token[static_cast<std::size_t>(i)]);
+    }
+    set_active(rows);
+    backend_.embed(residual(), *model_.weights.embedding, index_);
+    return;
+  }
+  if (rows.path.empty()) return;
+  std::vector<std::int32_t> next, from, to;  // rows of the layer; of those that go on: where they were and will be
+  std::vector<std::int32_t> entering;        // where the others will be
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(rows.path.size()); ++i) {
+    const RowPath& path = rows.path[static_cast<std::size_t>(i)];
+    if (!runs_in(path, layer)) continue;
+    const auto at = static_cast<std::int32_t>(next.size());
+    next.push_back(i);
+    if (path.enter == layer) {
+      entering.push_back(at);
+    } else {
+      from.push_back(static_cast<std::int32_t>(std::lower_bound(active_.begin(), active_.end(), i) - active_.begin()));
+      to.push_back(at);
+    }
+  }
+  if (next == active_) return;
+  const std::int64_t width = model_.config.width;
+  const auto going_on = static_cast<std::int64_t>(from.size());
+  const TensorView moved = normed_.view(DType::f32, going_on, width);
+  const TensorView target = next_x_.view(DType::f32, static_cast<std::int64_t>(next.size()), width);
+  backend_.gather_rows(entering.empty() ? target : moved, residual(), from);
+  if (!entering.empty()) backend_.scatter_rows(target, moved, to);
+  for (std::size_t cache = 0; cache < rows.caches.size(); ++cache) {
+    from.clear();
+    to.clear();
+    for (const std::int32_t at : entering) {
+      const auto row = static_cast<std::size_t>(next[static_cast<std::size_t>(at)]);
+      if (rows.sequence[row] != static_cast<std::int32_t>(cache)) continue;
+      from.push_back(rows.position[row]);
+      to.push_back(at);
+    }
+    if (from.empty()) continue;
+    const TensorView stored = normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), width);
+    backend_.gather_rows(stored, rows.caches[cache]->hidden(), from);
+    backend_.scatter_rows(target, stored, to);
+  }
+  std::swap(x_, next_x_);
+  active_ = std::move(next);
+  set_active(rows);
+}
+
+/// What follows from active_: sequences, positions and angles.
+void Forward::set_active(const StepRows& rows) {
+  sequence_.clear();
+  position_.clear();
+  for (const std::int32_t row : active_) {
+    sequence_.push_back(rows.sequence[static_cast<std::size_t>(row)]);
+    position_.push_back(rows.position[static_cast<std::size_t>(row)]);
+  }
+  const std::int64_t half = model_.config.head_dim / 2;
+  backend_.gather_rows(cos_.view(DType::f32, count(), half), all_cos_.view(DType::f32, rows.size(), half), active_);
+  backend_.gather_rows(sin_.view(DType::f32, count(), half), all_sin_.view(DType::f32, rows.size(), half), active_);
+}
+
+RopeAngles Forward::angles() const {
+  const std::int64_t half = model_.config.head_dim / 2;
+  return {cos_.view(DType::f32, count(), half), sin_.view(DType::f32, count(), half)};
+}
+
+RowSpan Forward::span_of(std::int32_t layer) {
+  const std::int32_t window = model_.config.window[static_cast<std::size_t>(layer)];
+  key_begin_.assign(active_.size(), 0);
+  for (std::size_t i = 0; window > 0 && i < key_begin_.size(); ++i) key_begin_[i] = std::max(0, position_[i] - window + 1);
+  return {sequence_, position_, key_begin_};
+}
+
+/// Hidden states at the input of the layer go into the caches that keep those of this layer.
+void Forward::keep_hidden(const StepRows& rows, std::int32_t layer) {
+  for (std::size_t cache = 0; cache < rows.caches.size(); ++cache) {
+    const KvLayout& layout = rows.caches[cache]->layout();
+    if (layout.hidden_width == 0 || layout.hidden_layer != layer) continue;
+    std::vector<std::int32_t> from, to;
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      if (sequence_[i] != static_cast<std::int32_t>(cache)) continue;
+      from.push_back(static_cast<std::int32_t>(i));
+      to.push_back(position_[i]);
+    }
+    if (from.empty()) continue;
+    const TensorView rows_of_cache = normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), model_.config.width);
+    backend_.gather_rows(rows_of_cache, residual(), from);
+    backend_.scatter_rows(rows.caches[cache]->hidden(), rows_of_cache, to);
+  }
+}
+
+void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   const ModelConfig& c = model_.config;
   const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
+  const KvShape shape = model_.kv_shape();
   const std::int64_t q_cols = static_cast<std::int64_t>(c.heads) * c.head_dim;
   const std::int64_t kv_cols = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
-  const TensorView x = x_.view(DType::f32, row_count_, c.width);
-  const TensorView normed = normed_.view(DType::f32, row_count_, c.width);
-  const TensorView delta = delta_.view(DType::f32, row_count_, c.width);
-  const TensorView qkv = qkv_.view(DType::f32, row_count_, q_cols + 2 * kv_cols);
-  const TensorView q = qkv.col_range(0, q_cols);
+  const TensorView qkv = qkv_.view(DType::f32, count(), q_cols + 2 * kv_cols);
   const TensorView k = qkv.col_range(q_cols, q_cols + kv_cols);
   const TensorView v = qkv.col_range(q_cols + kv_cols, q_cols + 2 * kv_cols);
-  const RopeAngles angles{cos_.view(DType::f32, row_count_, c.head_dim / 2), sin_.view(DType::f32, row_count_, c.head_dim / 2)};
+  TensorView q = qkv.col_range(0, q_cols);
 
   slabs_.clear();
   for (const KvCache* cache : rows.caches) slabs_.push_back(cache->slab(layer));
-  const auto count = static_cast<std::size_t>(row_count_);
-  const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
-  if (window > 0 && window != window_) {
-    for (std::size_t i = 0; i < count; ++i) windowed_[i] = std::max(0, rows.position[i] - window + 1);
-    window_ = window;
-  }
-  const RowSpan span{rows.sequence, rows.position, {window > 0 ? windowed_.data() : whole_.data(), count}};
 
-  backend_.rms_norm(normed, x, w.input_norm, c.norm_eps);
-  backend_.matmul(qkv, normed, *w.qkv, w.qkv_bias);
+  const TensorView first_normed = normed_.view(DType::f32, count(), c.width);
+  backend_.rms_norm(first_normed, residual(), w.input_norm, c.norm_eps);
+  backend_.matmul(qkv, first_normed, *w.qkv, w.qkv_bias);
   if (c.qk_norm) {
     backend_.head_rms_norm(q, w.q_norm, c.norm_eps);
     backend_.head_rms_norm(k, w.k_norm, c.norm_eps);
   }
-  backend_.store_kv(slabs_, model_.kv_shape(), span, k, v, angles);
-  backend_.rope(q, c.head_dim, angles);
-  const TensorView attended = attended_.view(DType::f32, row_count_, q_cols);
+  stored_ = sequence_;
+  for (std::size_t i = 0; !rows.path.empty() && i < stored_.size(); ++i) {
+    const RowPath& path = rows.path[static_cast<std::size_t>(active_[i])];
+    if (path.enter > 0 && path.enter == layer) stored_[i] = kNoSequence;
+  }
+  RowSpan span = span_of(layer);
+  if (!rows.detections.empty()) {
+    const Clock::time_point begin = Clock::now();
+    deviation_.assign(active_.size(), 0.0f);
+    index_.assign(active_.size(), kNoSequence);
+    bool any = false;
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      const RowPath& path = rows.path[static_cast<std::size_t>(active_[i])];
+      if (path.detection < 0 || rows.detections[static_cast<std::size_t>(path.detection)].layer != layer) continue;
+      index_[i] = sequence_[i];
+      any = true;
+    }
+    if (any) backend_.value_deviation(deviation_, slabs_, shape, {index_, position_, key_begin_}, v);
+    backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
+    if (any) {
+      q = detect(rows, layer, q);
+      span = span_of(layer);
+    }
+    times_.detect += milliseconds_since(begin);
+    if (count() == 0) return;
+  } else {
+    backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
+  }
+  backend_.rope(q, c.head_dim, angles());
+  const TensorView x = residual();
+  const TensorView normed = normed_.view(DType::f32, count(), c.width);
+  const TensorView delta = delta_.view(DType::f32, count(), c.width);
+  const TensorView attended = attended_.view(DType::f32, count(), q_cols);
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  backend_.attention(attended, q, slabs_, model_.kv_shape(), span, scale);
+  backend_.attention(attended, q, slabs_, shape, span, scale, received_);
   backend_.matmul(delta, attended, *w.output, w.output_bias);
 
   backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
-  const TensorView gate_up = gate_up_.view(DType::f32, row_count_, 2 * static_cast<std::int64_t>(c.ffn_width));
-  const TensorView hidden = hidden_.view(DType::f32, row_count_, c.ffn_width);
+  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * static_cast<std::int64_t>(c.ffn_width));
+  const TensorView hidden = hidden_.view(DType::f32, count(), c.ffn_width);
   backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
   backend_.silu_mul(hidden, gate_up);
   backend_.matmul(delta, hidden, *w.down, w.down_bias);
   backend_.add(x, delta);
+}
+
+/// Asks the detections of this layer which of their rows go on, and drops the others, here, in the middle of the layer.
+/// Returns the queries of the rows that are left.
+TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q) {
+  std::vector<char> dropped(active_.size(), 0);
+  for (std::size_t d = 0; d < rows.detections.size(); ++d) {
+    const Detection& detection = rows.detections[d];
+    if (detection.layer != layer) continue;
+    std::vector<float> deviation;
+    std::vector<std::size_t> at;
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      if (rows.path[static_cast<std::size_t>(active_[i])].detection != static_cast<std::int32_t>(d)) continue;
+      deviation.push_back(deviation_[i]);
+      at.push_back(i);
+    }
+    const std::vector<bool> chosen = detection.choose(deviation);
+    if (chosen.size() != at.size()) throw std::logic_error("step: a detection must answer for each of its rows");
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      dropped[at[i]] = chosen[i] ? 0 : 1;
+      if (chosen[i]) rows.path[static_cast<std::size_t>(active_[at[i]])].leave = detection.leave;
+    }
+  }
+  std::vector<std::int32_t> next;
+  index_.clear();
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    if (dropped[i] != 0) continue;
+    next.push_back(active_[i]);
+    index_.push_back(static_cast<std::int32_t>(i));
+  }
+  const auto left = static_cast<std::int64_t>(next.size());
+  const TensorView queries = q_.view(DType::f32, left, q.cols);
+  backend_.gather_rows(queries, q, index_);
+  backend_.gather_rows(next_x_.view(DType::f32, left, model_.config.width), residual(), index_);
+  std::swap(x_, next_x_);
+  active_ = std::move(next);
+  set_active(rows);
+  return queries;
 }
 
 }  // namespace baton

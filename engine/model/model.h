@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/backend/backend.h"
+#include "engine/kv/kv_cache.h"
 #include "engine/model/chat_template.h"
 #include "engine/model/config.h"
 #include "engine/model/rope.h"
@@ -43,6 +44,7 @@ struct Model {
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the folder has none
   ChatOptions chat_options;                           // bos and eos text
   KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
+  KvLayout kv_layout() const { return {kv_shape(), config.layers}; }  // nothing kept beside keys and values
 };
 
 /// Opens a Hugging Face folder. Throws ModelError with the file and what was expected.

@@ -35,6 +35,10 @@ struct BasicView {
     using Float = std::conditional_t<std::is_const_v<Byte>, const float, float>;
     return reinterpret_cast<Float*>(data) + row * stride;
   }
+  auto bf16(std::int64_t row = 0) const {
+    using Bits = std::conditional_t<std::is_const_v<Byte>, const std::uint16_t, std::uint16_t>;
+    return reinterpret_cast<Bits*>(data) + row * stride;
+  }
 };
 
 using TensorView = BasicView<std::byte>;

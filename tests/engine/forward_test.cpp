@@ -17,7 +17,7 @@ using namespace baton::test;
 namespace {
 
 KvCache cache_for(Backend& backend, const Model& model, std::size_t tokens) {
-  return {backend, model.kv_shape(), model.config.layers, static_cast<std::int32_t>(tokens)};
+  return {backend, model.kv_layout(), static_cast<std::int32_t>(tokens)};
 }
 
 /// Logits [tokens, V] of one pass over the whole prompt.

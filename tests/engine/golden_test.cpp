@@ -56,7 +56,7 @@ TokenId best(const std::vector<float>& logits) {
 
 /// Greedy continuation of a prompt.
 std::vector<TokenId> greedy(Backend& backend, const Model& model, std::vector<TokenId> ids, std::size_t count) {
-  KvCache cache(backend, model.kv_shape(), model.config.layers, static_cast<std::int32_t>(ids.size() + count));
+  KvCache cache(backend, model.kv_layout(), static_cast<std::int32_t>(ids.size() + count));
   Forward forward(backend, model);
   std::vector<TokenId> out;
   while (out.size() < count) {
@@ -79,7 +79,7 @@ TEST_CASE("every family: fp32 logits and 64 greedy tokens as Transformers comput
       for (const GoldenPrompt& prompt : golden.prompts) {
         INFO(name << (reference ? ", oracle" : ", cpu") << ", prompt of " << prompt.ids.size() << " tokens");
         Forward forward(*backend, model);
-        KvCache cache(*backend, model.kv_shape(), model.config.layers, static_cast<std::int32_t>(prompt.ids.size()));
+        KvCache cache(*backend, model.kv_layout(), static_cast<std::int32_t>(prompt.ids.size()));
         const auto logits = run(forward, cache, prompt.ids, prompt.positions, 40);
         REQUIRE(logits.size() == prompt.logits.size());
         double worst = 0.0;
@@ -114,7 +114,7 @@ TEST_CASE("weights kept in bf16 lose nothing where the checkpoint is bf16", "[go
     CHECK(greedy(*backend, wide, prompt.ids, 16) == greedy(*backend, narrow, prompt.ids, 16));
     const auto logits_of = [&](const Model& model) {
       Forward forward(*backend, model);
-      KvCache cache(*backend, model.kv_shape(), model.config.layers, static_cast<std::int32_t>(prompt.ids.size()));
+      KvCache cache(*backend, model.kv_layout(), static_cast<std::int32_t>(prompt.ids.size()));
       return run(forward, cache, prompt.ids, prompt.positions, 512);
     };
     CHECK(logits_of(wide) == logits_of(narrow));

@@ -9,9 +9,9 @@ using namespace baton;
 TEST_CASE("a KV cache has one pair of slabs a layer, none of which overlap", "[kv]") {
   const auto backend = make_cpu_backend(1);
   const KvShape shape{2, 16, DType::bf16};
-  const KvCache cache(*backend, shape, 3, 70);
+  const KvCache cache(*backend, {shape, 3}, 70);
   CHECK(cache.capacity() == 128);
-  CHECK(cache.bytes() == KvCache::bytes_for(*backend, shape, 3, 70));
+  CHECK(cache.bytes() == KvCache::bytes_for(*backend, {shape, 3}, 70));
   const std::size_t slab = backend->kv_slab_bytes(shape, 128);
   for (int layer = 0; layer < 3; ++layer) {
     CHECK(static_cast<std::size_t>(cache.slab(layer).values - cache.slab(layer).keys) == slab);
@@ -21,7 +21,7 @@ TEST_CASE("a KV cache has one pair of slabs a layer, none of which overlap", "[k
 
 TEST_CASE("committing backwards or beyond the capacity is refused", "[kv]") {
   const auto backend = make_cpu_backend(1);
-  KvCache cache(*backend, {1, 8, DType::f32}, 1, 64);
+  KvCache cache(*backend, {{1, 8, DType::f32}, 1}, 64);
   cache.commit(10);
   CHECK(cache.length() == 10);
   CHECK_THROWS_WITH(cache.commit(9), Catch::Contains("commit of 9"));

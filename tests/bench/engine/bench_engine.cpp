@@ -60,7 +60,7 @@ class Bench {
     return test::make_tiny_model(*backend_, options);
   }
 
-  KvCache cache(int positions) { return {*backend_, model_->kv_shape(), model_->config.layers, positions}; }
+  KvCache cache(int positions) { return {*backend_, model_->kv_layout(), positions}; }
 
   static void add_prompt(StepRows& rows, KvCache& into, int tokens) {
     const std::int32_t index = rows.add_cache(&into);

@@ -48,7 +48,13 @@ class HostBackend : public Backend {
     unused();
   }
   void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
-  void attention(TensorView, ConstTensorView, std::span<const KvSlab>, const KvShape&, const RowSpan&, float) override {
+  void save_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
+  void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&,
+                       ConstTensorView) override {
+    unused();
+  }
+  void attention(TensorView, ConstTensorView, std::span<const KvSlab>, const KvShape&, const RowSpan&, float,
+                 std::span<AttentionSum* const>) override {
     unused();
   }
   void silu_mul(TensorView, ConstTensorView) override { unused(); }

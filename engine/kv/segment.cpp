@@ -1,0 +1,58 @@
+#include "engine/kv/segment.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace baton {
+
+Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids)
+    : layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
+  if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
+  if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
+    throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n, cache.length(), tokens_.size()));
+  }
+  const KvShape& shape = layout_.shape;
+  const auto count = static_cast<std::size_t>(n);
+  const auto width = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);
+  matrix_bytes_ = count * width * size_of(shape.dtype);
+  const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
+  buffer_ = backend.allocate(2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden);
+  const auto mutable_view = [](ConstTensorView view) {
+    return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
+  };
+  for (std::int32_t layer = 0; layer < layout_.layers; ++layer) {
+    backend.save_kv(mutable_view(raw_keys(layer)), mutable_view(values(layer)), cache.slab(layer), shape, begin);
+  }
+  if (layout_.hidden_width > 0) {
+    std::vector<std::int32_t> index(count);
+    for (std::size_t i = 0; i < count; ++i) index[i] = begin + static_cast<std::int32_t>(i);
+    backend.gather_rows(mutable_view(this->hidden()), cache.hidden(), index);
+  }
+  if (layout_.received) {
+    std::vector<AttentionSum> sums(count);
+    backend.copy_to_host(std::as_writable_bytes(std::span(sums)), reinterpret_cast<const std::byte*>(cache.received() + begin));
+    for (const AttentionSum sum : sums) received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
+    observers_of_last_ = cache.length() - begin - n;
+  }
+}
+
+ConstTensorView Segment::raw_keys(std::int32_t layer) const {
+  const std::int64_t width = static_cast<std::int64_t>(layout_.shape.kv_heads) * layout_.shape.head_dim;
+  const std::byte* data = buffer_.data() + 2 * static_cast<std::size_t>(layer) * matrix_bytes_;
+  return BasicView<const std::byte>{data, layout_.shape.dtype, length_, width, width};
+}
+
+ConstTensorView Segment::values(std::int32_t layer) const {
+  ConstTensorView view = raw_keys(layer);
+  view.data += matrix_bytes_;
+  return view;
+}
+
+ConstTensorView Segment::hidden() const {
+  if (layout_.hidden_width == 0) return {};
+  const std::byte* data = buffer_.data() + 2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_;
+  return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
+}
+
+}  // namespace baton

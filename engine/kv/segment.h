@@ -1,0 +1,51 @@
+// Segment: the KV of a text that moves from one prompt to another, immutable once made. Keys are kept before RoPE, so a
+// segment has no position of its own; it is shared by reference and copied into the caches of its readers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/kv/kv_cache.h"
+
+namespace baton {
+
+class Segment {
+ public:
+  /// Copies positions [begin, begin + n) of a cache that keeps raw keys; `ids` are the tokens of the text, of which the
+  /// first n have KV there (the last token of an answer that was cut off was never run). Hidden states and attention
+  /// received come along where the cache keeps them. Throws BackendError, std::invalid_argument.
+  Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids);
+
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }
+  /// How many of the tokens, from the first, have KV: n.
+  std::int32_t length() const { return length_; }
+  const KvLayout& layout() const { return layout_; }
+
+  ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
+  ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
+  ConstTensorView hidden() const;                      // [n, C] at the input of layout().hidden_layer, or no data
+  /// [n] attention that each token received (RelayCaching eq. 6), and from how many later rows at most; empty: not kept.
+  std::span<const float> received() const { return received_; }
+  /// Rows that could see the token at `index`: those that were run after it in its first sequence.
+  std::int32_t observers(std::int32_t index) const { return observers_of_last_ + length_ - 1 - index; }
+
+  std::size_t bytes() const { return buffer_.bytes() + received_.size() * sizeof(float) + tokens_.size() * sizeof(std::int32_t); }
+
+  /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
+  int hops = 0;
+  std::string origin;  // "inspector#2", for reports
+
+ private:
+  KvLayout layout_;
+  std::vector<std::int32_t> tokens_;
+  std::vector<float> received_;
+  std::int32_t length_ = 0;
+  std::int32_t observers_of_last_ = 0;
+  std::size_t matrix_bytes_ = 0;  // of the keys, and of the values, of one layer
+  Buffer buffer_;                 // [L] (raw keys, values), hidden states
+};
+
+}  // namespace baton

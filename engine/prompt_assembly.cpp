@@ -1,0 +1,95 @@
+#include "engine/prompt_assembly.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/reuse/placement.h"
+
+namespace baton {
+namespace {
+
+bool takes_segments(const std::string& method) { return method != "full" && method != "prefix"; }
+bool takes_prefixes(const ReuseOptions& reuse) { return reuse.method == "prefix" || (reuse.method != "full" && reuse.prefix); }
+
+}  // namespace
+
+KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
+  KvLayout layout = model.kv_layout();
+  const ReuseOptions& reuse = request.reuse;
+  layout.raw_keys = reuse.record || takes_prefixes(reuse);
+  layout.received = reuse.record;
+  if (range.start > 0 && (reuse.record || reuse.method == "relay")) {
+    layout.hidden_width = model.config.width;
+    layout.hidden_layer = range.start;
+  }
+  return layout;
+}
+
+PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
+                               SegmentStore& store, PrefixCache& prefixes) {
+  const auto length = static_cast<std::int32_t>(prompt.size());
+  if (takes_prefixes(request.reuse)) prefix_ = prefixes.find(prompt, length - 1);
+  exact_length = length;
+  std::int32_t at = 0;
+  for (const PromptPart& part : request.prompt) {
+    const std::int32_t begin = at;
+    begins_.push_back(begin);
+    at += static_cast<std::int32_t>(part.tokens.size());
+    PartUse& use = uses.emplace_back();
+    if (at <= prefix_.length && at > begin) {
+      use.method = "prefix";
+      store.read(part.segment);  // a planned reader that needs it no more
+      continue;
+    }
+    std::shared_ptr<const Segment> segment = usable(request, part, model, store, use);
+    if (!segment || begin < prefix_.length) continue;
+    use.method = request.reuse.method;
+    use.hops = segment->hops;
+    hops = std::max(hops, segment->hops + 1);
+    exact_length = std::min(exact_length, begin);
+    placed_.push_back({begin, segment.get()});
+    pinned_.push_back(std::move(segment));
+  }
+  begins_.push_back(at);
+  schedule = make_schedule(request.reuse, {length, prefix_.length, placed_, model.config.layers});
+}
+
+std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
+                                                      const Model& model, SegmentStore& store, PartUse& use) const {
+  if (!part.segment || !takes_segments(request.reuse.method)) return nullptr;
+  std::shared_ptr<const Segment> segment = store.read(part.segment);
+  if (!segment) {
+    use.reason = "its segment was evicted: over the memory budget";
+  } else if (segment->tokens() != part.tokens) {
+    use.reason = "its segment holds other tokens";
+  } else if (segment->length() < request.reuse.min_tokens) {
+    use.reason = fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
+  } else if (segment->layout().layers != model.config.layers) {
+    use.reason = "its segment is of another model";
+  } else if (request.reuse.method == "relay" && request.reuse.range.start > 0 &&
+             (segment->layout().hidden_width == 0 || segment->layout().hidden_layer != request.reuse.range.start)) {
+    use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
+  } else {
+    return segment;
+  }
+  return nullptr;
+}
+
+void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {
+  if (prefix_.length > 0) baton::place(backend, rope, cache, 0, *prefix_.segment, 0, prefix_.length);
+  for (const PlacedSegment& placed : placed_) baton::place(backend, rope, cache, placed.begin, *placed.segment, 0, placed.segment->length());
+}
+
+void PromptAssembly::account(std::span<const std::int32_t> computed, std::int32_t layers) {
+  for (std::size_t part = 0; part < uses.size(); ++part) {
+    PartUse& use = uses[part];
+    for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {
+      const std::int32_t reused = layers - computed[static_cast<std::size_t>(at)];
+      use.kv_reused += reused;
+      use.reused_tokens += reused > 0 ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace baton

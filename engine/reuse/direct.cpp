@@ -1,0 +1,11 @@
+// direct: reused tokens are not run at all; their keys are only moved to the new positions.
+#include "engine/reuse/policy.h"
+
+namespace baton {
+
+PromptSchedule direct_schedule(const ReuseOptions&, const ScheduleInput& input) {
+  ScheduleBuilder builder(input);
+  return builder.build([&](std::int32_t at) { builder.add_full(at); }, [](const PlacedSegment&, std::int32_t, std::int32_t) {});
+}
+
+}  // namespace baton

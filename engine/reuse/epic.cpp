@@ -1,0 +1,16 @@
+// epic: the first k tokens of each segment are recomputed (EPIC, arXiv 2410.15332, LegoLink-k).
+#include <algorithm>
+
+#include "engine/reuse/policy.h"
+
+namespace baton {
+
+PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+  ScheduleBuilder builder(input);
+  return builder.build([&](std::int32_t at) { builder.add_full(at); },
+                       [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
+                         for (std::int32_t at = begin; at < std::min(end, placed.begin + options.epic_tokens); ++at) builder.add_full(at);
+                       });
+}
+
+}  // namespace baton

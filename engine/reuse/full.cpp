@@ -1,0 +1,13 @@
+// full: every token through every layer. prefix: the same behind what the cache holds exactly.
+#include "engine/reuse/policy.h"
+
+namespace baton {
+
+PromptSchedule full_schedule(const ReuseOptions&, const ScheduleInput& input) {
+  ScheduleInput text = input;
+  text.segments = {};
+  ScheduleBuilder builder(text);
+  return builder.build([&](std::int32_t at) { builder.add_full(at); }, [](const PlacedSegment&, std::int32_t, std::int32_t) {});
+}
+
+}  // namespace baton

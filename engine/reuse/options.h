@@ -1,0 +1,45 @@
+// What a request says about reuse: the method by name and its parameters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace baton {
+
+/// Which layers RelayCaching recomputes (docs/methods.md). Layers count from 0.
+struct LayerRange {
+  std::int32_t start = 0;   // l_s: reused tokens enter here from their hidden states; 0: from their embeddings
+  std::int32_t detect = 0;  // l_d: values are compared, and tokens chosen
+  std::int32_t end = 0;     // l_e: the last layer of the chosen tokens
+  bool valid(std::int32_t layers) const { return 0 <= start && start < detect && detect < end && end < layers; }
+};
+
+/// Which tokens of a segment RelayCaching recomputes beyond the detection layer.
+struct SelectionOptions {
+  enum class Score : std::uint8_t { thresholds, product };
+  bool deviation = true;             // d_i > deviation_threshold * mean(d), eq. 5
+  bool influence = true;             // A_j > influence_threshold * mean(A), eq. 7
+  std::int32_t suffix = 10;          // the last tokens of the segment, eq. 8
+  float deviation_threshold = 1.5f;
+  float influence_threshold = 1.45f;
+  Score score = Score::thresholds;   // product: the `share` best by deviation times received attention per observer
+  double share = 0.0;                // above 0: exactly this part of each segment, the best by score, not by thresholds
+  bool all = false;                  // every token: the layer range alone
+};
+
+struct ReuseOptions {
+  std::string method = "full";       // a name of reuse_methods()
+  LayerRange range;                  // relay; not valid: that of the engine's model
+  SelectionOptions selection;        // relay
+  std::int32_t epic_tokens = 16;     // epic: the first tokens of each segment that are recomputed (LegoLink-k)
+  double cacheblend_share = 0.15;    // cacheblend: the part of the reused tokens that is recomputed
+  std::int32_t min_tokens = 32;      // shorter segments are computed in full
+  bool prefix = true;                // methods but full also take exact prefixes
+  bool record = false;               // the output and the slots become segments
+};
+
+/// "full", "prefix", "direct", "epic", "cacheblend", "relay".
+const std::vector<std::string>& reuse_methods();
+
+}  // namespace baton

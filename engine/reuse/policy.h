@@ -1,0 +1,48 @@
+// What the policies share: one small file for each method.
+#pragma once
+
+#include <algorithm>
+
+#include "engine/reuse/schedule.h"
+
+namespace baton {
+
+/// Collects the rows of a prompt in order of position, text and segments.
+class ScheduleBuilder {
+ public:
+  explicit ScheduleBuilder(const ScheduleInput& input) : input_(input) {}
+
+  /// Calls text(position) for each position outside of the segments, and segment(placed, begin, end) for the positions
+  /// of each segment that the prefix does not hold and that are not the prompt's last.
+  template <class Text, class Reused>
+  PromptSchedule build(const Text& text, const Reused& reused) {
+    std::int32_t at = input_.prefix;
+    for (const PlacedSegment& placed : input_.segments) {
+      for (; at < placed.begin; ++at) text(at);
+      const std::int32_t end = std::min(placed.end(), input_.length - 1);
+      if (at < end) reused(placed, at, end);
+      at = std::max(at, end);
+    }
+    for (; at < input_.length; ++at) text(at);
+    return std::move(schedule_);
+  }
+
+  void add(std::int32_t position, RowPath path) { schedule_.rows.push_back({position, path}); }
+  void add_full(std::int32_t position) { add(position, {0, input_.layers, -1}); }
+  std::int32_t add_detection(Detection detection) {
+    schedule_.detections.push_back(std::move(detection));
+    return static_cast<std::int32_t>(schedule_.detections.size()) - 1;
+  }
+
+ private:
+  const ScheduleInput& input_;
+  PromptSchedule schedule_;
+};
+
+PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);        // also of prefix
+PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input);
+
+}  // namespace baton

@@ -1,0 +1,43 @@
+#include "engine/reuse/schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+#include "engine/reuse/policy.h"
+
+namespace baton {
+namespace {
+
+using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
+
+constexpr std::pair<std::string_view, Policy> kPolicies[] = {
+    {"full", full_schedule}, {"prefix", full_schedule},         {"direct", direct_schedule},
+    {"epic", epic_schedule}, {"cacheblend", cacheblend_schedule}, {"relay", relay_schedule},
+};
+
+}  // namespace
+
+const std::vector<std::string>& reuse_methods() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [name, policy] : kPolicies) all.emplace_back(name);
+    return all;
+  }();
+  return names;
+}
+
+PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+  const auto* found = std::find_if(std::begin(kPolicies), std::end(kPolicies), [&](const auto& policy) { return policy.first == options.method; });
+  if (found == std::end(kPolicies)) throw std::invalid_argument(fmt::format("reuse method '{}' is not known", options.method));
+  if (options.method == "relay" && !options.range.valid(input.layers)) {
+    throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start, options.range.detect,
+                                            options.range.end, input.layers));
+  }
+  return found->second(options, input);
+}
+
+}  // namespace baton

@@ -1,0 +1,42 @@
+// PromptSchedule: which positions of a prompt run through which layers. Every reuse method is a function that makes one
+// (docs/methods.md has the table); the engine runs it without knowing the method.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kv/segment.h"
+#include "engine/model/step_rows.h"
+#include "engine/reuse/options.h"
+
+namespace baton {
+
+/// A segment inside a prompt: its n tokens are at positions [begin, begin + n).
+struct PlacedSegment {
+  std::int32_t begin = 0;
+  const Segment* segment = nullptr;
+  std::int32_t end() const { return begin + segment->length(); }
+};
+
+struct ScheduledRow {
+  std::int32_t position = 0;
+  RowPath path;  // path.detection: index into PromptSchedule::detections
+};
+
+struct PromptSchedule {
+  std::vector<ScheduledRow> rows;  // ascending positions; the last is the prompt's last token, through all layers
+  std::vector<Detection> detections;  // the rows of one must run in one step
+};
+
+struct ScheduleInput {
+  std::int32_t length = 0;                  // tokens of the prompt
+  std::int32_t prefix = 0;                  // positions that are in the cache already, exactly
+  std::span<const PlacedSegment> segments;  // ascending, apart from each other, at or behind the prefix
+  std::int32_t layers = 0;                  // L
+};
+
+/// The schedule of a method; `options.range` must be valid for relay. Throws std::invalid_argument for an unknown name.
+PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
+
+}  // namespace baton
