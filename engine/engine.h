@@ -36,7 +36,7 @@ struct PromptPart {
 struct PartUse {
   std::string method = "full";       // how its KV came into being: full, prefix, or the request's method
   std::string reason;                // why not as asked for
-  std::int64_t reused_tokens = 0;    // with at least one layer that was not computed
+  std::int64_t reused_tokens = 0;    // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;        // entries (tokens x layers)
   int hops = 0;                      // of the segment
 };
@@ -77,7 +77,7 @@ using RequestId = std::uint64_t;
 
 /// Callbacks run on the engine's thread, in order, one at a time; they must return soon and may call submit and cancel.
 struct GenerationCallbacks {
-  std::function<void()> on_prefilled;
+  std::function<void(const GenerationResult& so_far)> on_prefilled;  // with the reuse numbers
   std::function<void(TokenId id, const std::string& text)> on_token;
   std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
   std::function<void(GenerationResult)> on_finished;  // exactly once for each accepted request

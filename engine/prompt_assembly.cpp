@@ -81,13 +81,12 @@ void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) c
   for (const PlacedSegment& placed : placed_) baton::place(backend, rope, cache, placed.begin, *placed.segment, 0, placed.segment->length());
 }
 
-void PromptAssembly::account(std::span<const std::int32_t> computed, std::int32_t layers) {
+void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers) {
   for (std::size_t part = 0; part < uses.size(); ++part) {
     PartUse& use = uses[part];
     for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {
-      const std::int32_t reused = layers - computed[static_cast<std::size_t>(at)];
-      use.kv_reused += reused;
-      use.reused_tokens += reused > 0 ? 1 : 0;
+      use.kv_reused += layers - computed[static_cast<std::size_t>(at)];
+      use.reused_tokens += recomputed[static_cast<std::size_t>(at)] ? 0 : 1;
     }
   }
 }

@@ -28,8 +28,8 @@ class PromptAssembly {
   int hops = 0;                  // of what will be computed on top of this prompt
   std::int32_t exact_length = 0; // positions [0, exact_length) will hold exact KV
 
-  /// computed[i]: layers whose KV was computed for position i.
-  void account(std::span<const std::int32_t> computed, std::int32_t layers);
+  /// computed[i]: layers whose KV was computed for position i; recomputed[i]: it was not left to its segment.
+  void account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers);
 
  private:
   std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, const Model& model,

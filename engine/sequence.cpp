@@ -40,6 +40,7 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   cache_.emplace(std::move(cache));
   assembly_.emplace(std::move(assembly));
   computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
+  recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;
   result_.hops = assembly_->hops;
   cache_->commit(rows().front().position);  // what lies before the first row is in place
@@ -78,8 +79,11 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
     return;
   }
   for (std::size_t i = 0; i < paths.size(); ++i) {
+    const ScheduledRow& row = rows()[next_row_ + i];
+    const auto at = static_cast<std::size_t>(row.position);
     // A row that entered behind layer 0 kept K and V of its first layer.
-    computed_[static_cast<std::size_t>(rows()[next_row_ + i].position)] = paths[i].leave - paths[i].enter - (paths[i].enter > 0 ? 1 : 0);
+    computed_[at] = paths[i].leave - paths[i].enter - (paths[i].enter > 0 ? 1 : 0);
+    recomputed_[at] = row.path.detection < 0 || paths[i].leave > row.path.leave;
   }
   next_row_ += paths.size();
   cache_->commit(decoding() ? prompt_length_ : rows()[next_row_].position);
@@ -105,9 +109,9 @@ bool Sequence::advance(std::span<float> logits) {
   if (first) {
     result_.prefill_ms = milliseconds(Clock::now() - first_step_);
     result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
-    assembly_->account(computed_, model_.config.layers);
+    assembly_->account(computed_, recomputed_, model_.config.layers);
     result_.uses = assembly_->uses;
-    if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled();
+    if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
   }
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
   const TokenId id = next_token(logits);

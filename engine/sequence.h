@@ -68,6 +68,7 @@ class Sequence {
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;            // of the prompt's schedule
   std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
+  std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStrings stops_;

@@ -30,6 +30,9 @@ struct RunRequest {
   Milliseconds timeout{0};            // of the whole run; 0: none
   std::stop_token stop;               // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
+  std::map<std::string, std::vector<TokenId>> forced;  // by step id: the step's answer is these tokens
+  /// Before each token of a step: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
+  std::function<void(const std::string& step, std::span<const float> logits)> on_logits;
 };
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.

@@ -99,15 +99,18 @@ void RunLoop::submit(std::size_t step) {
   Attempt& attempt = *attempts_[step];
   const PlanStep& planned_step = planned(step);
   AgentRecord& record = state_.turn(step).record;
-  record.slots = slot_records(state_, step, planned_step, attempt.prompt);
   record.prompt_tokens = token_count(attempt.prompt);
 
   GenerationRequest request;
-  if (attempt.number < planned_step.retry.attempts) {
-    request.prompt = attempt.prompt;
-  } else {
-    request.prompt = std::move(attempt.prompt);
+  request.reuse = plan_.reuse;
+  if (plan_.reuse.record) {
+    hand_over_.attach(step, attempt.engine.get(), attempt.prompt);
+    request.output_readers = hand_over_.output_readers(step);
   }
+  record.slots = slot_records(state_, step, planned_step, attempt.prompt);
+  attempt.submitted = attempt.prompt;
+  request.prompt = attempt.number < planned_step.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
+  if (const auto forced = request_.forced.find(planned_step.id); forced != request_.forced.end()) request.forced = forced->second;
   request.sampling = planned_step.sampling;
   request.sampling.seed =
       attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
@@ -120,19 +123,18 @@ void RunLoop::submit(std::size_t step) {
 
   // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
-  for (const SlotRecord& slot : record.slots) {
-    const SlotSource& source = *planned_step.slot(slot.name);
-    if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
-    emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
-  }
 }
 
 /// These run on the engine's thread: they only post. The run waits for on_finished, so it is there for each of them.
 GenerationCallbacks RunLoop::callbacks(std::size_t step) {
   GenerationCallbacks callbacks;
-  callbacks.on_prefilled = [this, mailbox = mailbox_, step] {
-    mailbox->post([this, step, when = Clock::now()] { on_prefilled(step, when); });
+  callbacks.on_prefilled = [this, mailbox = mailbox_, step](const GenerationResult& so_far) {
+    mailbox->post([this, step, when = Clock::now(), entries = so_far.kv_entries, computed = so_far.kv_computed,
+                   uses = so_far.uses] { on_prefilled(step, when, kv_record(entries, computed), uses); });
   };
+  if (request_.on_logits) {
+    callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) { tap(id, logits); };
+  }
   callbacks.on_token = [this, mailbox = mailbox_, step](TokenId id, const std::string& text) {
     mailbox->post([this, step, id, text, when = Clock::now()] {
       Attempt& attempt = *attempts_[step];
@@ -147,11 +149,16 @@ GenerationCallbacks RunLoop::callbacks(std::size_t step) {
   return callbacks;
 }
 
-void RunLoop::on_prefilled(std::size_t step, Clock::time_point when) {
+void RunLoop::on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   const Attempt& attempt = *attempts_[step];
-  const AgentRecord& record = state_.turn(step).record;
-  const std::int64_t entries = record.prompt_tokens * attempt.engine->model().config.layers;
-  emit(Prefill{record.agent, record.round, kv_record(entries, entries), ms_between(attempt.times.submitted, when)});
+  AgentRecord& record = state_.turn(step).record;
+  fill_slots(record.slots, attempt.submitted, uses, attempt.engine->model().config.layers);
+  emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
+  for (const SlotRecord& slot : record.slots) {
+    const SlotSource& source = *planned(step).slot(slot.name);
+    if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
+    emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
+  }
 }
 
 void RunLoop::on_finished(std::size_t step, GenerationResult result) {
@@ -160,6 +167,8 @@ void RunLoop::on_finished(std::size_t step, GenerationResult result) {
   attempt.timer.cancel();
   attempt.phase = Attempt::Phase::idle;
   fill_record(record, result, attempt.times);
+  if (plan_.reuse.record) hand_over_.take(step, attempt.engine.get(), attempt.submitted, result);
+  attempt.submitted.clear();
   if (result.reason == FinishReason::cancelled && ending_) {
     state_.turn(step).has_output = !record.output.empty();
     turn_over(step, "cancelled");

@@ -15,7 +15,7 @@ constexpr std::size_t kMostThreads = 8;
 }  // namespace
 
 RunLoop::RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs)
-    : request_(request), plan_(*request.plan), state_(plan_, inputs), run_timer_(mailbox_->io) {
+    : request_(request), plan_(*request.plan), state_(plan_, inputs), hand_over_(plan_), run_timer_(mailbox_->io) {
   for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>(mailbox_->io));
 }
 
@@ -139,6 +139,7 @@ void RunLoop::close(std::size_t step, const std::string& turn_state) {
   TurnState& turn = state_.turn(step);
   turn.phase = TurnState::Phase::over;
   turn.record.state = turn_state;
+  hand_over_.step_over(step);
   emit(AgentFinished{turn.record});
 }
 
@@ -195,6 +196,7 @@ void RunLoop::describe_engines() {
     const EngineStats stats = engine->stats();
     record_.memory.weights_bytes += stats.weights_bytes;
     record_.memory.kv_peak_bytes += stats.kv_peak_bytes;
+    record_.memory.segments_peak_bytes += stats.segments.peak_bytes;
   }
   const auto first = plan_.steps.empty() ? engines_.end() : engines_.find(plan_.steps.front().model);
   if (first == engines_.end()) return;  // not opened

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "workflows/executor.h"
+#include "workflows/hand_over.h"
 #include "workflows/run_state.h"
 #include "workflows/turn_record.h"
 
@@ -53,6 +54,7 @@ class RunLoop {
     int number = 0;  // from 1
     std::shared_ptr<Engine> engine;
     std::vector<PromptPart> prompt;  // kept while another attempt may need it
+    std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;
     boost::asio::steady_timer timer;  // the attempt's timeout, or the pause before the next one
@@ -90,7 +92,7 @@ class RunLoop {
   void on_prepared(std::size_t step, PreparedTurn prepared);
   void submit(std::size_t step);
   GenerationCallbacks callbacks(std::size_t step);
-  void on_prefilled(std::size_t step, Clock::time_point when);
+  void on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
   void on_finished(std::size_t step, GenerationResult result);
   void accept(std::size_t step, GenerationResult result);
   void fail_attempt(std::size_t step, Failure failure);
@@ -103,6 +105,7 @@ class RunLoop {
   const Clock::time_point begin_ = Clock::now();
 
   RunState state_;
+  HandOver hand_over_;
   RunRecord record_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each step
   std::map<std::string, std::shared_ptr<Engine>> engines_;

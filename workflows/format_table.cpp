@@ -215,7 +215,30 @@ std::vector<FormatKey> make_keys() {
           {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
 
           {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
+          {"relay", "layers", object("layers"), false, "those of the model's profile",
+           "The layers that `relay` recomputes."},
+          {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},
+          {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
+          {"relay", "cacheblend_share", number(0, 1), false, "0.15",
+           "`cacheblend`: the share of each segment that is recomputed."},
+          {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
           {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
+
+          {"layers", "start", integer(0), true, "",
+           "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
+          {"layers", "detect", integer(1), true, "", "Values are compared here, and tokens chosen."},
+          {"layers", "end", integer(2), true, "", "The last layer of the chosen tokens."},
+
+          {"select", "deviation", number(0, 1000), false, "1.5",
+           "Tokens whose values deviate more than this many times the mean; 0: none."},
+          {"select", "influence", number(0, 1000), false, "1.45",
+           "Tokens that received more than this many times the mean attention; 0: none."},
+          {"select", "suffix", integer(0), false, "10", "The last tokens of each segment."},
+          {"select", "share", number(0, 1), false, "0",
+           "Above 0: this share of each segment, the best by score, in place of the thresholds."},
+          {"select", "score", choice({"thresholds", "product"}), false, "thresholds",
+           "With `share`: by deviation (`thresholds`), or by deviation times attention received (`product`)."},
+          {"select", "all", boolean(), false, "false", "Every token: the layer range alone."},
 
           {"memory", "device", size(), false, "no limit", "On the device."},
           {"memory", "host", size(), false, "no limit", "In host memory."},
@@ -254,6 +277,8 @@ std::string_view format_object_title(std::string_view object) {
       {"step", "A step of a graph"},
       {"condition", "A condition (`when`, `until`)"},
       {"relay", "`relay`"},
+      {"layers", "`layers`"},
+      {"select", "`select`"},
       {"memory", "`memory`"},
   };
   for (const auto& [name, title] : kTitles) {

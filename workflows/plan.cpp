@@ -1,6 +1,7 @@
 #include "workflows/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -25,7 +26,39 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   check_placeholders(spec, diagnostics);
 }
 
+/// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
+void forecast(Plan& plan) {
+  if (plan.reuse.method == "full") return;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    for (SlotSource& slot : plan.steps[i].slots) {
+      if (slot.kind == SlotSource::Kind::empty) continue;
+      if (plan.reuse.method == "prefix") {
+        slot.reason = "exact where the prompt begins like one before it";
+        continue;
+      }
+      const auto first = std::find_if(plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i),
+                                      [&](const PlanStep& step) { return shows_source(step, slot); });
+      if (slot.kind == SlotSource::Kind::agent_output) {
+        slot.method = plan.reuse.method;
+        slot.reason = "decoded by " + plan.steps[static_cast<std::size_t>(slot.step)].id;
+      } else if (first != plan.steps.begin() + static_cast<std::ptrdiff_t>(i)) {
+        slot.method = plan.reuse.method;
+        slot.reason = "computed by " + first->id;
+      } else {
+        slot.reason = "computed here first";
+      }
+    }
+  }
+}
+
 }  // namespace
+
+bool shows_source(const PlanStep& step, const SlotSource& source) {
+  return std::any_of(step.slots.begin(), step.slots.end(), [&](const SlotSource& slot) {
+    return slot.kind == source.kind && slot.step == source.step &&
+           (source.kind != SlotSource::Kind::input || slot.name == source.name);
+  });
+}
 
 const SlotSource* PlanStep::slot(const std::string& name) const {
   const auto found =
@@ -45,16 +78,21 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   Diagnostics diagnostics;
   diagnostics.add_sources(spec->sources);
   const std::string& method = spec->relay.method;
-  if (method != "auto" && method != "full") {
+  const auto& known = reuse_methods();
+  if (method != "auto" && std::find(known.begin(), known.end(), method) == known.end()) {
     diagnostics.error(spec->relay.where, "E0411",
                       fmt::format("relay method '{}' is not available in this version", method),
-                      "use 'auto' or 'full'");
+                      fmt::format("use 'auto' or one of {}", fmt::join(known, ", ")));
   }
   Plan plan;
   check_references(*spec, diagnostics);
   if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
   if (!diagnostics.empty()) throw WorkflowError(diagnostics);
   plan.relay = method;
+  plan.reuse = spec->relay.options;
+  plan.reuse.method = method == "auto" ? "full" : method;
+  plan.reuse.record = plan.reuse.method != "full" && plan.reuse.method != "prefix";
+  forecast(plan);
   plan.rounds = spec->topology.rounds;
   plan.spec = std::move(spec);
   return plan;

@@ -46,9 +46,13 @@ struct Plan {
   std::shared_ptr<const WorkflowSpec> spec;
   std::vector<PlanStep> steps;  // a topological order
   std::string relay;            // method asked for
+  ReuseOptions reuse;           // what it means to the engine
   int rounds = 1;
   int last_step_of(const std::string& agent, int round) const;  // -1: none
 };
+
+/// True when the step has a slot with the value of `source`, under whatever name.
+bool shows_source(const PlanStep& step, const SlotSource& source);
 
 /// Expands the topology and checks what an agent sees against what its prompt names. Throws WorkflowError.
 Plan make_plan(std::shared_ptr<const WorkflowSpec> spec);

@@ -11,6 +11,7 @@
 
 #include "agents/prompt_template.h"
 #include "engine/model/sampler.h"
+#include "engine/reuse/options.h"
 #include "engine/tensor/dtype.h"
 #include "workflows/diagnostics.h"
 
@@ -137,6 +138,7 @@ struct TopologySpec {
 
 struct RelaySpec {
   std::string method = "auto";
+  ReuseOptions options;           // parameters; options.method is what `method` comes to
   std::int64_t device_bytes = 0;  // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;

@@ -137,10 +137,39 @@ class SpecReader {
     const Fields fields(*relay);
     spec_.relay.where = fields.get("method") != nullptr ? fields.get("method")->where() : file.where("relay");
     spec_.relay.method = fields.text("method").value_or("auto");
+    read_reuse(fields, spec_.relay.options);
     if (const YamlNode* memory = fields.get("memory")) {
       spec_.relay.device_bytes = Fields(*memory).size("device");
       spec_.relay.host_bytes = Fields(*memory).size("host");
     }
+  }
+
+  void read_reuse(const Fields& fields, ReuseOptions& options) {
+    if (const YamlNode* node = fields.get("layers")) {
+      const Fields layers(*node);
+      const auto layer = [&](const char* key) { return static_cast<std::int32_t>(layers.integer(key).value_or(0)); };
+      options.range = {layer("start"), layer("detect"), layer("end")};
+      if (options.range.start >= options.range.detect || options.range.detect >= options.range.end) {
+        diagnostics_.error(fields.where("layers"), "E0412",
+                           fmt::format("relay: start {} < detect {} < end {} does not hold", options.range.start,
+                                       options.range.detect, options.range.end));
+      }
+    }
+    if (const YamlNode* node = fields.get("select")) {
+      const Fields select(*node);
+      SelectionOptions& selection = options.selection;
+      selection.deviation_threshold = select.number("deviation").value_or(selection.deviation_threshold);
+      selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
+      selection.deviation = selection.deviation_threshold > 0.0f;
+      selection.influence = selection.influence_threshold > 0.0f;
+      selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
+      selection.share = select.number("share").value_or(0.0f);
+      selection.all = select.boolean("all").value_or(false);
+      if (select.text("score").value_or("thresholds") == "product") selection.score = SelectionOptions::Score::product;
+    }
+    options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
+    options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
+    options.min_tokens = static_cast<std::int32_t>(fields.integer("min_tokens").value_or(options.min_tokens));
   }
 
   /// Outputs are built when everything is over: they see inputs and the last output of each agent.

@@ -10,8 +10,7 @@ namespace {
 std::string reason_of(const RunState& state, std::size_t step, const SlotSource& source) {
   if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
   if (state.lacks_output(step, source)) return "empty: the agent has no output";
-  if (source.method.empty() || source.method == "full") return source.reason;
-  return fmt::format("planned: {}; computed in full by this engine", source.method);
+  return source.reason;
 }
 
 bool shows(const PlanStep& planned, const std::string& slot) {
@@ -39,6 +38,26 @@ std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, co
     records.push_back(std::move(record));
   }
   return records;
+}
+
+void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
+                std::int32_t layers) {
+  for (SlotRecord& slot : slots) {
+    std::int64_t reused_entries = 0;
+    std::int64_t reused_tokens = 0;
+    for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
+      if (prompt[i].slot != slot.name) continue;
+      reused_entries += uses[i].kv_reused;
+      reused_tokens += uses[i].reused_tokens;
+      slot.method = uses[i].method;
+      slot.hops = std::max(slot.hops, uses[i].hops);
+      if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
+    }
+    if (slot.tokens == 0) continue;
+    slot.reused_tokens = reused_tokens;
+    slot.recomputed_tokens = slot.tokens - reused_tokens;
+    slot.kv_reuse_rate = static_cast<double>(reused_entries) / static_cast<double>(slot.tokens * layers);
+  }
 }
 
 std::int64_t token_count(const std::vector<PromptPart>& prompt) {

@@ -15,6 +15,10 @@ namespace baton {
 std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
                                      const std::vector<PromptPart>& prompt);
 
+/// What the engine made of the slots; a slot that stands in the prompt twice is one record.
+void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
+                std::int32_t layers);
+
 std::int64_t token_count(const std::vector<PromptPart>& prompt);
 KvRecord kv_record(std::int64_t entries, std::int64_t computed);
 

@@ -111,6 +111,8 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.timeout = options.timeout;
   request.stop = options.stop;
   request.on_event = options.on_event;
+  request.forced = options.forced_outputs;
+  request.on_logits = options.on_logits;
   request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
   return start_run(std::move(request), [engine = *this, workflow] { engine.prepare(workflow); });
 }

@@ -97,7 +97,7 @@ TEST_CASE("streamed text joined is the text of the result", "[engine]") {
   GenerationRequest request = request_for(40, 8, 50);
   auto streamed = std::make_shared<std::string>();
   auto prefilled = std::make_shared<int>(0);
-  request.callbacks.on_prefilled = [prefilled] { ++*prefilled; };
+  request.callbacks.on_prefilled = [prefilled](const GenerationResult&) { ++*prefilled; };
   request.callbacks.on_token = [streamed](TokenId, const std::string& text) { *streamed += text; };
   const GenerationResult result = start(*engine, std::move(request)).get();
   CHECK(*prefilled == 1);

@@ -130,7 +130,9 @@ class ScriptedEngine final : public Engine {
       sequence.prefilled = true;
       sequence.next += sequence.answer.per_token;
       lock.unlock();
-      if (sequence.request.callbacks.on_prefilled) sequence.request.callbacks.on_prefilled();
+      GenerationResult so_far;
+      so_far.kv_entries = so_far.kv_computed = sequence.prompt_tokens * model_->config.layers;
+      if (sequence.request.callbacks.on_prefilled) sequence.request.callbacks.on_prefilled(so_far);
       lock.lock();
       return;
     }

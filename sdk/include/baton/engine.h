@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include <baton/event.h>
 #include <baton/preview.h>
@@ -37,6 +39,12 @@ struct RunOptions {
   /// Called in order, never twice at once for one run, on a thread of the library: return soon. A throw stops the run
   /// and comes out of Run::get().
   EventCallback on_event{};
+  /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids that
+  /// the turn's answer shall be, whatever the model would choose.
+  std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
+  /// Called with the logits [vocabulary] of each token before it is chosen, once more after the last; on a thread of the
+  /// library, for several turns at once: return soon, do not throw.
+  std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
 };
 
 /// A handle: copies share the same models. All members are safe from any thread. Models stay open, and runs may go on,
