@@ -48,7 +48,7 @@ struct PrefillTimes {
   double full_layers = 0.0;    // layers up to the detection; without one: all layers
   double detect = 0.0;
   double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
-  double tail = 0.0;           // layers behind those, text alone
+  double tail = 0.0;           // layers behind those, text alone, and the logits
 };
 
 enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
@@ -119,6 +119,9 @@ class Engine {
   virtual const Model& model() const = 0;
   virtual BackendInfo device() const = 0;
   virtual EngineStats stats() const = 0;
+
+  /// What a handle of this engine stands for, or null when it was taken back; for looking at, not a planned reader.
+  virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
 
   /// The layers that relay recomputes for this model; not valid until it has been profiled.
   virtual LayerRange layer_range() const = 0;

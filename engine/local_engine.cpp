@@ -134,6 +134,7 @@ class LocalEngine::Core {
     stats.segments = store_.stats();
     return stats;
   }
+  std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
   LayerRange layer_range() const {
     const std::lock_guard lock(mutex_);
     return range_;
@@ -382,6 +383,7 @@ void LocalEngine::cancel(RequestId id) { core_->cancel(id); }
 const Model& LocalEngine::model() const { return core_->model(); }
 BackendInfo LocalEngine::device() const { return core_->device(); }
 EngineStats LocalEngine::stats() const { return core_->stats(); }
+std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const { return core_->segment(handle); }
 LayerRange LocalEngine::layer_range() const { return core_->layer_range(); }
 void LocalEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
 

@@ -29,7 +29,7 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
                                SegmentStore& store, PrefixCache& prefixes) {
   const auto length = static_cast<std::int32_t>(prompt.size());
-  if (takes_prefixes(request.reuse)) prefix_ = prefixes.find(prompt, length - 1);
+  if (takes_prefixes(request.reuse)) prefix_ = prefixes.find(prompt, length - 1, layout_for(request, model, request.reuse.range));
   exact_length = length;
   std::int32_t at = 0;
   for (const PromptPart& part : request.prompt) {
@@ -43,11 +43,11 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       continue;
     }
     std::shared_ptr<const Segment> segment = usable(request, part, model, store, use);
-    if (!segment || begin < prefix_.length) continue;
+    if (!segment || begin + segment->length() <= prefix_.length) continue;
     use.method = request.reuse.method;
     use.hops = segment->hops;
     hops = std::max(hops, segment->hops + 1);
-    exact_length = std::min(exact_length, begin);
+    exact_length = std::min(exact_length, std::max(begin, prefix_.length));
     placed_.push_back({begin, segment.get()});
     pinned_.push_back(std::move(segment));
   }
@@ -78,7 +78,10 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
 
 void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {
   if (prefix_.length > 0) baton::place(backend, rope, cache, 0, *prefix_.segment, 0, prefix_.length);
-  for (const PlacedSegment& placed : placed_) baton::place(backend, rope, cache, placed.begin, *placed.segment, 0, placed.segment->length());
+  for (const PlacedSegment& placed : placed_) {
+    const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
+    baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.segment->length() - first);
+  }
 }
 
 void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers) {

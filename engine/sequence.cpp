@@ -96,6 +96,7 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
     (layer <= detect ? parts.full_layers : layer < tail ? parts.sparse_layers : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
   }
   parts.detect += times.detect;
+  parts.tail += times.other;
 }
 
 void Sequence::on_step_begin(Clock::time_point now) {
@@ -173,6 +174,7 @@ void Sequence::close(FinishReason reason, const std::string& error) {
 void Sequence::deliver() {
   cache_.reset();
   assembly_.reset();
+  request_.prompt.clear();  // with its segments: who has the result holds the last handles
   const auto on_finished = std::move(request_.callbacks.on_finished);
   if (on_finished) on_finished(std::move(result_));
 }

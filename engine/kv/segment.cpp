@@ -7,7 +7,7 @@
 namespace baton {
 
 Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids)
-    : layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
+    : backend_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
   if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
     throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n, cache.length(), tokens_.size()));
@@ -47,6 +47,19 @@ ConstTensorView Segment::values(std::int32_t layer) const {
   ConstTensorView view = raw_keys(layer);
   view.data += matrix_bytes_;
   return view;
+}
+
+std::vector<float> Segment::values_on_host(std::int32_t layer) const {
+  const ConstTensorView view = values(layer);
+  std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
+  if (view.dtype == DType::f32) {
+    backend_->copy_to_host(std::as_writable_bytes(std::span(values)), view.data);
+    return values;
+  }
+  std::vector<std::uint16_t> bits(values.size());
+  backend_->copy_to_host(std::as_writable_bytes(std::span(bits)), view.data);
+  for (std::size_t i = 0; i < bits.size(); ++i) values[i] = bf16_to_f32(bits[i]);
+  return values;
 }
 
 ConstTensorView Segment::hidden() const {

@@ -26,6 +26,8 @@ class Segment {
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
+  /// [n, K * D] as floats, wherever the segment is. Where the backend may be called: on the engine's thread.
+  std::vector<float> values_on_host(std::int32_t layer) const;
   ConstTensorView hidden() const;                      // [n, C] at the input of layout().hidden_layer, or no data
   /// [n] attention that each token received (RelayCaching eq. 6), and from how many later rows at most; empty: not kept.
   std::span<const float> received() const { return received_; }
@@ -39,6 +41,7 @@ class Segment {
   std::string origin;  // "inspector#2", for reports
 
  private:
+  Backend* backend_;
   KvLayout layout_;
   std::vector<std::int32_t> tokens_;
   std::vector<float> received_;

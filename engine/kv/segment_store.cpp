@@ -1,6 +1,7 @@
 #include "engine/kv/segment_store.h"
 
 #include <algorithm>
+#include <condition_variable>
 
 namespace baton {
 
@@ -11,6 +12,8 @@ struct SegmentStore::State {
   std::uint64_t clock = 0;
   SegmentStoreStats stats;
   std::vector<StoredSegment*> entries;
+  std::int64_t freeing = 0;  // segments that other threads are giving back to the backend
+  std::condition_variable freed;
 
   /// All segments cost about the same to compute per byte, so what goes first is what will be read least, then what was
   /// not used for longest. Call with the mutex held; what is returned is freed by the caller without it.
@@ -61,13 +64,18 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
   state_->stats.peak_bytes = std::max(state_->stats.peak_bytes, state_->stats.bytes);
   state_->entries.push_back(entry.get());
   return SegmentHandle(entry.release(), [state = state_](StoredSegment* dropped) {
-    std::shared_ptr<const Segment> freed;  // outside of the lock
+    std::shared_ptr<const Segment> given_back;
     {
       const std::lock_guard guard(state->mutex);
-      freed = state->take(*dropped);
+      given_back = state->take(*dropped);
       std::erase(state->entries, dropped);
+      ++state->freeing;
     }
+    given_back.reset();  // outside of the lock
     delete dropped;
+    const std::lock_guard guard(state->mutex);
+    --state->freeing;
+    state->freed.notify_all();
   });
 }
 
@@ -79,11 +87,18 @@ std::shared_ptr<const Segment> SegmentStore::read(const SegmentHandle& handle) {
   return handle->segment_;
 }
 
+std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) const {
+  if (!handle) return nullptr;
+  const std::lock_guard lock(state_->mutex);
+  return handle->segment_;
+}
+
 void SegmentStore::close() {
   std::vector<std::shared_ptr<const Segment>> taken;
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   state_->closed = true;
   for (StoredSegment* entry : state_->entries) taken.push_back(state_->take(*entry));
+  state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may go when this returns
 }
 
 SegmentStoreStats SegmentStore::stats() const {

@@ -46,6 +46,9 @@ class SegmentStore {
   /// The segment for as long as the result lives, or null when it was taken back. One of the planned readers is over.
   std::shared_ptr<const Segment> read(const SegmentHandle& handle);
 
+  /// The same without counting as a use.
+  std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;
+
   /// Takes everything back: handles stay, empty. Nothing is taken in any more.
   void close();
 

@@ -28,7 +28,7 @@ Forward::Forward(Backend& backend, const Model& model) : backend_(backend), mode
 void Forward::check(const StepRows& rows) const {
   const std::int32_t layers = model_.config.layers;
   const auto refuse = [](const std::string& message) { throw std::invalid_argument("step: " + message); };
-  if (rows.path.empty()) return;
+  if (rows.path.empty() && rows.detections.empty()) return;
   if (rows.path.size() != rows.token.size()) refuse(fmt::format("{} paths for {} rows", rows.path.size(), rows.size()));
   for (std::size_t i = 0; i < rows.path.size(); ++i) {
     const RowPath& path = rows.path[i];
@@ -47,7 +47,8 @@ void Forward::check(const StepRows& rows) const {
     }
   }
   for (const std::int32_t row : rows.logits_rows) {
-    if (rows.path[static_cast<std::size_t>(row)].leave != layers) refuse(fmt::format("logits of row {}, which leaves early", row));
+    const RowPath& path = rows.path[static_cast<std::size_t>(row)];
+    if (path.leave != layers || path.detection >= 0) refuse(fmt::format("logits of row {}, which leaves early or may", row));
   }
 }
 

@@ -1,5 +1,5 @@
 // Checked values out of JSON objects. Every error names the file, the key, what was found and what was expected.
-// For the .cpp files of this folder only.
+// For .cpp files of the engine only.
 #pragma once
 
 #include <cstdint>

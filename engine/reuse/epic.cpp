@@ -9,7 +9,8 @@ PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& i
   ScheduleBuilder builder(input);
   return builder.build([&](std::int32_t at) { builder.add_full(at); },
                        [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
-                         for (std::int32_t at = begin; at < std::min(end, placed.begin + options.epic_tokens); ++at) builder.add_full(at);
+                         const std::int64_t last = std::int64_t{placed.begin} + options.epic_tokens;
+                         for (std::int32_t at = begin; at < std::min<std::int64_t>(end, last); ++at) builder.add_full(at);
                        });
 }
 

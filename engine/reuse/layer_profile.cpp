@@ -11,8 +11,6 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kFewestLayers = 4;
-
 double at(const std::vector<double>& values, std::int32_t layer) { return values[static_cast<std::size_t>(layer)]; }
 
 /// The layer of the lowest similarity, or the last one when no layer deviates by more than rounding.
@@ -101,8 +99,8 @@ FoundRange find_range(const LayerCurves& curves, EndReading reading, const Range
     throw std::invalid_argument(fmt::format("layer range: {} correlations for {} layers; expected one fewer than layers",
                                             curves.correlation.size(), layers));
   }
-  if (layers < kFewestLayers) {
-    return {{}, fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestLayers)};
+  if (layers < kFewestRangeLayers) {
+    return {{}, fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestRangeLayers)};
   }
   for (std::int32_t l = 0; l < layers; ++l) {
     if (!std::isfinite(at(curves.similarity, l))) return {{}, fmt::format("the similarity of layer {} is not a number", l)};

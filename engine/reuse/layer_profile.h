@@ -33,6 +33,9 @@ struct LayerCurves {
   double rounding = 0.0;            // a layer with 1 - S^l below it differs by rounding alone
 };
 
+/// Below it there is nothing to choose: l_s < l_d < l_e takes three.
+inline constexpr std::int32_t kFewestRangeLayers = 4;
+
 struct FoundRange {
   LayerRange range;     // valid for the model's layers, unless there is a problem
   std::string problem;  // why there is no range, or empty

@@ -32,7 +32,7 @@ struct PromptSchedule {
 struct ScheduleInput {
   std::int32_t length = 0;                  // tokens of the prompt
   std::int32_t prefix = 0;                  // positions that are in the cache already, exactly
-  std::span<const PlacedSegment> segments;  // ascending, apart from each other, at or behind the prefix
+  std::span<const PlacedSegment> segments;  // ascending, apart from each other; the prefix may reach into the first
   std::int32_t layers = 0;                  // L
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,8 @@
 #include <baton/baton.h>
 
 #include "sdk/cli/dataset.h"
+#include "sdk/cli/eval_method.h"
+#include "sdk/cli/eval_quality.h"
 #include "sdk/cli/exit_code.h"
 #include "sdk/cli/interrupt.h"
 #include "sdk/cli/options.h"
@@ -33,6 +36,7 @@ struct Arguments {
   std::size_t limit = 0;
   std::vector<std::string> methods = {"full"};
   int jobs = 8;
+  std::size_t floor_limit = 50;
   std::optional<std::uint64_t> seed;
   std::string timeout;
   bool json = false;
@@ -52,16 +56,21 @@ struct Share {
 
 /// What one method came to.
 struct Score {
-  std::string method;
+  EvalMethod method;
+  std::optional<Workflow> workflow;
   Share right;
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
-  Share reused_entries;                         // (token, layer) entries
+  Share exact;                                  // runs whose every answer is that of full, token for token
+  Share reused_entries;                         // (token, layer) entries of prompts
+  Share relayed_entries;                        // of the placeholders that came from a segment
+  Share recomputed_tokens;                      // of those placeholders
   Share reused_turns;                           // turns that computed no placeholder
+  Quality quality;                              // over forced runs
   double ttft_ms = 0;                           // sum over turns
   std::int64_t turns = 0;
   std::int64_t output_tokens = 0;
   std::int64_t failed = 0;                      // runs that did not end well
-  double wall_ms = 0;
+  double wall_ms = 0;                           // sum over runs
 };
 
 /// The last turn of an agent that came to an end, or null.
@@ -101,6 +110,14 @@ void add(Score& score, const Workflow& workflow, const Question& question, const
     score.reused_turns.count(!turn.slots.empty() && std::all_of(turn.slots.begin(), turn.slots.end(), [](const SlotRecord& slot) {
       return slot.reused_tokens == slot.tokens && slot.recomputed_tokens == 0;
     }));
+    for (const auto& slot : turn.slots) {
+      if (slot.method == "full" || slot.method == "prefix" || slot.tokens == 0) continue;
+      const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
+      score.relayed_entries.whole += entries;
+      score.relayed_entries.part += static_cast<std::int64_t>(std::llround(slot.kv_reuse_rate * static_cast<double>(entries)));
+      score.recomputed_tokens.whole += slot.tokens;
+      score.recomputed_tokens.part += slot.recomputed_tokens;
+    }
     score.ttft_ms += turn.ttft_ms;
     ++score.turns;
     score.output_tokens += turn.output_tokens;
@@ -112,16 +129,19 @@ class Progress {
  public:
   Progress(const Arguments& arguments, std::size_t questions) : shown_(!arguments.quiet), questions_(questions) {}
 
-  void show(const Score& score) {
+  void show(const std::vector<Score>& scores) {
     if (!shown_) return;
+    const Score& score = scores.back();  // the last to be done with a question
     const auto now = Clock::now();
     const auto done = static_cast<std::size_t>(score.right.whole);
     const auto pause = can_redraw() ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
     if (now - last_ < pause && done < questions_) return;
     last_ = now;
     const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
-    std::string line = fmt::format("{}: {} of {}", score.method, done, questions_);
-    if (done > 0) line += fmt::format(", {:.1f} % right", 100 * score.right.value());
+    std::string line = fmt::format("{} of {}", done, questions_);
+    for (const Score& one : scores) {
+      if (done > 0) line += fmt::format(", {} {:.1f} %", one.method.text, 100 * one.right.value());
+    }
     if (done > 0 && done < questions_) {
       line += fmt::format(", {} left", duration(ms / static_cast<double>(done) * static_cast<double>(questions_ - done)));
     }
@@ -142,11 +162,12 @@ class Progress {
   Clock::time_point last_;
 };
 
-std::string question_text(const Workflow& workflow, const Question& question, const RunRecord& record) {
+std::string question_text(const Score& score, const Question& question, const RunRecord& record) {
+  const Workflow& workflow = *score.workflow;
   const std::string answer = final_answer(workflow, record);
   const bool right = record.state == "ok" && same_answer(answer, question.answer);
   std::string out = styled(right ? Style::green : Style::red, right ? "right " : "wrong ") +
-                    styled(Style::bold, printable(question.id, Lines::fold)) + "  " + styled(Style::dim, duration(record.wall_ms)) + "\n";
+                    styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " + styled(Style::dim, duration(record.wall_ms)) + "\n";
   for (const auto& [name, value] : question.inputs) out += "  " + printable(value, Lines::fold) + "\n";
   for (const auto& turn : record.agents) {
     const std::string said = turn.state == "ok" ? printable(turn.output, Lines::fold) : turn.state + ": " + printable(turn.error, Lines::fold);
@@ -157,78 +178,139 @@ std::string question_text(const Workflow& workflow, const Question& question, co
   return out;
 }
 
-/// Runs the questions, `jobs` at a time, so that their agents share the engine's steps. Stops early when interrupted.
-Score measure(const Arguments& arguments, const Engine& engine, const Workflow& workflow, const std::string& method,
-              const std::vector<Question>& questions) {
-  Score score;
-  score.method = method;
-  for (const auto& agent : workflow.agents()) {
-    if (agent.has_answer) score.right_by_agent.emplace_back(agent.id, Share{});
+/// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
+/// The methods take turns question by question, so that whatever the machine does meets all of them.
+class Measurement {
+ public:
+  Measurement(const Arguments& arguments, const Engine& engine, std::vector<Score>& scores, const std::vector<Question>& questions)
+      : arguments_(arguments), engine_(engine), scores_(scores), questions_(questions), progress_(arguments, questions.size()) {
+    EvalMethod full = EvalMethod::parse("full");
+    reference_ = full.load(arguments.workflow);
+    compares_ = scores.size() > 1 || scores.front().method.name != "full";
+    if (compares_ && arguments.floor_limit > 0) {
+      EngineOptions options = arguments.engine.options(arguments.workflow.default_model(), arguments.quiet);
+      options.kv_dtype = "f32";
+      precise_ = Engine::open(options);
+      precise_->prepare(*reference_);
+    }
+    base_.seed = arguments.seed;
+    base_.stop = interrupted();
+    if (!arguments.timeout.empty()) base_.timeout = parse_duration(arguments.timeout, "--timeout");
   }
-  Progress progress(arguments, questions.size());
-  progress.show(score);
-  RunOptions options;
-  options.seed = arguments.seed;
-  options.stop = interrupted();
-  if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
 
-  std::mutex mutex;
-  std::size_t next = 0;
-  std::exception_ptr error;
-  const auto start = Clock::now();
-  const auto work = [&] {
+  void run() {
+    progress_.show(scores_);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < arguments_.jobs; ++i) threads.emplace_back([this] { work(); });
+    threads.clear();
+    progress_.clear();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+  /// Null where no method was compared with full.
+  const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
+  bool compares() const { return compares_; }
+
+ private:
+  void work() {
     for (;;) {
-      const Question* question = nullptr;
+      std::size_t index = 0;
       {
-        const std::lock_guard lock(mutex);
-        if (next == questions.size() || error || interrupted().stop_requested()) return;
-        question = &questions[next++];
+        const std::lock_guard lock(mutex_);
+        if (next_ == questions_.size() || error_ || interrupted().stop_requested()) return;
+        index = next_++;
       }
+      const Question& question = questions_[index];
       try {
-        RunOptions own = options;
-        own.inputs = question->inputs;
-        const RunRecord record = engine.run(workflow, own);
-        if (record.state == "cancelled") return;
-        const std::lock_guard lock(mutex);
-        add(score, workflow, *question, record);
-        if (record.error_kind == "resources") throw Failure(kResources, record.error);
-        if (arguments.verbose) {
-          progress.clear();
-          note(question_text(workflow, *question, record));
-        }
-        progress.show(score);
+        measure(question, index < arguments_.floor_limit);
       } catch (const InputError& wrong) {
-        const std::lock_guard lock(mutex);
-        error = std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question->id, wrong.what())));
+        const std::lock_guard lock(mutex_);
+        error_ = std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what())));
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::current_exception();
       }
     }
-  };
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < arguments.jobs; ++i) threads.emplace_back(work);
-  threads.clear();
-  progress.clear();
-  if (error) std::rethrow_exception(error);
-  score.wall_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  return score;
-}
+  }
 
-Json json_of(const Score& score, std::size_t agents) {
+  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace, const Trace* forced = nullptr) {
+    RunOptions options = base_;
+    options.inputs = question.inputs;
+    trace.record(options, workflow);
+    if (forced != nullptr) options.forced_outputs = forced->tokens;
+    return engine.run(workflow, options);
+  }
+
+  void measure(const Question& question, bool with_floor) {
+    Trace reference;
+    const RunRecord full = run(engine_, *reference_, question, reference);
+    if (full.state == "cancelled") return;
+    std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
+    std::vector<Trace> forced(scores_.size());
+    for (std::size_t i = 0; i < scores_.size(); ++i) {
+      if (scores_[i].method.name == "full") {
+        records.emplace_back(full, true);
+        continue;
+      }
+      Trace trace, ignored;
+      RunRecord record = run(engine_, *scores_[i].workflow, question, trace);
+      if (record.state == "cancelled") return;
+      records.emplace_back(std::move(record), trace.tokens == reference.tokens);
+      if (run(engine_, *scores_[i].workflow, question, forced[i], &reference).state == "cancelled") return;
+    }
+    Trace precise;
+    if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == "cancelled") return;
+
+    const std::lock_guard lock(mutex_);
+    if (precise_ && with_floor) floor_.add(reference, precise, *reference_);
+    for (std::size_t i = 0; i < scores_.size(); ++i) {
+      const auto& [record, exact] = records[i];
+      Score& score = scores_[i];
+      add(score, *score.workflow, question, record);
+      score.exact.count(exact);
+      score.wall_ms += record.wall_ms;
+      score.quality.add(reference, score.method.name == "full" ? reference : forced[i], *reference_);
+      if (record.error_kind == "resources") throw Failure(kResources, record.error);
+      if (!arguments_.verbose) continue;
+      progress_.clear();
+      note(question_text(score, question, record));
+    }
+    progress_.show(scores_);
+  }
+
+  const Arguments& arguments_;
+  const Engine& engine_;
+  std::vector<Score>& scores_;
+  const std::vector<Question>& questions_;
+  std::optional<Workflow> reference_;
+  std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
+  bool compares_ = false;
+  RunOptions base_;
+
+  std::mutex mutex_;
+  Progress progress_;
+  Quality floor_;
+  std::size_t next_ = 0;
+  std::exception_ptr error_;
+};
+
+Json json_of(const Score& score) {
   Json by_agent = Json::object();
   for (const auto& [agent, share] : score.right_by_agent) by_agent[agent] = share.value();
-  // Null: comparing with the outputs and logits of method full is not part of this measurement.
-  return {{"method", score.method},
-          {"params", {{"agents", agents}}},
+  Json params = {{"agents", score.workflow->agents().size()}};
+  for (const auto& [key, value] : score.method.settings) params[key] = value;
+  return {{"method", score.method.name},
+          {"params", std::move(params)},
           {"questions", score.right.whole},
           {"accuracy", score.right.value()},
           {"accuracy_by_agent", std::move(by_agent)},
-          {"exact_match", nullptr},
-          {"greedy_agreement", nullptr},
-          {"kl_first_token", nullptr},
-          {"kl_mean", nullptr},
-          {"kv_reuse_rate", score.reused_entries.value()},
+          {"exact_match", score.exact.value()},
+          {"greedy_agreement", score.quality.agreement()},
+          {"kl_first_token", score.quality.kl_first_token()},
+          {"kl_mean", score.quality.kl_mean()},
+          {"kv_reuse_rate", score.relayed_entries.value()},
+          {"recomputed_share", score.recomputed_tokens.value()},
+          {"kv_reuse_rate_prompt", score.reused_entries.value()},
           {"agent_turn_reuse", score.reused_turns.value()},
           {"ttft_ms", score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0},
           {"output_tokens", score.output_tokens},
@@ -236,47 +318,67 @@ Json json_of(const Score& score, std::size_t agents) {
           {"wall_ms", score.wall_ms}};
 }
 
-std::string text_of(const Score& score) {
-  std::string out = fmt::format("{}: {} of {} right ({:.1f} %)\n", score.method, score.right.part, score.right.whole, 100 * score.right.value());
-  for (const auto& [agent, share] : score.right_by_agent) out += fmt::format("  {}  {:5.1f} %\n", padded(agent, 20), 100 * share.value());
-  if (score.failed > 0) out += fmt::format("  {} runs failed\n", score.failed);
-  out += fmt::format("  {:.1f} % of the KV reused, first token after {} on average, {} tokens in {}\n", 100 * score.reused_entries.value(),
-                     duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0), grouped(score.output_tokens),
-                     duration(score.wall_ms));
+/// One line a method, under one head.
+std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
+  std::size_t width = 12;
+  for (const auto& score : scores) width = std::max(width, score.method.text.size() + 1);
+  const auto columns = static_cast<int>(width);
+  std::string out = padded("method", columns) + "  right   exact   agree   KL first    KL mean  reused  recomputed  first token\n";
+  for (const auto& score : scores) {
+    out += padded(score.method.text, columns) +
+           fmt::format(" {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %     {:5.1f} %  {:>11}\n", 100 * score.right.value(),
+                       100 * score.exact.value(), 100 * score.quality.agreement(), score.quality.kl_first_token(), score.quality.kl_mean(),
+                       100 * score.relayed_entries.value(), 100 * score.recomputed_tokens.value(),
+                       duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
+  }
+  if (floor != nullptr) {
+    out += padded("noise floor", columns) + fmt::format("{:26}  {:9.2e}  {:9.2e}\n", "", floor->kl_first_token(), floor->kl_mean());
+  }
+  return out;
+}
+
+std::string agents_of(const std::vector<Score>& scores) {
+  std::string out;
+  for (const auto& score : scores) {
+    out += fmt::format("{}:", score.method.text);
+    for (const auto& [agent, share] : score.right_by_agent) out += fmt::format("  {} {:.1f} %", agent, 100 * share.value());
+    if (score.failed > 0) out += fmt::format("  {} runs failed", score.failed);
+    out += "\n";
+  }
   return out;
 }
 
 int eval(const Arguments& arguments) {
   if (!arguments.workflow.relay.empty()) throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
-  for (const auto& method : arguments.methods) {
-    if (method != "full") throw Failure(kUsage, fmt::format("--methods {}: this version measures: full", method));
-  }
   const auto questions = read_dataset(arguments.dataset, arguments.limit);
-  std::vector<Score> scores;
-  std::string workflow_name;
-  std::size_t agents = 0;
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
-  for (const auto& method : arguments.methods) {
-    WorkflowArguments changed = arguments.workflow;
-    changed.relay = method;
-    const Workflow workflow = changed.load();
-    workflow_name = workflow.name();
-    agents = workflow.agents().size();
-    engine.prepare(workflow);
-    scores.push_back(measure(arguments, engine, workflow, method, questions));
+  std::vector<Score> scores;
+  for (const auto& text : arguments.methods) {
+    Score& score = scores.emplace_back();
+    score.method = EvalMethod::parse(text);
+    score.workflow = score.method.load(arguments.workflow);
+    engine.prepare(*score.workflow);
+    for (const auto& agent : score.workflow->agents()) {
+      if (agent.has_answer) score.right_by_agent.emplace_back(agent.id, Share{});
+    }
   }
+  Measurement measurement(arguments, engine, scores, questions);
+  measurement.run();
+  const Quality* floor = measurement.noise_floor();
   if (arguments.json) {
     Json methods = Json::array();
-    for (const auto& score : scores) methods.push_back(json_of(score, agents));
+    for (const auto& score : scores) methods.push_back(json_of(score));
+    Json noise = {{"kl_first_token", nullptr}, {"kl_mean", nullptr}};  // with full alone there is nothing to compare
+    if (floor != nullptr) noise = {{"kl_first_token", floor->kl_first_token()}, {"kl_mean", floor->kl_mean()}};
     const Json all = {{"schema", 1},
-                      {"workflow", workflow_name},
+                      {"workflow", scores.front().workflow->name()},
                       {"dataset", arguments.dataset},
                       {"questions", questions.size()},
-                      {"noise_floor", {{"kl_first_token", nullptr}, {"kl_mean", nullptr}}},
+                      {"noise_floor", std::move(noise)},
                       {"methods", std::move(methods)}};
     result(all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
-    for (const auto& score : scores) result(text_of(score));
+    result(table_of(scores, floor) + "\n" + agents_of(scores));
   }
   return interrupted().stop_requested() ? kInterrupted : kOk;
 }
@@ -290,7 +392,10 @@ void add_eval(CLI::App& app, Action& action) {
   arguments->engine.add_to(*verb);
   verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line: id, inputs, answer")->required()->type_name("FILE.jsonl");
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
-  verb->add_option("--methods", arguments->methods, "Relay methods to measure; this version: full")->delimiter(',')->type_name("A,B");
+  verb->add_option("--methods", arguments->methods, "Methods to measure, with parameters: relay:select.suffix=0;select.influence=0")
+      ->delimiter(',')->type_name("A,B");
+  verb->add_option("--floor-limit", arguments->floor_limit, "Questions over which the noise floor is taken; 0: none")
+      ->type_name("N")->capture_default_str();
   verb->add_option("--jobs", arguments->jobs, "Questions at the same time")->type_name("N")->check(CLI::Range(1, 256))->capture_default_str();
   verb->add_option("--seed", arguments->seed, "Seed of the sampling")->type_name("N");
   verb->add_option("--timeout", arguments->timeout, "For each question")->type_name("60s");
@@ -301,8 +406,12 @@ void add_eval(CLI::App& app, Action& action) {
       "The answer is what output.pattern of the deciding (or last) agent finds; without a pattern, the output named\n"
       "answer. Numbers are compared as numbers. A line of the dataset:\n"
       "  {\"id\": \"q1\", \"inputs\": {\"user_question\": \"What is 6 x 7?\"}, \"answer\": \"42\"}\n\n"
+      "Methods other than full are compared with it over the same texts: greedy agreement, KL divergence of the first\n"
+      "token and of all, in nats, over the turns that read other agents. The noise floor is full prefill with its KV\n"
+      "rounded to bf16 against the same with f32. Segments of any length are reused here.\n\n"
       "Examples:\n"
       "  baton eval team.yaml --dataset questions.jsonl --limit 5 -v\n"
+      "  baton eval team.yaml --dataset questions.jsonl --methods full,direct,epic:epic_tokens=32,relay\n"
       "  baton eval team.yaml --dataset questions.jsonl --json > full.json");
   verb->callback([arguments, &action] { action = [arguments] { return eval(*arguments); }; });
 }

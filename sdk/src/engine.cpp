@@ -6,6 +6,8 @@
 #include <mutex>
 #include <tuple>
 
+#include "sdk/src/model_ranges.h"  // of the layers below: before any public header
+
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 
@@ -18,10 +20,24 @@ struct Engine::Impl {
   EngineOptions options;
   std::mutex mutex;
   std::map<Key, Opened> models;
+  std::mutex profiling;
+
+  /// The engine of a step of the plan, with the layer range that relay needs. Without one when stopped.
+  std::shared_ptr<internal::Engine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
+    const auto engine = open(*plan.spec, name);
+    if (plan.relay != "relay" || plan.reuse.range.valid(engine->model().config.layers)) return engine;
+    const std::lock_guard lock(profiling);
+    with_resource_errors([&] {
+      const std::string folder = engine->model().path.string();
+      ensure_layer_range(*engine, [&](double share) { if (options.on_profile) options.on_profile(folder, share); }, stop);
+    });
+    return engine;
+  }
 
   /// The engine of a model of the workflow, opened if need be. Throws ResourceError.
   std::shared_ptr<internal::Engine> open(const WorkflowSpec& workflow, const std::string& name) {
-    const LocatedModel model = locate_model(workflow, name, options.model);
+    LocatedModel model = locate_model(workflow, name, options.model);
+    if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
     const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype, model.spec.context);
     std::promise<std::shared_ptr<internal::Engine>> promise;
@@ -80,6 +96,9 @@ void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, st
 
 Engine Engine::open(const EngineOptions& options) {
   if (!options.model.empty()) find_model(options.model);
+  if (!options.kv_dtype.empty() && options.kv_dtype != "bf16" && options.kv_dtype != "f32") {
+    throw InputError(fmt::format("kv_dtype '{}' is not known; expected bf16 or f32", options.kv_dtype));
+  }
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   return Engine(std::move(impl));
@@ -87,7 +106,7 @@ Engine Engine::open(const EngineOptions& options) {
 
 void Engine::prepare(const Workflow& workflow) const {
   const Plan& plan = *workflow.impl().plan;
-  for (const auto& step : plan.steps) impl_->open(*plan.spec, step.model);
+  for (const auto& step : plan.steps) impl_->open(plan, step.model, {});
 }
 
 Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {
@@ -113,8 +132,10 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
   request.on_logits = options.on_logits;
-  request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
-  return start_run(std::move(request), [engine = *this, workflow] { engine.prepare(workflow); });
+  request.engines = [impl = impl_, plan, stop = options.stop](const std::string& model) { return impl->open(*plan, model, stop); };
+  return start_run(std::move(request), [impl = impl_, plan, stop = options.stop] {
+    for (const auto& step : plan->steps) impl->open(*plan, step.model, stop);
+  });
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

@@ -75,6 +75,7 @@ std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
   for (const auto& step : impl_->plan->steps) {
     TurnInfo turn;
+    turn.id = step.id;
     turn.agent = step.agent;
     if (const AgentSpec* agent = impl_->plan->spec->agent(step.agent)) turn.role = agent->role;
     turn.round = step.round;

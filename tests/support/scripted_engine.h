@@ -77,6 +77,7 @@ class ScriptedEngine final : public Engine {
   const Model& model() const override { return *model_; }
   BackendInfo device() const override { return {"scripted", "no device", 1}; }
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
+  std::shared_ptr<const Segment> segment(const SegmentHandle&) const override { return nullptr; }
   LayerRange layer_range() const override { return {}; }
   void set_layer_range(LayerRange) override {}
 

@@ -3,27 +3,10 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 
 namespace baton::test {
 namespace {
-
-std::string utf8(unsigned code_point) {
-  if (code_point < 0x80) return {static_cast<char>(code_point)};
-  return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
-}
-
-/// GPT-2's printable stand-in for each byte.
-std::vector<std::string> byte_symbols() {
-  std::vector<std::string> symbols;
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    symbols.push_back(utf8(printable ? byte : next++));
-  }
-  return symbols;
-}
 
 class RandomWeights {
  public:
@@ -48,26 +31,6 @@ class RandomWeights {
 };
 
 }  // namespace
-
-std::string byte_tokenizer_json() {
-  nlohmann::json vocabulary = nlohmann::json::object();
-  int id = 0;
-  for (const std::string& symbol : byte_symbols()) vocabulary[symbol] = id++;
-  const auto added = [](int token, const char* text) {
-    return nlohmann::json{{"id", token}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
-  };
-  const nlohmann::json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  return nlohmann::json{{"version", "1.0"},
-                        {"truncation", nullptr},
-                        {"padding", nullptr},
-                        {"added_tokens", {added(256, "<|start|>"), added(257, "<|end|>")}},
-                        {"normalizer", nullptr},
-                        {"pre_tokenizer", byte_level},
-                        {"post_processor", nullptr},
-                        {"decoder", byte_level},
-                        {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}}
-      .dump();
-}
 
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options) {
   ModelConfig config;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/model/model.h"
+#include "engine/model/shapes.h"
 
 namespace baton::test {
 
@@ -32,8 +33,7 @@ struct TinyOptions {
 /// Vocabulary: token b is byte b, then <|start|> (256) and <|end|> (257), the EOS.
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options);
 
-/// A tokenizer.json with a token for every byte and the special tokens <|start|> and <|end|>.
-std::string byte_tokenizer_json();
+using baton::byte_tokenizer_json;
 
 /// Random token ids of ordinary text (no special tokens).
 std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed);

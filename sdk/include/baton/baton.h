@@ -6,10 +6,12 @@
 //   std::cout << record.outputs.at("answer") << '\n';
 #pragma once
 
+#include <baton/bench.h>
 #include <baton/engine.h>
 #include <baton/errors.h>
 #include <baton/event.h>
 #include <baton/preview.h>
+#include <baton/profile.h>
 #include <baton/run.h>
 #include <baton/run_record.h>
 #include <baton/system.h>

@@ -27,8 +27,11 @@ struct EngineOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
   std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
+  std::string kv_dtype{};       // bf16 or f32, in place of the models' own; empty: theirs
   /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not throw.
   std::function<void(const std::string& model, double share)> on_load{};
+  /// The same while a model is profiled, at the first use of method relay (baton/profile.h).
+  std::function<void(const std::string& model, double share)> on_profile{};
 };
 
 struct RunOptions {

@@ -44,6 +44,7 @@ struct SlotInfo {
 
 /// One turn of one agent in the expanded graph.
 struct TurnInfo {
+  std::string id;  // "solver", in later rounds "solver#2"
   std::string agent;
   std::string role;
   int round = 1;

@@ -11,24 +11,15 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
+#include "engine/model/shapes.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/measure.h"
-#include "tests/support/tiny_model.h"
 
 namespace {
 
 using namespace baton;
 
-struct Shape {
-  const char* name;
-  test::TinyOptions options;  // random weights
-};
-
-const Shape kShapes[] = {
-    {"nano", {.layers = 10, .width = 192, .heads = 6, .kv_heads = 2, .head_dim = 32, .ffn_width = 512, .vocabulary = 1280}},
-    {"smollm2-135m", {.layers = 30, .width = 576, .heads = 9, .kv_heads = 3, .head_dim = 64, .ffn_width = 1536, .vocabulary = 49152}},
-    {"qwen3-0.6b", {.layers = 28, .width = 1024, .heads = 16, .kv_heads = 8, .head_dim = 128, .ffn_width = 3072, .vocabulary = 151936, .qk_norm = true}},
-};
+const char* const kShapes[] = {"nano", "smollm2-135m", "qwen3-0.6b"};
 
 struct Limits {
   double gemm_gflops;
@@ -44,7 +35,12 @@ double layer_flops(const ModelConfig& c) {
 class Bench {
  public:
   Bench(const Shape& shape, int threads, const Limits& limits, const bench::Options& options)
-      : shape_(shape), limits_(limits), options_(options), backend_(make_cpu_backend(threads)), model_(make_model(shape)), forward_(*backend_, *model_) {}
+      : shape_(shape),
+        limits_(limits),
+        options_(options),
+        backend_(make_cpu_backend(threads)),
+        model_(make_random_model(*backend_, shape, 1, {})),
+        forward_(*backend_, *model_) {}
 
   void run() {
     for (const int tokens : {64, 512, 1024}) prefill(tokens);
@@ -54,12 +50,6 @@ class Bench {
   }
 
  private:
-  std::shared_ptr<const Model> make_model(const Shape& shape) {
-    test::TinyOptions options = shape.options;
-    options.context = 2048;
-    return test::make_tiny_model(*backend_, options);
-  }
-
   KvCache cache(int positions) { return {*backend_, model_->kv_layout(), positions}; }
 
   static void add_prompt(StepRows& rows, KvCache& into, int tokens) {
@@ -121,7 +111,7 @@ class Bench {
     }
   }
 
-  const Shape& shape_;
+  Shape shape_;
   Limits limits_;
   bench::Options options_;
   std::unique_ptr<Backend> backend_;
@@ -155,9 +145,9 @@ int main(int argc, char** argv) {
   const auto backend = make_cpu_backend(threads);
   const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, options) / 1e9};
   fmt::print(stderr, "{} threads; the machine: sgemm {:.0f} GFLOP/s, read {:.1f} GB/s\n", threads, limits.gemm_gflops, limits.bandwidth_gbs);
-  for (const Shape& shape : kShapes) {
-    if (std::string(shape.name).find(options.filter) == std::string::npos) continue;
-    Bench(shape, threads, limits, options).run();
+  for (const std::string name : kShapes) {
+    if (name.find(options.filter) == std::string::npos) continue;
+    Bench(find_shape(name), threads, limits, options).run();
   }
   return 0;
 }

@@ -1,0 +1,165 @@
+// make_random_model: every weight is a function of the seed, its matrix and its place there, so that threads can share
+// the work in any way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "engine/model/shapes.h"
+
+namespace baton {
+namespace {
+
+/// SplitMix64: a counter becomes 64 random bits.
+std::uint64_t scrambled(std::uint64_t counter) {
+  std::uint64_t z = counter * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+/// Nearly normal, deviation 1: the sum of four uniform numbers of 16 bits.
+float normal(std::uint64_t bits) {
+  const auto sum = static_cast<std::int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48));
+  constexpr float kDeviation = 37837.23f;  // of the sum: 65536 / sqrt(3)
+  return static_cast<float>(sum - 2 * 0xffff) / kDeviation;
+}
+
+class RandomWeights {
+ public:
+  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed)
+      : backend_(backend), dtype_(dtype), seed_(seed), threads_(static_cast<unsigned>(std::max(1, backend.info().threads))) {}
+
+  std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
+    const std::uint64_t first = scrambled(seed_ ^ scrambled(++matrices_));
+    const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
+    const auto count = static_cast<std::size_t>(rows * cols);
+    if (values_.size() < count) values_ = std::vector<std::uint16_t>(count);
+    const auto fill = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) values_[i] = f32_to_bf16(deviation * normal(scrambled(first + i)));
+    };
+    std::vector<std::thread> others;
+    for (unsigned t = 1; t < threads_; ++t) others.emplace_back(fill, count * t / threads_, count * (t + 1) / threads_);
+    fill(0, count / threads_);
+    for (std::thread& other : others) other.join();
+    const ConstTensorView part = BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values_.data()), DType::bf16, rows, cols, cols};
+    auto matrix = backend_.load_matrix({&part, 1}, dtype_);
+    bytes_ += matrix->bytes;
+    return matrix;
+  }
+
+  std::vector<float> constant(std::int64_t count, float value) {
+    bytes_ += static_cast<std::size_t>(count) * sizeof(float);
+    return std::vector<float>(static_cast<std::size_t>(count), value);
+  }
+
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Backend& backend_;
+  DType dtype_;
+  std::uint64_t seed_;
+  unsigned threads_;
+  std::uint64_t matrices_ = 0;
+  std::vector<std::uint16_t> values_;  // of one matrix, bf16
+  std::size_t bytes_ = 0;
+};
+
+LayerWeights make_layer(RandomWeights& random, const ModelConfig& c) {
+  const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
+  const std::int64_t ffn = c.ffn_width;
+  LayerWeights layer;
+  layer.input_norm = random.constant(c.width, 1.0f);
+  layer.qkv = random.matrix(q + 2 * kv, c.width);
+  if (c.attention_bias) layer.qkv_bias = random.constant(q + 2 * kv, 0.0f);
+  if (c.qk_norm) {
+    layer.q_norm = random.constant(c.head_dim, 1.0f);
+    layer.k_norm = random.constant(c.head_dim, 1.0f);
+  }
+  layer.output = random.matrix(c.width, q);
+  if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
+  layer.mlp_norm = random.constant(c.width, 1.0f);
+  layer.gate_up = random.matrix(2 * ffn, c.width);
+  if (c.mlp_bias) layer.gate_up_bias = random.constant(2 * ffn, 0.0f);
+  layer.down = random.matrix(c.width, ffn);
+  if (c.mlp_bias) layer.down_bias = random.constant(c.width, 0.0f);
+  return layer;
+}
+
+std::string utf8(unsigned code_point) {
+  if (code_point < 0x80) return {static_cast<char>(code_point)};
+  return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
+}
+
+/// GPT-2's printable stand-in for each byte.
+std::vector<std::string> byte_symbols() {
+  std::vector<std::string> symbols;
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    symbols.push_back(utf8(printable ? byte : next++));
+  }
+  return symbols;
+}
+
+}  // namespace
+
+std::string byte_tokenizer_json() {
+  nlohmann::json vocabulary = nlohmann::json::object();
+  int id = 0;
+  for (const std::string& symbol : byte_symbols()) vocabulary[symbol] = id++;
+  const auto added = [](int token, const char* text) {
+    return nlohmann::json{{"id", token},       {"content", text},    {"single_word", false}, {"lstrip", false},
+                          {"rstrip", false}, {"normalized", false}, {"special", true}};
+  };
+  const nlohmann::json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const nlohmann::json model = {{"type", "BPE"},
+                                {"dropout", nullptr},
+                                {"unk_token", nullptr},
+                                {"continuing_subword_prefix", nullptr},
+                                {"end_of_word_suffix", nullptr},
+                                {"fuse_unk", false},
+                                {"byte_fallback", false},
+                                {"vocab", vocabulary},
+                                {"merges", nlohmann::json::array()}};
+  return nlohmann::json{{"version", "1.0"},
+                        {"truncation", nullptr},
+                        {"padding", nullptr},
+                        {"added_tokens", {added(256, "<|start|>"), added(257, "<|end|>")}},
+                        {"normalizer", nullptr},
+                        {"pre_tokenizer", byte_level},
+                        {"post_processor", nullptr},
+                        {"decoder", byte_level},
+                        {"model", model}}
+      .dump();
+}
+
+std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed, const ModelOptions& options) {
+  const ModelConfig& config = shape.config;
+  RandomWeights random(backend, options.dtype, seed);
+  const double steps = config.layers + 2.0;
+  const auto done = [&](double step) {
+    if (options.progress) options.progress(step / steps);
+  };
+  Weights weights;
+  weights.embedding = random.matrix(config.vocabulary, config.width);
+  done(1);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    weights.layers.push_back(make_layer(random, config));
+    done(layer + 2);
+  }
+  weights.final_norm = random.constant(config.width, 1.0f);
+  weights.lm_head = config.tied_embeddings ? weights.embedding : random.matrix(config.vocabulary, config.width);
+  weights.bytes = random.bytes();
+  done(steps);
+  ModelOptions own = options;
+  if (own.context == 0) own.context = config.context;
+  auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
+  return std::make_shared<const Model>(Model{shape.name, fmt::format("{}, random weights of seed {}", shape.name, seed), config, own, Rope(config),
+                                             std::move(weights), {}, std::move(tokenizer), nullptr, {}});
+}
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+// Named shapes: the configurations of well-known models, and models of such a shape with random weights. What a step
+// costs does not depend on the weights' values, so that speed can be measured without a download.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/model.h"
+
+namespace baton {
+
+struct Shape {
+  std::string name;
+  ModelConfig config;
+  // RelayCaching's published layers (l_s, l_d, l_e; docs/methods.md); all 0: none are.
+  std::int32_t relay_start = 0, relay_detect = 0, relay_end = 0;
+};
+
+/// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".
+const std::vector<std::string>& shape_names();
+
+/// With `layers` in place of the model's own number of them, unless 0. Throws ModelError for an unknown name.
+Shape find_shape(std::string_view name, std::int32_t layers = 0);
+
+/// Weights and biases; an embedding that is also the head counts once.
+std::int64_t parameter_count(const ModelConfig& config);
+
+/// A model of the shape whose weights follow from the seed alone: normal with deviation 1 / sqrt(inputs), norms 1,
+/// biases 0. Its tokenizer knows only bytes. Throws BackendError when the memory cannot be had.
+std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed, const ModelOptions& options);
+
+/// A tokenizer.json with a token for every byte and the special tokens <|start|> (256) and <|end|> (257).
+std::string byte_tokenizer_json();
+
+}  // namespace baton

@@ -1,0 +1,60 @@
+// A model's profile on disk: baton.profile.json beside the model or, where that cannot be written, in the user's cache.
+// The format is in docs/cli.md.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/profiler.h"
+
+namespace baton {
+
+struct StoredProfile {
+  std::string fingerprint;  // Model::fingerprint: configuration, headers and a sample of the weights
+  std::string source;       // of the hand-overs: "synthetic", or the name of the data
+  std::int32_t hand_overs = 0;
+  std::int64_t tokens = 0;
+  std::vector<double> similarity;         // [L]
+  std::vector<double> similarity_error;   // [L]; NaN: not known
+  std::vector<double> correlation;        // [L - 1]; NaN: not known
+  std::vector<double> correlation_error;  // [L - 1]; NaN: not known
+  LayerRange slope;
+  LayerRange level;
+  Agreement slope_agreement;
+  Agreement level_agreement;
+  EndReading reading = EndReading::slope;  // the one that counts
+
+  const LayerRange& range() const { return reading == EndReading::slope ? slope : level; }
+};
+
+/// What was measured on `model`. Throws ModelError where no range could be found.
+StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, EndReading reading, std::string source);
+
+std::string to_json(const StoredProfile& profile);
+
+/// The file's text may be anything. Throws ModelError naming `origin`, the field, what it is and what it should be.
+StoredProfile parse_profile(std::string_view text, const std::string& origin);
+
+/// "baton.profile.json" in the model's folder.
+std::filesystem::path profile_beside(const Model& model);
+/// In $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
+std::filesystem::path profile_in_cache(const Model& model);
+
+struct FoundProfile {
+  std::optional<StoredProfile> profile;
+  std::filesystem::path file;  // where it was read
+  std::string ignored;         // why a profile beside the model was not taken, or empty
+};
+
+/// The profile beside the model, else the one in the cache; one of another model is ignored. Throws ModelError for a file
+/// that is not a profile.
+FoundProfile find_profile(const Model& model);
+
+/// Writes a file whole or not at all; makes its folder where need be. Throws std::filesystem::filesystem_error.
+void write_whole(const std::filesystem::path& file, std::string_view text);
+
+}  // namespace baton

@@ -1,0 +1,36 @@
+#include "sdk/cli/eval_method.h"
+
+#include <fmt/format.h>
+
+#include "sdk/cli/exit_code.h"
+
+namespace baton::cli {
+
+EvalMethod EvalMethod::parse(const std::string& text) {
+  EvalMethod method;
+  method.text = text;
+  const std::size_t colon = text.find(':');
+  method.name = text.substr(0, colon);
+  if (method.name.empty()) throw Failure(kUsage, fmt::format("--methods: '{}' names no method", text));
+  for (std::size_t at = colon; at != std::string::npos;) {
+    const std::size_t end = text.find(';', at + 1);
+    const std::string setting = text.substr(at + 1, end == std::string::npos ? end : end - at - 1);
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw Failure(kUsage, fmt::format("--methods {}: expected KEY=VALUE after ':' or ';', got '{}'", text, setting));
+    }
+    method.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
+    at = end;
+  }
+  return method;
+}
+
+Workflow EvalMethod::load(const WorkflowArguments& arguments) const {
+  WorkflowArguments changed = arguments;
+  changed.relay = name;
+  changed.set.push_back("relay.min_tokens=1");
+  for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
+  return changed.load();
+}
+
+}  // namespace baton::cli

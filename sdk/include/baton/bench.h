@@ -1,0 +1,111 @@
+// Benchmark: the time to first token of a row of agents under each way of handing KV over, beside what this machine
+// can do (docs/cli.md, `baton bench`).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace baton::inline v1 {
+
+/// Agent k's prompt: its own role text, the question, and the answers of agents 1 to k - 1, with short separators. The
+/// texts are random tokens: what a step costs does not depend on them.
+struct BenchOptions {
+  std::string shape{};  // a name of bench_shapes(): random weights
+  std::string model{};  // or a model folder or bare name; exactly one of the two
+  int layers = 0;       // of the shape, in place of all of them; 0: all
+  int agents = 5;
+  int prefix = 128;     // tokens of each role text
+  int question = 512;   // tokens
+  int output = 256;     // tokens of each answer
+  std::vector<std::string> methods{};  // names of bench_methods(); empty: all
+  double select = 0.18;                // the part of the reused tokens that epic, cacheblend and relay recompute
+  /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
+  /// shape, or a guess of the same proportions.
+  std::optional<std::array<int, 3>> layers_range{};
+  std::string dtype = "bf16";  // of weights and KV: bf16, f32
+  std::string device = "auto";
+  int threads = 0;             // CPU threads; 0: one per core
+  std::uint64_t seed = 1;      // of weights and tokens
+  int repeat = 0;              // 0: 3, or 1 above a billion weights
+  /// What is being done, one short line each. Called on the caller's thread.
+  std::function<void(const std::string& what)> on_progress{};
+  std::stop_token stop{};      // ends the benchmark between two requests
+};
+
+/// Parts of the time to first token, milliseconds.
+struct BenchBreakdown {
+  double match = 0;          // finding prefixes and segments, making the schedule
+  double copy = 0;           // copying and rotating them
+  double full_layers = 0;    // layers up to the one that compares; without one: all layers
+  double detect = 0;         // comparing, and choosing tokens
+  double sparse_layers = 0;  // layers in which only chosen tokens and new text run
+  double tail = 0;           // layers behind those, and the logits
+  double other = 0;          // what is left of the whole
+};
+
+/// All numbers of the run whose ttft_ms is the median of the repeats.
+struct BenchAgent {
+  int agent = 0;  // from 1
+  std::int64_t prompt_tokens = 0;
+  double ttft_ms = 0;       // submit to the first token, everything included
+  double kv_reuse_rate = 0; // part of the (token, layer) entries that was not computed
+  BenchBreakdown breakdown_ms;
+};
+
+struct BenchMethod {
+  std::string method;
+  std::vector<BenchAgent> agents;
+  double wall_ms = 0;  // all agents one after the other, to the end of each request
+};
+
+struct BenchPrefill {
+  std::int64_t tokens = 0;
+  double tokens_per_s = 0;
+  double share = 0;  // of limits.gemm_gflops
+};
+
+struct BenchDecode {
+  std::int64_t depth = 0;  // tokens in each sequence's cache
+  std::int64_t rows = 0;   // sequences
+  double tokens_per_s = 0; // of all of them
+  double share = 0;        // of limits.bandwidth_gbs, which weights in a CPU's cache can exceed
+};
+
+struct BenchResult {
+  std::string device;
+  std::string shape;  // or the model's name
+  std::string dtype;
+  int threads = 0;
+  int layers = 0;
+  std::array<int, 3> layers_range{};
+  int repeat = 0;
+  double gemm_gflops = 0;    // of our own product of two large matrices
+  double bandwidth_gbs = 0;  // reading memory on all threads
+  std::string logits_hash;   // of the first-token logits of method full, all agents; empty without full
+  std::vector<BenchPrefill> prefill;
+  std::vector<BenchDecode> decode;
+  std::vector<BenchMethod> methods;  // in the order asked for
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;       // keys and values
+  std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
+  std::int64_t kv_peak_bytes = 0;
+  std::int64_t segments_peak_bytes = 0;
+  bool complete = true;                      // false: stopped on request before anything was measured in full
+};
+
+/// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".
+std::vector<std::string> bench_shapes();
+
+/// "full", "prefix", "direct", "epic", "cacheblend", "relay".
+std::vector<std::string> bench_methods();
+
+/// Runs the benchmark on the caller's thread. Throws InputError for an unsound option, what() beginning with its name,
+/// and ResourceError.
+BenchResult run_bench(const BenchOptions& options);
+
+}  // namespace baton::inline v1

@@ -1,0 +1,76 @@
+// Profiling a model: which layers RelayCaching recomputes, from how far decoded KV is from that of a full prefill.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+namespace baton::inline v1 {
+
+/// The layers, from 0: reused tokens enter at the input of `start` (l_s), are compared and chosen at `detect` (l_d), and
+/// the chosen ones run up to and with `end` (l_e).
+struct ProfiledRange {
+  int start = 0;
+  int detect = 0;
+  int end = 0;
+  double agreement = 0;  // share of the resamples of the hand-overs that gave the same three, 0 to 1
+  double start_agreement = 0;
+  double detect_agreement = 0;
+  double end_agreement = 0;
+};
+
+struct ModelProfile {
+  std::filesystem::path model;
+  std::string fingerprint;                // of configuration and weights
+  std::string source;                     // of the hand-overs: "synthetic", or the name given with the data
+  int hand_overs = 0;                     // that were measured
+  int left_out = 0;                       // answers that were too short, or prompts longer than the context
+  std::int64_t tokens = 0;                // compared
+  std::vector<double> similarity;         // for each layer: mean cosine of decoded and prefilled values, -1 to 1
+  std::vector<double> similarity_error;   // its standard error; NaN: not known
+  std::vector<double> correlation;        // of the tokens' deviations in this layer and the next, -1 to 1; NaN: not known
+  std::vector<double> correlation_error;
+  ProfiledRange slope;                    // both readings of RelayCaching's eq. 3 (docs/cli.md)
+  ProfiledRange level;
+  std::string reading;                    // which of them counts: "slope" or "level"
+  std::string json;                       // all this as its file holds it
+  std::filesystem::path file;             // where it was written; empty: nowhere
+
+  const ProfiledRange& range() const { return reading == "level" ? level : slope; }
+};
+
+/// An answer inside a later prompt, as token ids of the model.
+struct HandOver {
+  std::vector<std::int32_t> producer;  // the prompt that was answered
+  std::vector<std::int32_t> answer;    // empty: the model decodes one
+  std::vector<std::int32_t> before;    // the later prompt up to the answer, and behind it
+  std::vector<std::int32_t> after;
+};
+
+struct ProfileOptions {
+  std::string model{};          // a folder or a bare name
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // CPU threads; 0: one per core
+  int hand_overs = 12;          // to make up when there is no data
+  int max_tokens = 128;         // of an answer
+  std::uint64_t seed = 0;       // of the hand-overs that are made up, and of the resamples
+  std::string reading = "slope";
+  std::vector<HandOver> data{};  // real hand-overs in place of those made up
+  std::string source{};          // their name
+  /// baton.profile.json in the model's folder; where that cannot be written, in the user's cache (docs/cli.md).
+  bool write = true;
+  std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
+  std::function<void(double share)> on_progress{};                        // 0 to 1, on the calling thread
+  std::stop_token stop{};
+};
+
+/// Opens the model, measures, and writes the profile. Empty when it was stopped: nothing is written then. Throws
+/// ResourceError (model, device, memory, fewer than 4 layers, no answer long enough, no place to write) and InputError
+/// for options that are not sound.
+std::optional<ModelProfile> profile_model(const ProfileOptions& options);
+
+}  // namespace baton::inline v1

@@ -1,0 +1,205 @@
+// run_bench: a model, its agents, and every method in turn.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/make_backend.h"
+#include "engine/local_engine.h"
+#include "engine/model/shapes.h"
+#include "sdk/src/bench_agents.h"
+#include "sdk/src/bench_rates.h"
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+namespace {
+
+constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters, from which one repeat has to do
+
+void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value < least || value > most) throw InputError(fmt::format("{}: {} is not in [{}, {}]", name, value, least, most));
+}
+
+void check_name(const char* name, const std::string& value, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  throw InputError(fmt::format("{}: '{}' is not known; known are {}", name, value, fmt::join(known, ", ")));
+}
+
+void check(const BenchOptions& options) {
+  if (options.shape.empty() == options.model.empty()) throw InputError("shape: either a shape or a model is measured");
+  if (!options.shape.empty()) check_name("shape", options.shape, bench_shapes());
+  if (options.layers != 0 && options.shape.empty()) throw InputError("layers: only a shape can have another number of them");
+  check_number("layers", options.layers, 0, 1024);
+  check_number("agents", options.agents, 1, 32);
+  check_number("prefix", options.prefix, 1, 1 << 20);
+  check_number("question", options.question, 1, 1 << 20);
+  check_number("output", options.output, 1, 1 << 20);
+  check_number("repeat", options.repeat, 0, 1000);
+  check_name("dtype", options.dtype, {"bf16", "f32"});
+  for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
+  if (!(options.select > 0.0 && options.select <= 1.0)) throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
+}
+
+/// The published range, or one like it, for `layers` layers.
+LayerRange usual_range(const Shape* shape, std::int32_t layers) {
+  LayerRange range{1, 2, layers * 5 / 8};
+  if (shape != nullptr && shape->relay_end > 0) {
+    const std::int32_t all = find_shape(shape->name).config.layers;
+    range = {shape->relay_start, shape->relay_detect, shape->relay_end * layers / all};
+  }
+  range.end = std::max(range.end, range.detect + 1);
+  return range;
+}
+
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options) : options_(options) {
+    check(options_);
+    if (options_.methods.empty()) options_.methods = bench_methods();
+  }
+
+  BenchResult run() {
+    open();
+    choose_range();
+    const BenchAgents agents(options_, range_, model_->config.vocabulary);
+    const std::int64_t longest = agents.length(options_.agents);
+    if (longest >= model_->options.context) {
+      throw InputError(fmt::format("agents: the last of {} has a prompt of {} tokens; the context of {} leaves room for {}", options_.agents,
+                                   longest, model_->options.context, model_->options.context - 1));
+    }
+    describe();
+    progress("limits of the machine");
+    const MachineLimits limits = measure_limits(*backend_, model_->options.dtype);
+    result_.gemm_gflops = limits.gemm_gflops;
+    result_.bandwidth_gbs = limits.bandwidth_gbs;
+    measure_rates(result_, *backend_, *model_, large_, options_);
+    result_.complete = !options_.stop.stop_requested() && measure(agents);
+    return std::move(result_);
+  }
+
+ private:
+  struct Row {  // of one method
+    std::vector<std::vector<BenchAgents::Pass>> passes;  // [agents][repeats]
+    std::vector<double> wall_ms;                         // [repeats]
+  };
+
+  void progress(const std::string& what) const {
+    if (options_.on_progress) options_.on_progress(what);
+  }
+
+  void open() {
+    backend_ = make_backend({options_.device, options_.threads});
+    ModelOptions own;
+    own.dtype = own.kv_dtype = options_.dtype == "f32" ? DType::f32 : DType::bf16;
+    if (options_.shape.empty()) {
+      progress("reading the model");
+      model_ = open_model(*backend_, find_model(options_.model), own);
+    } else {
+      shape_ = find_shape(options_.shape, options_.layers);
+      progress("making random weights");
+      model_ = make_random_model(*backend_, *shape_, options_.seed, own);
+    }
+    large_ = parameter_count(model_->config) > kLargeModel;
+    if (options_.repeat == 0) options_.repeat = large_ ? 1 : 3;
+  }
+
+  void choose_range() {
+    const std::int32_t layers = model_->config.layers;
+    range_ = usual_range(shape_ ? &*shape_ : nullptr, layers);
+    if (options_.layers_range) range_ = {(*options_.layers_range)[0], (*options_.layers_range)[1], (*options_.layers_range)[2]};
+    if (range_.valid(layers)) return;
+    if (options_.layers_range) {
+      throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0", range_.start, range_.detect, range_.end, layers));
+    }
+    const auto& methods = options_.methods;
+    if (std::find(methods.begin(), methods.end(), "relay") != methods.end()) {
+      throw InputError(fmt::format("layers: relay needs at least 4 layers, the model has {}", layers));
+    }
+    range_ = {};
+  }
+
+  void describe() {
+    const ModelConfig& c = model_->config;
+    const BackendInfo info = backend_->info();
+    result_.device = info.name + ": " + info.device;
+    result_.threads = info.threads;
+    result_.shape = options_.shape.empty() ? model_->path.filename().string() : options_.shape;
+    result_.dtype = options_.dtype;
+    result_.layers = c.layers;
+    result_.layers_range = {range_.start, range_.detect, range_.end};
+    result_.repeat = options_.repeat;
+    result_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
+    const auto element = static_cast<std::int64_t>(size_of(model_->options.kv_dtype));
+    result_.kv_bytes_per_token = 2 * element * c.layers * c.kv_heads * c.head_dim;
+    result_.segment_bytes_per_token = result_.kv_bytes_per_token + (range_.start > 0 ? element * c.width : 0) +
+                                      static_cast<std::int64_t>(sizeof(float) + sizeof(TokenId));
+  }
+
+  /// All repeats; the methods take turns, so that a machine that slows down hits all of them. False when stopped.
+  bool measure(BenchAgents agents) {
+    LocalEngine engine(std::move(backend_), std::move(model_), {});  // which the model must not outlive
+    progress("KV of the question and the answers");
+    if (!agents.prepare(engine)) return false;
+    std::vector<Row> rows(options_.methods.size());
+    for (Row& row : rows) row.passes.resize(static_cast<std::size_t>(options_.agents));
+    for (int repeat = 0; repeat < options_.repeat; ++repeat) {
+      for (Row& row : rows) row.wall_ms.push_back(0.0);
+      for (int agent = 1; agent <= options_.agents; ++agent) {
+        for (std::size_t turn = 0; turn < rows.size(); ++turn) {
+          const std::size_t method = (turn + static_cast<std::size_t>(repeat + agent)) % rows.size();
+          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent, options_.methods[method]));
+          auto pass = agents.run(engine, options_.methods[method], agent);
+          if (!pass) return false;
+          rows[method].wall_ms.back() += pass->wall_ms;
+          rows[method].passes[static_cast<std::size_t>(agent - 1)].push_back(std::move(*pass));
+        }
+      }
+    }
+    for (std::size_t i = 0; i < rows.size(); ++i) result_.methods.push_back(summary(options_.methods[i], rows[i]));
+    const EngineStats stats = engine.stats();
+    if (stats.segments.evicted > 0) throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+    result_.kv_peak_bytes = stats.kv_peak_bytes;
+    result_.segments_peak_bytes = stats.segments.peak_bytes;
+    return true;
+  }
+
+  BenchMethod summary(const std::string& method, Row& row) {
+    BenchMethod summary{method, {}, 0.0};
+    for (auto& passes : row.passes) {
+      if (method == "full") hash(passes.front().logits);
+      const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
+      std::nth_element(passes.begin(), middle, passes.end(), [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });
+      summary.agents.push_back(middle->numbers);
+    }
+    const auto middle = row.wall_ms.begin() + static_cast<std::ptrdiff_t>((row.wall_ms.size() - 1) / 2);
+    std::nth_element(row.wall_ms.begin(), middle, row.wall_ms.end());
+    summary.wall_ms = *middle;
+    return summary;
+  }
+
+  /// FNV-1a over the bits of the logits of all agents.
+  void hash(std::span<const float> logits) {
+    for (const float value : logits) hash_ = (hash_ ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
+    result_.logits_hash = fmt::format("{:016x}", hash_);
+  }
+
+  BenchOptions options_;
+  std::unique_ptr<Backend> backend_;  // until the engine takes it
+  std::shared_ptr<const Model> model_;
+  std::optional<Shape> shape_;
+  LayerRange range_;
+  bool large_ = false;
+  std::uint64_t hash_ = 14695981039346656037u;
+  BenchResult result_;
+};
+
+}  // namespace
+
+std::vector<std::string> bench_shapes() { return shape_names(); }
+std::vector<std::string> bench_methods() { return reuse_methods(); }
+
+BenchResult run_bench(const BenchOptions& options) {
+  return with_resource_errors([&] { return Bench(options).run(); });
+}
+
+}  // namespace baton::inline v1

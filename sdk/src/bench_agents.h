@@ -1,0 +1,43 @@
+// The prompts of baton bench, and one pass of an agent through the engine.
+#pragma once
+
+#include <map>
+
+#include "engine/reuse/options.h"
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+
+/// Tokens of a row of agents: role texts, one question, answers.
+class BenchAgents {
+ public:
+  BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary);
+
+  /// Prompt tokens of an agent, from 1.
+  std::int64_t length(int agent) const;
+
+  /// Computes the segments that all methods share, and the role texts as prefixes. False when it was stopped.
+  bool prepare(internal::Engine& engine);
+
+  struct Pass {
+    BenchAgent numbers;
+    double wall_ms = 0;  // to the end of the request
+    std::vector<float> logits;  // of the first token
+  };
+  /// None when it was stopped. Throws ResourceError.
+  std::optional<Pass> run(internal::Engine& engine, const std::string& method, int agent) const;
+
+ private:
+  std::vector<PromptPart> prompt(int agent, bool with_segments) const;
+  ReuseOptions reuse(const std::string& method, int agent) const;
+  std::optional<GenerationResult> answer(internal::Engine& engine, GenerationRequest request) const;
+
+  const BenchOptions& options_;
+  LayerRange range_;
+  std::vector<std::vector<TokenId>> roles_;    // [agents]
+  std::vector<TokenId> separator_;
+  std::vector<std::vector<TokenId>> reused_;   // the question, then the answers
+  std::vector<SegmentHandle> segments_;        // of those
+};
+
+}  // namespace baton::inline v1

@@ -1,0 +1,90 @@
+// Profiling a model for the public face.
+#include <fmt/format.h>
+
+#include "engine/model_profile.h"
+#include "sdk/src/calibration.h"
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+namespace {
+
+ProfiledRange public_range(const LayerRange& range, const Agreement& agreement) {
+  return {range.start, range.detect, range.end, agreement.all, agreement.start, agreement.detect, agreement.end};
+}
+
+ModelProfile public_profile(const StoredProfile& stored) {
+  ModelProfile profile;
+  profile.fingerprint = stored.fingerprint;
+  profile.source = stored.source;
+  profile.hand_overs = stored.hand_overs;
+  profile.tokens = stored.tokens;
+  profile.similarity = stored.similarity;
+  profile.similarity_error = stored.similarity_error;
+  profile.correlation = stored.correlation;
+  profile.correlation_error = stored.correlation_error;
+  profile.slope = public_range(stored.slope, stored.slope_agreement);
+  profile.level = public_range(stored.level, stored.level_agreement);
+  profile.reading = name_of(stored.reading);
+  profile.json = to_json(stored);
+  return profile;
+}
+
+/// Beside the model, else in the user's cache. Throws ResourceError.
+std::filesystem::path write(const StoredProfile& stored, const Model& model) {
+  try {
+    write_whole(profile_beside(model), to_json(stored));
+    return profile_beside(model);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const auto cache = profile_in_cache(model);
+    if (cache.empty()) throw ResourceError(ResourceError::Kind::model, error.what());
+    write_whole(cache, to_json(stored));
+    return cache;
+  }
+}
+
+void check(const ProfileOptions& options) {
+  if (options.reading != "slope" && options.reading != "level") {
+    throw InputError(fmt::format("reading '{}' is not known; expected slope or level", options.reading));
+  }
+  if (options.data.empty() && options.hand_overs < 1) throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
+  if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
+}
+
+std::optional<ModelProfile> profile(const ProfileOptions& options) {
+  const auto folder = find_model(options.model);
+  internal::EngineOptions engine_options;
+  engine_options.device = options.device;
+  engine_options.threads = options.threads;
+  if (options.on_load) engine_options.model.progress = [&](double share) { options.on_load(folder.string(), share); };
+  const auto engine = open_engine(folder, engine_options);
+  const Model& model = engine->model();
+
+  std::vector<CalibrationHandOver> hand_overs;
+  for (const HandOver& one : options.data) hand_overs.push_back({one.producer, one.answer, one.before, one.after});
+  if (hand_overs.empty()) hand_overs = synthetic_hand_overs(model, options.hand_overs, options.max_tokens, options.seed);
+  ProfilerOptions profiler;
+  profiler.max_tokens = options.max_tokens;
+  profiler.min_tokens = std::min(profiler.min_tokens, options.max_tokens);
+  profiler.seed = options.seed;
+  profiler.on_progress = options.on_progress;
+  profiler.stop = options.stop;
+  const auto measured = measure_profile(*engine, hand_overs, profiler);
+  if (!measured || options.stop.stop_requested()) return std::nullopt;
+
+  const EndReading reading = options.reading == "level" ? EndReading::level : EndReading::slope;
+  const StoredProfile stored = to_stored(*measured, model, reading, options.data.empty() ? "synthetic" : options.source);
+  ModelProfile result = public_profile(stored);
+  result.model = folder;
+  result.left_out = measured->left_out;
+  if (options.write) result.file = write(stored, model);
+  return result;
+}
+
+}  // namespace
+
+std::optional<ModelProfile> profile_model(const ProfileOptions& options) {
+  check(options);
+  return with_resource_errors([&] { return profile(options); });
+}
+
+}  // namespace baton::inline v1

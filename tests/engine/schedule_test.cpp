@@ -1,0 +1,541 @@
+// Any schedule against a dense oracle in double: random rows of random layers, hidden states that come in, detections
+// that let some rows go on. What the oracle computes is the meaning of step_rows.h, written once more, slowly.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "engine/cpu/cpu.h"
+#include "engine/model/forward.h"
+#include "tests/support/golden.h"
+#include "tests/support/tiny_model.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+using Vec = std::vector<double>;
+using Random = std::mt19937_64;
+
+/// A weight matrix in double; its rows come out of any backend as embeddings do.
+class Table {
+ public:
+  Table(Backend& backend, const Matrix& matrix) : cols_(static_cast<std::size_t>(matrix.cols)) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(matrix.rows));
+    std::iota(ids.begin(), ids.end(), 0);
+    values_.resize(ids.size() * cols_);
+    backend.embed(view_of(values_.data(), matrix.rows, matrix.cols), matrix, ids);
+  }
+  Vec row(std::size_t i) const { return {values_.begin() + at(i * cols_), values_.begin() + at((i + 1) * cols_)}; }
+  Vec times(const Vec& x, const std::vector<float>& bias) const {
+    Vec out(values_.size() / cols_);
+    for (std::size_t n = 0; n < out.size(); ++n) {
+      out[n] = bias.empty() ? 0.0 : bias[n];
+      for (std::size_t c = 0; c < cols_; ++c) out[n] += values_[n * cols_ + c] * x[c];
+    }
+    return out;
+  }
+
+ private:
+  static std::ptrdiff_t at(std::size_t i) { return static_cast<std::ptrdiff_t>(i); }
+  std::size_t cols_;
+  std::vector<float> values_;
+};
+
+struct OracleCache {
+  std::vector<std::vector<Vec>> k, v;  // [L][position][K * D], k rotated
+  std::vector<Vec> hidden;             // [position][C] at the input of hidden_layer
+  std::int32_t hidden_layer = 0;
+  Vec received;  // [position]
+};
+
+class Oracle {
+ public:
+  Oracle(Backend& backend, const Model& model)
+      : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
+    for (const LayerWeights& w : model.weights.layers) {
+      layers_.push_back({{backend, *w.qkv}, {backend, *w.output}, {backend, *w.gate_up}, {backend, *w.down}});
+    }
+  }
+
+  /// Logits of the rows that ask for them. choices[d][i]: whether the i-th row of detection d goes on.
+  std::vector<Vec> run(StepRows rows, std::vector<OracleCache>& caches, const std::vector<std::vector<bool>>& choices) {
+    deviations.assign(rows.detections.size(), {});
+    std::vector<Vec> x(rows.token.size()), q(x.size());
+    for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+      const auto cache_of = [&](std::size_t i) -> OracleCache& { return caches[static_cast<std::size_t>(rows.sequence[i])]; };
+      std::vector<std::size_t> active;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (rows.path[i].enter <= layer && layer < rows.path[i].leave) active.push_back(i);
+      }
+      for (const std::size_t i : active) {
+        OracleCache& cache = cache_of(i);
+        const auto at = static_cast<std::size_t>(rows.position[i]);
+        if (rows.path[i].enter == layer) x[i] = layer == 0 ? embedding_.row(static_cast<std::size_t>(rows.token[i])) : cache.hidden[at];
+        if (cache.hidden_layer == layer) cache.hidden[at] = x[i];
+        Vec k, v;
+        project(x[i], layer, rows.position[i], q[i], k, v);
+        Vec& cached = cache.v[static_cast<std::size_t>(layer)][at];
+        const std::int32_t d = rows.path[i].detection;
+        if (d >= 0 && rows.detections[static_cast<std::size_t>(d)].layer == layer) {
+          deviations[static_cast<std::size_t>(d)].push_back(deviation(v, cached));
+        }
+        if (rows.path[i].enter == layer && layer > 0) continue;  // what is cached belongs to this hidden state
+        cache.k[static_cast<std::size_t>(layer)][at] = k;
+        cached = v;
+      }
+      for (std::size_t d = 0; d < rows.detections.size(); ++d) {
+        if (rows.detections[d].layer != layer) continue;
+        std::size_t answer = 0;
+        std::erase_if(active, [&](std::size_t i) {
+          if (rows.path[i].detection != static_cast<std::int32_t>(d)) return false;
+          const bool goes_on = choices[d][answer++];
+          if (goes_on) rows.path[i].leave = rows.detections[d].leave;
+          return !goes_on;
+        });
+      }
+      for (const std::size_t i : active) finish(x[i], q[i], layer, rows.position[i], cache_of(i));
+    }
+    std::vector<Vec> logits;
+    for (const std::int32_t row : rows.logits_rows) {
+      logits.push_back(lm_head_.times(norm(x[static_cast<std::size_t>(row)], model_.weights.final_norm), {}));
+    }
+    path = rows.path;
+    return logits;
+  }
+
+  /// Rotates each head of x to the position: pairs (j, j + D/2).
+  Vec rotated(Vec x, std::int32_t position) const {
+    const auto frequencies = model_.rope.inverse_frequencies();
+    const std::size_t half = frequencies.size();
+    for (std::size_t head = 0; head < x.size(); head += 2 * half) {
+      for (std::size_t j = 0; j < half; ++j) {
+        const double cos = std::cos(position * frequencies[j]) * model_.rope.attention_factor();
+        const double sin = std::sin(position * frequencies[j]) * model_.rope.attention_factor();
+        const double a = x[head + j], b = x[head + j + half];
+        x[head + j] = a * cos - b * sin;
+        x[head + j + half] = b * cos + a * sin;
+      }
+    }
+    return x;
+  }
+
+  std::vector<Vec> deviations;  // of the last run, by detection
+  std::vector<RowPath> path;    // as the rows were run
+
+ private:
+  struct Layer {
+    Table qkv, output, gate_up, down;
+  };
+
+  const LayerWeights& weights(std::int32_t layer) const { return model_.weights.layers[static_cast<std::size_t>(layer)]; }
+
+  Vec norm(const Vec& x, const std::vector<float>& weight) const {
+    double squares = 0;
+    for (const double value : x) squares += value * value;
+    Vec out(x.size());
+    const double scale = std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(model_.config.norm_eps));
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] / scale * weight[i];
+    return out;
+  }
+
+  void project(const Vec& x, std::int32_t layer, std::int32_t position, Vec& q, Vec& k, Vec& v) const {
+    const ModelConfig& c = model_.config;
+    const LayerWeights& w = weights(layer);
+    const Vec all = layers_[static_cast<std::size_t>(layer)].qkv.times(norm(x, w.input_norm), w.qkv_bias);
+    const auto q_end = all.begin() + c.heads * c.head_dim;
+    const auto k_end = q_end + c.kv_heads * c.head_dim;
+    const auto heads = [&](Vec rows, const std::vector<float>& weight) {
+      for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += c.head_dim) {
+        const Vec normed = norm(Vec(head, head + c.head_dim), weight);
+        std::copy(normed.begin(), normed.end(), head);
+      }
+      return rotated(rows, position);
+    };
+    q = heads(Vec(all.begin(), q_end), w.q_norm);
+    k = heads(Vec(q_end, k_end), w.k_norm);
+    v = Vec(k_end, all.end());
+  }
+
+  double deviation(const Vec& a, const Vec& b) const {
+    const auto width = static_cast<std::size_t>(model_.config.head_dim);
+    double cosines = 0;
+    for (std::size_t head = 0; head < a.size(); head += width) {
+      double dot = 0, aa = 0, bb = 0;
+      for (std::size_t i = head; i < head + width; ++i) dot += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
+      cosines += dot / std::sqrt(aa * bb);
+    }
+    return 1.0 - cosines / model_.config.kv_heads;
+  }
+
+  /// Attention over what is cached, then the MLP.
+  void finish(Vec& x, const Vec& q, std::int32_t layer, std::int32_t position, OracleCache& cache) const {
+    const ModelConfig& c = model_.config;
+    const auto width = static_cast<std::size_t>(c.head_dim);
+    const auto& keys = cache.k[static_cast<std::size_t>(layer)];
+    const auto& values = cache.v[static_cast<std::size_t>(layer)];
+    const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
+    const auto first = static_cast<std::size_t>(window > 0 ? std::max(0, position - window + 1) : 0);
+    const auto last = static_cast<std::size_t>(position);
+    Vec attended(q.size(), 0.0);
+    for (std::size_t h = 0; h < static_cast<std::size_t>(c.heads); ++h) {
+      const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads) * width;
+      Vec weight;
+      double sum = 0;
+      for (std::size_t key = first; key <= last; ++key) {
+        double score = 0;
+        for (std::size_t d = 0; d < width; ++d) score += q[h * width + d] * keys[key][kv + d];
+        weight.push_back(std::exp(score / std::sqrt(static_cast<double>(width))));
+        sum += weight.back();
+      }
+      for (std::size_t key = first; key <= last; ++key) {
+        const double share = weight[key - first] / sum;
+        if (key < last) cache.received[key] += share;
+        for (std::size_t d = 0; d < width; ++d) attended[h * width + d] += share * values[key][kv + d];
+      }
+    }
+    const LayerWeights& w = weights(layer);
+    const Layer& m = layers_[static_cast<std::size_t>(layer)];
+    const auto add = [&](const Vec& delta) { std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>()); };
+    add(m.output.times(attended, w.output_bias));
+    const Vec gate_up = m.gate_up.times(norm(x, w.mlp_norm), w.gate_up_bias);
+    Vec hidden(gate_up.size() / 2);
+    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = gate_up[f] / (1.0 + std::exp(-gate_up[f])) * gate_up[f + hidden.size()];
+    add(m.down.times(hidden, w.down_bias));
+  }
+
+  const Model& model_;
+  Table embedding_, lm_head_;
+  std::vector<Layer> layers_;
+};
+
+/// Caches of one content, of the engine and of the oracle: random keys, values and hidden states at every position.
+struct Caches {
+  Caches(Backend& backend, const Model& model, const Oracle& oracle, const std::vector<std::int32_t>& lengths, std::int32_t hidden_layer, Random& random) {
+    const ModelConfig& c = model.config;
+    std::normal_distribution<float> normal;
+    for (const std::int32_t length : lengths) {
+      KvLayout layout = model.kv_layout();
+      layout.raw_keys = random() % 2 == 0;
+      layout.received = random() % 3 != 0;
+      layout.hidden_width = c.width;
+      layout.hidden_layer = hidden_layer;
+      KvCache& cache = engine.emplace_back(backend, layout, length);
+      OracleCache& other = dense.emplace_back();
+      other.hidden_layer = hidden_layer;
+      other.received.assign(static_cast<std::size_t>(length), 0.0);
+      std::vector<std::int32_t> position(static_cast<std::size_t>(length)), zero(position.size(), 0);
+      std::iota(position.begin(), position.end(), 0);
+      const auto draw = [&](std::int32_t cols, std::vector<float>& flat) {
+        flat.resize(position.size() * static_cast<std::size_t>(cols));
+        for (float& value : flat) value = normal(random);
+        std::vector<Vec> rows;
+        for (auto at = flat.begin(); at != flat.end(); at += cols) rows.emplace_back(at, at + cols);
+        return rows;
+      };
+      std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
+      model.rope.angles(cos, sin, position);
+      const auto view = [&](std::vector<float>& all) { return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length); };
+      for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+        other.k.push_back(draw(c.kv_heads * c.head_dim, k));
+        other.v.push_back(draw(c.kv_heads * c.head_dim, v));
+        for (std::size_t i = 0; i < position.size(); ++i) other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i]);
+        const KvSlab slab = cache.slab(layer);
+        backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
+      }
+      other.hidden = draw(c.width, hidden);
+      backend.scatter_rows(cache.hidden(), view(hidden), position);
+      cache.commit(length);
+    }
+  }
+  std::vector<KvCache> engine;
+  std::vector<OracleCache> dense;
+};
+
+/// A schedule over some positions of each cache, in random order; choices as Oracle::run takes them.
+struct Schedule {
+  Schedule(const ModelConfig& c, std::vector<KvCache>& caches, const std::vector<std::int32_t>& lengths, std::int32_t hidden_layer, Random& random) {
+    struct Row {
+      std::int32_t cache, position;
+      RowPath path;
+    };
+    std::vector<Row> all;
+    const auto between = [&](std::int32_t low, std::int32_t high) {  // both included
+      return low + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(high - low + 1));
+    };
+    for (std::size_t s = 0; s < caches.size(); ++s) {
+      const auto index = rows.add_cache(&caches[s]);
+      std::int32_t detection = -1;
+      if (random() % 3 != 0) {
+        const std::int32_t layer = between(0, c.layers - 1);
+        detection = static_cast<std::int32_t>(rows.detections.size());
+        rows.detections.push_back({layer, between(layer + 1, c.layers), {}});
+      }
+      const std::uint64_t density = 1 + random() % 10;
+      for (std::int32_t at = 0; at < lengths[s]; ++at) {
+        if (random() % 10 >= density) continue;
+        RowPath path{random() % 2 == 0 ? 0 : hidden_layer, c.layers, -1};
+        if (random() % 2 == 0) path.leave = between(path.enter + 1, c.layers);
+        if (detection >= 0 && random() % 2 == 0 && path.enter <= rows.detections.back().layer) {
+          path.detection = detection;
+          path.leave = rows.detections.back().layer + 1;
+        }
+        all.push_back({index, at, path});
+      }
+    }
+    std::shuffle(all.begin(), all.end(), random);
+    choices.resize(rows.detections.size());
+    for (const Row& row : all) {
+      if (row.path.detection < 0 && row.path.leave == c.layers && random() % 4 != 0) rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()));
+      rows.add_row(row.cache, row.position, static_cast<TokenId>(random() % static_cast<std::uint64_t>(c.vocabulary)));
+      rows.path.push_back(row.path);
+      if (row.path.detection >= 0) choices[static_cast<std::size_t>(row.path.detection)].push_back(random() % 2 == 0);
+    }
+    std::shuffle(rows.logits_rows.begin(), rows.logits_rows.end(), random);
+    seen.resize(choices.size());
+    for (std::size_t d = 0; d < choices.size(); ++d) {
+      rows.detections[d].choose = [this, d](std::span<const float> deviation) {
+        seen[d].assign(deviation.begin(), deviation.end());
+        return choices[d];
+      };
+    }
+  }
+  Schedule(const Schedule&) = delete;
+
+  StepRows rows;
+  std::vector<std::vector<bool>> choices;
+  std::vector<Vec> seen;  // deviations that the engine showed
+};
+
+/// Largest difference as a share of the rms of what is expected.
+class Difference {
+ public:
+  void add(double actual, double expected) {
+    const double error = std::abs(actual - expected);
+    worst_ = std::isnan(error) ? INFINITY : std::max(worst_, error);
+    squares_ += expected * expected;
+    ++count_;
+  }
+  double share() const { return count_ == 0 ? 0.0 : worst_ / std::max(1e-3, std::sqrt(squares_ / count_)); }
+
+ private:
+  double worst_ = 0, squares_ = 0, count_ = 0;
+};
+
+struct Differences {
+  double logits = 0, kv = 0, hidden = 0, received = 0, deviation = 0;
+  double worst() const { return std::max({logits, kv, hidden, received, deviation}); }
+};
+
+/// Runs random schedules, two steps on the same caches, and compares all that they leave behind.
+Differences compare(Backend& backend, const Model& model, std::int32_t longest, std::uint64_t seed) {
+  Random random(seed);
+  const ModelConfig& c = model.config;
+  Oracle oracle(backend, model);
+  Forward forward(backend, model);
+  std::vector<std::int32_t> lengths;
+  for (std::uint64_t i = 0; i < 1 + seed % 3; ++i) lengths.push_back(1 + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(longest)));
+  const std::int32_t hidden_layer = 1 + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(c.layers - 1));
+  Caches caches(backend, model, oracle, lengths, hidden_layer, random);
+
+  Differences most;
+  Difference logits, kv, hidden, received, deviation;
+  for (int step = 0; step < 2; ++step) {
+    Schedule schedule(c, caches.engine, lengths, hidden_layer, random);
+    if (schedule.rows.size() == 0) continue;
+    const auto expected = oracle.run(schedule.rows, caches.dense, schedule.choices);
+    const std::span<const float> actual = forward.run(schedule.rows);
+    REQUIRE(actual.size() == expected.size() * static_cast<std::size_t>(c.vocabulary));
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      logits.add(actual[i], expected[i / static_cast<std::size_t>(c.vocabulary)][i % static_cast<std::size_t>(c.vocabulary)]);
+    }
+    for (std::size_t d = 0; d < schedule.choices.size(); ++d) {
+      if (schedule.choices[d].empty()) continue;
+      REQUIRE(schedule.seen[d].size() == oracle.deviations[d].size());
+      for (std::size_t i = 0; i < schedule.seen[d].size(); ++i) deviation.add(schedule.seen[d][i], oracle.deviations[d][i]);
+    }
+    for (std::size_t i = 0; i < oracle.path.size(); ++i) REQUIRE(schedule.rows.path[i].leave == oracle.path[i].leave);
+  }
+  for (std::size_t s = 0; s < lengths.size(); ++s) {
+    const KvCache& cache = caches.engine[s];
+    const OracleCache& dense = caches.dense[s];
+    const std::int64_t kv_cols = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
+    std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
+    for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+      backend.load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols), cache.slab(layer), model.kv_shape(), 0);
+      for (std::size_t i = 0; i < k.size(); ++i) {
+        const std::size_t at = i / static_cast<std::size_t>(kv_cols), col = i % static_cast<std::size_t>(kv_cols);
+        kv.add(k[i], dense.k[static_cast<std::size_t>(layer)][at][col]);
+        kv.add(v[i], dense.v[static_cast<std::size_t>(layer)][at][col]);
+      }
+    }
+    for (std::int32_t at = 0; at < lengths[s]; ++at) {
+      for (std::int32_t col = 0; col < c.width; ++col) hidden.add(cache.hidden().f32(at)[col], dense.hidden[static_cast<std::size_t>(at)][static_cast<std::size_t>(col)]);
+      if (cache.received() == nullptr) continue;
+      received.add(static_cast<double>(cache.received()[at]) * kAttentionUnit, dense.received[static_cast<std::size_t>(at)]);
+    }
+  }
+  return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share()};
+}
+
+// fp32 sums of up to 112 products are off by about eps * sqrt(112) = 1.3e-6 of their size each, 4 of them one after the
+// other in a layer, and 3 to 6 layers add up: about 2e-5 of the rms. The largest of some thousand values is 4 times that.
+// (Seen: 3e-5. A row that runs one layer too many, or sees one key too few, is off by 1e-2 and more.)
+constexpr double kTolerance = 1e-4;
+
+void check_schedules(Backend& backend, const Model& model, std::int32_t longest, int trials, const std::string& name) {
+  for (int seed = 0; seed < trials; ++seed) {
+    const Differences d = compare(backend, model, longest, static_cast<std::uint64_t>(seed));
+    INFO(name << ", seed " << seed << ": logits " << d.logits << ", KV " << d.kv << ", hidden states " << d.hidden << ", received "
+              << d.received << ", deviation " << d.deviation);
+    CHECK(d.worst() < kTolerance);
+  }
+}
+
+Model load_golden_model(Backend& backend, const std::string& name) {
+  const Golden golden = load_golden(name);
+  const std::string json = read_file(golden.folder / "config.json");
+  ModelConfig config = parse_config(json, "config.json");
+  Weights weights = load_weights(backend, config, SafetensorsFolder(golden.folder), DType::f32);
+  ModelOptions options;
+  options.dtype = options.kv_dtype = DType::f32;
+  options.context = config.context;
+  Rope rope(config);
+  return {golden.folder, name, std::move(config), options, std::move(rope), std::move(weights), {}, nullptr, nullptr, {}};
+}
+
+}  // namespace
+
+TEST_CASE("any schedule agrees with a dense oracle in double, for every family", "[reuse][schedule]") {
+  const auto cpu = make_cpu_backend(2);
+  const auto reference = make_reference_backend();
+  for (const std::string& name : golden_names()) {
+    check_schedules(*cpu, load_golden_model(*cpu, name), 90, 9, name);
+    check_schedules(*reference, load_golden_model(*reference, name), 30, 3, name + ", reference");
+  }
+}
+
+TEST_CASE("any schedule agrees with a dense oracle in double, for GQA ratios 1 to 8", "[reuse][schedule]") {
+  const auto cpu = make_cpu_backend(2);
+  for (std::int32_t ratio = 1; ratio <= 8; ++ratio) {
+    const std::int32_t kv_heads = ratio <= 3 ? 2 : 1;
+    const TinyOptions options{.layers = 6, .heads = ratio * kv_heads, .kv_heads = kv_heads, .head_dim = 8, .window = ratio % 2 == 0 ? 17 : 0,
+                              .qk_norm = ratio % 3 == 0, .bias = ratio % 4 == 1, .dtype = DType::f32, .kv_dtype = DType::f32};
+    const auto model = make_tiny_model(*cpu, options);
+    check_schedules(*cpu, *model, 150, 4, "GQA " + std::to_string(ratio));
+    check_schedules(*cpu, *model, 3, 6, "GQA " + std::to_string(ratio) + ", few rows");
+  }
+}
+
+namespace {
+
+/// Fills positions [0, n) of a new cache; what comes next may be decoded.
+struct Running {
+  Running(Backend& backend, const Model& model, std::size_t n, std::uint64_t seed)
+      : tokens(random_tokens(n + 1, seed)), cache(backend, model.kv_layout(), static_cast<std::int32_t>(n + 1)) {
+    StepRows rows;
+    const std::int32_t index = rows.add_cache(&cache);
+    for (std::size_t i = 0; i < n; ++i) rows.add_row(index, static_cast<std::int32_t>(i), tokens[i]);
+    Forward(backend, model).run(rows);
+    cache.commit(static_cast<std::int32_t>(n));
+  }
+  void add_decode(StepRows& rows) {
+    rows.add_row(rows.add_cache(&cache), cache.length(), tokens.back());
+    rows.path.push_back({0, cache.layout().layers, -1});
+  }
+  std::vector<TokenId> tokens;
+  KvCache cache;
+};
+
+}  // namespace
+
+TEST_CASE("sequences that decode beside a scheduled prompt get the bits they get without it", "[reuse][schedule]") {
+  for (const int threads : {1, 3}) {
+    for (const TinyOptions& options : {TinyOptions{.layers = 5}, TinyOptions{.layers = 4, .window = 9, .qk_norm = true, .bias = true, .kv_dtype = DType::f32}}) {
+      const auto backend = make_cpu_backend(threads);
+      const auto model = make_tiny_model(*backend, options);
+      Oracle oracle(*backend, *model);
+      Forward forward(*backend, *model);
+      for (std::uint64_t seed = 0; seed < 8; ++seed) {
+        Random random(seed);
+        std::vector<Running> alone, beside;
+        for (const std::size_t n : {5u, 64u, 130u}) {
+          alone.emplace_back(*backend, *model, n, n + seed);
+          beside.emplace_back(*backend, *model, n, n + seed);
+        }
+        StepRows decode;
+        for (Running& running : alone) {
+          decode.logits_rows.push_back(static_cast<std::int32_t>(decode.size()));
+          running.add_decode(decode);
+        }
+        const auto logits = forward.run(decode);
+        const std::vector<float> expected(logits.begin(), logits.end());
+
+        const std::vector<std::int32_t> lengths = {120, 70};
+        Caches caches(*backend, *model, oracle, lengths, 2, random);
+        Schedule schedule(model->config, caches.engine, lengths, 2, random);
+        StepRows& rows = schedule.rows;
+        rows.logits_rows.clear();
+        for (Running& running : beside) {
+          rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()));
+          running.add_decode(rows);
+        }
+        const auto actual = forward.run(rows);
+        INFO(threads << " threads, seed " << seed);
+        REQUIRE(actual.size() == expected.size());
+        CHECK(std::memcmp(actual.data(), expected.data(), expected.size() * sizeof(float)) == 0);
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+          for (std::int32_t layer = 0; layer < options.layers; ++layer) {
+            const KvSlab a = alone[i].cache.slab(layer), b = beside[i].cache.slab(layer);
+            CHECK(std::memcmp(a.keys, b.keys, backend->kv_slab_bytes(model->kv_shape(), a.capacity)) == 0);
+            CHECK(std::memcmp(a.values, b.values, backend->kv_slab_bytes(model->kv_shape(), a.capacity)) == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
+  using Catch::Contains;
+  const auto backend = make_cpu_backend(1);
+  const auto model = make_tiny_model(*backend, {.layers = 4});
+  KvLayout layout = model->kv_layout();
+  layout.hidden_width = model->config.width;
+  layout.hidden_layer = 2;
+  KvCache cache(*backend, layout, 10), plain(*backend, model->kv_layout(), 10);
+  Forward forward(*backend, *model);
+  const auto run = [&](KvCache& where, RowPath path, std::vector<Detection> detections = {}, std::vector<std::int32_t> logits = {}) {
+    StepRows rows;
+    rows.add_row(rows.add_cache(&where), 0, 1);
+    rows.path = {path};
+    rows.detections = std::move(detections);
+    rows.logits_rows = std::move(logits);
+    forward.run(rows);
+  };
+  const auto yes = [](std::span<const float> d) { return std::vector<bool>(d.size(), true); };
+  const auto two = [](std::span<const float>) { return std::vector<bool>(2, true); };
+  run(cache, {2, 4, -1}, {}, {0});
+  run(cache, {0, 2, 0}, {{1, 4, yes}});
+  CHECK_THROWS_WITH(run(cache, {2, 2, -1}), Contains("layers [2, 2) of 4"));
+  CHECK_THROWS_WITH(run(cache, {0, 5, -1}), Contains("layers [0, 5) of 4"));
+  CHECK_THROWS_WITH(run(cache, {-1, 4, -1}), Contains("layers [-1, 4) of 4"));
+  CHECK_THROWS_WITH(run(cache, {1, 4, -1}), Contains("enters at layer 1"));
+  CHECK_THROWS_WITH(run(plain, {2, 4, -1}), Contains("no hidden states"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 1}, {{1, 4, yes}}), Contains("no detection 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 3, 0}, {{1, 4, yes}}), Contains("leaves before 3; its detection is at layer 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 5, yes}}), Contains("up to 5 of 4"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 1, yes}}), Contains("up to 1"));
+  CHECK_THROWS_AS(run(cache, {0, 2, 0}, {{1, 4, {}}}), std::invalid_argument);
+  CHECK_THROWS_WITH(run(cache, {0, 3, -1}, {}, {0}), Contains("logits of row 0"));
+  CHECK_THROWS_WITH(run(cache, {0, 4, 0}, {{3, 4, yes}}, {0}), Contains("logits of row 0"));  // it may be dropped
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 4, two}}), Contains("must answer for each"));
+
+  StepRows rows;
+  rows.add_row(rows.add_cache(&cache), 0, 1);
+  rows.detections = {{1, 4, yes}};
+  CHECK_THROWS_AS(forward.run(rows), std::invalid_argument);  // a detection, but no paths
+}
