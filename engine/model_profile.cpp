@@ -149,20 +149,20 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   return profile;
 }
 
-fs::path profile_beside(const Model& model) { return model.path / "baton.profile.json"; }
+fs::path profile_beside(const fs::path& model) { return model / "baton.profile.json"; }
 
-fs::path profile_in_cache(const Model& model) {
+fs::path profile_in_cache(const std::string& fingerprint) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   fs::path root;
   if (cache != nullptr && *cache == '/') root = cache;  // the specification: a relative path is ignored
   else if (home != nullptr && *home == '/') root = fs::path(home) / ".cache";
-  return root.empty() ? root : root / "baton" / "profiles" / (model.fingerprint + ".json");
+  return root.empty() ? root : root / "baton" / "profiles" / (fingerprint + ".json");
 }
 
 FoundProfile find_profile(const Model& model) {
   FoundProfile found;
-  for (const fs::path& path : {profile_beside(model), profile_in_cache(model)}) {
+  for (const fs::path& path : {profile_beside(model.path), profile_in_cache(model.fingerprint)}) {
     const auto text = read_small(path);
     if (!text) continue;
     StoredProfile profile = parse_profile(*text, path.string());

@@ -40,9 +40,9 @@ std::string to_json(const StoredProfile& profile);
 StoredProfile parse_profile(std::string_view text, const std::string& origin);
 
 /// "baton.profile.json" in the model's folder.
-std::filesystem::path profile_beside(const Model& model);
+std::filesystem::path profile_beside(const std::filesystem::path& model);
 /// In $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
-std::filesystem::path profile_in_cache(const Model& model);
+std::filesystem::path profile_in_cache(const std::string& fingerprint);
 
 struct FoundProfile {
   std::optional<StoredProfile> profile;

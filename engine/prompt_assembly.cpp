@@ -12,6 +12,17 @@ namespace {
 bool takes_segments(const std::string& method) { return method != "full" && method != "prefix"; }
 bool takes_prefixes(const ReuseOptions& reuse) { return reuse.method == "prefix" || (reuse.method != "full" && reuse.prefix); }
 
+/// Where the first part begins that is to become a segment. It has to be run: a prefix brings neither the hidden states
+/// nor the attention that belong to a segment.
+std::int32_t first_to_record(const GenerationRequest& request) {
+  std::int32_t at = 0;
+  for (const PromptPart& part : request.prompt) {
+    if (request.reuse.record && part.readers > 0) break;
+    at += static_cast<std::int32_t>(part.tokens.size());
+  }
+  return at;
+}
+
 }  // namespace
 
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
@@ -29,7 +40,10 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
                                SegmentStore& store, PrefixCache& prefixes) {
   const auto length = static_cast<std::int32_t>(prompt.size());
-  if (takes_prefixes(request.reuse)) prefix_ = prefixes.find(prompt, length - 1, layout_for(request, model, request.reuse.range));
+  if (takes_prefixes(request.reuse)) {
+    const std::int32_t longest = std::min(length - 1, first_to_record(request));
+    prefix_ = prefixes.find(prompt, longest, layout_for(request, model, request.reuse.range));
+  }
   exact_length = length;
   std::int32_t at = 0;
   for (const PromptPart& part : request.prompt) {

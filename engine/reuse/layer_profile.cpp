@@ -64,12 +64,13 @@ std::int32_t end_layer(const LayerCurves& curves, std::int32_t lowest, EndReadin
   return layers - 1;
 }
 
-std::int32_t detection_layer(const std::vector<double>& correlation, std::int32_t start, std::int32_t end) {
-  double before = 0.0;  // the last second difference that was not zero
-  for (std::int32_t l = std::max(1, start); l < end && l + 1 < static_cast<std::int32_t>(correlation.size()); ++l) {
+/// The paper asks for the first turn from positive to negative. Where growth slows down from the first layer on (as for
+/// a curve whose low beginning is rounding noise and left out), a later turn would only be a ripple of the plateau: on
+/// the nano model that was layer 6 of 10. So the first clearly negative second difference counts, whatever is before.
+std::int32_t detection_layer(const std::vector<double>& correlation, std::int32_t start, double flat) {
+  for (std::int32_t l = 1; l + 1 < static_cast<std::int32_t>(correlation.size()); ++l) {
     const double bend = at(correlation, l + 1) - 2 * at(correlation, l) + at(correlation, l - 1);
-    if (before > 0 && bend < 0) return l + 1;
-    if (bend != 0) before = bend;  // NaN: a turn over what is not known is none
+    if (bend < -flat) return std::max(l, start) + 1;  // false for what is not known
   }
   return start + 1;
 }
@@ -109,7 +110,7 @@ FoundRange find_range(const LayerCurves& curves, EndReading reading, const Range
   LayerRange range;
   range.start = std::min(start_layer(curves, lowest, settings), layers - 3);
   range.end = std::clamp(end_layer(curves, lowest, reading, settings), range.start + 2, layers - 1);
-  range.detect = std::min(detection_layer(curves.correlation, range.start, range.end), range.end - 1);
+  range.detect = std::min(detection_layer(curves.correlation, range.start, settings.flat), range.end - 1);
   return {range, {}};
 }
 

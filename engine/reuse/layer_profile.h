@@ -11,13 +11,14 @@
 
 namespace baton {
 
-/// The paper's Table 4.
+/// The paper's Table 4, and one of ours.
 struct RangeSettings {
   double similarity = 0.99;    // a layer above it is reused as it is
   std::int32_t tail = 5;       // last layers, from which the stable regime is estimated
   double deviations = 2.0;     // standard deviations by which a stable layer may differ
   std::int32_t rises = 3;      // layers with rising similarity before the end may come
   std::int32_t stable = 2;     // stable layers in a row that make the end
+  double flat = 0.01;          // ours: a second difference of the correlation no larger than that is noise
 };
 
 /// What stability of the deep layers is read from (eq. 3, whose symbol did not survive in the texts we have).
@@ -42,9 +43,9 @@ struct FoundRange {
 };
 
 /// l_s, l_d and l_e. l_s: the deepest layer above the lowest with S >= 0.99 there and in all before it. l_e: the first
-/// layer behind the lowest that is followed by stable ones, else the last. l_d: one behind the first turn of the
-/// correlation from convex to concave inside the range (eq. 4), else l_s + 1. All are moved, where need be, to
-/// 0 <= l_s < l_d < l_e < L. No range: fewer than 4 layers, or a similarity that is not a number.
+/// layer behind the lowest that is followed by stable ones, else the last. l_d: one behind the first layer in which the
+/// correlation's growth slows down (eq. 4); l_s + 1 where that is before it, or nowhere. All are moved, where need be,
+/// to 0 <= l_s < l_d < l_e < L. No range: fewer than 4 layers, or a similarity that is not a number.
 /// Throws std::invalid_argument when the curves' lengths do not fit.
 FoundRange find_range(const LayerCurves& curves, EndReading reading, const RangeSettings& settings = {});
 

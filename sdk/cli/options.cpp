@@ -75,10 +75,14 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.device = device;
   options.threads = threads;
   if (!quiet && can_redraw()) {
-    options.on_load = [](const std::string& path, double share) {
-      const std::string name = printable(fs::path(path).filename().string(), Lines::fold);
-      note(share < 1 ? fmt::format("\r\x1b[Kloading {} {:3.0f} %", name, 100 * share) : std::string("\r\x1b[K"));
+    const auto line = [](const char* doing) {
+      return [doing](const std::string& path, double share) {
+        const std::string name = printable(fs::path(path).filename().string(), Lines::fold);
+        note(share < 1 ? fmt::format("\r\x1b[K{} {} {:3.0f} %", doing, name, 100 * share) : std::string("\r\x1b[K"));
+      };
     };
+    options.on_load = line("loading");
+    options.on_profile = line("profiling");
   }
   return options;
 }

@@ -6,6 +6,7 @@
 
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
+#include "engine/model_profile.h"
 #include "engine/model/shapes.h"
 #include "sdk/src/bench_agents.h"
 #include "sdk/src/bench_rates.h"
@@ -40,7 +41,7 @@ void check(const BenchOptions& options) {
   if (!(options.select > 0.0 && options.select <= 1.0)) throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
 }
 
-/// The published range, or one like it, for `layers` layers.
+/// The range published for the shape, or one of the same proportions, for `layers` layers.
 LayerRange usual_range(const Shape* shape, std::int32_t layers) {
   LayerRange range{1, 2, layers * 5 / 8};
   if (shape != nullptr && shape->relay_end > 0) {
@@ -106,6 +107,10 @@ class Bench {
   void choose_range() {
     const std::int32_t layers = model_->config.layers;
     range_ = usual_range(shape_ ? &*shape_ : nullptr, layers);
+    if (!shape_) {
+      const FoundProfile found = find_profile(*model_);
+      if (found.profile) range_ = found.profile->range();
+    }
     if (options_.layers_range) range_ = {(*options_.layers_range)[0], (*options_.layers_range)[1], (*options_.layers_range)[2]};
     if (range_.valid(layers)) return;
     if (options_.layers_range) {

@@ -72,6 +72,8 @@ bool BenchAgents::prepare(internal::Engine& engine) {
     GenerationRequest request;
     request.prompt = {{{}, role, nullptr, 0}};
     request.reuse.method = "prefix";
+    request.reuse.record = true;  // with the hidden states that relay wants
+    request.reuse.range = range_;
     if (!answer(engine, std::move(request))) return false;
   }
   return true;

@@ -15,7 +15,7 @@ void ensure_layer_range(Engine& engine, const std::function<void(double share)>&
   if (!measured) return;
   const StoredProfile profile = to_stored(*measured, model, EndReading::slope, "synthetic");
   engine.set_layer_range(profile.range());
-  if (const auto file = profile_in_cache(model); !file.empty()) {
+  if (const auto file = profile_in_cache(model.fingerprint); !file.empty()) {
     try {
       write_whole(file, to_json(profile));
     } catch (const std::filesystem::filesystem_error&) {

@@ -29,19 +29,6 @@ ModelProfile public_profile(const StoredProfile& stored) {
   return profile;
 }
 
-/// Beside the model, else in the user's cache. Throws ResourceError.
-std::filesystem::path write(const StoredProfile& stored, const Model& model) {
-  try {
-    write_whole(profile_beside(model), to_json(stored));
-    return profile_beside(model);
-  } catch (const std::filesystem::filesystem_error& error) {
-    const auto cache = profile_in_cache(model);
-    if (cache.empty()) throw ResourceError(ResourceError::Kind::model, error.what());
-    write_whole(cache, to_json(stored));
-    return cache;
-  }
-}
-
 void check(const ProfileOptions& options) {
   if (options.reading != "slope" && options.reading != "level") {
     throw InputError(fmt::format("reading '{}' is not known; expected slope or level", options.reading));
@@ -76,7 +63,6 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
   ModelProfile result = public_profile(stored);
   result.model = folder;
   result.left_out = measured->left_out;
-  if (options.write) result.file = write(stored, model);
   return result;
 }
 
@@ -85,6 +71,20 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
 std::optional<ModelProfile> profile_model(const ProfileOptions& options) {
   check(options);
   return with_resource_errors([&] { return profile(options); });
+}
+
+std::filesystem::path save_profile(const ModelProfile& profile) {
+  const auto beside = profile_beside(profile.model), cache = profile_in_cache(profile.fingerprint);
+  return with_resource_errors([&] {
+    try {
+      write_whole(beside, profile.json);
+      return beside;
+    } catch (const std::filesystem::filesystem_error&) {
+      if (cache.empty()) throw;
+    }
+    write_whole(cache, profile.json);
+    return cache;
+  });
 }
 
 }  // namespace baton::inline v1

@@ -94,14 +94,25 @@ TEST_CASE("a profile worked out by hand", "[profile]") {
     CHECK(found(curves, EndReading::slope)[0] == 0);
   }
   SECTION("correlations of rounding noise make no turn") {
-    curves.correlation = {kNan, 0.2, 0.4, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6};  // 0.2 of bend at 2 and 3 is only there
-    CHECK(found(curves, EndReading::slope)[1] == 2);
     curves.correlation = {kNan, kNan, 0.4, 0.6, 0.9, 0.95, 0.96, 0.97, 0.97, 0.97, 0.97, 0.97};
     CHECK(found(curves, EndReading::slope)[1] == 5);
   }
-  SECTION("a turn behind the range is none") {
-    curves.correlation = {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.91, 0.93, 0.95, 0.96};
+  SECTION("growth that slows down from the first known layer on, and a ripple later") {
+    curves.correlation = {kNan, 0.70, 0.81, 0.89, 0.88, 0.87, 0.89, 0.86, 0.86, 0.86, 0.86, 0.86};
+    CHECK(found(curves, EndReading::slope)[1] == 3);
+  }
+  SECTION("growth that slowed down before l_s") {
+    curves.similarity[2] = curves.similarity[3] = 0.991;
+    curves.similarity[4] = 0.7;
+    curves.correlation = {0.1, 0.6, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};
+    CHECK(found(curves, EndReading::slope)[0] == 3);
+    CHECK(found(curves, EndReading::slope)[1] == 4);
+  }
+  SECTION("no growth, or growth behind the range") {
+    curves.correlation = {0.9, 0.9, 0.9, 0.905, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};  // less than noise
     CHECK(found(curves, EndReading::slope)[1] == 2);
+    curves.correlation = {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.6, 0.6};
+    CHECK(found(curves, EndReading::slope)[1] == 6);  // as late as can be
   }
 }
 

@@ -36,7 +36,9 @@ bool same(const Run& a, const Run& b) {
 Run run(Engine& engine, GenerationRequest request) {
   Run run;
   std::promise<GenerationResult> promise;
-  request.callbacks.on_logits = [&](std::span<const float> logits) { run.logits.emplace_back(logits.begin(), logits.end()); };
+  request.callbacks.on_logits = [&](std::span<const float> logits) {
+    run.logits.emplace_back(logits.begin(), logits.end());
+  };
   request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
   engine.submit(std::move(request));
   run.result = promise.get_future().get();
@@ -76,7 +78,8 @@ Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reus
 }
 
 /// The answer of n given tokens to a prompt, as a part of later prompts.
-PromptPart answer(Engine& engine, std::vector<PromptPart> prompt, std::size_t n, std::uint64_t seed, const ReuseOptions& reuse = recording()) {
+PromptPart answer(Engine& engine, std::vector<PromptPart> prompt, std::size_t n, std::uint64_t seed,
+                  const ReuseOptions& reuse = recording()) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.reuse = reuse;
@@ -146,7 +149,8 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
     const auto engine = engine_of(model);
     std::vector<PromptPart> prompt = {text(33, 1)};
     std::vector<PromptPart> chain = {prompt[0]};
-    for (std::uint64_t agent = 2; agent < 5; ++agent) {  // the prompt of each holds that of the one before and its answer
+    for (std::uint64_t agent = 2; agent < 5;
+         ++agent) {  // the prompt of each holds that of the one before and its answer
       chain.push_back(answer(*engine, chain, 45, agent, recording(method("direct"))));
       chain.push_back(text(6 + agent, 100 + agent));
       const Run full = ask(*engine, chain, method("full"));
@@ -164,7 +168,8 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
       const Run none = ask(*engine, chain, bare);
       CHECK(same(none, full));
       const std::int64_t moved = 45 * (static_cast<std::int64_t>(agent) - 1);
-      CHECK(none.result.kv_computed == (none.result.prompt_tokens - moved) * kLayers + moved * (kRange.detect - kRange.start));
+      CHECK(none.result.kv_computed ==
+            (none.result.prompt_tokens - moved) * kLayers + moved * (kRange.detect - kRange.start));
     }
   }
 }
@@ -188,7 +193,8 @@ TEST_CASE("placing a segment where it was changes no bit; elsewhere only keys tu
     layout.hidden_width = model->config.width;
     layout.hidden_layer = 1;
     const std::vector<TokenId> tokens = random_tokens(120, 1);
-    KvCache cache(*backend, layout, 120), same_place(*backend, layout, 120), elsewhere(*backend, layout, 200), back(*backend, layout, 120);
+    KvCache cache(*backend, layout, 120), same_place(*backend, layout, 120), elsewhere(*backend, layout, 200),
+        back(*backend, layout, 120);
     StepRows rows;
     const std::int32_t index = rows.add_cache(&cache);
     for (std::int32_t i = 0; i < 120; ++i) rows.add_row(index, i, tokens[static_cast<std::size_t>(i)]);
@@ -210,7 +216,8 @@ TEST_CASE("placing a segment where it was changes no bit; elsewhere only keys tu
     };
     const auto hidden = [&](const KvCache& from, std::int32_t begin) {
       const ConstTensorView rows_of = from.hidden().row_range(begin, begin + 70);
-      return std::vector<std::byte>(rows_of.data, rows_of.data + 70 * rows_of.cols * static_cast<std::int64_t>(size_of(dtype)));
+      return std::vector<std::byte>(rows_of.data,
+                                    rows_of.data + 70 * rows_of.cols * static_cast<std::int64_t>(size_of(dtype)));
     };
     for (std::int32_t layer = 0; layer < model->config.layers; ++layer) {
       const auto original = read(cache, layer, 30), other = read(elsewhere, layer, 101);
@@ -292,7 +299,8 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
         ++at;
       }
     }
-    for (std::size_t i = 2; i < expected.size(); ++i) CHECK(!same(expected[i], expected[0]));  // there is something to see
+    for (std::size_t i = 2; i < expected.size(); ++i)
+      CHECK(!same(expected[i], expected[0]));  // there is something to see
   }
 }
 
@@ -326,7 +334,8 @@ TEST_CASE("reuse: prefixes of any length are exact", "[reuse]") {
     ask(*cached, {{"", stem, nullptr, 0}}, method("prefix", true), 1);
     for (const std::int32_t length : {1, 15, 16, 17, 63, 64, 65, 128, 149, 150}) {
       std::vector<TokenId> tokens(stem.begin(), stem.begin() + length);
-      tokens.push_back(255 - (length < 150 ? stem[static_cast<std::size_t>(length)] : 0));  // another one than the stem's
+      tokens.push_back(255 -
+                       (length < 150 ? stem[static_cast<std::size_t>(length)] : 0));  // another one than the stem's
       const std::vector<TokenId> tail = random_tokens(9, static_cast<std::uint64_t>(length));
       tokens.insert(tokens.end(), tail.begin(), tail.end());
       const std::vector<PromptPart> prompt = {{"", tokens, nullptr, 0}};
@@ -354,7 +363,8 @@ TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segme
   const std::vector<PromptPart> follow = {{"", tokens, nullptr, 0}, text(5, 3)};
   const Run second = ask(*engine, follow, method("prefix", true));
   CHECK(same(second, ask(*engine, follow, method("full"))));
-  const auto ran = static_cast<std::int64_t>(first.result.tokens.size()) - (first.result.reason == FinishReason::length ? 1 : 0);
+  const auto ran =
+      static_cast<std::int64_t>(first.result.tokens.size()) - (first.result.reason == FinishReason::length ? 1 : 0);
   CHECK(second.result.kv_computed == (second.result.prompt_tokens - 40 - ran) * kLayers);
 
   // Behind a moved segment nothing is exact: only the text before it may become a prefix.
@@ -428,7 +438,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
   const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
   const std::int64_t s = 30, r = 40, length = kRange.end - kRange.start, detect = kRange.detect - kRange.start;
-  ReuseOptions range_alone = method("relay"), suffix = method("relay"), share = method("relay"), epic = method("epic"), blend = method("cacheblend");
+  ReuseOptions range_alone = method("relay"), suffix = method("relay"), share = method("relay"), epic = method("epic"),
+               blend = method("cacheblend");
   range_alone.selection.all = true;
   suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
   share.selection.share = 0.25;
@@ -465,7 +476,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   }
   // The layer range alone: of the segment's entries, 1 - (l_e - l_s) / L are reused.
   const GenerationResult result = ask(*engine, prompt, range_alone).result;
-  CHECK(static_cast<double>(result.uses[1].kv_reused) / (r * kLayers) == Approx(1.0 - static_cast<double>(length) / kLayers));
+  CHECK(static_cast<double>(result.uses[1].kv_reused) / (r * kLayers) ==
+        Approx(1.0 - static_cast<double>(length) / kLayers));
 }
 
 TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which is computed", "[reuse]") {
@@ -484,6 +496,33 @@ TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which 
   CHECK(direct.result.kv_computed == (30 + 1 + 10) * kLayers);
   // As the whole prompt: the last token has none, so that all the rest is reused.
   CHECK(ask(*engine, {part}, method("direct")).result.kv_computed == kLayers);
+}
+
+TEST_CASE("reuse: a segment knows the attention it received and who could give it", "[reuse]") {
+  const auto engine = engine_of();
+  GenerationRequest request;
+  request.prompt = {text(20, 1), text(30, 2), text(10, 3)};
+  request.prompt[1].readers = 1;
+  request.reuse = recording();
+  request.forced = random_tokens(40, 4);
+  request.output_readers = 1;
+  const Run made = run(*engine, std::move(request));
+  const auto part = engine->segment(made.result.segments[1]), output = engine->segment(made.result.output);
+  REQUIRE(part);
+  REQUIRE(output);
+  CHECK(part->observers(29) == 10 + 40);
+  CHECK(part->observers(0) == 29 + 10 + 40);
+  CHECK(output->observers(0) == 39);
+  CHECK(output->observers(39) == 0);
+  CHECK(output->received()[39] == 0.0f);
+  for (const auto& segment : {part, output}) {
+    REQUIRE(segment->received().size() == static_cast<std::size_t>(segment->length()));
+    for (std::int32_t i = 0; i < segment->length() - (segment == output ? 1 : 0); ++i) {
+      CHECK(segment->received()[static_cast<std::size_t>(i)] > 0.0f);
+      CHECK(segment->received()[static_cast<std::size_t>(i)] <
+            6.0f * kLayers * static_cast<float>(segment->observers(i)));  // 6 heads
+    }
+  }
 }
 
 TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
@@ -542,7 +581,8 @@ TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]"
     const auto error_of = [&](const ReuseOptions& reuse) {
       const Run run = ask(*engine, prompt, reuse, 1);
       double sum = 0;
-      for (std::size_t i = 0; i < full.logits[0].size(); ++i) sum += std::abs(static_cast<double>(run.logits[0][i]) - full.logits[0][i]);
+      for (std::size_t i = 0; i < full.logits[0].size(); ++i)
+        sum += std::abs(static_cast<double>(run.logits[0][i]) - full.logits[0][i]);
       return sum / static_cast<double>(full.logits[0].size());
     };
     for (std::size_t i = 0; i < ladder.size(); ++i) epic_error[i] += error_of(ladder[i]) / 40;
@@ -567,7 +607,8 @@ TEST_CASE("selection: thresholds, suffix and their union", "[reuse]") {
     std::vector<int> indices;
     const std::vector<bool> flags = select_tokens(options, {deviation, received, observers});
     REQUIRE(flags.size() == 8);
-    for (int i = 0; i < 8; ++i) if (flags[static_cast<std::size_t>(i)]) indices.push_back(i);
+    for (int i = 0; i < 8; ++i)
+      if (flags[static_cast<std::size_t>(i)]) indices.push_back(i);
     return indices;
   };
   using Indices = std::vector<int>;
@@ -605,6 +646,7 @@ TEST_CASE("selection: deviations below rounding choose nothing, and nothing know
   options = {.suffix = 0, .score = SelectionOptions::Score::product, .share = 0.5};
   CHECK(count(options, {rounding, none, none}) == 2);
   CHECK(count(options, {none, none, none}) == 0);
-  CHECK(largest(std::vector<double>{1, 3, 3, 2}, 1) == std::vector<bool>{false, false, true, false});  // of equals the later
+  CHECK(largest(std::vector<double>{1, 3, 3, 2}, 1) ==
+        std::vector<bool>{false, false, true, false});  // of equals the later
   CHECK(largest(std::vector<double>{1, 3}, 9) == std::vector<bool>{true, true});
 }

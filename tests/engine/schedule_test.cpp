@@ -66,7 +66,9 @@ class Oracle {
     deviations.assign(rows.detections.size(), {});
     std::vector<Vec> x(rows.token.size()), q(x.size());
     for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
-      const auto cache_of = [&](std::size_t i) -> OracleCache& { return caches[static_cast<std::size_t>(rows.sequence[i])]; };
+      const auto cache_of = [&](std::size_t i) -> OracleCache& {
+        return caches[static_cast<std::size_t>(rows.sequence[i])];
+      };
       std::vector<std::size_t> active;
       for (std::size_t i = 0; i < x.size(); ++i) {
         if (rows.path[i].enter <= layer && layer < rows.path[i].leave) active.push_back(i);
@@ -74,7 +76,8 @@ class Oracle {
       for (const std::size_t i : active) {
         OracleCache& cache = cache_of(i);
         const auto at = static_cast<std::size_t>(rows.position[i]);
-        if (rows.path[i].enter == layer) x[i] = layer == 0 ? embedding_.row(static_cast<std::size_t>(rows.token[i])) : cache.hidden[at];
+        if (rows.path[i].enter == layer)
+          x[i] = layer == 0 ? embedding_.row(static_cast<std::size_t>(rows.token[i])) : cache.hidden[at];
         if (cache.hidden_layer == layer) cache.hidden[at] = x[i];
         Vec k, v;
         project(x[i], layer, rows.position[i], q[i], k, v);
@@ -131,13 +134,16 @@ class Oracle {
     Table qkv, output, gate_up, down;
   };
 
-  const LayerWeights& weights(std::int32_t layer) const { return model_.weights.layers[static_cast<std::size_t>(layer)]; }
+  const LayerWeights& weights(std::int32_t layer) const {
+    return model_.weights.layers[static_cast<std::size_t>(layer)];
+  }
 
   Vec norm(const Vec& x, const std::vector<float>& weight) const {
     double squares = 0;
     for (const double value : x) squares += value * value;
     Vec out(x.size());
-    const double scale = std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(model_.config.norm_eps));
+    const double scale =
+        std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(model_.config.norm_eps));
     for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] / scale * weight[i];
     return out;
   }
@@ -199,11 +205,14 @@ class Oracle {
     }
     const LayerWeights& w = weights(layer);
     const Layer& m = layers_[static_cast<std::size_t>(layer)];
-    const auto add = [&](const Vec& delta) { std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>()); };
+    const auto add = [&](const Vec& delta) {
+      std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
+    };
     add(m.output.times(attended, w.output_bias));
     const Vec gate_up = m.gate_up.times(norm(x, w.mlp_norm), w.gate_up_bias);
     Vec hidden(gate_up.size() / 2);
-    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = gate_up[f] / (1.0 + std::exp(-gate_up[f])) * gate_up[f + hidden.size()];
+    for (std::size_t f = 0; f < hidden.size(); ++f)
+      hidden[f] = gate_up[f] / (1.0 + std::exp(-gate_up[f])) * gate_up[f + hidden.size()];
     add(m.down.times(hidden, w.down_bias));
   }
 
@@ -214,7 +223,8 @@ class Oracle {
 
 /// Caches of one content, of the engine and of the oracle: random keys, values and hidden states at every position.
 struct Caches {
-  Caches(Backend& backend, const Model& model, const Oracle& oracle, const std::vector<std::int32_t>& lengths, std::int32_t hidden_layer, Random& random) {
+  Caches(Backend& backend, const Model& model, const Oracle& oracle, const std::vector<std::int32_t>& lengths,
+         std::int32_t hidden_layer, Random& random) {
     const ModelConfig& c = model.config;
     std::normal_distribution<float> normal;
     for (const std::int32_t length : lengths) {
@@ -238,11 +248,14 @@ struct Caches {
       };
       std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
       model.rope.angles(cos, sin, position);
-      const auto view = [&](std::vector<float>& all) { return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length); };
+      const auto view = [&](std::vector<float>& all) {
+        return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
+      };
       for (std::int32_t layer = 0; layer < c.layers; ++layer) {
         other.k.push_back(draw(c.kv_heads * c.head_dim, k));
         other.v.push_back(draw(c.kv_heads * c.head_dim, v));
-        for (std::size_t i = 0; i < position.size(); ++i) other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i]);
+        for (std::size_t i = 0; i < position.size(); ++i)
+          other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i]);
         const KvSlab slab = cache.slab(layer);
         backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
       }
@@ -257,7 +270,8 @@ struct Caches {
 
 /// A schedule over some positions of each cache, in random order; choices as Oracle::run takes them.
 struct Schedule {
-  Schedule(const ModelConfig& c, std::vector<KvCache>& caches, const std::vector<std::int32_t>& lengths, std::int32_t hidden_layer, Random& random) {
+  Schedule(const ModelConfig& c, std::vector<KvCache>& caches, const std::vector<std::int32_t>& lengths,
+           std::int32_t hidden_layer, Random& random) {
     struct Row {
       std::int32_t cache, position;
       RowPath path;
@@ -289,7 +303,8 @@ struct Schedule {
     std::shuffle(all.begin(), all.end(), random);
     choices.resize(rows.detections.size());
     for (const Row& row : all) {
-      if (row.path.detection < 0 && row.path.leave == c.layers && random() % 4 != 0) rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()));
+      if (row.path.detection < 0 && row.path.leave == c.layers && random() % 4 != 0)
+        rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()));
       rows.add_row(row.cache, row.position, static_cast<TokenId>(random() % static_cast<std::uint64_t>(c.vocabulary)));
       rows.path.push_back(row.path);
       if (row.path.detection >= 0) choices[static_cast<std::size_t>(row.path.detection)].push_back(random() % 2 == 0);
@@ -337,7 +352,8 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
   Oracle oracle(backend, model);
   Forward forward(backend, model);
   std::vector<std::int32_t> lengths;
-  for (std::uint64_t i = 0; i < 1 + seed % 3; ++i) lengths.push_back(1 + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(longest)));
+  for (std::uint64_t i = 0; i < 1 + seed % 3; ++i)
+    lengths.push_back(1 + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(longest)));
   const std::int32_t hidden_layer = 1 + static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(c.layers - 1));
   Caches caches(backend, model, oracle, lengths, hidden_layer, random);
 
@@ -350,12 +366,14 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
     const std::span<const float> actual = forward.run(schedule.rows);
     REQUIRE(actual.size() == expected.size() * static_cast<std::size_t>(c.vocabulary));
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      logits.add(actual[i], expected[i / static_cast<std::size_t>(c.vocabulary)][i % static_cast<std::size_t>(c.vocabulary)]);
+      logits.add(actual[i],
+                 expected[i / static_cast<std::size_t>(c.vocabulary)][i % static_cast<std::size_t>(c.vocabulary)]);
     }
     for (std::size_t d = 0; d < schedule.choices.size(); ++d) {
       if (schedule.choices[d].empty()) continue;
       REQUIRE(schedule.seen[d].size() == oracle.deviations[d].size());
-      for (std::size_t i = 0; i < schedule.seen[d].size(); ++i) deviation.add(schedule.seen[d][i], oracle.deviations[d][i]);
+      for (std::size_t i = 0; i < schedule.seen[d].size(); ++i)
+        deviation.add(schedule.seen[d][i], oracle.deviations[d][i]);
     }
     for (std::size_t i = 0; i < oracle.path.size(); ++i) REQUIRE(schedule.rows.path[i].leave == oracle.path[i].leave);
   }
@@ -365,7 +383,8 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
     const std::int64_t kv_cols = static_cast<std::int64_t>(c.kv_heads) * c.head_dim;
     std::vector<float> k(static_cast<std::size_t>(lengths[s] * kv_cols)), v(k.size());
     for (std::int32_t layer = 0; layer < c.layers; ++layer) {
-      backend.load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols), cache.slab(layer), model.kv_shape(), 0);
+      backend.load_kv(view_of(k.data(), lengths[s], kv_cols), view_of(v.data(), lengths[s], kv_cols), cache.slab(layer),
+                      model.kv_shape(), 0);
       for (std::size_t i = 0; i < k.size(); ++i) {
         const std::size_t at = i / static_cast<std::size_t>(kv_cols), col = i % static_cast<std::size_t>(kv_cols);
         kv.add(k[i], dense.k[static_cast<std::size_t>(layer)][at][col]);
@@ -373,24 +392,27 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
       }
     }
     for (std::int32_t at = 0; at < lengths[s]; ++at) {
-      for (std::int32_t col = 0; col < c.width; ++col) hidden.add(cache.hidden().f32(at)[col], dense.hidden[static_cast<std::size_t>(at)][static_cast<std::size_t>(col)]);
+      for (std::int32_t col = 0; col < c.width; ++col)
+        hidden.add(cache.hidden().f32(at)[col],
+                   dense.hidden[static_cast<std::size_t>(at)][static_cast<std::size_t>(col)]);
       if (cache.received() == nullptr) continue;
-      received.add(static_cast<double>(cache.received()[at]) * kAttentionUnit, dense.received[static_cast<std::size_t>(at)]);
+      received.add(static_cast<double>(cache.received()[at]) * kAttentionUnit,
+                   dense.received[static_cast<std::size_t>(at)]);
     }
   }
   return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share()};
 }
 
 // fp32 sums of up to 112 products are off by about eps * sqrt(112) = 1.3e-6 of their size each, 4 of them one after the
-// other in a layer, and 3 to 6 layers add up: about 2e-5 of the rms. The largest of some thousand values is 4 times that.
-// (Seen: 3e-5. A row that runs one layer too many, or sees one key too few, is off by 1e-2 and more.)
+// other in a layer, and 3 to 6 layers add up: about 2e-5 of the rms. The largest of some thousand values is 4 times
+// that. (Seen: 3e-5. A row that runs one layer too many, or sees one key too few, is off by 1e-2 and more.)
 constexpr double kTolerance = 1e-4;
 
 void check_schedules(Backend& backend, const Model& model, std::int32_t longest, int trials, const std::string& name) {
   for (int seed = 0; seed < trials; ++seed) {
     const Differences d = compare(backend, model, longest, static_cast<std::uint64_t>(seed));
-    INFO(name << ", seed " << seed << ": logits " << d.logits << ", KV " << d.kv << ", hidden states " << d.hidden << ", received "
-              << d.received << ", deviation " << d.deviation);
+    INFO(name << ", seed " << seed << ": logits " << d.logits << ", KV " << d.kv << ", hidden states " << d.hidden
+              << ", received " << d.received << ", deviation " << d.deviation);
     CHECK(d.worst() < kTolerance);
   }
 }
@@ -404,7 +426,8 @@ Model load_golden_model(Backend& backend, const std::string& name) {
   options.dtype = options.kv_dtype = DType::f32;
   options.context = config.context;
   Rope rope(config);
-  return {golden.folder, name, std::move(config), options, std::move(rope), std::move(weights), {}, nullptr, nullptr, {}};
+  return {golden.folder,      name, std::move(config), options, std::move(rope),
+          std::move(weights), {},   nullptr,           nullptr, {}};
 }
 
 }  // namespace
@@ -422,8 +445,15 @@ TEST_CASE("any schedule agrees with a dense oracle in double, for GQA ratios 1 t
   const auto cpu = make_cpu_backend(2);
   for (std::int32_t ratio = 1; ratio <= 8; ++ratio) {
     const std::int32_t kv_heads = ratio <= 3 ? 2 : 1;
-    const TinyOptions options{.layers = 6, .heads = ratio * kv_heads, .kv_heads = kv_heads, .head_dim = 8, .window = ratio % 2 == 0 ? 17 : 0,
-                              .qk_norm = ratio % 3 == 0, .bias = ratio % 4 == 1, .dtype = DType::f32, .kv_dtype = DType::f32};
+    const TinyOptions options{.layers = 6,
+                              .heads = ratio * kv_heads,
+                              .kv_heads = kv_heads,
+                              .head_dim = 8,
+                              .window = ratio % 2 == 0 ? 17 : 0,
+                              .qk_norm = ratio % 3 == 0,
+                              .bias = ratio % 4 == 1,
+                              .dtype = DType::f32,
+                              .kv_dtype = DType::f32};
     const auto model = make_tiny_model(*cpu, options);
     check_schedules(*cpu, *model, 150, 4, "GQA " + std::to_string(ratio));
     check_schedules(*cpu, *model, 3, 6, "GQA " + std::to_string(ratio) + ", few rows");
@@ -454,7 +484,9 @@ struct Running {
 
 TEST_CASE("sequences that decode beside a scheduled prompt get the bits they get without it", "[reuse][schedule]") {
   for (const int threads : {1, 3}) {
-    for (const TinyOptions& options : {TinyOptions{.layers = 5}, TinyOptions{.layers = 4, .window = 9, .qk_norm = true, .bias = true, .kv_dtype = DType::f32}}) {
+    for (const TinyOptions& options :
+         {TinyOptions{.layers = 5},
+          TinyOptions{.layers = 4, .window = 9, .qk_norm = true, .bias = true, .kv_dtype = DType::f32}}) {
       const auto backend = make_cpu_backend(threads);
       const auto model = make_tiny_model(*backend, options);
       Oracle oracle(*backend, *model);
@@ -508,7 +540,8 @@ TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
   layout.hidden_layer = 2;
   KvCache cache(*backend, layout, 10), plain(*backend, model->kv_layout(), 10);
   Forward forward(*backend, *model);
-  const auto run = [&](KvCache& where, RowPath path, std::vector<Detection> detections = {}, std::vector<std::int32_t> logits = {}) {
+  const auto run = [&](KvCache& where, RowPath path, std::vector<Detection> detections = {},
+                       std::vector<std::int32_t> logits = {}) {
     StepRows rows;
     rows.add_row(rows.add_cache(&where), 0, 1);
     rows.path = {path};

@@ -23,7 +23,8 @@ using namespace baton::test;
 namespace {
 
 /// A segment of n tokens whose keys and values are all `fill`.
-std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, float fill, KvLayout layout = {{1, 8, DType::f32}, 2}) {
+std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, float fill,
+                                          KvLayout layout = {{1, 8, DType::f32}, 2}) {
   layout.raw_keys = true;
   KvCache cache(backend, layout, n);
   const std::int64_t cols = layout.shape.kv_heads * layout.shape.head_dim;
@@ -36,19 +37,22 @@ std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n, floa
     backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, all, all, {none, none});
   }
   cache.commit(n);
-  return std::make_shared<Segment>(backend, cache, 0, n, std::vector<TokenId>(static_cast<std::size_t>(n), static_cast<TokenId>(fill)));
+  return std::make_shared<Segment>(backend, cache, 0, n,
+                                   std::vector<TokenId>(static_cast<std::size_t>(n), static_cast<TokenId>(fill)));
 }
 
 bool holds(const Segment& segment, float fill) {
   for (std::int32_t layer = 0; layer < segment.layout().layers; ++layer) {
     for (const ConstTensorView view : {segment.raw_keys(layer), segment.values(layer)}) {
-      if (!std::all_of(view.f32(), view.f32() + view.rows * view.cols, [&](float x) { return x == fill; })) return false;
+      if (!std::all_of(view.f32(), view.f32() + view.rows * view.cols, [&](float x) { return x == fill; }))
+        return false;
     }
   }
   return true;
 }
 
-constexpr std::int64_t kBytes = 10 * (2 * 2 * 8 * 4 + 4);  // of segment_of with 10 tokens: 2 layers of keys and values, ids
+constexpr std::int64_t kBytes =
+    10 * (2 * 2 * 8 * 4 + 4);  // of segment_of with 10 tokens: 2 layers of keys and values, ids
 
 std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
@@ -58,7 +62,8 @@ std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
 
 PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
-GenerationRequest request_of(std::vector<PromptPart> prompt, const std::string& method, std::size_t answer, std::uint64_t seed, bool prefix = false) {
+GenerationRequest request_of(std::vector<PromptPart> prompt, const std::string& method, std::size_t answer,
+                             std::uint64_t seed, bool prefix = false) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.forced = random_tokens(answer, seed);
@@ -193,7 +198,9 @@ TEST_CASE("a store from many threads: what is read is whole, and nothing is left
       std::mt19937_64 random(static_cast<std::uint64_t>(t));
       for (int i = 0; i < 400; ++i) {
         const float fill = static_cast<float>(t * 1000 + i);
-        const SegmentHandle mine = store->add(segment_of(*backends[static_cast<std::size_t>(t)], 1 + static_cast<std::int32_t>(random() % 20), fill), static_cast<std::int64_t>(random() % 3));
+        const SegmentHandle mine = store->add(
+            segment_of(*backends[static_cast<std::size_t>(t)], 1 + static_cast<std::int32_t>(random() % 20), fill),
+            static_cast<std::int64_t>(random() % 3));
         std::pair<SegmentHandle, float> other;
         {
           const std::lock_guard lock(mutex);
@@ -245,7 +252,9 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
     CHECK(result.uses[1].kv_reused == 0);
     CHECK(result.kv_computed == result.kv_entries);
     CHECK(result.tokens == greedy(*small, prompt, "full"));
-    CHECK(greedy(*small, {text(9, 5), part_of(second), text(4, 6)}, method) == greedy(*engine, {text(9, 5), part_of(finish(*engine, request_of({text(20, 3)}, "full", 40, 4))), text(4, 6)}, method));
+    CHECK(greedy(*small, {text(9, 5), part_of(second), text(4, 6)}, method) ==
+          greedy(*engine, {text(9, 5), part_of(finish(*engine, request_of({text(20, 3)}, "full", 40, 4))), text(4, 6)},
+                 method));
   }
 
   const auto tiny = engine_of({.segment_budget_bytes = bytes - 1});
@@ -253,7 +262,8 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
   CHECK(none.output == nullptr);
   CHECK(none.tokens == sample.tokens);
   CHECK(tiny->stats().segments.segments == 0);
-  CHECK(greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "relay") == greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "full"));
+  CHECK(greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "relay") ==
+        greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "full"));
 }
 
 TEST_CASE("a producer that is cancelled or fails makes no segment", "[reuse][store]") {
@@ -310,7 +320,8 @@ TEST_CASE("a chain of 8 hops counts them", "[reuse][store]") {
     CHECK(last.output->hops == 0);
     for (int hop = 1; hop <= 8; ++hop) {
       const auto seed = static_cast<std::uint64_t>(hop);
-      GenerationRequest request = request_of({text(10, 10 + seed), part_of(last), text(7, 30 + seed)}, method, 40, 50 + seed);
+      GenerationRequest request =
+          request_of({text(10, 10 + seed), part_of(last), text(7, 30 + seed)}, method, 40, 50 + seed);
       request.prompt[2].readers = 1;
       const GenerationResult next = finish(*engine, std::move(request));
       INFO(method << ", hop " << hop);
@@ -347,10 +358,12 @@ TEST_CASE("handles may outlive their engine, and tell the next one nothing", "[r
   for (int round = 0; round < 20; ++round) {
     auto engine = engine_of();
     std::vector<SegmentHandle> handles;
-    for (std::uint64_t i = 0; i < 4; ++i) handles.push_back(finish(*engine, request_of({text(5, i)}, "full", 20, i)).output);
+    for (std::uint64_t i = 0; i < 4; ++i)
+      handles.push_back(finish(*engine, request_of({text(5, i)}, "full", 20, i)).output);
     std::atomic<bool> go = false;
     std::thread dropping([&] {
-      while (!go) {}
+      while (!go) {
+      }
       handles.clear();
     });
     go = true;
@@ -369,7 +382,11 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
     // Texts of the run alone, without prefixes: nothing stays.
     std::vector<PromptPart> chain = {text(20, seed)};
     for (std::uint64_t agent = 0; agent < 3; ++agent) {
-      GenerationRequest request = request_of(chain, agent == 0 ? "full" : agent == 1 ? "relay" : "cacheblend", 20, 1000 * seed + agent);
+      GenerationRequest request = request_of(chain,
+                                             agent == 0   ? "full"
+                                             : agent == 1 ? "relay"
+                                                          : "cacheblend",
+                                             20, 1000 * seed + agent);
       request.prompt[0].readers = 2;
       chain.push_back(part_of(finish(*engine, std::move(request))));
       chain.push_back(text(5, seed + agent));
@@ -394,7 +411,8 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
 }
 
 TEST_CASE("prefixes stay within their number and their budget, and are exact", "[reuse][store]") {
-  const auto engine = engine_of(), plain = engine_of(), narrow = engine_of({.segment_budget_bytes = 3 * 60 * (4 * 2 * 16 * 2 + 4)});
+  const auto engine = engine_of(), plain = engine_of(),
+             narrow = engine_of({.segment_budget_bytes = 3 * 60 * (4 * 2 * 16 * 2 + 4)});
   for (std::uint64_t i = 0; i < 90; ++i) {
     GenerationRequest request = request_of({text(50, i)}, "prefix", 10, i, true);
     request.reuse.record = false;
@@ -415,6 +433,20 @@ TEST_CASE("prefixes stay within their number and their budget, and are exact", "
   }
 }
 
+TEST_CASE("the prefix that was not used for longest goes", "[reuse][store]") {
+  const auto engine = engine_of();
+  const auto computed = [&](std::uint64_t seed) {
+    GenerationRequest request = request_of({text(40, seed), text(3, 1000 + seed)}, "prefix", 1, 0, true);
+    request.reuse.record = false;
+    return finish(*engine, std::move(request)).kv_computed / 4;
+  };
+  for (std::uint64_t seed = 0; seed < 64; ++seed) CHECK(computed(seed) > 40);  // texts begin alike by chance at most
+  CHECK(computed(0) == 1);
+  CHECK(computed(64) > 40);
+  CHECK(computed(0) == 1);
+  CHECK(computed(1) > 40);  // it had to go for the 65th
+}
+
 TEST_CASE("reuse from many threads on a small budget gives what it gives alone", "[reuse][store][stress]") {
   // The segment of every producer evicts others; a consumer either has it or computes it: both are known.
   const auto alone = engine_of();
@@ -425,7 +457,8 @@ TEST_CASE("reuse from many threads on a small budget gives what it gives alone",
     reused.push_back(greedy(*alone, prompt, "relay"));
     full.push_back(greedy(*alone, prompt, "full"));
   }
-  const auto engine = engine_of({.segment_budget_bytes = 2 * 30 * (4 * 2 * 16 * 2 + 32 * 2 + 8), .max_step_rows = 20, .max_sequences = 5});
+  const auto engine = engine_of(
+      {.segment_budget_bytes = 2 * 30 * (4 * 2 * 16 * 2 + 32 * 2 + 8), .max_step_rows = 20, .max_sequences = 5});
   std::atomic<int> wrong = 0, evicted = 0, kept = 0;
   std::vector<std::thread> threads;
   for (std::uint64_t t = 0; t < 4; ++t) {

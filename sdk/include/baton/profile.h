@@ -38,7 +38,6 @@ struct ModelProfile {
   ProfiledRange level;
   std::string reading;                    // which of them counts: "slope" or "level"
   std::string json;                       // all this as its file holds it
-  std::filesystem::path file;             // where it was written; empty: nowhere
 
   const ProfiledRange& range() const { return reading == "level" ? level : slope; }
 };
@@ -61,16 +60,18 @@ struct ProfileOptions {
   std::string reading = "slope";
   std::vector<HandOver> data{};  // real hand-overs in place of those made up
   std::string source{};          // their name
-  /// baton.profile.json in the model's folder; where that cannot be written, in the user's cache (docs/cli.md).
-  bool write = true;
   std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
   std::function<void(double share)> on_progress{};                        // 0 to 1, on the calling thread
   std::stop_token stop{};
 };
 
-/// Opens the model, measures, and writes the profile. Empty when it was stopped: nothing is written then. Throws
-/// ResourceError (model, device, memory, fewer than 4 layers, no answer long enough, no place to write) and InputError
-/// for options that are not sound.
+/// Opens the model and measures; writes nothing. Empty when it was stopped. Throws ResourceError (model, device, memory,
+/// fewer than 4 layers, no answer long enough) and InputError for options that are not sound.
 std::optional<ModelProfile> profile_model(const ProfileOptions& options);
+
+/// Writes baton.profile.json into the model's folder, where runs find it; where that cannot be written, into the user's
+/// cache: $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles. Whole or not at all. Returns the file; throws
+/// ResourceError when neither can be written.
+std::filesystem::path save_profile(const ModelProfile& profile);
 
 }  // namespace baton::inline v1

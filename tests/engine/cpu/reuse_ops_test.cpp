@@ -57,7 +57,8 @@ Index zeros(std::size_t n) { return Index(n, 0); }
 Index some_positions(Random& random, std::int32_t end, std::size_t count) {
   Index all(static_cast<std::size_t>(end));
   std::iota(all.begin(), all.end(), 0);
-  for (std::size_t i = all.size() - 1; i > 0; --i) std::swap(all[i], all[random.integer(0, static_cast<std::int64_t>(i) + 1)]);
+  for (std::size_t i = all.size() - 1; i > 0; --i)
+    std::swap(all[i], all[random.integer(0, static_cast<std::int64_t>(i) + 1)]);
   all.resize(count);
   return all;
 }
@@ -91,7 +92,8 @@ TEST_CASE("store_kv keeps raw keys, whatever type they come in, and passes over 
         for (std::size_t i = 0; i < 90; ++i) {
           if (sequence[i] == kNoSequence) continue;
           const std::size_t row_bytes = static_cast<std::size_t>(cols) * size_of(dtype);
-          std::memcpy(&expected.bytes[static_cast<std::size_t>(position[i]) * row_bytes], &same_k.bytes[i * row_bytes], row_bytes);
+          std::memcpy(&expected.bytes[static_cast<std::size_t>(position[i]) * row_bytes], &same_k.bytes[i * row_bytes],
+                      row_bytes);
         }
         REQUIRE(same(wide.raw(), expected.bytes));
 
@@ -126,15 +128,18 @@ TEST_CASE("save_kv gives back raw keys and values exactly, and stored again they
         backend.save_kv(part(raw), part(value), slab.slab, shape, 32);
         Elements k_bits(k, dtype), v_bits(v, dtype);
         const auto row = [](TensorView view, std::int64_t i) {
-          return std::span<const std::byte>(view.row_range(i, i + 1).data, static_cast<std::size_t>(view.cols) * size_of(view.dtype));
+          return std::span<const std::byte>(view.row_range(i, i + 1).data,
+                                            static_cast<std::size_t>(view.cols) * size_of(view.dtype));
         };
         for (std::int64_t i = 0; i < 51; ++i) {
           REQUIRE(same(row(part(raw), i), row(k_bits.view(), i + 12)));
           REQUIRE(same(row(part(value), i), row(v_bits.view(), i + 12)));
-          REQUIRE(std::ranges::all_of(row(raw.view().col_range(0, 8), i), [](std::byte b) { return b == std::byte{0}; }));
+          REQUIRE(
+              std::ranges::all_of(row(raw.view().col_range(0, 8), i), [](std::byte b) { return b == std::byte{0}; }));
         }
         backend.save_kv(k_bits.view(), v_bits.view(), slab.slab, shape, 20);
-        backend.store_kv({&again.slab, 1}, shape, {none, position, none}, k_bits.view(), v_bits.view(), {cos.view(), sin.view()});
+        backend.store_kv({&again.slab, 1}, shape, {none, position, none}, k_bits.view(), v_bits.view(),
+                         {cos.view(), sin.view()});
         REQUIRE(same(slab.bytes(), again.bytes()));
       }
     }
@@ -145,7 +150,8 @@ TEST_CASE("value_deviation agrees with double; equal values give exactly zero", 
   Random random(82);
   for_both([&](Backend& backend) {
     for (const DType dtype : kStored) {
-      for (const auto& [heads, width] : {std::pair(1, 8), std::pair(2, 64), std::pair(3, 80), std::pair(8, 32), std::pair(2, 256)}) {
+      for (const auto& [heads, width] :
+           {std::pair(1, 8), std::pair(2, 64), std::pair(3, 80), std::pair(8, 32), std::pair(2, 256)}) {
         const KvShape shape{heads, width, dtype};
         INFO(backend.info().name << ", K " << heads << " D " << width << " " << name_of(dtype));
         const std::int64_t cols = heads * width;
@@ -168,7 +174,8 @@ TEST_CASE("value_deviation agrees with double; equal values give exactly zero", 
         set_head(cached, 25, 0);
         set_head(fresh, 26, 0);
         set_head(cached, 27, 0), set_head(fresh, 27, 0);
-        backend.store_kv(slabs, shape, {sequence, position, begin}, cached.view(), cached.view(), {no_angles.view(), no_angles.view()});
+        backend.store_kv(slabs, shape, {sequence, position, begin}, cached.view(), cached.view(),
+                         {no_angles.view(), no_angles.view()});
         for (std::size_t i = 50; i < 60; ++i) sequence[i] = kNoSequence, position[i] = 9999;
 
         std::vector<float> deviation(60, -7.0f);
@@ -213,7 +220,8 @@ struct Caches {
       std::iota(position.begin(), position.end(), 0);
       const Values none(length, 0);
       const Index begin = zeros(static_cast<std::size_t>(length));
-      backend.store_kv(slabs, shape, {sequence, position, begin}, keys.back().view(), keys.back().view(), {none.view(), none.view()});
+      backend.store_kv(slabs, shape, {sequence, position, begin}, keys.back().view(), keys.back().view(),
+                       {none.view(), none.view()});
     }
   }
   KvShape shape;
@@ -252,16 +260,18 @@ struct Sums {
   std::vector<AttentionSum*> pointers;
 };
 
-Values attend(Backend& backend, const Caches& caches, const Values& q, const Rows& rows, std::int64_t from, std::int64_t to,
-              std::span<AttentionSum* const> received) {
+Values attend(Backend& backend, const Caches& caches, const Values& q, const Rows& rows, std::int64_t from,
+              std::int64_t to, std::span<AttentionSum* const> received) {
   Values out(to - from, q.cols);
-  backend.attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to), 0.25f, received);
+  backend.attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to), 0.25f,
+                    received);
   return out;
 }
 
 constexpr std::pair<int, KvShape> kGroups[] = {
-    {3, {3, 16, DType::f32}},  {4, {2, 64, DType::bf16}}, {6, {2, 48, DType::f32}},  {4, {1, 32, DType::bf16}},  {5, {1, 80, DType::f32}},
-    {12, {2, 8, DType::bf16}}, {7, {1, 64, DType::f32}},  {8, {1, 16, DType::bf16}}, {100, {1, 8, DType::bf16}}, {2, {1, 256, DType::f32}},
+    {3, {3, 16, DType::f32}},   {4, {2, 64, DType::bf16}}, {6, {2, 48, DType::f32}}, {4, {1, 32, DType::bf16}},
+    {5, {1, 80, DType::f32}},   {12, {2, 8, DType::bf16}}, {7, {1, 64, DType::f32}}, {8, {1, 16, DType::bf16}},
+    {100, {1, 8, DType::bf16}}, {2, {1, 256, DType::f32}},
 };
 const Index kLengths = {200, 70, 65, 64, 130, 3};
 
@@ -292,7 +302,8 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
             for (std::int32_t key = rows.begin[t]; key <= rows.position[t]; ++key) {
               double score = 0;
               for (std::int64_t d = 0; d < shape.head_dim; ++d) {
-                score += static_cast<double>(q.at(t, h * shape.head_dim + d)) * round_to(caches.keys[s].at(key, kv + d), shape.dtype);
+                score += static_cast<double>(q.at(t, h * shape.head_dim + d)) *
+                         round_to(caches.keys[s].at(key, kv + d), shape.dtype);
               }
               weight.push_back(std::exp(score * 0.25));
               sum += weight.back();
@@ -300,21 +311,26 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
             for (std::int64_t d = 0; d < shape.head_dim; ++d) norm += std::pow(q.at(t, h * shape.head_dim + d), 2);
             // A score of products of norms |q| and about sqrt(D) is off by its tolerance, and the weight by as much.
             const float width = static_cast<float>(shape.head_dim);
-            const double error = 2 * sum_tolerance(shape.head_dim, static_cast<float>(std::sqrt(norm)), std::sqrt(width)) * 0.25 + 16 * kEpsilon;
+            const double error =
+                2 * sum_tolerance(shape.head_dim, static_cast<float>(std::sqrt(norm)), std::sqrt(width)) * 0.25 +
+                16 * kEpsilon;
             for (std::int32_t key = rows.begin[t]; key < rows.position[t]; ++key) {
               const double units = weight[static_cast<std::size_t>(key - rows.begin[t])] / sum / kAttentionUnit;
               expected[s][key] += units;
-              bound[s][key] += 1.01 + units * error;  // each is rounded to a whole unit, the largest ones by one at most
+              bound[s][key] +=
+                  1.01 + units * error;  // each is rounded to a whole unit, the largest ones by one at most
             }
           }
         }
-        INFO(backend->info().name << " H " << heads << " K " << shape.kv_heads << " D " << shape.head_dim << ", rows " << count);
+        INFO(backend->info().name << " H " << heads << " K " << shape.kv_heads << " D " << shape.head_dim << ", rows "
+                                  << count);
         for (std::size_t s = 0; s < sums.sums.size(); ++s) {
           for (std::size_t key = 0; key < sums.sums[s].size(); ++key) {
             const double actual = static_cast<double>(sums.sums[s][key]);
             const double wanted = sums.pointers[s] == nullptr ? 0.0 : expected[s][key];
             if (std::abs(actual - wanted) <= bound[s][key]) continue;
-            FAIL("sequence " << s << " key " << key << ": got " << actual << ", expected " << wanted << " +- " << bound[s][key]);
+            FAIL("sequence " << s << " key " << key << ": got " << actual << ", expected " << wanted << " +- "
+                             << bound[s][key]);
           }
         }
       }
@@ -377,15 +393,18 @@ TEST_CASE("rows are gathered and scattered between bf16 and f32", "[reuse]") {
         }
         std::size_t untouched = 0;
         for (std::int32_t row = 0; row < 40; ++row) {
-          const auto bytes = std::span(back.bytes).subspan(static_cast<std::size_t>(row) * 37 * size_of(from), 37 * size_of(from));
+          const auto bytes =
+              std::span(back.bytes).subspan(static_cast<std::size_t>(row) * 37 * size_of(from), 37 * size_of(from));
           untouched += std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }) ? 1 : 0;
         }
         REQUIRE(untouched == 15);
       }
     }
     Elements half(DType::f16, 25, 37), wide(x, DType::f32), narrow(DType::bf16, 25, 36);
-    REQUIRE_THROWS_WITH(backend.gather_rows(half.view(), wide.view(), index), Contains("expected f32 or bf16, got f16"));
-    REQUIRE_THROWS_WITH(backend.scatter_rows(wide.view(), narrow.view(), index), Contains("expected [25, 37], got [25, 36]"));
+    REQUIRE_THROWS_WITH(backend.gather_rows(half.view(), wide.view(), index),
+                        Contains("expected f32 or bf16, got f16"));
+    REQUIRE_THROWS_WITH(backend.scatter_rows(wide.view(), narrow.view(), index),
+                        Contains("expected [25, 37], got [25, 36]"));
   });
 }
 
@@ -399,25 +418,32 @@ TEST_CASE("reuse: what does not fit is refused", "[reuse]") {
     const RowSpan row{zero, zero, zero}, nobody{no_one, zero, zero}, other{two_ones, zero, zero};
     const RopeAngles angles{none.view(), none.view()};
     const std::span<const KvSlab> slabs(&slab.slab, 1);
-    REQUIRE_THROWS_WITH(backend.store_kv(slabs, shape, row, half.view(), half.view(), angles), Contains("expected f32, got bf16"));
-    REQUIRE_THROWS_WITH(backend.store_kv(slabs, narrow, row, half.view(), k.view(), angles), Contains("store_kv v: expected bf16"));
+    REQUIRE_THROWS_WITH(backend.store_kv(slabs, shape, row, half.view(), half.view(), angles),
+                        Contains("expected f32, got bf16"));
+    REQUIRE_THROWS_WITH(backend.store_kv(slabs, narrow, row, half.view(), k.view(), angles),
+                        Contains("store_kv v: expected bf16"));
     REQUIRE_THROWS_WITH(backend.store_kv(slabs, shape, other, k.view(), k.view(), angles), Contains("outside [0, 1)"));
 
     KvSlab bare = slab.slab;
     bare.raw_keys = nullptr;
     REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), bare, shape, 0), Contains("keeps no raw keys"));
     REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), slab.slab, shape, 63), Contains("[63, 65)"));
-    REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), slab.slab, narrow, 0), Contains("expected bf16, got f32"));
+    REQUIRE_THROWS_WITH(backend.save_kv(two.view(), two.view(), slab.slab, narrow, 0),
+                        Contains("expected bf16, got f32"));
 
     std::vector<float> out(2);
-    REQUIRE_THROWS_WITH(backend.value_deviation(out, slabs, shape, row, k.view()), Contains("expected 1 values, got 2"));
-    REQUIRE_THROWS_WITH(backend.value_deviation({out.data(), 1}, slabs, narrow, row, half.view()), Contains("expected f32, got bf16"));
+    REQUIRE_THROWS_WITH(backend.value_deviation(out, slabs, shape, row, k.view()),
+                        Contains("expected 1 values, got 2"));
+    REQUIRE_THROWS_WITH(backend.value_deviation({out.data(), 1}, slabs, narrow, row, half.view()),
+                        Contains("expected f32, got bf16"));
     backend.value_deviation({out.data(), 1}, {}, shape, nobody, k.view());
 
     Values q(1, 16, 1), result(1, 16);
     AttentionSum* const none_recorded[] = {nullptr, nullptr};
-    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, row, 1, none_recorded), Contains("expected 1 values, got 2"));
-    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, nobody, 1), Contains("= -1 is outside"));
+    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, row, 1, none_recorded),
+                        Contains("expected 1 values, got 2"));
+    REQUIRE_THROWS_WITH(backend.attention(result.view(), q.view(), slabs, shape, nobody, 1),
+                        Contains("= -1 is outside"));
   });
 }
 

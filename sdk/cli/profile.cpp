@@ -1,0 +1,152 @@
+// baton profile: finds the layers that method relay recomputes, and writes them beside the model.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/exit_code.h"
+#include "sdk/cli/interrupt.h"
+#include "sdk/cli/options.h"
+#include "sdk/cli/profile_data.h"
+#include "sdk/cli/profile_plot.h"
+#include "sdk/cli/terminal.h"
+#include "sdk/cli/text.h"
+#include "sdk/cli/verbs.h"
+
+namespace baton::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct Arguments {
+  std::string model;
+  EngineArguments engine;
+  std::string dataset;
+  std::string workflow;
+  int hand_overs = 12;
+  int max_tokens = 128;
+  std::uint64_t seed = 0;
+  std::string reading = "slope";
+  std::string svg;
+  bool dry_run = false;
+  bool json = false;
+};
+
+/// Whole or not at all. Throws Failure.
+void write_file(const fs::path& path, const std::string& text) {
+  const fs::path unfinished = path.string() + ".part";
+  std::ofstream file(unfinished, std::ios::binary);
+  file << text;
+  file.close();
+  std::error_code error;
+  if (file) fs::rename(unfinished, path, error);
+  if (!file || error) {
+    fs::remove(unfinished, error);
+    throw Failure(kRunFailed, fmt::format("cannot write {}", path.string()));
+  }
+}
+
+std::string layers_of(const ProfiledRange& range) { return fmt::format("l_s {}, l_d {}, l_e {}", range.start, range.detect, range.end); }
+
+/// How much the layers hang on which hand-overs were measured.
+std::string certainty(const ModelProfile& profile) {
+  const ProfiledRange& range = profile.range();
+  const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
+  if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.";
+  std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers", profile.hand_overs, percent(range.agreement));
+  if (range.agreement < 0.995) {
+    text += fmt::format(" (l_s {}, l_d {}, l_e {})", percent(range.start_agreement), percent(range.detect_agreement), percent(range.end_agreement));
+  }
+  return text + (range.agreement < 0.8 ? "; measure more with --handovers." : ".");
+}
+
+std::string text_of(const ModelProfile& profile) {
+  const ProfiledRange& other = profile.reading == "slope" ? profile.level : profile.slope;
+  const double recomputed = static_cast<double>(profile.range().end - profile.range().start) / static_cast<double>(profile.similarity.size());
+  std::string out = fmt::format("{}: {} (reading {}; {}: {})\n\n", printable(profile.model.filename().string(), Lines::fold), layers_of(profile.range()),
+                                profile.reading, profile.reading == "slope" ? "level" : "slope", layers_of(other));
+  out += profile_plot(profile, terminal_size().columns, !terminal_is_utf8());
+  out += fmt::format("\nMeasured on {} tokens of {} hand-overs ({}){}.\n", grouped(profile.tokens), profile.hand_overs,
+                     printable(profile.source, Lines::fold), profile.left_out > 0 ? fmt::format("; {} left out, too short or too long", profile.left_out) : "");
+  out += certainty(profile) + "\n";
+  return out + fmt::format("Chosen tokens are recomputed in {:.0f} % of the layers.\n", 100 * recomputed);
+}
+
+int profile(const Arguments& arguments) {
+  if (arguments.dataset.empty() != arguments.workflow.empty()) {
+    throw Failure(kUsage, "--dataset and --workflow go together: the workflow is run over the dataset");
+  }
+  ProfileOptions options;
+  options.model = arguments.model;
+  options.device = arguments.engine.device;
+  options.threads = arguments.engine.threads;
+  options.hand_overs = arguments.hand_overs;
+  options.max_tokens = arguments.max_tokens;
+  options.seed = arguments.seed;
+  options.reading = arguments.reading;
+  options.on_load = arguments.engine.options(arguments.model, false).on_load;
+  options.stop = interrupted();
+  find_model(arguments.model);  // before anything runs
+  if (!arguments.dataset.empty()) {
+    options.data = hand_overs_of_runs(arguments.workflow, arguments.dataset, arguments.model, arguments.engine,
+                                      static_cast<std::size_t>(arguments.hand_overs), arguments.seed);
+    options.source = fs::path(arguments.dataset).filename().string();
+  }
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last{};
+  options.on_progress = [&](double share) {
+    if (!can_redraw() || Clock::now() - last < std::chrono::milliseconds(100)) return;
+    last = Clock::now();
+    note(fmt::format("\r\x1b[Kmeasuring {:3.0f} %", 100 * share));
+  };
+  if (interrupted().stop_requested()) return kInterrupted;
+  const auto measured = profile_model(options);
+  if (can_redraw()) note("\r\x1b[K");
+  if (!measured) {
+    note("interrupted: nothing was written\n");
+    return kInterrupted;
+  }
+  result(arguments.json ? measured->json : text_of(*measured));
+  if (arguments.dry_run) return kOk;
+  const Whole whole;
+  const fs::path file = save_profile(*measured);
+  const fs::path svg = arguments.svg.empty() ? fs::path(file).replace_extension(".svg") : fs::path(arguments.svg);
+  write_file(svg, profile_svg(*measured));
+  note(fmt::format("wrote {} and {}\n", printable(file.string(), Lines::fold), printable(svg.string(), Lines::fold)));
+  return kOk;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("profile", "Find the layers that method relay recomputes for a model");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("--model", arguments->model, "A folder or a name")->required()->type_name("PATH");
+  arguments->engine.add_to(*verb);
+  auto* dataset = verb->add_option("--dataset", arguments->dataset, "Measure on real hand-overs: runs of --workflow over these questions")
+                      ->type_name("FILE.jsonl");
+  verb->add_option("--workflow", arguments->workflow, "The workflow for --dataset")->type_name("FILE")->needs(dataset);
+  verb->add_option("--handovers", arguments->hand_overs, "How many are measured")->type_name("N")->check(CLI::Range(1, 10000))->capture_default_str();
+  verb->add_option("--max-tokens", arguments->max_tokens, "Of an answer")->type_name("N")->check(CLI::Range(1, 100000))->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Of the hand-overs that are made up, and of the draws")->type_name("N")->capture_default_str();
+  verb->add_option("--reading", arguments->reading, "Where the deep layers are stable: by the slope of similarity, or by its level")
+      ->check(CLI::IsMember({"slope", "level"}))->capture_default_str();
+  auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")->type_name("FILE");
+  verb->add_flag("--dry-run", arguments->dry_run, "Measure and show, write nothing")->excludes(svg);
+  verb->add_flag("--json", arguments->json, "The profile as it is written, on stdout");
+  verb->footer(
+      "Answers are decoded, then prefilled inside another prompt, and their values compared layer by layer. The profile\n"
+      "goes into baton.profile.json in the model's folder, or into the cache when that cannot be written. A model that\n"
+      "has none is profiled by its first run with method relay.\n\n"
+      "Examples:\n"
+      "  baton profile --model nano --dry-run\n"
+      "  baton profile --model ~/models/qwen3-0.6b --handovers 24\n"
+      "  baton profile --model nano --workflow team.yaml --dataset questions.jsonl");
+  verb->callback([arguments, &action] { action = [arguments] { return profile(*arguments); }; });
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,17 @@
+// The profile of a model as a picture: for a terminal, and as SVG.
+#pragma once
+
+#include <string>
+
+#include <baton/profile.h>
+
+namespace baton::cli {
+
+/// Similarity and correlation over the layers, with l_s, l_d and l_e marked; lines of at most `columns`. Dots of braille,
+/// or `ascii`.
+std::string profile_plot(const ModelProfile& profile, int columns, bool ascii);
+
+/// The same as an SVG file of its own, with the standard errors as bands.
+std::string profile_svg(const ModelProfile& profile);
+
+}  // namespace baton::cli
