@@ -22,24 +22,28 @@ constexpr std::int32_t kMostLayers = 4096;
 constexpr std::uintmax_t kLargestFile = 4 << 20;
 
 /// Six digits: enough to find the range again, and readable.
-nlohmann::ordered_json list_of(const std::vector<double>& values) {
-  auto list = nlohmann::ordered_json::array();
+std::string list_of(const std::vector<double>& values) {
+  std::string text;
   for (const double value : values) {
-    if (std::isfinite(value)) list.push_back(std::round(value * 1e6) / 1e6);
-    else list.push_back(nullptr);
+    text += text.empty() ? "" : ", ";
+    text += std::isfinite(value) ? fmt::format("{:.6f}", value) : "null";
   }
-  return list;
+  return "[" + text + "]";
 }
 
-nlohmann::ordered_json range_of(const LayerRange& range, const Agreement& agreement) {
-  return {{"start", range.start}, {"detect", range.detect}, {"end", range.end}, {"agreement", std::round(agreement.all * 1e4) / 1e4},
-          {"agreement_by_layer", list_of({agreement.start, agreement.detect, agreement.end})}};
+std::string range_of(const LayerRange& range, const Agreement& agreement) {
+  return fmt::format(R"({{"start": {}, "detect": {}, "end": {}, "agreement": {:.3f}, "agreement_by_layer": {}}})",
+                     range.start, range.detect, range.end, agreement.all,
+                     list_of({agreement.start, agreement.detect, agreement.end}));
 }
 
-std::vector<double> read_list(const JsonFields& fields, const std::string& key, std::int32_t size, double low, double high, bool unknown) {
-  const std::string expected = fmt::format("expected {} numbers from {:g} to {:g}{}", size, low, high, unknown ? " or null" : "");
+std::vector<double> read_list(const JsonFields& fields, const std::string& key, std::int32_t size, double low,
+                              double high, bool unknown) {
+  const std::string expected =
+      fmt::format("expected {} numbers from {:g} to {:g}{}", size, low, high, unknown ? " or null" : "");
   const Json* list = fields.find(key);
-  if (list == nullptr || !list->is_array() || list->size() != static_cast<std::size_t>(size)) fields.fail(key, expected);
+  if (list == nullptr || !list->is_array() || list->size() != static_cast<std::size_t>(size))
+    fields.fail(key, expected);
   std::vector<double> values;
   for (const Json& entry : *list) {
     if (unknown && entry.is_null()) {
@@ -47,14 +51,15 @@ std::vector<double> read_list(const JsonFields& fields, const std::string& key, 
       continue;
     }
     const double value = entry.is_number() ? entry.get<double>() : low - 1;
-    if (!(value >= low && value <= high)) fields.fail(key, expected + fmt::format("; number {} is {}", values.size(), describe(entry)));
+    if (!(value >= low && value <= high))
+      fields.fail(key, expected + fmt::format("; number {} is {}", values.size(), describe(entry)));
     values.push_back(value);
   }
   return values;
 }
 
-void read_range(const JsonFields& fields, const std::string& key, std::int32_t layers, const std::string& origin, LayerRange& range,
-                Agreement& agreement) {
+void read_range(const JsonFields& fields, const std::string& key, std::int32_t layers, const std::string& origin,
+                LayerRange& range, Agreement& agreement) {
   const Json* value = fields.find(key);
   if (value == nullptr) fields.fail(key, "expected an object");
   const JsonFields inner(*value, origin, key + ".");
@@ -75,11 +80,13 @@ std::optional<std::string> read_small(const fs::path& path) {
   if (!fs::is_regular_file(path, error)) throw ModelError(fmt::format("{}: not a file", path.string()));
   const std::uintmax_t size = fs::file_size(path, error);
   if (error || size > kLargestFile) {
-    throw ModelError(fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
+    throw ModelError(
+        fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(size), '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) throw ModelError(fmt::format("{}: cannot be read", path.string()));
+  if (!file.read(text.data(), static_cast<std::streamsize>(size)))
+    throw ModelError(fmt::format("{}: cannot be read", path.string()));
   return text;
 }
 
@@ -105,31 +112,34 @@ StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, End
 }
 
 std::string to_json(const StoredProfile& profile) {
-  const nlohmann::ordered_json json = {{"schema", kSchema},
-                                       {"fingerprint", profile.fingerprint},
-                                       {"layers", profile.similarity.size()},
-                                       {"source", profile.source},
-                                       {"hand_overs", profile.hand_overs},
-                                       {"tokens", profile.tokens},
-                                       {"reading", name_of(profile.reading)},
-                                       {"slope", range_of(profile.slope, profile.slope_agreement)},
-                                       {"level", range_of(profile.level, profile.level_agreement)},
-                                       {"similarity", list_of(profile.similarity)},
-                                       {"similarity_error", list_of(profile.similarity_error)},
-                                       {"correlation", list_of(profile.correlation)},
-                                       {"correlation_error", list_of(profile.correlation_error)}};
-  std::string text = "{\n";
-  for (auto at = json.begin(); at != json.end(); ++at) {  // a field a line: a list of layers is read across
-    text += fmt::format("{}  {}: {}", at == json.begin() ? "" : ",\n", Json(at.key()).dump(),
-                        at.value().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  }
-  return text + "\n}\n";
+  const auto quoted = [](const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  const std::vector<std::pair<std::string, std::string>> fields = {
+      {"schema", std::to_string(kSchema)},
+      {"fingerprint", quoted(profile.fingerprint)},
+      {"layers", std::to_string(profile.similarity.size())},
+      {"source", quoted(profile.source)},
+      {"hand_overs", std::to_string(profile.hand_overs)},
+      {"tokens", std::to_string(profile.tokens)},
+      {"reading", quoted(name_of(profile.reading))},
+      {"slope", range_of(profile.slope, profile.slope_agreement)},
+      {"level", range_of(profile.level, profile.level_agreement)},
+      {"similarity", list_of(profile.similarity)},
+      {"similarity_error", list_of(profile.similarity_error)},
+      {"correlation", list_of(profile.correlation)},
+      {"correlation_error", list_of(profile.correlation_error)}};
+  std::string text;
+  for (const auto& [name, value] : fields)
+    text += fmt::format("{}  \"{}\": {}", text.empty() ? "" : ",\n", name, value);
+  return "{\n" + text + "\n}\n";
 }
 
 StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   const Json root = parse_json(text, origin);
   const JsonFields fields(root, origin);
-  if (fields.integer("schema", 1, INT32_MAX) != kSchema) fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kSchema));
   StoredProfile profile;
   profile.fingerprint = fields.text_or("fingerprint", "");
   if (profile.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
@@ -155,8 +165,10 @@ fs::path profile_in_cache(const std::string& fingerprint) {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
   fs::path root;
-  if (cache != nullptr && *cache == '/') root = cache;  // the specification: a relative path is ignored
-  else if (home != nullptr && *home == '/') root = fs::path(home) / ".cache";
+  if (cache != nullptr && *cache == '/')
+    root = cache;  // the specification: a relative path is ignored
+  else if (home != nullptr && *home == '/')
+    root = fs::path(home) / ".cache";
   return root.empty() ? root : root / "baton" / "profiles" / (fingerprint + ".json");
 }
 
@@ -170,7 +182,8 @@ FoundProfile find_profile(const Model& model) {
     if (profile.fingerprint != model.fingerprint) {
       found.ignored = fmt::format("{}: is of other weights or another configuration", path.string());
     } else if (layers != model.config.layers) {
-      throw ModelError(fmt::format("{}: \"layers\" is {}, expected {}, the model's", path.string(), layers, model.config.layers));
+      throw ModelError(
+          fmt::format("{}: \"layers\" is {}, expected {}, the model's", path.string(), layers, model.config.layers));
     } else {
       found.profile = std::move(profile);
       found.file = path;

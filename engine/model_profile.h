@@ -50,8 +50,8 @@ struct FoundProfile {
   std::string ignored;         // why a profile beside the model was not taken, or empty
 };
 
-/// The profile beside the model, else the one in the cache; one of another model is ignored. Throws ModelError for a file
-/// that is not a profile.
+/// The profile beside the model, else the one in the cache; one of another model is ignored. Throws ModelError for a
+/// file that is not a profile.
 FoundProfile find_profile(const Model& model);
 
 /// Writes a file whole or not at all; makes its folder where need be. Throws std::filesystem::filesystem_error.

@@ -15,11 +15,10 @@ std::int32_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest, const KvLayout& layout) {
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
   auto best = entries_.end();
   std::int32_t length = 0;
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (layout.hidden_width > 0 && entry->hidden_layer != layout.hidden_layer) continue;
     const std::int32_t shared = std::min(common(entry->tokens, prompt), longest);
     if (shared <= length) continue;
     best = entry;
@@ -29,7 +28,7 @@ PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32
   std::shared_ptr<const Segment> segment = store_.read(best->handle);
   if (!segment) {
     entries_.erase(best);
-    return find(prompt, longest, layout);
+    return find(prompt, longest);
   }
   entries_.splice(entries_.begin(), entries_, best);
   return {std::move(segment), length};
@@ -37,17 +36,13 @@ PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  const std::int32_t hidden_layer = cache.layout().hidden_width > 0 ? cache.layout().hidden_layer : 0;
   for (const Entry& entry : entries_) {
-    if (hidden_layer > 0 && entry.hidden_layer != hidden_layer) continue;
     if (common(entry.tokens, tokens) + kWorthKeeping > n) return;
   }
   SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache, 0, n, std::vector<TokenId>(tokens.begin(), tokens.end())), 0);
   if (!handle) return;
-  std::erase_if(entries_, [&](const Entry& entry) {
-    return common(entry.tokens, tokens) == static_cast<std::int32_t>(entry.tokens.size()) && (entry.hidden_layer == 0 || entry.hidden_layer == hidden_layer);
-  });
-  entries_.push_front({{tokens.begin(), tokens.end()}, hidden_layer, std::move(handle)});
+  std::erase_if(entries_, [&](const Entry& entry) { return common(entry.tokens, tokens) == static_cast<std::int32_t>(entry.tokens.size()); });
+  entries_.push_front({{tokens.begin(), tokens.end()}, std::move(handle)});
   if (entries_.size() > kMostEntries) entries_.pop_back();
 }
 

@@ -19,9 +19,8 @@ class PrefixCache {
     std::shared_ptr<const Segment> segment;
     std::int32_t length = 0;  // common tokens with KV
   };
-  /// The entry that shares most tokens with the prompt, at most `longest`. For a cache that keeps hidden states only an
-  /// entry that has those too: what the prompt becomes must not lack them.
-  Match find(std::span<const TokenId> prompt, std::int32_t longest, const KvLayout& layout);
+  /// The entry that shares most tokens with the prompt, at most `longest`.
+  Match find(std::span<const TokenId> prompt, std::int32_t longest);
 
   /// Keeps positions [0, n) of the cache for `tokens`, unless an entry has nearly all of it.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens);
@@ -31,7 +30,6 @@ class PrefixCache {
  private:
   struct Entry {
     std::vector<TokenId> tokens;
-    std::int32_t hidden_layer = 0;  // 0: without hidden states
     SegmentHandle handle;
   };
   SegmentStore& store_;

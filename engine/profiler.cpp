@@ -36,7 +36,8 @@ LayerSample compare(const Segment& decoded, const Segment& prefilled) {
     const std::vector<float> a = decoded.values_on_host(layer), b = prefilled.values_on_host(layer);
     std::vector<double>& d = deviations.emplace_back();
     for (std::size_t t = 0; t < tokens; ++t) {
-      d.push_back(deviation(std::span(a).subspan(t * width, width), std::span(b).subspan(t * width, width), head_width));
+      d.push_back(
+          deviation(std::span(a).subspan(t * width, width), std::span(b).subspan(t * width, width), head_width));
     }
   }
   return sample_of(deviations);
@@ -83,7 +84,8 @@ class Measurement : public std::enable_shared_from_this<Measurement> {
   const std::string& why_left_out() const { return why_left_out_; }
   std::vector<LayerSample> samples() const {
     std::vector<LayerSample> measured;
-    std::copy_if(samples_.begin(), samples_.end(), std::back_inserter(measured), [](const LayerSample& s) { return s.tokens > 0; });
+    std::copy_if(samples_.begin(), samples_.end(), std::back_inserter(measured),
+                 [](const LayerSample& s) { return s.tokens > 0; });
     return measured;
   }
 
@@ -110,7 +112,8 @@ class Measurement : public std::enable_shared_from_this<Measurement> {
     if (!good(result)) return;
     const auto decoded = engine_.segment(result.output);
     if (result.tokens.size() < static_cast<std::size_t>(options_.min_tokens) || decoded == nullptr) {
-      return leave_out(fmt::format("an answer had {} tokens; at least {} are compared", result.tokens.size(), options_.min_tokens));
+      return leave_out(
+          fmt::format("an answer had {} tokens; at least {} are compared", result.tokens.size(), options_.min_tokens));
     }
     const CalibrationHandOver& from = hand_overs_[i];
     std::vector<PromptPart> prompt;
@@ -123,8 +126,10 @@ class Measurement : public std::enable_shared_from_this<Measurement> {
     request.callbacks.on_finished = [self = shared_from_this(), i, answer, decoded](GenerationResult consumed) {
       self->guarded([&] {
         if (!self->good(consumed)) return;
-        const auto prefilled = consumed.segments.size() > answer ? self->engine_.segment(consumed.segments[answer]) : nullptr;
-        if (prefilled == nullptr) throw EngineError(EngineError::Kind::memory, "no memory to keep the values of an answer");
+        const auto prefilled =
+            consumed.segments.size() > answer ? self->engine_.segment(consumed.segments[answer]) : nullptr;
+        if (prefilled == nullptr)
+          throw EngineError(EngineError::Kind::memory, "no memory to keep the values of an answer");
         LayerSample sample = compare(*decoded, *prefilled);
         const std::lock_guard lock(self->mutex_);
         self->samples_[i] = std::move(sample);
@@ -226,8 +231,10 @@ double rounding_of(DType kv_dtype) {
 
 std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options) {
-  if (const auto& [layers, path] = std::pair(engine.model().config.layers, engine.model().path.string()); layers < kFewestRangeLayers) {
-    throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed", path, layers, kFewestRangeLayers));
+  if (const auto& [layers, path] = std::pair(engine.model().config.layers, engine.model().path.string());
+      layers < kFewestRangeLayers) {
+    throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed", path, layers,
+                                 kFewestRangeLayers));
   }
   const auto measurement = std::make_shared<Measurement>(engine, hand_overs, options);
   measurement->run();
@@ -236,7 +243,8 @@ std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const C
   const std::vector<LayerSample> samples = measurement->samples();
   if (samples.empty()) {
     const std::string& why = measurement->why_left_out();
-    throw ModelError(fmt::format("{}: no hand-over could be measured{}{}", engine.model().path.string(), why.empty() ? "" : ": ", why));
+    throw ModelError(fmt::format("{}: no hand-over could be measured{}{}", engine.model().path.string(),
+                                 why.empty() ? "" : ": ", why));
   }
   const double rounding = rounding_of(engine.model().options.kv_dtype);
   MeasuredProfile profile;

@@ -23,9 +23,9 @@ struct CalibrationHandOver {
 };
 
 struct ProfilerOptions {
-  std::int32_t max_tokens = 128;   // of an answer
-  std::int32_t min_tokens = 8;     // a shorter answer says nothing and is left out
-  std::uint64_t seed = 0;          // of the bootstrap
+  std::int32_t max_tokens = 128;                  // of an answer
+  std::int32_t min_tokens = 8;                    // a shorter answer says nothing and is left out
+  std::uint64_t seed = 0;                         // of the bootstrap
   std::function<void(double share)> on_progress;  // what is done, 0 to 1; on the calling thread; may be empty
   std::stop_token stop;
 };

@@ -42,7 +42,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
     const std::int32_t longest = std::min(length - 1, first_to_record(request));
-    prefix_ = prefixes.find(prompt, longest, layout_for(request, model, request.reuse.range));
+    prefix_ = prefixes.find(prompt, longest);
   }
   exact_length = length;
   std::int32_t at = 0;

@@ -234,6 +234,7 @@ std::vector<FormatKey> make_keys() {
           {"select", "influence", number(0, 1000), false, "1.45",
            "Tokens that received more than this many times the mean attention; 0: none."},
           {"select", "suffix", integer(0), false, "10", "The last tokens of each segment."},
+          {"select", "head", integer(0), false, "0", "The first tokens of each segment."},
           {"select", "share", number(0, 1), false, "0",
            "Above 0: this share of each segment, the best by score, in place of the thresholds."},
           {"select", "score", choice({"thresholds", "product"}), false, "thresholds",

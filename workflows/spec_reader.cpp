@@ -163,6 +163,7 @@ class SpecReader {
       selection.deviation = selection.deviation_threshold > 0.0f;
       selection.influence = selection.influence_threshold > 0.0f;
       selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
+      selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
       selection.share = select.number("share").value_or(0.0f);
       selection.all = select.boolean("all").value_or(false);
       if (select.text("score").value_or("thresholds") == "product") selection.score = SelectionOptions::Score::product;

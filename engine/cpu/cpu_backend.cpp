@@ -13,6 +13,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"
+#include "engine/cpu/kv_block.h"
 #include "engine/cpu/matmul.h"
 #include "engine/cpu/memory.h"
 #include "engine/cpu/norm.h"
@@ -132,10 +133,22 @@ class CpuBackend final : public Backend {
   void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                 ConstTensorView v, const RopeAngles& angles) override {
     check_store_kv(slabs, shape, rows, k, v, angles);
-    for_rows(k.rows, 4 * k.cols, [&](std::int64_t row) {
-      if (rows.sequence[row] == kNoSequence) return;
-      store_kv_row(slabs[rows.sequence[row]], shape, rows.position[row], k.row_range(row, row + 1),
-                   v.row_range(row, row + 1), angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+    pieces_.clear();
+    for (std::int64_t row = 0; row < k.rows; row += is_panel(rows, row) ? kPanel : 1) pieces_.push_back(row);
+    const std::int64_t tasks = std::min<std::int64_t>(k.rows, 4 * pool_.size());
+    pool_.run(tasks, k.rows * 4 * k.cols, [&](std::int64_t task, int) {
+      auto piece = std::lower_bound(pieces_.begin(), pieces_.end(), k.rows * task / tasks);
+      for (; piece != pieces_.end() && *piece < k.rows * (task + 1) / tasks; ++piece) {
+        const std::int64_t row = *piece;
+        if (rows.sequence[row] == kNoSequence) continue;
+        const KvSlab& slab = slabs[rows.sequence[row]];
+        if (is_panel(rows, row)) {
+          store_kv_panel(slab, shape, rows.position[row], k, v, angles, row);
+        } else {
+          store_kv_row(slab, shape, rows.position[row], k.row_range(row, row + 1), v.row_range(row, row + 1),
+                       angles.cos.f32(row), angles.sin.f32(row), angles.cos.cols);
+        }
+      }
     });
   }
 
@@ -196,8 +209,20 @@ class CpuBackend final : public Backend {
     });
   }
 
+  /// Rows [row, row + 32) are the positions of one panel.
+  static bool is_panel(const RowSpan& rows, std::int64_t row) {
+    if (rows.position[row] % kPanel != 0 || row + kPanel > rows.size() || rows.sequence[row] == kNoSequence)
+      return false;
+    for (std::int64_t i = 1; i < kPanel; ++i) {
+      if (rows.sequence[row + i] != rows.sequence[row] || rows.position[row + i] != rows.position[row] + i)
+        return false;
+    }
+    return true;
+  }
+
   ThreadPool pool_;
   Scratch scratch_;
+  std::vector<std::int64_t> pieces_;  // of store_kv: first rows of single rows and of panels
   AttentionPlan plan_;
 };
 

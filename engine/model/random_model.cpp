@@ -22,7 +22,8 @@ std::uint64_t scrambled(std::uint64_t counter) {
 
 /// Nearly normal, deviation 1: the sum of four uniform numbers of 16 bits.
 float normal(std::uint64_t bits) {
-  const auto sum = static_cast<std::int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48));
+  const auto sum =
+      static_cast<std::int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48));
   constexpr float kDeviation = 37837.23f;  // of the sum: 65536 / sqrt(3)
   return static_cast<float>(sum - 2 * 0xffff) / kDeviation;
 }
@@ -30,7 +31,10 @@ float normal(std::uint64_t bits) {
 class RandomWeights {
  public:
   RandomWeights(Backend& backend, DType dtype, std::uint64_t seed)
-      : backend_(backend), dtype_(dtype), seed_(seed), threads_(static_cast<unsigned>(std::max(1, backend.info().threads))) {}
+      : backend_(backend),
+        dtype_(dtype),
+        seed_(seed),
+        threads_(static_cast<unsigned>(std::max(1, backend.info().threads))) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
     const std::uint64_t first = scrambled(seed_ ^ scrambled(++matrices_));
@@ -44,7 +48,8 @@ class RandomWeights {
     for (unsigned t = 1; t < threads_; ++t) others.emplace_back(fill, count * t / threads_, count * (t + 1) / threads_);
     fill(0, count / threads_);
     for (std::thread& other : others) other.join();
-    const ConstTensorView part = BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values_.data()), DType::bf16, rows, cols, cols};
+    const ConstTensorView part =
+        BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values_.data()), DType::bf16, rows, cols, cols};
     auto matrix = backend_.load_matrix({&part, 1}, dtype_);
     bytes_ += matrix->bytes;
     return matrix;
@@ -111,7 +116,7 @@ std::string byte_tokenizer_json() {
   int id = 0;
   for (const std::string& symbol : byte_symbols()) vocabulary[symbol] = id++;
   const auto added = [](int token, const char* text) {
-    return nlohmann::json{{"id", token},       {"content", text},    {"single_word", false}, {"lstrip", false},
+    return nlohmann::json{{"id", token},     {"content", text},     {"single_word", false}, {"lstrip", false},
                           {"rstrip", false}, {"normalized", false}, {"special", true}};
   };
   const nlohmann::json byte_level = {
@@ -137,7 +142,8 @@ std::string byte_tokenizer_json() {
       .dump();
 }
 
-std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed, const ModelOptions& options) {
+std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed,
+                                               const ModelOptions& options) {
   const ModelConfig& config = shape.config;
   RandomWeights random(backend, options.dtype, seed);
   const double steps = config.layers + 2.0;
@@ -158,8 +164,16 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   ModelOptions own = options;
   if (own.context == 0) own.context = config.context;
   auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
-  return std::make_shared<const Model>(Model{shape.name, fmt::format("{}, random weights of seed {}", shape.name, seed), config, own, Rope(config),
-                                             std::move(weights), {}, std::move(tokenizer), nullptr, {}});
+  return std::make_shared<const Model>(Model{shape.name,
+                                             fmt::format("{}, random weights of seed {}", shape.name, seed),
+                                             config,
+                                             own,
+                                             Rope(config),
+                                             std::move(weights),
+                                             {},
+                                             std::move(tokenizer),
+                                             nullptr,
+                                             {}});
 }
 
 }  // namespace baton

@@ -63,11 +63,13 @@ const std::vector<std::string>& shape_names() {
 }
 
 Shape find_shape(std::string_view name, std::int32_t layers) {
-  const auto* entry = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
+  const auto* entry =
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
   if (entry == std::end(kShapes)) {
     throw ModelError(fmt::format("shape '{}' is not known; known are {}", name, fmt::join(shape_names(), ", ")));
   }
-  Shape shape{std::string(name), parse_config(entry->config, std::string(name)), entry->relay_start, entry->relay_detect, entry->relay_end};
+  Shape shape{std::string(name), parse_config(entry->config, std::string(name)), entry->relay_start,
+              entry->relay_detect, entry->relay_end};
   if (layers > 0) {
     shape.config.layers = layers;
     shape.config.window.resize(static_cast<std::size_t>(layers), shape.config.window.back());

@@ -31,7 +31,8 @@ std::int64_t parameter_count(const ModelConfig& config);
 
 /// A model of the shape whose weights follow from the seed alone: normal with deviation 1 / sqrt(inputs), norms 1,
 /// biases 0. Its tokenizer knows only bytes. Throws BackendError when the memory cannot be had.
-std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed, const ModelOptions& options);
+std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed,
+                                               const ModelOptions& options);
 
 /// A tokenizer.json with a token for every byte and the special tokens <|start|> (256) and <|end|> (257).
 std::string byte_tokenizer_json();

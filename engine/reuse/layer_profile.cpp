@@ -36,12 +36,14 @@ Spread spread_of_tail(const std::vector<double>& values, std::int32_t tail) {
   const std::span<const double> last(values.data() + values.size() - count, count);
   Spread spread;
   for (const double value : last) spread.mean += value / static_cast<double>(count);
-  for (const double value : last) spread.deviation += (value - spread.mean) * (value - spread.mean) / static_cast<double>(count);
+  for (const double value : last)
+    spread.deviation += (value - spread.mean) * (value - spread.mean) / static_cast<double>(count);
   spread.deviation = std::sqrt(spread.deviation);
   return spread;
 }
 
-std::int32_t end_layer(const LayerCurves& curves, std::int32_t lowest, EndReading reading, const RangeSettings& settings) {
+std::int32_t end_layer(const LayerCurves& curves, std::int32_t lowest, EndReading reading,
+                       const RangeSettings& settings) {
   const std::vector<double>& level = curves.similarity;
   const auto layers = static_cast<std::int32_t>(level.size());
   std::vector<double> slope;  // slope[l - 1] is from layer l - 1 to l
@@ -97,14 +99,17 @@ const char* name_of(EndReading reading) { return reading == EndReading::slope ? 
 FoundRange find_range(const LayerCurves& curves, EndReading reading, const RangeSettings& settings) {
   const auto layers = static_cast<std::int32_t>(curves.similarity.size());
   if (layers > 0 && curves.correlation.size() + 1 != curves.similarity.size()) {
-    throw std::invalid_argument(fmt::format("layer range: {} correlations for {} layers; expected one fewer than layers",
-                                            curves.correlation.size(), layers));
+    throw std::invalid_argument(
+        fmt::format("layer range: {} correlations for {} layers; expected one fewer than layers",
+                    curves.correlation.size(), layers));
   }
   if (layers < kFewestRangeLayers) {
-    return {{}, fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestRangeLayers)};
+    return {{},
+            fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestRangeLayers)};
   }
   for (std::int32_t l = 0; l < layers; ++l) {
-    if (!std::isfinite(at(curves.similarity, l))) return {{}, fmt::format("the similarity of layer {} is not a number", l)};
+    if (!std::isfinite(at(curves.similarity, l)))
+      return {{}, fmt::format("the similarity of layer {} is not a number", l)};
   }
   const std::int32_t lowest = lowest_layer(curves);
   LayerRange range;
@@ -118,7 +123,8 @@ double spearman(std::span<const double> a, std::span<const double> b) {
   if (a.size() != b.size()) throw std::invalid_argument(fmt::format("spearman: {} values and {}", a.size(), b.size()));
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   const auto is_nan = [](double value) { return std::isnan(value); };
-  if (a.size() < 2 || std::any_of(a.begin(), a.end(), is_nan) || std::any_of(b.begin(), b.end(), is_nan)) return kUnknown;
+  if (a.size() < 2 || std::any_of(a.begin(), a.end(), is_nan) || std::any_of(b.begin(), b.end(), is_nan))
+    return kUnknown;
   const std::vector<double> x = ranks_of(a), y = ranks_of(b);
   const double mean = 0.5 * static_cast<double>(a.size() + 1);
   double xx = 0.0, yy = 0.0, xy = 0.0;

@@ -13,12 +13,12 @@ namespace baton {
 
 /// The paper's Table 4, and one of ours.
 struct RangeSettings {
-  double similarity = 0.99;    // a layer above it is reused as it is
-  std::int32_t tail = 5;       // last layers, from which the stable regime is estimated
-  double deviations = 2.0;     // standard deviations by which a stable layer may differ
-  std::int32_t rises = 3;      // layers with rising similarity before the end may come
-  std::int32_t stable = 2;     // stable layers in a row that make the end
-  double flat = 0.01;          // ours: a second difference of the correlation no larger than that is noise
+  double similarity = 0.99;  // a layer above it is reused as it is
+  std::int32_t tail = 5;     // last layers, from which the stable regime is estimated
+  double deviations = 2.0;   // standard deviations by which a stable layer may differ
+  std::int32_t rises = 3;    // layers with rising similarity before the end may come
+  std::int32_t stable = 2;   // stable layers in a row that make the end
+  double flat = 0.01;        // ours: a second difference of the correlation no larger than that is noise
 };
 
 /// What stability of the deep layers is read from (eq. 3, whose symbol did not survive in the texts we have).

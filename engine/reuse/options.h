@@ -21,6 +21,7 @@ struct SelectionOptions {
   bool deviation = true;             // d_i > deviation_threshold * mean(d), eq. 5
   bool influence = true;             // A_j > influence_threshold * mean(A), eq. 7
   std::int32_t suffix = 10;          // the last tokens of the segment, eq. 8
+  std::int32_t head = 0;             // its first tokens, which lost the most of their context (not in the paper)
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
   Score score = Score::thresholds;   // product: the `share` best by deviation times received attention per observer

@@ -50,17 +50,21 @@ std::vector<bool> select_tokens(const SelectionOptions& options, const Selection
   const std::size_t n = input.deviation.size();
   if (options.all) return std::vector<bool>(n, true);
   const auto suffix = std::min(n, static_cast<std::size_t>(std::max(0, options.suffix)));
+  const auto head = std::min(n, static_cast<std::size_t>(std::max(0, options.head)));
   if (options.share > 0.0) {
     std::vector<double> scores = options.score == SelectionOptions::Score::product
                                      ? product_scores(input)
                                      : std::vector<double>(input.deviation.begin(), input.deviation.end());
     const auto count = static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
-    for (std::size_t i = n - std::min(suffix, count); i < n; ++i) scores[i] = HUGE_VAL;  // the suffix is part of the budget
+    // Both ends are part of the budget, the head first.
+    for (std::size_t i = n - std::min(suffix, count); i < n; ++i) scores[i] = 1e30;
+    for (std::size_t i = 0; i < std::min(head, count); ++i) scores[i] = HUGE_VAL;
     return largest(scores, count);
   }
   std::vector<bool> chosen(n, false);
   if (options.deviation) add_above(chosen, input.deviation, options.deviation_threshold, kRounding);
   if (options.influence && input.received.size() == n) add_above(chosen, input.received, options.influence_threshold, 0.0);
+  std::fill_n(chosen.begin(), head, true);
   for (std::size_t i = n - suffix; i < n; ++i) chosen[i] = true;
   return chosen;
 }

@@ -30,9 +30,12 @@ struct Arguments {
 };
 
 Json json_of(const BenchBreakdown& parts) {
-  return {{"match", parts.match},   {"copy", parts.copy},
-          {"full_layers", parts.full_layers}, {"detect", parts.detect},
-          {"sparse_layers", parts.sparse_layers}, {"tail", parts.tail},
+  return {{"match", parts.match},
+          {"copy", parts.copy},
+          {"full_layers", parts.full_layers},
+          {"detect", parts.detect},
+          {"sparse_layers", parts.sparse_layers},
+          {"tail", parts.tail},
           {"other", parts.other}};
 }
 
@@ -54,7 +57,8 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
     prefill.push_back({{"tokens", line.tokens}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
   }
   for (const auto& line : result.decode) {
-    decode.push_back({{"depth", line.depth}, {"rows", line.rows}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
+    decode.push_back(
+        {{"depth", line.depth}, {"rows", line.rows}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
   }
   for (const auto& method : result.methods) methods.push_back(json_of(method));
   return {{"schema", 1},
@@ -88,7 +92,8 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
 std::string milliseconds(double ms) { return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0); }
 
 const BenchMethod* find(const BenchResult& result, const std::string& name) {
-  const auto found = std::find_if(result.methods.begin(), result.methods.end(), [&](const auto& one) { return one.method == name; });
+  const auto found =
+      std::find_if(result.methods.begin(), result.methods.end(), [&](const auto& one) { return one.method == name; });
   return found == result.methods.end() ? nullptr : &*found;
 }
 
@@ -103,10 +108,12 @@ std::string text_of(const BenchResult& result) {
   out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s read; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
                      result.logits_hash.empty() ? "not hashed" : result.logits_hash);
   for (const auto& line : result.prefill) {
-    out += fmt::format("prefill {:>5} tokens            {:>9.1f} tokens/s  {:>3.0f} % of the limit\n", line.tokens, line.tokens_per_s, 100 * line.share);
+    out += fmt::format("prefill {:>5} tokens            {:>9.1f} tokens/s  {:>3.0f} % of the limit\n", line.tokens,
+                       line.tokens_per_s, 100 * line.share);
   }
   for (const auto& line : result.decode) {
-    out += fmt::format("decode  {:>5} x {:>4} tokens deep  {:>8.1f} tokens/s  {:>3.0f} % of the limit\n", line.rows, line.depth, line.tokens_per_s, 100 * line.share);
+    out += fmt::format("decode  {:>5} x {:>4} tokens deep  {:>8.1f} tokens/s  {:>3.0f} % of the limit\n", line.rows,
+                       line.depth, line.tokens_per_s, 100 * line.share);
   }
   const BenchMethod* full = find(result, "full");
   const BenchMethod* prefix = find(result, "prefix");
@@ -114,13 +121,16 @@ std::string text_of(const BenchResult& result) {
   for (std::size_t agent = 0; agent < result.methods.front().agents.size(); ++agent) {
     for (const auto& method : result.methods) {
       const BenchAgent& numbers = method.agents[agent];
-      out += fmt::format("{:>5}  {:>6}  {}{:>11}{:>11}{:>13}{:>9.1f} %\n", numbers.agent, numbers.prompt_tokens, padded(method.method, 12),
-                         milliseconds(numbers.ttft_ms), speedup(full, method, agent), speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
+      out += fmt::format("{:>5}  {:>6}  {}{:>11}{:>11}{:>13}{:>9.1f} %\n", numbers.agent, numbers.prompt_tokens,
+                         padded(method.method, 12), milliseconds(numbers.ttft_ms), speedup(full, method, agent),
+                         speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
     }
   }
-  out += fmt::format("\nrelay's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n", result.layers_range[0],
-                     result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token), grouped(result.segment_bytes_per_token),
-                     size(static_cast<double>(result.kv_peak_bytes)), size(static_cast<double>(result.segments_peak_bytes)));
+  out += fmt::format(
+      "\nrelay's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
+      result.layers_range[0], result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token),
+      grouped(result.segment_bytes_per_token), size(static_cast<double>(result.kv_peak_bytes)),
+      size(static_cast<double>(result.segments_peak_bytes)));
   return out;
 }
 
@@ -135,7 +145,8 @@ int bench(Arguments arguments) {
   BenchOptions& options = arguments.bench;
   options.device = arguments.engine.device;
   options.threads = arguments.engine.threads;
-  if (options.shape.empty() && options.model.empty()) throw Failure(kUsage, "--shape: say which shape, or which --model, is to be measured");
+  if (options.shape.empty() && options.model.empty())
+    throw Failure(kUsage, "--shape: say which shape, or which --model, is to be measured");
   if (!arguments.range.empty()) options.layers_range = {arguments.range[0], arguments.range[1], arguments.range[2]};
   options.stop = interrupted();
   const bool shown = !arguments.quiet;
@@ -155,7 +166,8 @@ int bench(Arguments arguments) {
   }
   if (shown && can_redraw()) note("\r\x1b[K");
   if (!found.complete) return kInterrupted;
-  result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text_of(found));
+  result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                        : text_of(found));
   return kOk;
 }
 
@@ -168,27 +180,46 @@ void add_bench(CLI::App& app, Action& action) {
   arguments->engine.add_to(*verb);
   auto* model = verb->add_option("--model", options.model, "A model folder or name")->type_name("PATH");
   verb->add_option("--shape", options.shape, "A known model's shape with random weights")
-      ->type_name("NAME")->check(CLI::IsMember(bench_shapes()))->excludes(model);
-  verb->add_option("--layers", options.layers, "Of the shape, in place of all of them")->type_name("N")->check(CLI::Range(1, 1024));
+      ->type_name("NAME")
+      ->check(CLI::IsMember(bench_shapes()))
+      ->excludes(model);
+  verb->add_option("--layers", options.layers, "Of the shape, in place of all of them")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
   verb->add_option("--agents", options.agents, "In a row; each sees the answers of those before it")
-      ->type_name("N")->check(CLI::Range(1, 32))->capture_default_str();
-  verb->add_option("--prefix", options.prefix, "Tokens of each agent's own role text")->type_name("N")->capture_default_str();
+      ->type_name("N")
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  verb->add_option("--prefix", options.prefix, "Tokens of each agent's own role text")
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_option("--question", options.question, "Tokens of the question")->type_name("N")->capture_default_str();
   verb->add_option("--output", options.output, "Tokens of each answer")->type_name("N")->capture_default_str();
   options.methods = bench_methods();
-  verb->add_option("--methods", options.methods, "Methods to measure")->delimiter(',')->type_name("A,B")->check(CLI::IsMember(bench_methods()));
+  verb->add_option("--methods", options.methods, "Methods to measure")
+      ->delimiter(',')
+      ->type_name("A,B")
+      ->check(CLI::IsMember(bench_methods()));
   verb->add_option("--select", options.select, "Part of the reused tokens that epic, cacheblend and relay recompute")
-      ->type_name("0..1")->capture_default_str();
+      ->type_name("0..1")
+      ->capture_default_str();
   verb->add_option("--layers-range", arguments->range, "Relay's first, detecting and last layer")
-      ->delimiter(',')->expected(3)->type_name("A,B,C");
-  verb->add_option("--dtype", options.dtype, "Of weights and KV")->type_name("bf16|f32")->check(CLI::IsMember({"bf16", "f32"}))->capture_default_str();
+      ->delimiter(',')
+      ->expected(3)
+      ->type_name("A,B,C");
+  verb->add_option("--dtype", options.dtype, "Of weights and KV")
+      ->type_name("bf16|f32")
+      ->check(CLI::IsMember({"bf16", "f32"}))
+      ->capture_default_str();
   verb->add_option("--seed", options.seed, "Of weights and tokens")->type_name("N")->capture_default_str();
   verb->add_option("--repeat", options.repeat, "Take the median of N; without it 3, or 1 above a billion weights")
-      ->type_name("N")->check(CLI::Range(1, 1000));
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000));
   verb->add_flag("--json", arguments->json, "As one JSON object");
   verb->add_flag("-q,--quiet", arguments->quiet, "No progress");
   verb->footer(
-      "Texts are random tokens. The question and the answers are computed once and shared by all methods; role texts are\n"
+      "Texts are random tokens. The question and the answers are computed once and shared by all methods; role texts "
+      "are\n"
       "cached as exact prefixes for every method but full. docs/cli.md describes the JSON.\n\n"
       "Examples:\n"
       "  baton bench --shape smollm2-135m --agents 3\n"

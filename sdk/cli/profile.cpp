@@ -50,29 +50,39 @@ void write_file(const fs::path& path, const std::string& text) {
   }
 }
 
-std::string layers_of(const ProfiledRange& range) { return fmt::format("l_s {}, l_d {}, l_e {}", range.start, range.detect, range.end); }
+std::string layers_of(const ProfiledRange& range) {
+  return fmt::format("l_s {}, l_d {}, l_e {}", range.start, range.detect, range.end);
+}
 
 /// How much the layers hang on which hand-overs were measured.
 std::string certainty(const ModelProfile& profile) {
   const ProfiledRange& range = profile.range();
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
   if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.";
-  std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers", profile.hand_overs, percent(range.agreement));
+  std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers",
+                                 profile.hand_overs, percent(range.agreement));
   if (range.agreement < 0.995) {
-    text += fmt::format(" (l_s {}, l_d {}, l_e {})", percent(range.start_agreement), percent(range.detect_agreement), percent(range.end_agreement));
+    text += fmt::format(" (l_s {}, l_d {}, l_e {})", percent(range.start_agreement), percent(range.detect_agreement),
+                        percent(range.end_agreement));
   }
   return text + (range.agreement < 0.8 ? "; measure more with --handovers." : ".");
 }
 
 std::string text_of(const ModelProfile& profile) {
   const ProfiledRange& other = profile.reading == "slope" ? profile.level : profile.slope;
-  const double recomputed = static_cast<double>(profile.range().end - profile.range().start) / static_cast<double>(profile.similarity.size());
-  std::string out = fmt::format("{}: {} (reading {}; {}: {})\n\n", printable(profile.model.filename().string(), Lines::fold), layers_of(profile.range()),
+  const double recomputed =
+      static_cast<double>(profile.range().end - profile.range().start) / static_cast<double>(profile.similarity.size());
+  std::string out = fmt::format("{}: {} (reading {}; {}: {})\n\n",
+                                printable(profile.model.filename().string(), Lines::fold), layers_of(profile.range()),
                                 profile.reading, profile.reading == "slope" ? "level" : "slope", layers_of(other));
   out += profile_plot(profile, terminal_size().columns, !terminal_is_utf8());
   out += fmt::format("\nMeasured on {} tokens of {} hand-overs ({}){}.\n", grouped(profile.tokens), profile.hand_overs,
-                     printable(profile.source, Lines::fold), profile.left_out > 0 ? fmt::format("; {} left out, too short or too long", profile.left_out) : "");
+                     printable(profile.source, Lines::fold),
+                     profile.left_out > 0 ? fmt::format("; {} left out, too short or too long", profile.left_out) : "");
   out += certainty(profile) + "\n";
+  if (profile.range().end + 1 == static_cast<int>(profile.similarity.size())) {
+    out += "Similarity does not come to rest before the last layer, so the range goes to the end.\n";
+  }
   return out + fmt::format("Chosen tokens are recomputed in {:.0f} % of the layers.\n", 100 * recomputed);
 }
 
@@ -127,20 +137,34 @@ void add_profile(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("--model", arguments->model, "A folder or a name")->required()->type_name("PATH");
   arguments->engine.add_to(*verb);
-  auto* dataset = verb->add_option("--dataset", arguments->dataset, "Measure on real hand-overs: runs of --workflow over these questions")
+  auto* dataset = verb->add_option("--dataset", arguments->dataset,
+                                   "Measure on real hand-overs: runs of --workflow over these questions")
                       ->type_name("FILE.jsonl");
   verb->add_option("--workflow", arguments->workflow, "The workflow for --dataset")->type_name("FILE")->needs(dataset);
-  verb->add_option("--handovers", arguments->hand_overs, "How many are measured")->type_name("N")->check(CLI::Range(1, 10000))->capture_default_str();
-  verb->add_option("--max-tokens", arguments->max_tokens, "Of an answer")->type_name("N")->check(CLI::Range(1, 100000))->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Of the hand-overs that are made up, and of the draws")->type_name("N")->capture_default_str();
-  verb->add_option("--reading", arguments->reading, "Where the deep layers are stable: by the slope of similarity, or by its level")
-      ->check(CLI::IsMember({"slope", "level"}))->capture_default_str();
-  auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")->type_name("FILE");
+  verb->add_option("--handovers", arguments->hand_overs, "How many are measured")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  verb->add_option("--max-tokens", arguments->max_tokens, "Of an answer")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "Of the hand-overs that are made up, and of the draws")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--reading", arguments->reading,
+                   "Where the deep layers are stable: by the slope of similarity, or by its level")
+      ->check(CLI::IsMember({"slope", "level"}))
+      ->capture_default_str();
+  auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")
+                  ->type_name("FILE");
   verb->add_flag("--dry-run", arguments->dry_run, "Measure and show, write nothing")->excludes(svg);
   verb->add_flag("--json", arguments->json, "The profile as it is written, on stdout");
   verb->footer(
-      "Answers are decoded, then prefilled inside another prompt, and their values compared layer by layer. The profile\n"
-      "goes into baton.profile.json in the model's folder, or into the cache when that cannot be written. A model that\n"
+      "Answers are decoded, then prefilled inside another prompt, and their values compared layer by layer. The "
+      "profile\n"
+      "goes into baton.profile.json in the model's folder, or into the cache when that cannot be written. A model "
+      "that\n"
       "has none is profiled by its first run with method relay.\n\n"
       "Examples:\n"
       "  baton profile --model nano --dry-run\n"

@@ -31,8 +31,8 @@ std::vector<HandOver> hand_overs_of(const Workflow& workflow, const Preview& pre
       if (!producer.complete || producer.model_path != preview.turns[i].model_path) continue;
       for (auto part = prompt.begin(); part != prompt.end(); ++part) {
         if (part->slot != slot.name || part->tokens.empty()) continue;
-        found.push_back({tokens_of(producer.prompt.begin(), producer.prompt.end()), part->tokens, tokens_of(prompt.begin(), part),
-                         tokens_of(part + 1, prompt.end())});
+        found.push_back({tokens_of(producer.prompt.begin(), producer.prompt.end()), part->tokens,
+                         tokens_of(prompt.begin(), part), tokens_of(part + 1, prompt.end())});
       }
     }
   }
@@ -41,8 +41,9 @@ std::vector<HandOver> hand_overs_of(const Workflow& workflow, const Preview& pre
 
 }  // namespace
 
-std::vector<HandOver> hand_overs_of_runs(const std::string& workflow_file, const std::string& dataset, const std::string& model,
-                                         const EngineArguments& engine_arguments, std::size_t count, std::uint64_t seed) {
+std::vector<HandOver> hand_overs_of_runs(const std::string& workflow_file, const std::string& dataset,
+                                         const std::string& model, const EngineArguments& engine_arguments,
+                                         std::size_t count, std::uint64_t seed) {
   WorkflowArguments arguments;
   arguments.file = workflow_file;
   arguments.models = {model};
@@ -74,7 +75,8 @@ std::vector<HandOver> hand_overs_of_runs(const std::string& workflow_file, const
   }
   if (can_redraw()) note("\r\x1b[K");
   if (collected.empty() && !interrupted().stop_requested()) {
-    throw Failure(kInvalidFile, fmt::format("{}: no answer of an agent stands in the prompt of another", workflow_file));
+    throw Failure(kInvalidFile,
+                  fmt::format("{}: no answer of an agent stands in the prompt of another", workflow_file));
   }
   return collected;
 }

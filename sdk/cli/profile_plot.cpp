@@ -77,10 +77,13 @@ Axis axis_for(const std::vector<double>& values) {
 
 constexpr int kLabel = 6;  // columns of the numbers on the left, with a blank
 
-std::string panel(const std::string& title, const std::vector<double>& values, int layers, int columns, int rows, bool ascii) {
+std::string panel(const std::string& title, const std::vector<double>& values, int layers, int columns, int rows,
+                  bool ascii) {
   Canvas canvas(columns, rows, ascii);
   const Axis axis = axis_for(values);
-  const auto x = [&](std::size_t layer) { return static_cast<double>(layer) * (canvas.width() - 1) / std::max(1, layers - 1); };
+  const auto x = [&](std::size_t layer) {
+    return static_cast<double>(layer) * (canvas.width() - 1) / std::max(1, layers - 1);
+  };
   const auto y = [&](double value) { return (1 - axis.share(value)) * (canvas.height() - 1); };
   for (std::size_t l = 0; l < values.size(); ++l) {
     if (std::isnan(values[l])) continue;
@@ -105,7 +108,8 @@ std::string under(const std::vector<std::pair<int, std::string>>& texts, int col
   std::string line(static_cast<std::size_t>(kLabel + columns), ' ');
   std::size_t free = 0;
   for (const auto& [column, text] : texts) {
-    const std::size_t at = std::max(free, static_cast<std::size_t>(kLabel + std::clamp(column, 0, columns - static_cast<int>(text.size()))));
+    const std::size_t at = std::max(
+        free, static_cast<std::size_t>(kLabel + std::clamp(column, 0, columns - static_cast<int>(text.size()))));
     if (at + text.size() > line.size()) line.resize(at + text.size(), ' ');
     line.replace(at, text.size(), text);
     free = at + text.size();
@@ -119,9 +123,12 @@ std::string under(const std::vector<std::pair<int, std::string>>& texts, int col
 std::string profile_plot(const ModelProfile& profile, int columns, bool ascii) {
   const auto layers = static_cast<int>(profile.similarity.size());
   const int width = std::clamp(std::min(columns - kLabel - 1, std::max(40, 2 * layers)), 8, 100);
-  const auto column = [&](int layer) { return static_cast<int>(std::lround(static_cast<double>(layer) * (width - 1) / std::max(1, layers - 1))); };
+  const auto column = [&](int layer) {
+    return static_cast<int>(std::lround(static_cast<double>(layer) * (width - 1) / std::max(1, layers - 1)));
+  };
   const ProfiledRange& range = profile.range();
-  std::string text = panel("S: similarity of decoded and prefilled values", profile.similarity, layers, width, ascii ? 12 : 8, ascii);
+  std::string text =
+      panel("S: similarity of decoded and prefilled values", profile.similarity, layers, width, ascii ? 12 : 8, ascii);
   std::string floor;
   for (int i = 0; i < width; ++i) {
     const bool mark = i == column(range.start) || i == column(range.detect) || i == column(range.end);
@@ -130,8 +137,8 @@ std::string profile_plot(const ModelProfile& profile, int columns, bool ascii) {
   text += std::string(kLabel - 1, ' ') + (ascii ? "+" : "└") + floor + "\n";
   text += under({{column(range.start), "s"}, {column(range.detect), "d"}, {column(range.end), "e"}}, width);
   text += under({{0, "0"}, {width / 2 - 2, "layer"}, {width, std::to_string(layers - 1)}}, width);
-  text += panel(ascii ? "rho: correlation with the next layer" : "ρ: correlation with the next layer", profile.correlation, layers, width,
-                ascii ? 6 : 4, ascii);
+  text += panel(ascii ? "rho: correlation with the next layer" : "ρ: correlation with the next layer",
+                profile.correlation, layers, width, ascii ? 6 : 4, ascii);
   std::string cut;
   for (std::size_t begin = 0; begin < text.size();) {  // titles are longer than the narrowest terminals
     const std::size_t end = text.find('\n', begin);

@@ -7,8 +7,8 @@
 
 namespace baton::cli {
 
-/// Similarity and correlation over the layers, with l_s, l_d and l_e marked; lines of at most `columns`. Dots of braille,
-/// or `ascii`.
+/// Similarity and correlation over the layers, with l_s, l_d and l_e marked; lines of at most `columns`. Dots of
+/// braille, or `ascii`.
 std::string profile_plot(const ModelProfile& profile, int columns, bool ascii);
 
 /// The same as an SVG file of its own, with the standard errors as bands.

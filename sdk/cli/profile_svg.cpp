@@ -10,24 +10,28 @@ namespace baton::cli {
 namespace {
 
 constexpr double kWidth = 720, kLeft = 70, kRight = 24;
-constexpr double kTitle = 58, kUpper = 230, kGap = 30, kLower = 120, kBelow = 52;
+constexpr double kTitle = 72, kUpper = 230, kGap = 34, kLower = 120, kBelow = 66;
 constexpr double kHeight = kTitle + kUpper + kGap + kLower + kBelow;
 
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
   return out;
 }
 
-/// A round step that cuts [low, 1] into three to six.
-double step_for(double low) {
+/// A round step that cuts [low, 1] into at most `pieces`.
+double step_for(double low, double pieces) {
   for (const double step : {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
-    if ((1 - low) / step <= 6) return step;
+    if ((1 - low) / step <= pieces) return step;
   }
   return 0.5;
 }
@@ -40,21 +44,26 @@ class Panel {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!std::isnan(values[i])) lowest = std::min(lowest, values[i] - error(i));
     }
-    step_ = step_for(std::max(lowest, -1.0));
+    step_ = step_for(std::max(lowest, -1.0), height / 35);
     low_ = std::max(-1.0, std::floor(lowest / step_) * step_);
     if (1 - low_ < step_) low_ = 1 - step_;
   }
 
-  double x(double layer) const { return kLeft + 10 + layer * (kWidth - kLeft - kRight - 20) / std::max(1, layers_ - 1); }
+  double x(double layer) const {
+    return kLeft + 10 + layer * (kWidth - kLeft - kRight - 20) / std::max(1, layers_ - 1);
+  }
 
   std::string axes(const std::string& title) const {
     std::string out;
     for (double value = low_; value <= 1 + step_ / 2; value += step_) {
-      out += fmt::format("<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{}' y='{:.1f}' class='end'>{:.{}f}</text>\n", kLeft,
-                         kWidth - kRight, y(value), y(value), kLeft - 8, y(value) + 4, value, step_ < 0.01 ? 3 : 2);
+      out += fmt::format(
+          "<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{}' y='{:.1f}' "
+          "class='end'>{:.{}f}</text>\n",
+          kLeft, kWidth - kRight, y(value), y(value), kLeft - 8, y(value) + 4, value, step_ < 0.01 ? 3 : 2);
     }
     const double middle = top_ + height_ / 2;
-    return out + fmt::format("<text class='middle' transform='translate(18 {:.1f}) rotate(-90)'>{}</text>\n", middle, title);
+    return out +
+           fmt::format("<text class='middle' transform='translate(18 {:.1f}) rotate(-90)'>{}</text>\n", middle, title);
   }
 
   std::string curve(const std::string& colour) const {
@@ -81,8 +90,11 @@ class Panel {
       line += fmt::format("{:.1f},{:.1f} ", at, y(values_[i]));
       dots += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='{}'/>\n", at, y(values_[i]), colour);
     }
-    return fmt::format("<polygon points='{}{}' fill='{}' opacity='0.2'/>\n<polyline points='{}' fill='none' stroke='{}' stroke-width='1.8'/>\n",
-                       upper, lower, colour, line, colour) + dots;
+    return fmt::format(
+               "<polygon points='{}{}' fill='{}' opacity='0.2'/>\n<polyline points='{}' fill='none' stroke='{}' "
+               "stroke-width='1.8'/>\n",
+               upper, lower, colour, line, colour) +
+           dots;
   }
 
   double top_, height_;
@@ -102,25 +114,27 @@ std::string profile_svg(const ModelProfile& profile) {
   const double bottom = kHeight - kBelow;
 
   std::string out = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' font-size='12' fill='#333'>\n"
+      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' "
+      "font-size='12' fill='#333'>\n"
       "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
       "<rect width='{0}' height='{1}' fill='#fff'/>\n"
       "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
       kWidth, kHeight, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
-  out += fmt::format("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start), kTitle,
-                     upper.x(range.end) - upper.x(range.start), bottom - kTitle);
+  out += fmt::format("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start),
+                     kTitle, upper.x(range.end) - upper.x(range.start), bottom - kTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
   struct Mark {
     int layer;
     const char* name;
-    const char* anchor;
-    double shift;
+    double above;  // neighbours stand on different lines
   };
-  for (const Mark& mark : {Mark{range.start, "s", "end", 3}, Mark{range.detect, "d", "start", -3}, Mark{range.end, "e", "middle", 0}}) {
+  for (const Mark& mark :
+       {Mark{range.start, "start", 22}, Mark{range.detect, "detect", 8}, Mark{range.end, "end", 22}}) {
     const double x = upper.x(mark.layer);
-    out += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#a05a00' stroke-dasharray='4 3'/>\n", x, kTitle, bottom);
-    out += fmt::format("<text x='{:.1f}' y='{}' text-anchor='{}' fill='#a05a00'>l<tspan dy='3' font-size='9'>{}</tspan><tspan dy='-3'> = {}</tspan></text>\n",
-                       x + mark.shift, kTitle - 8, mark.anchor, mark.name, mark.layer);
+    out += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#a05a00' stroke-dasharray='4 3'/>\n",
+                       x, kTitle, bottom);
+    out += fmt::format("<text x='{:.1f}' y='{}' class='middle' fill='#a05a00'>{} {}</text>\n",
+                       std::min(x, kWidth - kRight - 22), kTitle - mark.above, mark.name, mark.layer);
   }
   out += upper.curve("#1f5fa8") + lower.curve("#2a7d4f");
   const int every = std::max(1, (layers + 19) / 20);
@@ -128,8 +142,10 @@ std::string profile_svg(const ModelProfile& profile) {
     out += fmt::format("<text x='{:.1f}' y='{}' class='middle'>{}</text>\n", upper.x(layer), bottom + 18, layer);
   }
   out += fmt::format("<text x='{}' y='{}' class='middle'>layer</text>\n", (kLeft + kWidth - kRight) / 2, bottom + 36);
-  out += fmt::format("<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard error</text>\n",
-                     kWidth - kRight, kHeight - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
+  out += fmt::format(
+      "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard "
+      "error</text>\n",
+      kWidth - kRight, kHeight - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
   return out + "</svg>\n";
 }
 

@@ -6,8 +6,8 @@
 
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
-#include "engine/model_profile.h"
 #include "engine/model/shapes.h"
+#include "engine/model_profile.h"
 #include "sdk/src/bench_agents.h"
 #include "sdk/src/bench_rates.h"
 #include "sdk/src/internal.h"
@@ -18,7 +18,8 @@ namespace {
 constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters, from which one repeat has to do
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
-  if (value < least || value > most) throw InputError(fmt::format("{}: {} is not in [{}, {}]", name, value, least, most));
+  if (value < least || value > most)
+    throw InputError(fmt::format("{}: {} is not in [{}, {}]", name, value, least, most));
 }
 
 void check_name(const char* name, const std::string& value, const std::vector<std::string>& known) {
@@ -29,7 +30,8 @@ void check_name(const char* name, const std::string& value, const std::vector<st
 void check(const BenchOptions& options) {
   if (options.shape.empty() == options.model.empty()) throw InputError("shape: either a shape or a model is measured");
   if (!options.shape.empty()) check_name("shape", options.shape, bench_shapes());
-  if (options.layers != 0 && options.shape.empty()) throw InputError("layers: only a shape can have another number of them");
+  if (options.layers != 0 && options.shape.empty())
+    throw InputError("layers: only a shape can have another number of them");
   check_number("layers", options.layers, 0, 1024);
   check_number("agents", options.agents, 1, 32);
   check_number("prefix", options.prefix, 1, 1 << 20);
@@ -38,7 +40,8 @@ void check(const BenchOptions& options) {
   check_number("repeat", options.repeat, 0, 1000);
   check_name("dtype", options.dtype, {"bf16", "f32"});
   for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
-  if (!(options.select > 0.0 && options.select <= 1.0)) throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
+  if (!(options.select > 0.0 && options.select <= 1.0))
+    throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
 }
 
 /// The range published for the shape, or one of the same proportions, for `layers` layers.
@@ -65,8 +68,9 @@ class Bench {
     const BenchAgents agents(options_, range_, model_->config.vocabulary);
     const std::int64_t longest = agents.length(options_.agents);
     if (longest >= model_->options.context) {
-      throw InputError(fmt::format("agents: the last of {} has a prompt of {} tokens; the context of {} leaves room for {}", options_.agents,
-                                   longest, model_->options.context, model_->options.context - 1));
+      throw InputError(
+          fmt::format("agents: the last of {} has a prompt of {} tokens; the context of {} leaves room for {}",
+                      options_.agents, longest, model_->options.context, model_->options.context - 1));
     }
     describe();
     progress("limits of the machine");
@@ -79,7 +83,7 @@ class Bench {
   }
 
  private:
-  struct Row {  // of one method
+  struct Row {                                           // of one method
     std::vector<std::vector<BenchAgents::Pass>> passes;  // [agents][repeats]
     std::vector<double> wall_ms;                         // [repeats]
   };
@@ -111,10 +115,12 @@ class Bench {
       const FoundProfile found = find_profile(*model_);
       if (found.profile) range_ = found.profile->range();
     }
-    if (options_.layers_range) range_ = {(*options_.layers_range)[0], (*options_.layers_range)[1], (*options_.layers_range)[2]};
+    if (options_.layers_range)
+      range_ = {(*options_.layers_range)[0], (*options_.layers_range)[1], (*options_.layers_range)[2]};
     if (range_.valid(layers)) return;
     if (options_.layers_range) {
-      throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0", range_.start, range_.detect, range_.end, layers));
+      throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
+                                   range_.start, range_.detect, range_.end, layers));
     }
     const auto& methods = options_.methods;
     if (std::find(methods.begin(), methods.end(), "relay") != methods.end()) {
@@ -128,7 +134,7 @@ class Bench {
     const BackendInfo info = backend_->info();
     result_.device = info.name + ": " + info.device;
     result_.threads = info.threads;
-    result_.shape = options_.shape.empty() ? model_->path.filename().string() : options_.shape;
+    result_.shape = shape_ ? shape_->name : (model_->path / "").parent_path().filename().string();
     result_.dtype = options_.dtype;
     result_.layers = c.layers;
     result_.layers_range = {range_.start, range_.detect, range_.end};
@@ -152,7 +158,8 @@ class Bench {
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
           const std::size_t method = (turn + static_cast<std::size_t>(repeat + agent)) % rows.size();
-          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent, options_.methods[method]));
+          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent,
+                               options_.methods[method]));
           auto pass = agents.run(engine, options_.methods[method], agent);
           if (!pass) return false;
           rows[method].wall_ms.back() += pass->wall_ms;
@@ -162,7 +169,8 @@ class Bench {
     }
     for (std::size_t i = 0; i < rows.size(); ++i) result_.methods.push_back(summary(options_.methods[i], rows[i]));
     const EngineStats stats = engine.stats();
-    if (stats.segments.evicted > 0) throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+    if (stats.segments.evicted > 0)
+      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
     result_.kv_peak_bytes = stats.kv_peak_bytes;
     result_.segments_peak_bytes = stats.segments.peak_bytes;
     return true;
@@ -173,7 +181,8 @@ class Bench {
     for (auto& passes : row.passes) {
       if (method == "full") hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
-      std::nth_element(passes.begin(), middle, passes.end(), [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });
+      std::nth_element(passes.begin(), middle, passes.end(),
+                       [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });
       summary.agents.push_back(middle->numbers);
     }
     const auto middle = row.wall_ms.begin() + static_cast<std::ptrdiff_t>((row.wall_ms.size() - 1) / 2);

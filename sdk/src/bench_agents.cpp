@@ -22,24 +22,28 @@ std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std:
 
 }  // namespace
 
-BenchAgents::BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary) : options_(options), range_(range) {
+BenchAgents::BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary)
+    : options_(options), range_(range) {
   std::uint64_t state = options.seed * 2 + 1;
   separator_ = random_tokens(state, kSeparator, vocabulary);
   reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.question), vocabulary));
   for (int agent = 1; agent <= options.agents; ++agent) {
     roles_.push_back(random_tokens(state, static_cast<std::size_t>(options.prefix), vocabulary));
-    if (agent < options.agents) reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.output), vocabulary));
+    if (agent < options.agents)
+      reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.output), vocabulary));
   }
   segments_.resize(reused_.size());
 }
 
 std::int64_t BenchAgents::length(int agent) const {
-  return options_.prefix + options_.question + std::int64_t{agent - 1} * options_.output + std::int64_t{agent + 1} * static_cast<std::int64_t>(kSeparator);
+  return options_.prefix + options_.question + std::int64_t{agent - 1} * options_.output +
+         std::int64_t{agent + 1} * static_cast<std::int64_t>(kSeparator);
 }
 
 /// Role, question, answers of the agents before; a separator behind each.
 std::vector<PromptPart> BenchAgents::prompt(int agent, bool with_segments) const {
-  std::vector<PromptPart> parts = {{{}, roles_[static_cast<std::size_t>(agent - 1)], nullptr, 0}, {{}, separator_, nullptr, 0}};
+  std::vector<PromptPart> parts = {{{}, roles_[static_cast<std::size_t>(agent - 1)], nullptr, 0},
+                                   {{}, separator_, nullptr, 0}};
   for (std::size_t i = 0; i < static_cast<std::size_t>(agent); ++i) {
     PromptPart& part = parts.emplace_back();
     part.slot = i == 0 ? "question" : "answer";
@@ -65,7 +69,8 @@ bool BenchAgents::prepare(internal::Engine& engine) {
   std::size_t next = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].slot.empty()) continue;
-    if (!made->segments[i]) throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+    if (!made->segments[i])
+      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
     segments_[next++] = made->segments[i];
   }
   for (const auto& role : roles_) {
@@ -87,9 +92,10 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   reuse.selection.share = options_.select;
   reuse.cacheblend_share = options_.select;
   const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
-  reuse.epic_tokens = std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
+  reuse.epic_tokens =
+      std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
   const bool relays = method != "full" && method != "prefix";
-  reuse.record = relays && agent < options_.agents;  // its answer would be handed over
+  reuse.record = relays && agent < options_.agents;   // its answer would be handed over
   if (relays && agent == 1) reuse.method = "prefix";  // there is nothing to reuse yet
   // What one pass computed exactly must not be a prefix of the next: only the role texts are. ("prefix" takes prefixes
   // whatever this says.)
@@ -97,7 +103,8 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   return reuse;
 }
 
-std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const std::string& method, int agent) const {
+std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const std::string& method,
+                                                  int agent) const {
   Pass pass;
   GenerationRequest request;
   request.reuse = reuse(method, agent);
@@ -105,7 +112,9 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
   if (method == "full") {
-    request.callbacks.on_logits = [&pass](std::span<const float> logits) { pass.logits.assign(logits.begin(), logits.end()); };
+    request.callbacks.on_logits = [&pass](std::span<const float> logits) {
+      pass.logits.assign(logits.begin(), logits.end());
+    };
   }
   const auto begin = std::chrono::steady_clock::now();
   const auto result = answer(engine, std::move(request));
@@ -117,9 +126,10 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
   numbers.prompt_tokens = result->prompt_tokens;
   numbers.ttft_ms = result->ttft_ms;
   numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
-  numbers.breakdown_ms = {times.match, times.copy, times.full_layers, times.detect, times.sparse_layers, times.tail, 0.0};
-  numbers.breakdown_ms.other =
-      result->ttft_ms - (times.match + times.copy + times.full_layers + times.detect + times.sparse_layers + times.tail);
+  numbers.breakdown_ms = {times.match, times.copy, times.full_layers, times.detect, times.sparse_layers,
+                          times.tail,  0.0};
+  numbers.breakdown_ms.other = result->ttft_ms - (times.match + times.copy + times.full_layers + times.detect +
+                                                  times.sparse_layers + times.tail);
   return pass;
 }
 

@@ -21,7 +21,7 @@ class BenchAgents {
 
   struct Pass {
     BenchAgent numbers;
-    double wall_ms = 0;  // to the end of the request
+    double wall_ms = 0;         // to the end of the request
     std::vector<float> logits;  // of the first token
   };
   /// None when it was stopped. Throws ResourceError.
@@ -34,10 +34,10 @@ class BenchAgents {
 
   const BenchOptions& options_;
   LayerRange range_;
-  std::vector<std::vector<TokenId>> roles_;    // [agents]
+  std::vector<std::vector<TokenId>> roles_;  // [agents]
   std::vector<TokenId> separator_;
-  std::vector<std::vector<TokenId>> reused_;   // the question, then the answers
-  std::vector<SegmentHandle> segments_;        // of those
+  std::vector<std::vector<TokenId>> reused_;  // the question, then the answers
+  std::vector<SegmentHandle> segments_;       // of those
 };
 
 }  // namespace baton::inline v1

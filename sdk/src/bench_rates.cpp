@@ -41,9 +41,12 @@ double gemm_gflops(Backend& backend, DType dtype) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
   const ConstTensorView weights = view_of(static_cast<const float*>(values.data()), kWidth, kDeep);
   const auto matrix = backend.load_matrix({&weights, 1}, dtype);
-  const Buffer x = backend.allocate(kRows * kDeep * sizeof(float)), out = backend.allocate(kRows * kWidth * sizeof(float));
+  const Buffer x = backend.allocate(kRows * kDeep * sizeof(float)),
+               out = backend.allocate(kRows * kWidth * sizeof(float));
   backend.copy_to_device(x.data(), std::as_bytes(std::span(values).first(kRows * kDeep)));
-  const auto run = [&] { backend.matmul(out.view(DType::f32, kRows, kWidth), x.view(DType::f32, kRows, kDeep), *matrix, {}); };
+  const auto run = [&] {
+    backend.matmul(out.view(DType::f32, kRows, kWidth), x.view(DType::f32, kRows, kDeep), *matrix, {});
+  };
   run();
   return 2.0 * kRows * kWidth * kDeep / median_seconds(run) / 1e9;
 }
@@ -85,7 +88,8 @@ double layer_flops(const ModelConfig& c) {
 
 class Rates {
  public:
-  Rates(Backend& backend, const Model& model, bool quick) : backend_(backend), model_(model), forward_(backend, model), quick_(quick) {}
+  Rates(Backend& backend, const Model& model, bool quick)
+      : backend_(backend), model_(model), forward_(backend, model), quick_(quick) {}
 
   BenchPrefill prefill(std::int32_t tokens, double gemm_limit) {
     KvLayout layout = model_.kv_layout();
@@ -117,7 +121,8 @@ class Rates {
       rows.logits_rows.push_back(i);
     }
     const double seconds = median_seconds([&] { forward_.run(rows); });
-    const double table = model_.config.tied_embeddings ? 0.0 : static_cast<double>(model_.weights.embedding->bytes);  // not read
+    const double table =
+        model_.config.tied_embeddings ? 0.0 : static_cast<double>(model_.weights.embedding->bytes);  // not read
     const double kv = static_cast<double>(depth) * sequences * static_cast<double>(text.bytes()) / depth;
     const double bytes = static_cast<double>(model_.weights.bytes) - table + kv;
     return {depth, sequences, sequences / seconds, bytes / seconds / 1e9 / bandwidth_limit};
@@ -133,7 +138,9 @@ class Rates {
 
 }  // namespace
 
-MachineLimits measure_limits(Backend& backend, DType dtype) { return {gemm_gflops(backend, dtype), bandwidth_gbs(backend)}; }
+MachineLimits measure_limits(Backend& backend, DType dtype) {
+  return {gemm_gflops(backend, dtype), bandwidth_gbs(backend)};
+}
 
 void measure_rates(BenchResult& result, Backend& backend, const Model& model, bool quick, const BenchOptions& options) {
   const auto step = [&](const std::string& what) {

@@ -22,7 +22,9 @@ class Random {
   }
   int number(int low, int high) { return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1))); }
   template <std::size_t N>
-  const char* one_of(const std::array<const char*, N>& list) { return list[below(N)]; }
+  const char* one_of(const std::array<const char*, N>& list) {
+    return list[below(N)];
+  }
 
  private:
   std::uint64_t state_;
@@ -49,17 +51,30 @@ constexpr std::array<Role, 4> kRoles = {{
 }};
 
 constexpr std::array<const char*, 8> kNames = {"Anna", "Tom", "Mia", "Paul", "Lily", "Max", "Sara", "Jack"};
-constexpr std::array<const char*, 8> kItems = {"apples", "pens", "books", "cards", "nuts", "candles", "stamps", "shells"};
+constexpr std::array<const char*, 8> kItems = {"apples", "pens",    "books",  "cards",
+                                               "nuts",   "candles", "stamps", "shells"};
 
 std::string problem(Random& random) {
   const char* name = random.one_of(kNames);
   const char* item = random.one_of(kItems);
   const int a = random.number(12, 40), b = random.number(2, 9), c = random.number(2, 9);
   switch (random.below(4)) {
-    case 0: return fmt::format("{0} has {2} {1}. {0} buys {3} more {1} and gives {4} {1} to a friend. How many {1} does {0} have?", name, item, a, b, c);
-    case 1: return fmt::format("{0} buys {3} boxes with {4} {1} each. {0} already has {2} {1}. How many {1} does {0} have in total?", name, item, a, b, c);
-    case 2: return fmt::format("{0} pays for {3} {1} at {4} coins each with {2} coins. How many coins does {0} get back?", name, item, a + b * c, b, c);
-    default: return fmt::format("{0} puts {2} {1} into {3} boxes, the same number into each. {0} gives {4} boxes away. How many {1} are left?", name, item, b * (c + 4), b, 1);
+    case 0:
+      return fmt::format(
+          "{0} has {2} {1}. {0} buys {3} more {1} and gives {4} {1} to a friend. How many {1} does {0} have?", name,
+          item, a, b, c);
+    case 1:
+      return fmt::format(
+          "{0} buys {3} boxes with {4} {1} each. {0} already has {2} {1}. How many {1} does {0} have in total?", name,
+          item, a, b, c);
+    case 2:
+      return fmt::format("{0} pays for {3} {1} at {4} coins each with {2} coins. How many coins does {0} get back?",
+                         name, item, a + b * c, b, c);
+    default:
+      return fmt::format(
+          "{0} puts {2} {1} into {3} boxes, the same number into each. {0} gives {4} boxes away. How many {1} are "
+          "left?",
+          name, item, b * (c + 4), b, 1);
   }
 }
 
@@ -67,7 +82,8 @@ std::string problem(Random& random) {
 std::string notes(Random& random, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {
-    text += fmt::format("{} has {} {} in the box.{}", random.one_of(kNames), random.number(10, 60), random.one_of(kItems), i + 1 < count ? " " : "\n\n");
+    text += fmt::format("{} has {} {} in the box.{}", random.one_of(kNames), random.number(10, 60),
+                        random.one_of(kItems), i + 1 < count ? " " : "\n\n");
   }
   return text;
 }
@@ -101,15 +117,17 @@ CalibrationHandOver hand_over(const Model& model, Random random, int desk) {
 
 }  // namespace
 
-std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens, std::uint64_t seed) {
-  constexpr std::array<int, 4> kDesks = {0, 0, 0, 0};  // up to some 200 tokens
+std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
+                                                      std::uint64_t seed) {
+  constexpr std::array<int, 4> kDesks = {0, 1, 3, 6};  // up to some 80 tokens
   std::vector<CalibrationHandOver> made;
   for (std::int32_t i = 0; i < count; ++i) {
     const Random random(seed * 1'000'003 + static_cast<std::uint64_t>(i));
     int desk = kDesks[static_cast<std::size_t>(i) % kDesks.size()];
     CalibrationHandOver one = hand_over(model, random, desk);
     const auto fits = [&] {
-      return one.before.size() + one.after.size() + static_cast<std::size_t>(max_tokens) < static_cast<std::size_t>(model.options.context);
+      return one.before.size() + one.after.size() + static_cast<std::size_t>(max_tokens) <
+             static_cast<std::size_t>(model.options.context);
     };
     while (desk > 0 && !fits()) one = hand_over(model, random, desk /= 2);
     made.push_back(std::move(one));

@@ -132,8 +132,8 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
   request.on_logits = options.on_logits;
-  request.engines = [impl = impl_, plan, stop = options.stop](const std::string& model) { return impl->open(*plan, model, stop); };
-  return start_run(std::move(request), [impl = impl_, plan, stop = options.stop] {
+  request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
+  return start_run(std::move(request), [impl = impl_, plan](const std::stop_token& stop) {
     for (const auto& step : plan->steps) impl->open(*plan, step.model, stop);
   });
 }

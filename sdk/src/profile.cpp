@@ -33,7 +33,8 @@ void check(const ProfileOptions& options) {
   if (options.reading != "slope" && options.reading != "level") {
     throw InputError(fmt::format("reading '{}' is not known; expected slope or level", options.reading));
   }
-  if (options.data.empty() && options.hand_overs < 1) throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
+  if (options.data.empty() && options.hand_overs < 1)
+    throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
   if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
 }
 
@@ -48,7 +49,8 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
 
   std::vector<CalibrationHandOver> hand_overs;
   for (const HandOver& one : options.data) hand_overs.push_back({one.producer, one.answer, one.before, one.after});
-  if (hand_overs.empty()) hand_overs = synthetic_hand_overs(model, options.hand_overs, options.max_tokens, options.seed);
+  if (hand_overs.empty())
+    hand_overs = synthetic_hand_overs(model, options.hand_overs, options.max_tokens, options.seed);
   ProfilerOptions profiler;
   profiler.max_tokens = options.max_tokens;
   profiler.min_tokens = std::min(profiler.min_tokens, options.max_tokens);
@@ -59,7 +61,8 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
   if (!measured || options.stop.stop_requested()) return std::nullopt;
 
   const EndReading reading = options.reading == "level" ? EndReading::level : EndReading::slope;
-  const StoredProfile stored = to_stored(*measured, model, reading, options.data.empty() ? "synthetic" : options.source);
+  const StoredProfile stored =
+      to_stored(*measured, model, reading, options.data.empty() ? "synthetic" : options.source);
   ModelProfile result = public_profile(stored);
   result.model = folder;
   result.left_out = measured->left_out;

@@ -27,17 +27,22 @@ LayerCurves u_shape(int layers, int start, int lowest, int end, int steepest) {
   const double bottom = 0.82, top = 0.93;
   for (int l = 0; l < layers; ++l) {
     double s = top + (l % 2 == 0 ? 0.0 : 0.0008);
-    if (l <= start) s = 0.9995 - 0.002 * l;
-    else if (l <= lowest) s = 0.985 + (bottom - 0.985) * (l - start - 1) / (lowest - start - 1);
-    else if (l <= end) s = bottom + (top - bottom) * (l - lowest) / (end - lowest);
+    if (l <= start)
+      s = 0.9995 - 0.002 * l;
+    else if (l <= lowest)
+      s = 0.985 + (bottom - 0.985) * (l - start - 1) / (lowest - start - 1);
+    else if (l <= end)
+      s = bottom + (top - bottom) * (l - lowest) / (end - lowest);
     curves.similarity.push_back(s);
   }
-  for (int l = 0; l + 1 < layers; ++l) curves.correlation.push_back(0.1 + 0.85 / (1 + std::exp(-2.5 * (l - steepest + 0.6))));
+  for (int l = 0; l + 1 < layers; ++l)
+    curves.correlation.push_back(0.1 + 0.85 / (1 + std::exp(-2.5 * (l - steepest + 0.6))));
   return curves;
 }
 
 LayerCurves flat(int layers, double s) {
-  return {std::vector<double>(static_cast<std::size_t>(layers), s), std::vector<double>(static_cast<std::size_t>(layers - 1), 0.5)};
+  return {std::vector<double>(static_cast<std::size_t>(layers), s),
+          std::vector<double>(static_cast<std::size_t>(layers - 1), 0.5)};
 }
 
 }  // namespace
@@ -46,7 +51,8 @@ TEST_CASE("rank correlation", "[profile]") {
   const auto rho = [](std::vector<double> a, std::vector<double> b) { return spearman(a, b); };
   CHECK(rho({1, 2, 3, 4}, {10, 20, 30, 400}) == Approx(1.0));
   CHECK(rho({1, 2, 3, 4}, {4, 3, 2, 1}) == Approx(-1.0));
-  CHECK(rho({106, 100, 86, 101, 99, 103, 97, 113, 112, 110}, {7, 27, 2, 50, 28, 29, 20, 12, 6, 17}) == Approx(-29.0 / 165));
+  CHECK(rho({106, 100, 86, 101, 99, 103, 97, 113, 112, 110}, {7, 27, 2, 50, 28, 29, 20, 12, 6, 17}) ==
+        Approx(-29.0 / 165));
   // Ranks 1, 2.5, 2.5, 4 and 1.5, 1.5, 3, 4: covariance 4.25 over sqrt(4.5 * 4.5).
   CHECK(rho({1, 2, 2, 3}, {5, 5, 6, 7}) == Approx(3.75 / 4.5));
   CHECK(std::isnan(rho({1, 1, 1}, {1, 2, 3})));
@@ -62,8 +68,9 @@ TEST_CASE("the published layers are found in profiles of their shapes", "[profil
     int layers, lowest;
     std::vector<std::int32_t> range;
   };
-  for (const Published& p : {Published{"Llama-3.1-8B", 32, 9, {1, 3, 18}}, Published{"Qwen2.5-Coder-7B", 28, 12, {3, 4, 22}},
-                             Published{"Qwen3-0.6B", 28, 10, {2, 3, 19}}}) {
+  for (const Published& p :
+       {Published{"Llama-3.1-8B", 32, 9, {1, 3, 18}}, Published{"Qwen2.5-Coder-7B", 28, 12, {3, 4, 22}},
+        Published{"Qwen3-0.6B", 28, 10, {2, 3, 19}}}) {
     INFO(p.model);
     // Where the correlation turns at l_s or before, l_d is l_s + 1.
     const int steepest = p.range[1] > p.range[0] + 1 ? p.range[1] - 1 : p.range[0];
@@ -109,7 +116,7 @@ TEST_CASE("a profile worked out by hand", "[profile]") {
     CHECK(found(curves, EndReading::slope)[1] == 4);
   }
   SECTION("no growth, or growth behind the range") {
-    curves.correlation = {0.9, 0.9, 0.9, 0.905, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};  // less than noise
+    curves.correlation = {0.9, 0.9, 0.9, 0.903, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};  // less than noise
     CHECK(found(curves, EndReading::slope)[1] == 2);
     curves.correlation = {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.6, 0.6};
     CHECK(found(curves, EndReading::slope)[1] == 6);  // as late as can be
@@ -173,7 +180,8 @@ TEST_CASE("samples are averaged over tokens, correlations over samples", "[profi
   CHECK(curves.similarity[1] == Approx(1 - 1.2 / 4));
   CHECK(std::isnan(curves.correlation[0]));
   CHECK(curves.correlation[1] == Approx(1.0));  // one token has no ranks
-  CHECK(std::isnan(curves_of(both, 0.28).correlation[2]) == (1 - curves.similarity[3] <= 0.28 || 1 - curves.similarity[2] <= 0.28));
+  CHECK(std::isnan(curves_of(both, 0.28).correlation[2]) ==
+        (1 - curves.similarity[3] <= 0.28 || 1 - curves.similarity[2] <= 0.28));
   CHECK_THROWS_AS(curves_of({}, 0), std::invalid_argument);
 }
 

@@ -378,7 +378,7 @@ TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segme
   CHECK(exact.result.uses[1].method == "full");
 }
 
-TEST_CASE("reuse: segments cut out behind a prefix have hidden states of their own", "[reuse]") {
+TEST_CASE("reuse: a segment is whole, with hidden states and attention, whatever prefix its prompt has", "[reuse]") {
   for (const std::string first : {"prefix", "direct", "relay"}) {  // kept without and with hidden states
     const auto engine = engine_of({.kv_dtype = DType::f32}), other = engine_of({.kv_dtype = DType::f32});
     PromptPart question = text(60, 2);
@@ -386,8 +386,6 @@ TEST_CASE("reuse: segments cut out behind a prefix have hidden states of their o
     question.readers = 3;
     const std::vector<PromptPart> prompt = {text(20, 1), question, text(9, 3)};
     ask(*engine, prompt, method(first, true));
-    ReuseOptions by_deviation = method("relay");  // attention is only that of the rows that ran
-    by_deviation.selection.influence = false;
     const auto consume = [&](Engine& on) {
       GenerationRequest request;
       request.prompt = prompt;
@@ -396,7 +394,7 @@ TEST_CASE("reuse: segments cut out behind a prefix have hidden states of their o
       REQUIRE(producer.result.segments[1]);
       PromptPart moved = question;
       moved.segment = producer.result.segments[1];
-      return ask(on, {text(31, 4), moved, text(12, 5)}, by_deviation);
+      return ask(on, {text(31, 4), moved, text(12, 5)}, method("relay"));
     };
     INFO("prefix kept by " << first);
     CHECK(same(consume(*engine), consume(*other)));
@@ -428,6 +426,12 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     const Run exact = ask(*engine, prompt, all);
     CHECK(exact.result.kv_computed == (10 + rest) * kLayers);
     CHECK(same(exact, ask(*engine, prompt, method("full"))));
+    ReuseOptions suffix = method("relay", true);
+    suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
+    const std::int64_t chosen = std::min<std::int64_t>(rest, 7) * (kRange.end - kRange.detect);
+    CHECK(ask(*engine, prompt, suffix).result.kv_computed ==
+          10 * kLayers + rest * (kRange.detect - kRange.start) + chosen);
+    CHECK(ask(*engine, prompt, method("relay", true)).result.uses[1].method == "relay");
     // Nothing inexact was kept as a prefix.
     CHECK(same(ask(*engine, prompt, method("prefix", true)), exact));
   }
@@ -499,16 +503,18 @@ TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which 
 }
 
 TEST_CASE("reuse: a segment knows the attention it received and who could give it", "[reuse]") {
-  const auto engine = engine_of();
+  const auto engine = engine_of(), small_steps = engine_of({}, {.max_step_rows = 7});
   GenerationRequest request;
   request.prompt = {text(20, 1), text(30, 2), text(10, 3)};
   request.prompt[1].readers = 1;
   request.reuse = recording();
   request.forced = random_tokens(40, 4);
   request.output_readers = 1;
+  const Run again = run(*small_steps, request);
   const Run made = run(*engine, std::move(request));
   const auto part = engine->segment(made.result.segments[1]), output = engine->segment(made.result.output);
   REQUIRE(part);
+  CHECK(std::ranges::equal(part->received(), small_steps->segment(again.result.segments[1])->received()));
   REQUIRE(output);
   CHECK(part->observers(29) == 10 + 40);
   CHECK(part->observers(0) == 29 + 10 + 40);

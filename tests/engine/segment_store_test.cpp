@@ -100,6 +100,12 @@ std::vector<TokenId> greedy(Engine& engine, std::vector<PromptPart> prompt, cons
   return finish(engine, std::move(request)).tokens;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kFreedIsKept = true;  // sanitizers hold freed memory back for a while
+#else
+constexpr bool kFreedIsKept = false;
+#endif
+
 std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::int64_t total = 0, resident = 0;
@@ -407,7 +413,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
   CHECK(after[200].store.evicted == 0);
   CHECK(engine->stats().kv_bytes == 0);
   INFO("resident " << after[20].resident << " bytes, then " << after[200].resident);
-  CHECK(after[200].resident - after[20].resident < 8 << 20);
+  if (!kFreedIsKept) CHECK(after[200].resident - after[20].resident < 8 << 20);
 }
 
 TEST_CASE("prefixes stay within their number and their budget, and are exact", "[reuse][store]") {

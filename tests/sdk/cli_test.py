@@ -391,6 +391,180 @@ class Eval(Cli):
         self.baton("eval", self.team, "--dataset", data, "--methods", "full,magic", code=2)
 
 
+class Profile(Cli):
+    """On a copy of the model: the profile goes beside it."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "tiny"
+        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.profile.*"))
+
+    def environment(self, **changes):
+        return {**super().environment(), "XDG_CACHE_HOME": str(self.folder / "cache"), **changes}
+
+    def profile(self, *arguments, code=0, **changes):
+        return self.baton("profile", "--model", "./tiny", "--handovers", "3", "--max-tokens", "32", *arguments, code=code, **changes)
+
+    def written(self):
+        return sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file() and (".profile" in p.name or "cache" in p.parts))
+
+    def test_json_and_files(self):
+        done = self.profile("--json")
+        found = json.loads(done.stdout)
+        layers = json.loads((self.model / "config.json").read_text())["num_hidden_layers"]
+        self.assertEqual(set(found), {"schema", "fingerprint", "layers", "source", "hand_overs", "tokens", "reading", "slope", "level",
+                                      "similarity", "similarity_error", "correlation", "correlation_error"})
+        self.assertEqual((found["schema"], found["layers"], found["source"], found["reading"]), (1, layers, "synthetic", "slope"))
+        self.assertEqual((len(found["similarity"]), len(found["correlation"])), (layers, layers - 1))
+        self.assertAlmostEqual(found["similarity"][0], 1, 4)
+        for reading in ("slope", "level"):
+            at = found[reading]
+            self.assertTrue(0 <= at["start"] < at["detect"] < at["end"] < layers, at)
+            self.assertTrue(0 <= at["agreement"] <= 1)
+        self.assertEqual((self.model / "baton.profile.json").read_text(), done.stdout)
+        self.assertIn("</svg>", (self.model / "baton.profile.svg").read_text())
+        self.assertEqual(self.written(), ["tiny/baton.profile.json", "tiny/baton.profile.svg"])
+        self.assertEqual(self.profile("--json", "--dry-run").stdout, done.stdout)  # the same again
+        self.assertEqual(json.loads(self.profile("--json", "--dry-run", "--reading", "level").stdout)["reading"], "level")
+
+    def test_plot(self):
+        done = self.profile("--dry-run")
+        self.assertEqual(self.written(), [])
+        self.assertRegex(done.stdout, r"^tiny: l_s \d+, l_d \d+, l_e \d+ ")
+        self.assertIn("of the draws give these layers", done.stdout)
+        self.assertRegex(done.stdout, "[\u2801-\u28ff]")
+        for columns in (20, 40, 200):
+            code, seen = self.in_terminal("profile", "--model", "./tiny", "--handovers", "2", "--dry-run", columns=columns, LC_ALL="C")
+            self.assertEqual(code, 0)
+            self.assertTrue(seen.isascii(), seen)
+            plot = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]|\r", "", seen).split("Measured")[0].split("\n")[2:]
+            self.assertTrue(all(len(line) <= columns for line in plot), plot)
+
+    def test_real_hand_overs(self):
+        data = self.write("d.jsonl", "".join(json.dumps({"id": str(i), "inputs": {"question": f"Mia has {i + 12} apples. She buys 7 more "
+                                             "apples. How many apples does Mia have?"}, "answer": str(i + 19)}) + "\n" for i in range(3)))
+        found = json.loads(self.profile("--dataset", data, "--workflow", self.team, "--json").stdout)
+        self.assertEqual((found["source"], found["hand_overs"]), ("d.jsonl", 3))
+        self.profile("--dataset", data, code=2)
+        self.profile("--workflow", self.team, code=2)
+        self.write("alone.yaml", TEAM.replace("{{ agent_solver_current }}", ""))
+        self.assertIn("no answer", self.profile("--dataset", data, "--workflow", "alone.yaml", code=3).stderr)
+
+    def test_models_that_cannot_be_profiled(self):
+        self.assertIn("not found", self.baton("profile", "--model", "no_model", code=4).stderr)
+        self.profile("--reading", "x", code=2)
+        self.profile("--handovers", "0", code=2)
+        self.baton("profile", code=2)
+        config = json.loads((self.model / "config.json").read_text())
+        (self.model / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+        self.assertIn("3 layers", self.profile(code=4).stderr)
+        self.assertEqual(self.written(), [])
+
+    def relay(self, code=0):
+        return self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--relay", "relay", "--set", "relay.min_tokens=1", "--json", code=code)
+
+    def test_first_use_of_relay(self):
+        self.relay()
+        cached = self.written()
+        self.assertEqual(len(cached), 1)  # a run does not write into the model's folder
+        self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.json$")
+        before = (self.folder / cached[0]).stat()
+        self.relay()
+        self.assertEqual((self.folder / cached[0]).stat().st_mtime_ns, before.st_mtime_ns)
+
+    def test_hostile_profile(self):
+        self.profile()
+        file = self.model / "baton.profile.json"
+        good = json.loads(file.read_text())
+        file.write_text(json.dumps({**good, "slope": {**good["slope"], "end": 10**6}}))
+        error = self.relay(code=4).stderr
+        self.assertIn("baton.profile.json", error)
+        self.assertIn("slope.end", error)
+        file.write_text(json.dumps({**good, "fingerprint": "0" * 32}))  # of other weights: measured again
+        self.relay()
+        self.assertTrue(any("cache" in name for name in self.written()))
+        file.write_text("{")
+        self.profile()  # writes it anew
+        self.assertEqual(json.loads(file.read_text())["layers"], good["layers"])
+
+    def test_read_only_model(self):
+        if os.geteuid() == 0:
+            (self.model / "baton.profile.json").mkdir()  # even root cannot put a file there
+        else:
+            self.model.chmod(0o555)
+            self.addCleanup(self.model.chmod, 0o755)
+        self.assertIn("cache", self.profile().stderr)
+        self.assertEqual([pathlib.Path(name).suffix for name in self.written()], [".json", ".svg"])
+
+    def test_interrupt_leaves_nothing(self):
+        process = subprocess.Popen([RUNNER, "profile", "--model", "./tiny", "--handovers", "2000", "--max-tokens", "1000"], cwd=self.folder,
+                                   env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        self.assertIn("nothing was written", process.communicate(timeout=60)[1])
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(self.written(), [])
+
+
+class Bench(Cli):
+    SMALL = ["--shape", "nano", "--agents", "3", "--prefix", "32", "--question", "48", "--output", "40", "-q"]
+    METHODS = ["full", "prefix", "direct", "epic", "cacheblend", "relay"]
+
+    def test_json(self):
+        found = json.loads(self.baton("bench", *self.SMALL, "--json").stdout)
+        self.assertEqual((found["schema"], found["shape"], found["dtype"]), (1, "nano", "bf16"))
+        self.assertEqual(found["params"]["agents"], 3)
+        self.assertGreater(found["threads"], 0)
+        for limit in ("gemm_gflops", "bandwidth_gbs"):
+            self.assertGreater(found["limits"][limit], 0)
+        for line in found["prefill"] + found["decode"]:
+            self.assertGreater(line["tokens_per_s"], 0)
+            self.assertGreater(line["share"], 0)
+        self.assertEqual([line["rows"] for line in found["decode"]], [1, 4, 16])
+        self.assertEqual(found["memory"]["kv_bytes_per_token"], 2 * 2 * 10 * 2 * 32)
+        for what in ("segment_bytes_per_token", "kv_peak_bytes", "segments_peak_bytes", "weights_bytes"):
+            self.assertGreater(found["memory"][what], 0)
+        self.assertEqual([method["method"] for method in found["methods"]], self.METHODS)
+        parts = {"match", "copy", "full_layers", "detect", "sparse_layers", "tail", "other"}
+        for method in found["methods"]:
+            self.assertEqual([agent["prompt_tokens"] for agent in method["agents"]], [88, 132, 176])
+            self.assertGreaterEqual(method["wall_ms"], 0.9 * sum(agent["ttft_ms"] for agent in method["agents"][:1]))
+            for agent in method["agents"]:
+                self.assertEqual(set(agent["breakdown_ms"]), parts)
+                self.assertAlmostEqual(sum(agent["breakdown_ms"].values()), agent["ttft_ms"], delta=0.05 * agent["ttft_ms"])
+        last = {method["method"]: method["agents"][-1]["kv_reuse_rate"] for method in found["methods"]}
+        self.assertEqual(last["full"], 0)
+        self.assertAlmostEqual(last["prefix"], 32 / 176, delta=0.001)
+        self.assertGreater(last["direct"], 0.9)
+        for method in ("epic", "cacheblend", "relay"):
+            self.assertGreater(last[method], last["prefix"])
+            self.assertLess(last[method], last["direct"])
+
+        again = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "relay,full", "--repeat", "1").stdout)
+        self.assertEqual(again["logits_hash"], found["logits_hash"])
+        self.assertEqual([method["method"] for method in again["methods"]], ["relay", "full"])
+        other = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "full", "--repeat", "1", "--seed", "2").stdout)
+        self.assertNotEqual(other["logits_hash"], found["logits_hash"])
+
+    def test_table(self):
+        done = self.baton("bench", "--model", str(ROOT / "samples/models/nano"), "--agents", "2", "--prefix", "16", "--question", "24",
+                          "--output", "16", "--methods", "full,relay", "--repeat", "1", "--layers-range", "0,3,7")
+        self.assertIn("relay's layers: 0, 3, 7", done.stdout)
+        self.assertRegex(done.stdout, r"\n +2 +68 +relay .* x ")
+        self.assertIn("limits of the machine", self.baton("bench", *self.SMALL[:-1], "--methods", "full", "--repeat", "1").stderr)
+
+    def test_mistakes_name_the_option(self):
+        for arguments in (["--shape", "gpt-5"], ["--methods", "full,magic"], ["--agents", "0"], ["--select", "1.5"], ["--prefix", "0"],
+                          ["--layers-range", "1,2"], ["--layers-range", "5,3,8"], ["--layers", "3"], ["--dtype", "f8"],
+                          ["--output", "5000"], ["--repeat", "0"]):
+            done = self.baton("bench", *self.SMALL, *arguments, code=2)
+            self.assertIn("--agents" if arguments[0] == "--output" else arguments[0], done.stderr)
+            self.assertEqual(done.stdout, "")
+        self.assertIn("--shape", self.baton("bench", code=2).stderr)
+        self.assertIn("--shape", self.baton("bench", "--shape", "nano", "--model", "nano", code=2).stderr)
+        self.assertIn("/no/such/model", self.baton("bench", "--model", "/no/such/model", code=4).stderr)
+
+
 if __name__ == "__main__":
     RUNNER = str(pathlib.Path(sys.argv.pop(1)).resolve())
     unittest.main()

@@ -19,9 +19,9 @@ struct BenchOptions {
   std::string model{};  // or a model folder or bare name; exactly one of the two
   int layers = 0;       // of the shape, in place of all of them; 0: all
   int agents = 5;
-  int prefix = 128;     // tokens of each role text
-  int question = 512;   // tokens
-  int output = 256;     // tokens of each answer
+  int prefix = 128;                    // tokens of each role text
+  int question = 512;                  // tokens
+  int output = 256;                    // tokens of each answer
   std::vector<std::string> methods{};  // names of bench_methods(); empty: all
   double select = 0.18;                // the part of the reused tokens that epic, cacheblend and relay recompute
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
@@ -29,12 +29,12 @@ struct BenchOptions {
   std::optional<std::array<int, 3>> layers_range{};
   std::string dtype = "bf16";  // of weights and KV: bf16, f32
   std::string device = "auto";
-  int threads = 0;             // CPU threads; 0: one per core
-  std::uint64_t seed = 1;      // of weights and tokens
-  int repeat = 0;              // 0: 3, or 1 above a billion weights
+  int threads = 0;         // CPU threads; 0: one per core
+  std::uint64_t seed = 1;  // of weights and tokens
+  int repeat = 0;          // 0: 3, or 1 above a billion weights
   /// What is being done, one short line each. Called on the caller's thread.
   std::function<void(const std::string& what)> on_progress{};
-  std::stop_token stop{};      // ends the benchmark between two requests
+  std::stop_token stop{};  // ends the benchmark before its next step
 };
 
 /// Parts of the time to first token, milliseconds.
@@ -52,8 +52,8 @@ struct BenchBreakdown {
 struct BenchAgent {
   int agent = 0;  // from 1
   std::int64_t prompt_tokens = 0;
-  double ttft_ms = 0;       // submit to the first token, everything included
-  double kv_reuse_rate = 0; // part of the (token, layer) entries that was not computed
+  double ttft_ms = 0;        // submit to the first token, everything included
+  double kv_reuse_rate = 0;  // part of the (token, layer) entries that was not computed
   BenchBreakdown breakdown_ms;
 };
 
@@ -70,10 +70,10 @@ struct BenchPrefill {
 };
 
 struct BenchDecode {
-  std::int64_t depth = 0;  // tokens in each sequence's cache
-  std::int64_t rows = 0;   // sequences
-  double tokens_per_s = 0; // of all of them
-  double share = 0;        // of limits.bandwidth_gbs, which weights in a CPU's cache can exceed
+  std::int64_t depth = 0;   // tokens in each sequence's cache
+  std::int64_t rows = 0;    // sequences
+  double tokens_per_s = 0;  // of all of them
+  double share = 0;         // of limits.bandwidth_gbs, which weights in a CPU's cache can exceed
 };
 
 struct BenchResult {
@@ -95,7 +95,7 @@ struct BenchResult {
   std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
   std::int64_t kv_peak_bytes = 0;
   std::int64_t segments_peak_bytes = 0;
-  bool complete = true;                      // false: stopped on request before anything was measured in full
+  bool complete = true;  // false: stopped on request; the methods were not all measured
 };
 
 /// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".

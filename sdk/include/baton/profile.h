@@ -11,8 +11,8 @@
 
 namespace baton::inline v1 {
 
-/// The layers, from 0: reused tokens enter at the input of `start` (l_s), are compared and chosen at `detect` (l_d), and
-/// the chosen ones run up to and with `end` (l_e).
+/// The layers, from 0: reused tokens enter at the input of `start` (l_s), are compared and chosen at `detect` (l_d),
+/// and the chosen ones run up to and with `end` (l_e).
 struct ProfiledRange {
   int start = 0;
   int detect = 0;
@@ -25,19 +25,19 @@ struct ProfiledRange {
 
 struct ModelProfile {
   std::filesystem::path model;
-  std::string fingerprint;                // of configuration and weights
-  std::string source;                     // of the hand-overs: "synthetic", or the name given with the data
-  int hand_overs = 0;                     // that were measured
-  int left_out = 0;                       // answers that were too short, or prompts longer than the context
-  std::int64_t tokens = 0;                // compared
-  std::vector<double> similarity;         // for each layer: mean cosine of decoded and prefilled values, -1 to 1
-  std::vector<double> similarity_error;   // its standard error; NaN: not known
-  std::vector<double> correlation;        // of the tokens' deviations in this layer and the next, -1 to 1; NaN: not known
+  std::string fingerprint;               // of configuration and weights
+  std::string source;                    // of the hand-overs: "synthetic", or the name given with the data
+  int hand_overs = 0;                    // that were measured
+  int left_out = 0;                      // answers that were too short, or prompts longer than the context
+  std::int64_t tokens = 0;               // compared
+  std::vector<double> similarity;        // for each layer: mean cosine of decoded and prefilled values, -1 to 1
+  std::vector<double> similarity_error;  // its standard error; NaN: not known
+  std::vector<double> correlation;  // of the tokens' deviations in this layer and the next, -1 to 1; NaN: not known
   std::vector<double> correlation_error;
-  ProfiledRange slope;                    // both readings of RelayCaching's eq. 3 (docs/cli.md)
+  ProfiledRange slope;  // both readings of RelayCaching's eq. 3 (docs/cli.md)
   ProfiledRange level;
-  std::string reading;                    // which of them counts: "slope" or "level"
-  std::string json;                       // all this as its file holds it
+  std::string reading;  // which of them counts: "slope" or "level"
+  std::string json;     // all this as its file holds it
 
   const ProfiledRange& range() const { return reading == "level" ? level : slope; }
 };
@@ -58,15 +58,15 @@ struct ProfileOptions {
   int max_tokens = 128;         // of an answer
   std::uint64_t seed = 0;       // of the hand-overs that are made up, and of the resamples
   std::string reading = "slope";
-  std::vector<HandOver> data{};  // real hand-overs in place of those made up
-  std::string source{};          // their name
+  std::vector<HandOver> data{};                                           // real hand-overs in place of those made up
+  std::string source{};                                                   // their name
   std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
   std::function<void(double share)> on_progress{};                        // 0 to 1, on the calling thread
   std::stop_token stop{};
 };
 
-/// Opens the model and measures; writes nothing. Empty when it was stopped. Throws ResourceError (model, device, memory,
-/// fewer than 4 layers, no answer long enough) and InputError for options that are not sound.
+/// Opens the model and measures; writes nothing. Empty when it was stopped. Throws ResourceError (model, device,
+/// memory, fewer than 4 layers, no answer long enough) and InputError for options that are not sound.
 std::optional<ModelProfile> profile_model(const ProfileOptions& options);
 
 /// Writes baton.profile.json into the model's folder, where runs find it; where that cannot be written, into the user's

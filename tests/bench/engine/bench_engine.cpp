@@ -67,7 +67,8 @@ class Bench {
     const ModelConfig& c = model_->config;
     const double attention = 4.0 * c.layers * c.heads * c.head_dim * tokens * (tokens + 1) / 2.0;
     const double flops = layer_flops(c) * tokens + attention + 2.0 * c.width * c.vocabulary;
-    print("prefill", fmt::format("{} tokens", tokens), tokens / seconds, flops / seconds / 1e9, "GFLOP/s", limits_.gemm_gflops, hash);
+    print("prefill", fmt::format("{} tokens", tokens), tokens / seconds, flops / seconds / 1e9, "GFLOP/s",
+          limits_.gemm_gflops, hash);
   }
 
   void decode(int depth, int sequences) {
@@ -88,7 +89,8 @@ class Bench {
     const ModelConfig& c = model_->config;
     const double kv_bytes = 2.0 * c.layers * c.kv_heads * c.head_dim * 2.0 * depth * sequences;
     const double bytes = static_cast<double>(model_->weights.bytes) + kv_bytes;
-    print("decode", fmt::format("{} x depth {}", sequences, depth), sequences / seconds, bytes / seconds / 1e9, "GB/s", limits_.bandwidth_gbs, hash);
+    print("decode", fmt::format("{} x depth {}", sequences, depth), sequences / seconds, bytes / seconds / 1e9, "GB/s",
+          limits_.bandwidth_gbs, hash);
   }
 
   static std::uint64_t hash_of(std::span<const float> logits) {
@@ -101,10 +103,13 @@ class Bench {
     return hash;
   }
 
-  void print(const char* phase, const std::string& what, double tokens_per_s, double rate, const char* unit, double limit, std::uint64_t hash) const {
+  void print(const char* phase, const std::string& what, double tokens_per_s, double rate, const char* unit,
+             double limit, std::uint64_t hash) const {
     if (options_.json) {
-      fmt::print("{{\"shape\": \"{}\", \"phase\": \"{}\", \"what\": \"{}\", \"tokens_per_s\": {:.1f}, \"rate\": {:.2f}, \"unit\": \"{}\", \"share\": {:.3f}, \"logits_hash\": \"{:016x}\"}}\n",
-                 shape_.name, phase, what, tokens_per_s, rate, unit, rate / limit, hash);
+      fmt::print(
+          "{{\"shape\": \"{}\", \"phase\": \"{}\", \"what\": \"{}\", \"tokens_per_s\": {:.1f}, \"rate\": {:.2f}, "
+          "\"unit\": \"{}\", \"share\": {:.3f}, \"logits_hash\": \"{:016x}\"}}\n",
+          shape_.name, phase, what, tokens_per_s, rate, unit, rate / limit, hash);
     } else {
       fmt::print("{:<13} {:<8} {:<16} {:>10.1f} tokens/s {:>8.1f} {:<8} {:>4.0f} % of the machine  logits {:016x}\n",
                  shape_.name, phase, what, tokens_per_s, rate, unit, 100 * rate / limit, hash);
@@ -134,17 +139,21 @@ int main(int argc, char** argv) {
     } else if (argument == "--seconds" && i + 1 < argc) {
       options.seconds = std::atof(argv[++i]);
     } else if (argument.starts_with("--")) {
-      fmt::print(stderr, "usage: baton_bench_engine [SHAPE] [--threads N] [--seconds S] [--json]\nshapes: nano, smollm2-135m, qwen3-0.6b (default: all)\n");
+      fmt::print(stderr,
+                 "usage: baton_bench_engine [SHAPE] [--threads N] [--seconds S] [--json]\nshapes: nano, smollm2-135m, "
+                 "qwen3-0.6b (default: all)\n");
       return argument == "--help" ? 0 : 2;
     } else {
       options.filter = argument;
     }
   }
-  const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const double gemm = bench::sgemm_seconds(1024, 1024, 1024, threads, options);
   const auto backend = make_cpu_backend(threads);
   const Limits limits{2.0 * 1024 * 1024 * 1024 / gemm / 1e9, bench::read_bandwidth(*backend, threads, options) / 1e9};
-  fmt::print(stderr, "{} threads; the machine: sgemm {:.0f} GFLOP/s, read {:.1f} GB/s\n", threads, limits.gemm_gflops, limits.bandwidth_gbs);
+  fmt::print(stderr, "{} threads; the machine: sgemm {:.0f} GFLOP/s, read {:.1f} GB/s\n", threads, limits.gemm_gflops,
+             limits.bandwidth_gbs);
   for (const std::string name : kShapes) {
     if (name.find(options.filter) == std::string::npos) continue;
     Bench(find_shape(name), threads, limits, options).run();

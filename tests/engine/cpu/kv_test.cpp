@@ -82,6 +82,70 @@ TEST_CASE("kv: every position and column of several sequences comes back as in t
   }
 }
 
+TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the reference") {
+  Random random(31);
+  const auto reference = make_reference_backend();
+  const auto cpu = make_cpu_backend(3);
+  for (const DType dtype : kStored) {
+    for (const std::int32_t width : {8, 48, 64, 80, 128, 256}) {
+      INFO("D " << width << " " << name_of(dtype));
+      const KvShape shape{2, width, dtype};
+      const std::int64_t cols = 2 * width;
+      std::vector<std::int32_t> sequence, position, begin;
+      const auto add = [&](std::int32_t s, std::int32_t from, std::int32_t to) {
+        for (std::int32_t p = from; p < to; ++p) {
+          sequence.push_back(s);
+          position.push_back(p);
+        }
+      };
+      add(0, 3, 130);            // begins and ends inside a panel
+      add(1, 32, 64);            // one panel
+      add(kNoSequence, 64, 96);  // passed over
+      add(1, 160, 180);          // no panel is whole
+      begin.assign(sequence.size(), 0);
+      const auto rows = static_cast<std::int64_t>(sequence.size());
+      Values k = random.values(rows, cols), v = random.values(rows, cols);
+      v.data[7] = std::numeric_limits<float>::quiet_NaN();
+      const Values cos = random.values(rows, width / 2), sin = random.values(rows, width / 2);
+      std::vector<std::uint16_t> k_bits, v_bits;  // as a segment holds them
+      for (const float value : k.data) k_bits.push_back(f32_to_bf16(value));
+      for (const float value : v.data) v_bits.push_back(f32_to_bf16(value));
+      const auto stored = [&](const std::vector<std::uint16_t>& bits) -> ConstTensorView {
+        return BasicView<const std::byte>{reinterpret_cast<const std::byte*>(bits.data()), DType::bf16, rows, cols,
+                                          cols};
+      };
+      const auto read = [&](Backend& backend, bool from_bits) {
+        const Slab first(backend, shape, 192), second(backend, shape, 256);
+        KvSlab slabs[] = {first.slab, second.slab};
+        std::vector<std::byte> raw(2 * 256 * static_cast<std::size_t>(cols) * size_of(dtype));
+        slabs[0].raw_keys = raw.data();
+        slabs[1].raw_keys = raw.data() + raw.size() / 2;
+        backend.store_kv(slabs, shape, {sequence, position, begin}, from_bits ? stored(k_bits) : k.view(),
+                         from_bits ? stored(v_bits) : v.view(), {cos.view(), sin.view()});
+        std::vector<std::uint32_t> all;
+        for (const KvSlab& slab : slabs) {
+          Values keys(slab.capacity, cols), values(slab.capacity, cols);
+          backend.load_kv(keys.view(), values.view(), slab, shape, 0);
+          for (const float value : keys.data) all.push_back(std::bit_cast<std::uint32_t>(value));
+          for (const float value : values.data) all.push_back(std::bit_cast<std::uint32_t>(value));
+        }
+        for (const std::byte byte : raw) all.push_back(static_cast<std::uint32_t>(byte));
+        return all;
+      };
+      for (const bool from_bits : {false, true}) {
+        if (from_bits && dtype == DType::f32) continue;
+        const auto expected = read(*reference, from_bits);
+        for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+          if (!is_fused(target)) continue;
+          const OnlyTarget only(target);
+          INFO("target " << hwy::TargetName(target) << (from_bits ? ", from bf16" : ""));
+          REQUIRE(read(*cpu, from_bits) == expected);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("kv: storing one position leaves the others as they were") {
   const auto cpu = make_cpu_backend(1);
   const KvShape shape{2, 48, DType::bf16};
