@@ -551,15 +551,17 @@ class Bench(Cli):
                           "--output", "16", "--methods", "full,relay", "--repeat", "1", "--layers-range", "0,3,7")
         self.assertIn("relay's layers: 0, 3, 7", done.stdout)
         self.assertRegex(done.stdout, r"\n +2 +68 +relay .* x ")
-        self.assertIn("limits of the machine", self.baton("bench", *self.SMALL[:-1], "--methods", "full", "--repeat", "1").stderr)
+        self.assertIn("making random weights", self.baton("bench", *self.SMALL[:-1], "--methods", "full", "--repeat", "1").stderr)
 
     def test_mistakes_name_the_option(self):
-        for arguments in (["--shape", "gpt-5"], ["--methods", "full,magic"], ["--agents", "0"], ["--select", "1.5"], ["--prefix", "0"],
-                          ["--layers-range", "1,2"], ["--layers-range", "5,3,8"], ["--layers", "3"], ["--dtype", "f8"],
-                          ["--output", "5000"], ["--repeat", "0"]):
-            done = self.baton("bench", *self.SMALL, *arguments, code=2)
-            self.assertIn("--agents" if arguments[0] == "--output" else arguments[0], done.stderr)
+        for option, value in (("--shape", "gpt-5"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),
+                              ("--select", "1.5"), ("--prefix", "0"), ("--layers-range", "1,2"), ("--layers-range", "5,3,8"),
+                              ("--layers", "3"), ("--dtype", "f8"), ("--repeat", "0"), ("--device", "abacus")):
+            base = {"--shape": "nano", "--agents": "2", "--output": "40", option: value}
+            done = self.baton("bench", "-q", *sum(map(list, base.items()), []), code=4 if option == "--device" else 2)
+            self.assertIn(value if option == "--device" else option, done.stderr)
             self.assertEqual(done.stdout, "")
+        self.assertIn("--agents: the last of 3 has a prompt of", self.baton("bench", *self.SMALL[:-3], "--output", "5000", code=2).stderr)
         self.assertIn("--shape", self.baton("bench", code=2).stderr)
         self.assertIn("--shape", self.baton("bench", "--shape", "nano", "--model", "nano", code=2).stderr)
         self.assertIn("/no/such/model", self.baton("bench", "--model", "/no/such/model", code=4).stderr)
