@@ -153,12 +153,12 @@ void RunLoop::on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv
   const Attempt& attempt = *attempts_[step];
   AgentRecord& record = state_.turn(step).record;
   fill_slots(record.slots, attempt.submitted, uses, attempt.engine->model().config.layers);
-  emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
   for (const SlotRecord& slot : record.slots) {
     const SlotSource& source = *planned(step).slot(slot.name);
     if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
     emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
   }
+  emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
 }
 
 void RunLoop::on_finished(std::size_t step, GenerationResult result) {

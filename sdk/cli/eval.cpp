@@ -350,18 +350,18 @@ std::string agents_of(const std::vector<Score>& scores) {
 
 int eval(const Arguments& arguments) {
   if (!arguments.workflow.relay.empty()) throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
-  const auto questions = read_dataset(arguments.dataset, arguments.limit);
-  const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
   std::vector<Score> scores;
   for (const auto& text : arguments.methods) {
     Score& score = scores.emplace_back();
     score.method = EvalMethod::parse(text);
     score.workflow = score.method.load(arguments.workflow);
-    engine.prepare(*score.workflow);
     for (const auto& agent : score.workflow->agents()) {
       if (agent.has_answer) score.right_by_agent.emplace_back(agent.id, Share{});
     }
   }
+  const auto questions = read_dataset(arguments.dataset, arguments.limit);
+  const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
+  for (const auto& score : scores) engine.prepare(*score.workflow);
   Measurement measurement(arguments, engine, scores, questions);
   measurement.run();
   const Quality* floor = measurement.noise_floor();

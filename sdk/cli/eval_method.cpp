@@ -30,7 +30,12 @@ Workflow EvalMethod::load(const WorkflowArguments& arguments) const {
   changed.relay = name;
   changed.set.push_back("relay.min_tokens=1");
   for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
-  return changed.load();
+  try {
+    return changed.load();
+  } catch (const WorkflowError& error) {
+    arguments.load();  // the mistake may be the file's own
+    throw Failure(kUsage, fmt::format("--methods {}: {}", text, error.what()));
+  }
 }
 
 }  // namespace baton::cli

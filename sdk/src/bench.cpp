@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"

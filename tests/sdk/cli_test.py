@@ -375,9 +375,25 @@ class Eval(Cli):
         self.assertEqual((method["method"], method["params"]), ("full", {"agents": 2}))
         self.assertEqual(set(method["accuracy_by_agent"]), {"checker"})
         self.assertEqual(method["accuracy"], method["accuracy_by_agent"]["checker"])
-        self.assertEqual((method["kv_reuse_rate"], method["agent_turn_reuse"], method["exact_match"]), (0, 0, None))
+        self.assertEqual((method["kv_reuse_rate"], method["agent_turn_reuse"], method["exact_match"]), (0, 0, 1))
         self.assertIn("3 of 3", done.stderr)
         self.assertIn("expected 2", self.baton("eval", self.team, "--dataset", data, "--limit", "1", "-v").stderr)
+
+    def test_methods_are_compared_with_full(self):
+        data = self.data(*[{"id": f"q{i}", "inputs": {"question": f"Mia has {i} apples. She buys 7 more apples. How many apples does Mia have?"},
+                            "answer": str(i + 7)} for i in range(4)])
+        methods = "direct,epic:epic_tokens=100000,relay:layers.start=0;layers.detect=1;layers.end=9;select.all=true,relay:layers.start=1;layers.detect=2;layers.end=6"
+        found = json.loads(self.baton("eval", self.team, "--dataset", data, "--methods", methods, "--json", "-q").stdout)
+        direct, epic, everything, relay = found["methods"]
+        self.assertGreater(found["noise_floor"]["kl_mean"], 0)
+        for exact in (epic, everything):  # all recomputed: nothing but full prefill is left
+            self.assertEqual((exact["kl_mean"], exact["exact_match"], exact["greedy_agreement"], exact["recomputed_share"]), (0, 1, 1, 1))
+        self.assertGreater(direct["kl_mean"], found["noise_floor"]["kl_mean"])
+        self.assertGreater(direct["kv_reuse_rate"], 0.9)  # an answer that was cut off lacks the KV of its last token
+        self.assertTrue(0.5 < relay["kv_reuse_rate"] < 0.9, relay)
+        self.assertEqual(relay["params"], {"agents": 2, "layers.start": "1", "layers.detect": "2", "layers.end": "6"})
+        for wrong in ("direct:x", "epic:no_such=1", "lockstep", ":a=1"):
+            self.assertIn("--methods", self.baton("eval", self.team, "--dataset", data, "--methods", wrong, code=2).stderr)
 
     def test_mistakes_have_line_numbers(self):
         good = {"id": "a", "inputs": {"question": "?"}, "answer": "1"}
