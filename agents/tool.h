@@ -15,7 +15,7 @@ struct ToolCall {
   std::string text;                            // the text the tool works on (an agent's output)
   std::map<std::string, std::string> options;  // from the YAML, as text
   std::chrono::milliseconds timeout{10000};
-  std::stop_token stop;                        // a tool returns soon after stop is requested
+  std::stop_token stop;  // a tool returns soon after stop is requested
 };
 
 struct ToolResult {

@@ -34,18 +34,18 @@ struct PromptPart {
 
 /// What became of a part of the prompt.
 struct PartUse {
-  std::string method = "full";       // how its KV came into being: full, prefix, or the request's method
-  std::string reason;                // why not as asked for
-  std::int64_t reused_tokens = 0;    // neither computed in full nor chosen by the method to be recomputed
-  std::int64_t kv_reused = 0;        // entries (tokens x layers)
-  int hops = 0;                      // of the segment
+  std::string method = "full";     // how its KV came into being: full, prefix, or the request's method
+  std::string reason;              // why not as asked for
+  std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
+  std::int64_t kv_reused = 0;      // entries (tokens x layers)
+  int hops = 0;                    // of the segment
 };
 
 /// Parts of the time to first token, milliseconds.
 struct PrefillTimes {
-  double match = 0.0;          // finding prefixes and segments, making the schedule
-  double copy = 0.0;           // copying and rotating them
-  double full_layers = 0.0;    // layers up to the detection; without one: all layers
+  double match = 0.0;        // finding prefixes and segments, making the schedule
+  double copy = 0.0;         // copying and rotating them
+  double full_layers = 0.0;  // layers up to the detection; without one: all layers
   double detect = 0.0;
   double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
   double tail = 0.0;           // layers behind those, text alone, and the logits
@@ -60,14 +60,14 @@ struct GenerationResult {
   std::string text;             // decoded, cut before the stop string
   std::string error;            // when reason is error
   std::int64_t prompt_tokens = 0;
-  std::int64_t kv_entries = 0;  // prompt tokens x layers
-  std::int64_t kv_computed = 0; // of those, computed rather than reused
-  double queue_ms = 0.0;        // submit to the first step
-  double prefill_ms = 0.0;      // first step to the logits of the last prompt token
-  double ttft_ms = 0.0;         // submit to the first token
-  double decode_ms = 0.0;       // first token to the last
-  PrefillTimes prefill;         // its parts
-  int hops = 0;                 // 0: computed exactly; n: the context held segments of n - 1 hops
+  std::int64_t kv_entries = 0;          // prompt tokens x layers
+  std::int64_t kv_computed = 0;         // of those, computed rather than reused
+  double queue_ms = 0.0;                // submit to the first step
+  double prefill_ms = 0.0;              // first step to the logits of the last prompt token
+  double ttft_ms = 0.0;                 // submit to the first token
+  double decode_ms = 0.0;               // first token to the last
+  PrefillTimes prefill;                 // its parts
+  int hops = 0;                         // 0: computed exactly; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt
   SegmentHandle output;                 // the answer as a segment, where one was asked for and made
   std::vector<SegmentHandle> segments;  // those of the prompt's parts; null: none
@@ -80,7 +80,7 @@ struct GenerationCallbacks {
   std::function<void(const GenerationResult& so_far)> on_prefilled;  // with the reuse numbers
   std::function<void(TokenId id, const std::string& text)> on_token;
   std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
-  std::function<void(GenerationResult)> on_finished;  // exactly once for each accepted request
+  std::function<void(GenerationResult)> on_finished;             // exactly once for each accepted request
 };
 
 struct GenerationRequest {
@@ -90,7 +90,7 @@ struct GenerationRequest {
   std::vector<std::string> stop;  // output ends before the first of these; none may be empty
   ReuseOptions reuse;
   std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
-  std::vector<TokenId> forced;      // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
+  std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
   GenerationCallbacks callbacks;
 };
 
@@ -99,7 +99,7 @@ struct EngineStats {
   std::int64_t kv_bytes = 0;       // now
   std::int64_t kv_peak_bytes = 0;  // since the last reset
   std::int64_t steps = 0;
-  std::int64_t rows = 0;           // of all steps
+  std::int64_t rows = 0;  // of all steps
   SegmentStoreStats segments;
 };
 
@@ -130,12 +130,12 @@ class Engine {
 
 struct EngineOptions {
   std::string device = "auto";
-  int threads = 0;                    // CPU threads; 0: one per core
+  int threads = 0;  // CPU threads; 0: one per core
   ModelOptions model;
-  std::int64_t kv_budget_bytes = 0;   // 0: half of the free memory
+  std::int64_t kv_budget_bytes = 0;       // 0: half of the free memory
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
-  std::int32_t max_step_rows = 512;   // rows of one step: prompts are split into chunks of at most this
-  std::int32_t max_sequences = 64;    // running at once; further requests wait their turn
+  std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
+  std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError, BackendError.

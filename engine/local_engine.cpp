@@ -44,7 +44,8 @@ void check(const GenerationRequest& request, const Model& model) {
     }
   }
   if (length == 0) invalid("prompt: has no tokens; expected at least one");
-  if (request.max_tokens < 1) invalid(fmt::format("max_tokens: {} is too small; expected at least 1", request.max_tokens));
+  if (request.max_tokens < 1)
+    invalid(fmt::format("max_tokens: {} is too small; expected at least 1", request.max_tokens));
   for (const std::string& stop : request.stop) {
     if (stop.empty()) invalid("stop: a stop string is empty");
   }
@@ -60,8 +61,9 @@ void check(const GenerationRequest& request, const Model& model) {
   }
   const std::int32_t context = model.options.context;
   if (length + 1 > context) {
-    throw EngineError(EngineError::Kind::too_long,
-                      fmt::format("the prompt has {} tokens; the context of {} leaves room for {}", length, context, context - 1));
+    throw EngineError(
+        EngineError::Kind::too_long,
+        fmt::format("the prompt has {} tokens; the context of {} leaves room for {}", length, context, context - 1));
   }
 }
 
@@ -90,8 +92,8 @@ class LocalEngine::Core {
     const auto bytes = static_cast<std::int64_t>(bytes_for(request, length + request.max_tokens));
     if (bytes > options_.kv_budget_bytes) {
       throw EngineError(EngineError::Kind::memory,
-                        fmt::format("the KV cache of {} prompt tokens and {} new ones takes {} bytes; the budget is {}", length,
-                                    request.max_tokens, bytes, options_.kv_budget_bytes));
+                        fmt::format("the KV cache of {} prompt tokens and {} new ones takes {} bytes; the budget is {}",
+                                    length, request.max_tokens, bytes, options_.kv_budget_bytes));
     }
     const std::lock_guard lock(mutex_);
     if (stopping_) throw EngineError(EngineError::Kind::invalid, "the engine is closing and takes no more requests");
@@ -159,7 +161,8 @@ class LocalEngine::Core {
     if (!reuse.range.valid(layers)) reuse.range = layer_range();
     if (reuse.range.valid(layers)) return;
     if (reuse.method == "relay") {
-      throw EngineError(EngineError::Kind::invalid, "reuse: relay needs the model's layer range, and the model has not been profiled");
+      throw EngineError(EngineError::Kind::invalid,
+                        "reuse: relay needs the model's layer range, and the model has not been profiled");
     }
     reuse.range = {};
   }
@@ -171,7 +174,9 @@ class LocalEngine::Core {
   /// Sleeps until there is something to do; false when the engine is to end.
   bool wait_for_work() {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return stopping_ || !incoming_.empty() || !cancelled_.empty() || !running_.empty() || !waiting_.empty(); });
+    wake_.wait(lock, [&] {
+      return stopping_ || !incoming_.empty() || !cancelled_.empty() || !running_.empty() || !waiting_.empty();
+    });
     std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
     incoming_.clear();
     cancelling_.swap(cancelled_);
@@ -210,7 +215,8 @@ class LocalEngine::Core {
   void start(Sequence& sequence) {
     const Clock::time_point begin = Clock::now();
     const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
-    KvCache cache(*backend_, layout_for(sequence.request(), *model_, sequence.request().reuse.range), sequence.longest());
+    KvCache cache(*backend_, layout_for(sequence.request(), *model_, sequence.request().reuse.range),
+                  sequence.longest());
     PromptAssembly assembly(sequence.request(), prompt, *model_, store_, prefixes_);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);
@@ -274,7 +280,8 @@ class LocalEngine::Core {
   }
 
   void end(Sequence* sequence, FinishReason reason, const std::string& error) {
-    const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == sequence; });
+    const auto found =
+        std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == sequence; });
     if (found != running_.end()) end(running_, found, reason, error);
   }
 
@@ -302,7 +309,8 @@ class LocalEngine::Core {
     result.segments.resize(request.prompt.size());
     if (!cache.layout().raw_keys) return;
     const std::span<const TokenId> tokens(sequence.tokens());
-    const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops, const std::string& origin) -> SegmentHandle {
+    const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops,
+                          const std::string& origin) -> SegmentHandle {
       const std::int32_t n = std::min(static_cast<std::int32_t>(ids.size()), cache.length() - begin);
       if (n < 1) return nullptr;
       auto segment = std::make_shared<Segment>(*backend_, cache, begin, n, std::move(ids));
@@ -318,7 +326,8 @@ class LocalEngine::Core {
         at += static_cast<std::int32_t>(part.tokens.size());
         const bool reused = assembly.uses[i].method != "full" && assembly.uses[i].method != "prefix";
         if (part.readers == 0 || part.tokens.empty() || reused) continue;
-        result.segments[i] = keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot);
+        result.segments[i] =
+            keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot);
       }
       if (request.reuse.record && request.output_readers > 0) {
         result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {});
@@ -365,7 +374,8 @@ class LocalEngine::Core {
   std::vector<float> scratch_;
 };
 
-LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const EngineOptions& options)
+LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
+                         const EngineOptions& options)
     : core_(std::make_shared<Core>(std::move(backend), std::move(model), options)),
       thread_([core = core_] { core->loop(); }) {}
 
@@ -383,7 +393,9 @@ void LocalEngine::cancel(RequestId id) { core_->cancel(id); }
 const Model& LocalEngine::model() const { return core_->model(); }
 BackendInfo LocalEngine::device() const { return core_->device(); }
 EngineStats LocalEngine::stats() const { return core_->stats(); }
-std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const { return core_->segment(handle); }
+std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const {
+  return core_->segment(handle);
+}
 LayerRange LocalEngine::layer_range() const { return core_->layer_range(); }
 void LocalEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
 

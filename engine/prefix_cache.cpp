@@ -39,9 +39,12 @@ void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const To
   for (const Entry& entry : entries_) {
     if (common(entry.tokens, tokens) + kWorthKeeping > n) return;
   }
-  SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache, 0, n, std::vector<TokenId>(tokens.begin(), tokens.end())), 0);
+  SegmentHandle handle = store_.add(
+      std::make_shared<Segment>(backend, cache, 0, n, std::vector<TokenId>(tokens.begin(), tokens.end())), 0);
   if (!handle) return;
-  std::erase_if(entries_, [&](const Entry& entry) { return common(entry.tokens, tokens) == static_cast<std::int32_t>(entry.tokens.size()); });
+  std::erase_if(entries_, [&](const Entry& entry) {
+    return common(entry.tokens, tokens) == static_cast<std::int32_t>(entry.tokens.size());
+  });
   entries_.push_front({{tokens.begin(), tokens.end()}, std::move(handle)});
   if (entries_.size() > kMostEntries) entries_.pop_back();
 }

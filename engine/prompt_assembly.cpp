@@ -10,7 +10,9 @@ namespace baton {
 namespace {
 
 bool takes_segments(const std::string& method) { return method != "full" && method != "prefix"; }
-bool takes_prefixes(const ReuseOptions& reuse) { return reuse.method == "prefix" || (reuse.method != "full" && reuse.prefix); }
+bool takes_prefixes(const ReuseOptions& reuse) {
+  return reuse.method == "prefix" || (reuse.method != "full" && reuse.prefix);
+}
 
 /// Where the first part begins that is to become a segment. It has to be run: a prefix brings neither the hidden states
 /// nor the attention that belong to a segment.
@@ -78,7 +80,8 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   } else if (segment->tokens() != part.tokens) {
     use.reason = "its segment holds other tokens";
   } else if (segment->length() < request.reuse.min_tokens) {
-    use.reason = fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
+    use.reason =
+        fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
   } else if (segment->layout().layers != model.config.layers) {
     use.reason = "its segment is of another model";
   } else if (request.reuse.method == "relay" && request.reuse.range.start > 0 &&
@@ -98,7 +101,8 @@ void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) c
   }
 }
 
-void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers) {
+void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed,
+                             std::int32_t layers) {
   for (std::size_t part = 0; part < uses.size(); ++part) {
     PartUse& use = uses[part];
     for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {

@@ -17,16 +17,16 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 class PromptAssembly {
  public:
   /// Finds what can be reused and makes the schedule; `request.reuse.range` is valid where the method needs it.
-  PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model, SegmentStore& store,
-                 PrefixCache& prefixes);
+  PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
+                 SegmentStore& store, PrefixCache& prefixes);
 
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
 
   PromptSchedule schedule;
-  std::vector<PartUse> uses;     // one for each part; kv_reused and reused_tokens are filled in by account()
-  int hops = 0;                  // of what will be computed on top of this prompt
-  std::int32_t exact_length = 0; // positions [0, exact_length) will hold exact KV
+  std::vector<PartUse> uses;      // one for each part; kv_reused and reused_tokens are filled in by account()
+  int hops = 0;                   // of what will be computed on top of this prompt
+  std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
   /// computed[i]: layers whose KV was computed for position i; recomputed[i]: it was not left to its segment.
   void account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers);

@@ -9,7 +9,7 @@ namespace baton {
 
 /// What a sequence has to run.
 struct Pending {
-  std::int32_t tokens = 0;   // not run yet, at least 1
+  std::int32_t tokens = 0;  // not run yet, at least 1
   bool decoding = false;
 };
 

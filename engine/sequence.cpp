@@ -12,11 +12,16 @@ double milliseconds(Clock::duration time) { return std::chrono::duration<double,
 
 std::string name_of(FinishReason reason) {
   switch (reason) {
-    case FinishReason::eos: return "eos";
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::error: return "error";
+    case FinishReason::eos:
+      return "eos";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::error:
+      return "error";
   }
   return "unknown";
 }
@@ -56,7 +61,10 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   const auto first_detection = static_cast<std::int32_t>(step.detections.size());
   std::int32_t from = -1;  // detection of the schedule that the newest of the step stands for
   std::size_t at = next_row_;
-  const auto continues = [&] { return at > next_row_ && rows()[at].path.detection >= 0 && rows()[at].path.detection == rows()[at - 1].path.detection; };
+  const auto continues = [&] {
+    return at > next_row_ && rows()[at].path.detection >= 0 &&
+           rows()[at].path.detection == rows()[at - 1].path.detection;
+  };
   for (; at < rows().size() && (static_cast<std::int32_t>(at - next_row_) < share || continues()); ++at) {
     const ScheduledRow& row = rows()[at];
     step.add_row(cache, row.position, tokens_[static_cast<std::size_t>(row.position)]);
@@ -93,7 +101,9 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   const std::int32_t tail = detections.empty() ? model_.config.layers : detections.front().leave;
   PrefillTimes& parts = result_.prefill;
   for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
-    (layer <= detect ? parts.full_layers : layer < tail ? parts.sparse_layers : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
+    (layer <= detect ? parts.full_layers
+     : layer < tail  ? parts.sparse_layers
+                     : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
   }
   parts.detect += times.detect;
   parts.tail += times.other;

@@ -110,7 +110,8 @@ void RunLoop::submit(std::size_t step) {
   record.slots = slot_records(state_, step, planned_step, attempt.prompt);
   attempt.submitted = attempt.prompt;
   request.prompt = attempt.number < planned_step.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
-  if (const auto forced = request_.forced.find(planned_step.id); forced != request_.forced.end()) request.forced = forced->second;
+  if (const auto forced = request_.forced.find(planned_step.id); forced != request_.forced.end())
+    request.forced = forced->second;
   request.sampling = planned_step.sampling;
   request.sampling.seed =
       attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
@@ -133,7 +134,9 @@ GenerationCallbacks RunLoop::callbacks(std::size_t step) {
                    uses = so_far.uses] { on_prefilled(step, when, kv_record(entries, computed), uses); });
   };
   if (request_.on_logits) {
-    callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) { tap(id, logits); };
+    callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) {
+      tap(id, logits);
+    };
   }
   callbacks.on_token = [this, mailbox = mailbox_, step](TokenId id, const std::string& text) {
     mailbox->post([this, step, id, text, when = Clock::now()] {

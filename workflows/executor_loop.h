@@ -53,7 +53,7 @@ class RunLoop {
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<Engine> engine;
-    std::vector<PromptPart> prompt;  // kept while another attempt may need it
+    std::vector<PromptPart> prompt;     // kept while another attempt may need it
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;

@@ -27,7 +27,8 @@ void HandOver::attach(std::size_t step, const Engine* engine, std::vector<Prompt
   }
 }
 
-void HandOver::take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt, const GenerationResult& result) {
+void HandOver::take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,
+                    const GenerationResult& result) {
   for (std::size_t i = 0; i < prompt.size() && i < result.segments.size(); ++i) {
     const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.steps[step].slot(prompt[i].slot);
     if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, step));
@@ -35,7 +36,8 @@ void HandOver::take(std::size_t step, const Engine* engine, const std::vector<Pr
   keep(engine, result.tokens, result.output, readers_of_output(step));
 }
 
-void HandOver::keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle, std::set<std::size_t> readers) {
+void HandOver::keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+                    std::set<std::size_t> readers) {
   if (!handle || readers.empty()) return;
   const auto [entry, added] = entries_.try_emplace({engine, tokens}, Entry{handle, readers});
   if (added) return;

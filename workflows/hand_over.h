@@ -15,14 +15,18 @@ class HandOver {
  public:
   explicit HandOver(const Plan& plan) : plan_(plan), over_(plan.steps.size(), false) {}
 
-  /// Gives each placeholder of the step's prompt its segment, where there is one, and says which are to become segments.
+  /// Gives each placeholder of the step's prompt its segment, where there is one, and says which are to become
+  /// segments.
   void attach(std::size_t step, const Engine* engine, std::vector<PromptPart>& prompt) const;
 
   /// How many later steps will read the step's output.
-  std::int64_t output_readers(std::size_t step) const { return static_cast<std::int64_t>(readers_of_output(step).size()); }
+  std::int64_t output_readers(std::size_t step) const {
+    return static_cast<std::int64_t>(readers_of_output(step).size());
+  }
 
   /// Takes what the engine made of a prompt (whose tokens were `prompt`) and of its answer.
-  void take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt, const GenerationResult& result);
+  void take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,
+            const GenerationResult& result);
 
   /// The step reads nothing any more.
   void step_over(std::size_t step);
@@ -38,7 +42,8 @@ class HandOver {
 
   std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
   std::set<std::size_t> readers_of_output(std::size_t step) const;
-  void keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle, std::set<std::size_t> readers);
+  void keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+            std::set<std::size_t> readers);
 
   const Plan& plan_;
   std::vector<bool> over_;

@@ -37,9 +37,9 @@ class Matrix {
 
 /// What the KV cache of one layer of one sequence looks like. The layout inside a slab is the backend's.
 struct KvShape {
-  std::int32_t kv_heads = 0;   // K
-  std::int32_t head_dim = 0;   // D
-  DType dtype = DType::bf16;   // bf16 or f32
+  std::int32_t kv_heads = 0;  // K
+  std::int32_t head_dim = 0;  // D
+  DType dtype = DType::bf16;  // bf16 or f32
 };
 
 /// The KV cache of one layer of one sequence: rotated keys and values of positions [0, capacity).
@@ -93,7 +93,8 @@ class Backend : public BufferOwner {
   virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
 
-  /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16, f32).
+  /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16,
+  /// f32).
   virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) = 0;
 
   /// Bytes of the keys (and, the same number, of the values) of one layer for `capacity` positions.
@@ -122,18 +123,19 @@ class Backend : public BufferOwner {
   /// Rotates x[T, n * D] in place (queries).
   virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
 
-  /// Writes keys and values [T, K * D], f32 or of the cache's own type, of the rows into their slabs: k is rounded to the
-  /// cache's type (and kept so as raw key, where the slab keeps those), rotated from that value in fp32 and rounded once
-  /// more; v is rounded. Rows of kNoSequence are passed over.
+  /// Writes keys and values [T, K * D], f32 or of the cache's own type, of the rows into their slabs: k is rounded to
+  /// the cache's type (and kept so as raw key, where the slab keeps those), rotated from that value in fp32 and rounded
+  /// once more; v is rounded. Rows of kNoSequence are passed over.
   virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                         ConstTensorView v, const RopeAngles& angles) = 0;
 
   /// Reads back what is stored: rotated keys and values [n, K * D] f32 of positions [begin, begin + n).
   virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
 
-  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab that
-  /// keeps raw keys.
-  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
+  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab
+  /// that keeps raw keys.
+  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                       std::int32_t begin) = 0;
 
   /// out[i] = 1 - mean over kv heads of cos(v[i], the cached value of row i), RelayCaching eq. 1; v [T, K * D] f32 is
   /// rounded to the cache's type first, so that equal values give exactly 0. A head of zeros counts as equal to zeros
@@ -141,10 +143,9 @@ class Backend : public BufferOwner {
   virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
                                const RowSpan& rows, ConstTensorView v) = 0;
 
-  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H / K).
-  /// Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike.
-  /// received: empty, or for each slab null or [capacity] sums, to which the weights that its rows give to keys before
-  /// them are added.
+  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
+  /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. received: empty, or for each
+  /// slab null or [capacity] sums, to which the weights that its rows give to keys before them are added.
   virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
                          const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
 

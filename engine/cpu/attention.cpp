@@ -248,12 +248,14 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
       if (low >= high) continue;
       const float* weights = task.block_weights(query, key);
       const float sum = fold_lanes(state.l + query * kLanes);
-      const float scale = static_cast<float>(std::exp(static_cast<double>(*weights - state.m[query])) / (sum * kAttentionUnit));
+      const float scale =
+          static_cast<float>(std::exp(static_cast<double>(*weights - state.m[query])) / (sum * kAttentionUnit));
       for (std::int64_t i = low; i < high; ++i) sums[i] += static_cast<std::int32_t>(weights[1 + i] * scale + 0.5f);
     }
     for (std::int64_t i = 0; i < kKeyBlock; ++i) {
       if (sums[i] == 0) continue;
-      std::atomic_ref<AttentionSum>(task.received[key + i]).fetch_add(static_cast<AttentionSum>(sums[i]), std::memory_order_relaxed);
+      std::atomic_ref<AttentionSum>(task.received[key + i])
+          .fetch_add(static_cast<AttentionSum>(sums[i]), std::memory_order_relaxed);
     }
   }
 }

@@ -25,7 +25,8 @@ KvCache::Sizes KvCache::sizes_of(const Backend& backend, const KvLayout& layout,
   const auto capacity = static_cast<std::size_t>(sizes.capacity);
   const auto layers = static_cast<std::size_t>(layout.layers);
   const std::size_t element = size_of(layout.shape.dtype);
-  const auto key_width = static_cast<std::size_t>(layout.shape.kv_heads) * static_cast<std::size_t>(layout.shape.head_dim);
+  const auto key_width =
+      static_cast<std::size_t>(layout.shape.kv_heads) * static_cast<std::size_t>(layout.shape.head_dim);
   sizes.slab = aligned(backend.kv_slab_bytes(layout.shape, sizes.capacity));
   if (layout.raw_keys) sizes.raw = aligned(capacity * key_width * element);
   sizes.hidden = aligned(capacity * static_cast<std::size_t>(layout.hidden_width) * element);
@@ -66,7 +67,8 @@ AttentionSum* KvCache::received() const {
 
 void KvCache::commit(std::int32_t length) {
   if (length < length_ || length > capacity_) {
-    throw std::logic_error(fmt::format("KV cache: commit of {} positions; {} are written, {} fit", length, length_, capacity_));
+    throw std::logic_error(
+        fmt::format("KV cache: commit of {} positions; {} are written, {} fit", length, length_, capacity_));
   }
   length_ = length;
 }

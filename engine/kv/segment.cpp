@@ -6,11 +6,13 @@
 
 namespace baton {
 
-Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids)
+Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n,
+                 std::vector<std::int32_t> ids)
     : backend_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
   if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
-    throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n, cache.length(), tokens_.size()));
+    throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n,
+                                            cache.length(), tokens_.size()));
   }
   const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(n);
@@ -31,8 +33,10 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   }
   if (layout_.received) {
     std::vector<AttentionSum> sums(count);
-    backend.copy_to_host(std::as_writable_bytes(std::span(sums)), reinterpret_cast<const std::byte*>(cache.received() + begin));
-    for (const AttentionSum sum : sums) received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
+    backend.copy_to_host(std::as_writable_bytes(std::span(sums)),
+                         reinterpret_cast<const std::byte*>(cache.received() + begin));
+    for (const AttentionSum sum : sums)
+      received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
     observers_of_last_ = cache.length() - begin - n;
   }
 }

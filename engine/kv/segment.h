@@ -28,13 +28,16 @@ class Segment {
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
   /// [n, K * D] as floats, wherever the segment is. Where the backend may be called: on the engine's thread.
   std::vector<float> values_on_host(std::int32_t layer) const;
-  ConstTensorView hidden() const;                      // [n, C] at the input of layout().hidden_layer, or no data
-  /// [n] attention that each token received (RelayCaching eq. 6), and from how many later rows at most; empty: not kept.
+  ConstTensorView hidden() const;  // [n, C] at the input of layout().hidden_layer, or no data
+  /// [n] attention that each token received (RelayCaching eq. 6), and from how many later rows at most; empty: not
+  /// kept.
   std::span<const float> received() const { return received_; }
   /// Rows that could see the token at `index`: those that were run after it in its first sequence.
   std::int32_t observers(std::int32_t index) const { return observers_of_last_ + length_ - 1 - index; }
 
-  std::size_t bytes() const { return buffer_.bytes() + received_.size() * sizeof(float) + tokens_.size() * sizeof(std::int32_t); }
+  std::size_t bytes() const {
+    return buffer_.bytes() + received_.size() * sizeof(float) + tokens_.size() * sizeof(std::int32_t);
+  }
 
   /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
   int hops = 0;

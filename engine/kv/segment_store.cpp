@@ -24,7 +24,9 @@ struct SegmentStore::State {
       StoredSegment* least = nullptr;
       for (StoredSegment* entry : entries) {
         if (!full(entry)) continue;
-        if (least == nullptr || std::pair(entry->readers_, entry->last_use_) < std::pair(least->readers_, least->last_use_)) least = entry;
+        if (least == nullptr ||
+            std::pair(entry->readers_, entry->last_use_) < std::pair(least->readers_, least->last_use_))
+          least = entry;
       }
       if (least == nullptr) break;
       taken.push_back(take(*least));
@@ -44,7 +46,9 @@ struct SegmentStore::State {
   }
 };
 
-SegmentStore::SegmentStore(std::int64_t budget_bytes) : state_(std::make_shared<State>()) { state_->budget = budget_bytes; }
+SegmentStore::SegmentStore(std::int64_t budget_bytes) : state_(std::make_shared<State>()) {
+  state_->budget = budget_bytes;
+}
 
 SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int64_t readers) {
   const auto bytes = static_cast<std::int64_t>(segment->bytes());

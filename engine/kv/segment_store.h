@@ -15,7 +15,7 @@ namespace baton {
 /// A place for one segment in a store. Any thread; dropping the last handle frees the segment.
 class StoredSegment {
  public:
-  std::int32_t tokens = 0;     // with KV
+  std::int32_t tokens = 0;  // with KV
   int hops = 0;
   std::string origin;
 

@@ -24,33 +24,33 @@ struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1.0;
-  double low_freq_factor = 1.0;    // llama3
-  double high_freq_factor = 4.0;   // llama3
+  double low_freq_factor = 1.0;       // llama3
+  double high_freq_factor = 4.0;      // llama3
   std::int32_t original_context = 0;  // llama3, yarn
-  double beta_fast = 32.0;         // yarn
-  double beta_slow = 1.0;          // yarn
-  double attention_factor = 0.0;   // yarn; 0: 0.1 ln(factor) + 1
-  bool truncate = true;            // yarn
+  double beta_fast = 32.0;            // yarn
+  double beta_slow = 1.0;             // yarn
+  double attention_factor = 0.0;      // yarn; 0: 0.1 ln(factor) + 1
+  bool truncate = true;               // yarn
 };
 
 struct ModelConfig {
-  std::string architecture;        // "LlamaForCausalLM"
-  std::int32_t layers = 0;         // L
-  std::int32_t width = 0;          // C
-  std::int32_t heads = 0;          // H
-  std::int32_t kv_heads = 0;       // K
-  std::int32_t head_dim = 0;       // D
-  std::int32_t ffn_width = 0;      // F
-  std::int32_t vocabulary = 0;     // V
-  std::int32_t context = 0;        // longest sequence, tokens
+  std::string architecture;     // "LlamaForCausalLM"
+  std::int32_t layers = 0;      // L
+  std::int32_t width = 0;       // C
+  std::int32_t heads = 0;       // H
+  std::int32_t kv_heads = 0;    // K
+  std::int32_t head_dim = 0;    // D
+  std::int32_t ffn_width = 0;   // F
+  std::int32_t vocabulary = 0;  // V
+  std::int32_t context = 0;     // longest sequence, tokens
   float norm_eps = 1e-5f;
   bool tied_embeddings = false;
-  bool attention_bias = false;     // biases of q, k, v
-  bool output_bias = false;        // bias of o
+  bool attention_bias = false;  // biases of q, k, v
+  bool output_bias = false;     // bias of o
   bool mlp_bias = false;
-  bool qk_norm = false;            // RMSNorm of each head of q and k before RoPE
+  bool qk_norm = false;  // RMSNorm of each head of q and k before RoPE
   RopeConfig rope;
-  std::vector<std::int32_t> window;     // [L] sliding window in tokens, 0: none
+  std::vector<std::int32_t> window;      // [L] sliding window in tokens, 0: none
   std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json
   std::int32_t bos_token = -1;           // -1: none
 };

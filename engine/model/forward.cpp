@@ -40,15 +40,19 @@ void Forward::check(const StepRows& rows) const {
       refuse(fmt::format("row {} enters at layer {}, of which its cache holds no hidden states", i, path.enter));
     }
     if (path.detection < 0) continue;
-    if (path.detection >= static_cast<std::int32_t>(rows.detections.size())) refuse(fmt::format("row {}: no detection {}", i, path.detection));
+    if (path.detection >= static_cast<std::int32_t>(rows.detections.size()))
+      refuse(fmt::format("row {}: no detection {}", i, path.detection));
     const Detection& detection = rows.detections[static_cast<std::size_t>(path.detection)];
-    if (path.leave != detection.layer + 1 || detection.leave < path.leave || detection.leave > layers || !detection.choose) {
-      refuse(fmt::format("row {} leaves before {}; its detection is at layer {}, up to {} of {}", i, path.leave, detection.layer, detection.leave, layers));
+    if (path.leave != detection.layer + 1 || detection.leave < path.leave || detection.leave > layers ||
+        !detection.choose) {
+      refuse(fmt::format("row {} leaves before {}; its detection is at layer {}, up to {} of {}", i, path.leave,
+                         detection.layer, detection.leave, layers));
     }
   }
   for (const std::int32_t row : rows.logits_rows) {
     const RowPath& path = rows.path[static_cast<std::size_t>(row)];
-    if (path.leave != layers || path.detection >= 0) refuse(fmt::format("logits of row {}, which leaves early or may", row));
+    if (path.leave != layers || path.detection >= 0)
+      refuse(fmt::format("logits of row {}, which leaves early or may", row));
   }
 }
 
@@ -94,7 +98,8 @@ void Forward::prepare(const StepRows& rows) {
   backend_.copy_to_device(all_sin_.data(), std::as_bytes(sin));
   received_.clear();
   for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
-  if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; })) received_.clear();
+  if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
+    received_.clear();
 }
 
 std::span<const float> Forward::run(StepRows& rows) {
@@ -124,7 +129,8 @@ std::span<const float> Forward::logits(const StepRows& rows) {
   const ModelConfig& c = model_.config;
   index_.clear();
   for (const std::int32_t row : rows.logits_rows) {
-    index_.push_back(static_cast<std::int32_t>(std::lower_bound(active_.begin(), active_.end(), row) - active_.begin()));
+    index_.push_back(
+        static_cast<std::int32_t>(std::lower_bound(active_.begin(), active_.end(), row) - active_.begin()));
   }
   const TensorView last = last_.view(DType::f32, wanted, c.width);
   const TensorView logits = logits_.view(DType::f32, wanted, c.vocabulary);
@@ -212,7 +218,8 @@ RopeAngles Forward::angles() const {
 RowSpan Forward::span_of(std::int32_t layer) {
   const std::int32_t window = model_.config.window[static_cast<std::size_t>(layer)];
   key_begin_.assign(active_.size(), 0);
-  for (std::size_t i = 0; window > 0 && i < key_begin_.size(); ++i) key_begin_[i] = std::max(0, position_[i] - window + 1);
+  for (std::size_t i = 0; window > 0 && i < key_begin_.size(); ++i)
+    key_begin_[i] = std::max(0, position_[i] - window + 1);
   return {sequence_, position_, key_begin_};
 }
 
@@ -228,7 +235,8 @@ void Forward::keep_hidden(const StepRows& rows, std::int32_t layer) {
       to.push_back(position_[i]);
     }
     if (from.empty()) continue;
-    const TensorView rows_of_cache = normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), model_.config.width);
+    const TensorView rows_of_cache =
+        normed_.view(DType::f32, static_cast<std::int64_t>(from.size()), model_.config.width);
     backend_.gather_rows(rows_of_cache, residual(), from);
     backend_.scatter_rows(rows.caches[cache]->hidden(), rows_of_cache, to);
   }

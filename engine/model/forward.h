@@ -60,21 +60,21 @@ class Forward {
   std::vector<std::int32_t> sequence_;  // of the active rows
   std::vector<std::int32_t> position_;
 
-  Buffer x_;          // [T, C] residual stream
-  Buffer next_x_;     // [T, C] where it moves to when the active rows change
-  Buffer normed_;     // [T, C]
-  Buffer qkv_;        // [T, (H + 2K) D]
-  Buffer q_;          // [T, H D] queries of the rows that a detection leaves
-  Buffer attended_;   // [T, H D]
-  Buffer delta_;      // [T, C] what attention or the MLP adds
-  Buffer gate_up_;    // [T, 2F]
-  Buffer hidden_;     // [T, F]
-  Buffer all_cos_;    // [T, D/2] of the step's rows
-  Buffer all_sin_;    // [T, D/2]
-  Buffer cos_;        // [T, D/2] of the active ones
-  Buffer sin_;        // [T, D/2]
-  Buffer last_;       // [logits rows, C]
-  Buffer logits_;     // [logits rows, V]
+  Buffer x_;         // [T, C] residual stream
+  Buffer next_x_;    // [T, C] where it moves to when the active rows change
+  Buffer normed_;    // [T, C]
+  Buffer qkv_;       // [T, (H + 2K) D]
+  Buffer q_;         // [T, H D] queries of the rows that a detection leaves
+  Buffer attended_;  // [T, H D]
+  Buffer delta_;     // [T, C] what attention or the MLP adds
+  Buffer gate_up_;   // [T, 2F]
+  Buffer hidden_;    // [T, F]
+  Buffer all_cos_;   // [T, D/2] of the step's rows
+  Buffer all_sin_;   // [T, D/2]
+  Buffer cos_;       // [T, D/2] of the active ones
+  Buffer sin_;       // [T, D/2]
+  Buffer last_;      // [logits rows, C]
+  Buffer logits_;    // [logits rows, V]
   std::vector<float> host_angles_;
   std::vector<float> host_logits_;
   std::vector<float> deviation_;

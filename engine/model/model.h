@@ -16,9 +16,9 @@
 namespace baton {
 
 struct ModelOptions {
-  DType dtype = DType::bf16;      // of weights
-  DType kv_dtype = DType::bf16;   // of the KV cache
-  std::int32_t context = 0;       // 0: the model's own; larger than the model's own is an error
+  DType dtype = DType::bf16;     // of weights
+  DType kv_dtype = DType::bf16;  // of the KV cache
+  std::int32_t context = 0;      // 0: the model's own; larger than the model's own is an error
   LoadProgress progress;
 };
 
@@ -49,6 +49,7 @@ struct Model {
 
 /// Opens a Hugging Face folder. Throws ModelError with the file and what was expected.
 /// The backend must outlive the model.
-std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& folder, const ModelOptions& options);
+std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& folder,
+                                        const ModelOptions& options);
 
 }  // namespace baton

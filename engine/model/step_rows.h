@@ -34,10 +34,10 @@ struct Detection {
 /// attends to must be committed, placed, or a row of the same step.
 struct StepRows {
   std::vector<KvCache*> caches;
-  std::vector<std::int32_t> sequence;     // [T] index into caches
-  std::vector<std::int32_t> position;     // [T]
-  std::vector<TokenId> token;             // [T]
-  std::vector<RowPath> path;              // [T], or empty: all rows through all layers
+  std::vector<std::int32_t> sequence;  // [T] index into caches
+  std::vector<std::int32_t> position;  // [T]
+  std::vector<TokenId> token;          // [T]
+  std::vector<RowPath> path;           // [T], or empty: all rows through all layers
   std::vector<Detection> detections;
   std::vector<std::int32_t> logits_rows;  // rows whose logits are wanted; they run through the last layer
 

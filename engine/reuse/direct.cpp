@@ -5,7 +5,8 @@ namespace baton {
 
 PromptSchedule direct_schedule(const ReuseOptions&, const ScheduleInput& input) {
   ScheduleBuilder builder(input);
-  return builder.build([&](std::int32_t at) { builder.add_full(at); }, [](const PlacedSegment&, std::int32_t, std::int32_t) {});
+  return builder.build([&](std::int32_t at) { builder.add_full(at); },
+                       [](const PlacedSegment&, std::int32_t, std::int32_t) {});
 }
 
 }  // namespace baton

@@ -10,7 +10,8 @@ PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& i
   return builder.build([&](std::int32_t at) { builder.add_full(at); },
                        [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
                          const std::int64_t last = std::int64_t{placed.begin} + options.epic_tokens;
-                         for (std::int32_t at = begin; at < std::min<std::int64_t>(end, last); ++at) builder.add_full(at);
+                         for (std::int32_t at = begin; at < std::min<std::int64_t>(end, last); ++at)
+                           builder.add_full(at);
                        });
 }
 

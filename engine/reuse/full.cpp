@@ -7,7 +7,8 @@ PromptSchedule full_schedule(const ReuseOptions&, const ScheduleInput& input) {
   ScheduleInput text = input;
   text.segments = {};
   ScheduleBuilder builder(text);
-  return builder.build([&](std::int32_t at) { builder.add_full(at); }, [](const PlacedSegment&, std::int32_t, std::int32_t) {});
+  return builder.build([&](std::int32_t at) { builder.add_full(at); },
+                       [](const PlacedSegment&, std::int32_t, std::int32_t) {});
 }
 
 }  // namespace baton

@@ -18,26 +18,26 @@ struct LayerRange {
 /// Which tokens of a segment RelayCaching recomputes beyond the detection layer.
 struct SelectionOptions {
   enum class Score : std::uint8_t { thresholds, product };
-  bool deviation = true;             // d_i > deviation_threshold * mean(d), eq. 5
-  bool influence = true;             // A_j > influence_threshold * mean(A), eq. 7
-  std::int32_t suffix = 10;          // the last tokens of the segment, eq. 8
-  std::int32_t head = 0;             // its first tokens, which lost the most of their context (not in the paper)
+  bool deviation = true;     // d_i > deviation_threshold * mean(d), eq. 5
+  bool influence = true;     // A_j > influence_threshold * mean(A), eq. 7
+  std::int32_t suffix = 10;  // the last tokens of the segment, eq. 8
+  std::int32_t head = 0;     // its first tokens, which lost the most of their context (not in the paper)
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
-  Score score = Score::thresholds;   // product: the `share` best by deviation times received attention per observer
-  double share = 0.0;                // above 0: exactly this part of each segment, the best by score, not by thresholds
-  bool all = false;                  // every token: the layer range alone
+  Score score = Score::thresholds;  // product: the `share` best by deviation times received attention per observer
+  double share = 0.0;               // above 0: exactly this part of each segment, the best by score, not by thresholds
+  bool all = false;                 // every token: the layer range alone
 };
 
 struct ReuseOptions {
-  std::string method = "full";       // a name of reuse_methods()
-  LayerRange range;                  // relay; not valid: that of the engine's model
-  SelectionOptions selection;        // relay
-  std::int32_t epic_tokens = 16;     // epic: the first tokens of each segment that are recomputed (LegoLink-k)
-  double cacheblend_share = 0.15;    // cacheblend: the part of the reused tokens that is recomputed
-  std::int32_t min_tokens = 32;      // shorter segments are computed in full
-  bool prefix = true;                // methods but full also take exact prefixes
-  bool record = false;               // the output and the slots become segments
+  std::string method = "full";     // a name of reuse_methods()
+  LayerRange range;                // relay; not valid: that of the engine's model
+  SelectionOptions selection;      // relay
+  std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
+  double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
+  std::int32_t min_tokens = 32;    // shorter segments are computed in full
+  bool prefix = true;              // methods but full also take exact prefixes
+  bool record = false;             // the output and the slots become segments
 };
 
 /// "full", "prefix", "direct", "epic", "cacheblend", "relay".

@@ -9,7 +9,8 @@ namespace baton {
 namespace {
 
 bool same_shape(const KvLayout& a, const KvLayout& b) {
-  return a.layers == b.layers && a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim && a.shape.dtype == b.shape.dtype;
+  return a.layers == b.layers && a.shape.kv_heads == b.shape.kv_heads && a.shape.head_dim == b.shape.head_dim &&
+         a.shape.dtype == b.shape.dtype;
 }
 
 }  // namespace
@@ -20,7 +21,8 @@ void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t posi
   const KvLayout& to = cache.layout();
   if (!same_shape(from, to)) throw std::invalid_argument("place: the segment is of another model's shape");
   if (first < 0 || n < 0 || first + n > segment.length() || position < 0 || position + n > cache.capacity()) {
-    throw std::invalid_argument(fmt::format("place: tokens [{}, {}) of {} at position {} of {}", first, first + n, segment.length(), position, cache.capacity()));
+    throw std::invalid_argument(fmt::format("place: tokens [{}, {}) of {} at position {} of {}", first, first + n,
+                                            segment.length(), position, cache.capacity()));
   }
   if (n == 0) return;
   const auto count = static_cast<std::size_t>(n);
@@ -36,7 +38,8 @@ void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t posi
   const RopeAngles rotation{both.row_range(0, n), both.row_range(n, 2 * n)};
   for (std::int32_t layer = 0; layer < to.layers; ++layer) {
     const KvSlab slab = cache.slab(layer);
-    backend.store_kv({&slab, 1}, to.shape, {sequence, positions, begins}, segment.raw_keys(layer).row_range(first, first + n),
+    backend.store_kv({&slab, 1}, to.shape, {sequence, positions, begins},
+                     segment.raw_keys(layer).row_range(first, first + n),
                      segment.values(layer).row_range(first, first + n), rotation);
   }
   if (to.hidden_width > 0 && to.hidden_width == from.hidden_width && to.hidden_layer == from.hidden_layer) {

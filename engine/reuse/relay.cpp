@@ -27,16 +27,17 @@ Known known_of(const Segment& segment, std::int32_t first, std::int32_t n) {
 PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
   ScheduleBuilder builder(input);
-  return builder.build(
-      [&](std::int32_t at) { builder.add_full(at); },
-      [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
-        const auto choose = [selection = options.selection, known = known_of(*placed.segment, begin - placed.begin, end - begin)](
-                                std::span<const float> deviation) {
-          return select_tokens(selection, {deviation, known.received, known.observers});
-        };
-        const std::int32_t detection = builder.add_detection({range.detect, range.end + 1, choose});
-        for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection});
-      });
+  return builder.build([&](std::int32_t at) { builder.add_full(at); },
+                       [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
+                         const auto choose = [selection = options.selection,
+                                              known = known_of(*placed.segment, begin - placed.begin, end - begin)](
+                                                 std::span<const float> deviation) {
+                           return select_tokens(selection, {deviation, known.received, known.observers});
+                         };
+                         const std::int32_t detection = builder.add_detection({range.detect, range.end + 1, choose});
+                         for (std::int32_t at = begin; at < end; ++at)
+                           builder.add(at, {range.start, range.detect + 1, detection});
+                       });
 }
 
 }  // namespace baton

@@ -15,7 +15,7 @@ namespace {
 using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
 
 constexpr std::pair<std::string_view, Policy> kPolicies[] = {
-    {"full", full_schedule}, {"prefix", full_schedule},         {"direct", direct_schedule},
+    {"full", full_schedule}, {"prefix", full_schedule},           {"direct", direct_schedule},
     {"epic", epic_schedule}, {"cacheblend", cacheblend_schedule}, {"relay", relay_schedule},
 };
 
@@ -31,11 +31,13 @@ const std::vector<std::string>& reuse_methods() {
 }
 
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
-  const auto* found = std::find_if(std::begin(kPolicies), std::end(kPolicies), [&](const auto& policy) { return policy.first == options.method; });
-  if (found == std::end(kPolicies)) throw std::invalid_argument(fmt::format("reuse method '{}' is not known", options.method));
+  const auto* found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
+                                   [&](const auto& policy) { return policy.first == options.method; });
+  if (found == std::end(kPolicies))
+    throw std::invalid_argument(fmt::format("reuse method '{}' is not known", options.method));
   if (options.method == "relay" && !options.range.valid(input.layers)) {
-    throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start, options.range.detect,
-                                            options.range.end, input.layers));
+    throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start,
+                                            options.range.detect, options.range.end, input.layers));
   }
   return found->second(options, input);
 }

@@ -25,7 +25,7 @@ struct ScheduledRow {
 };
 
 struct PromptSchedule {
-  std::vector<ScheduledRow> rows;  // ascending positions; the last is the prompt's last token, through all layers
+  std::vector<ScheduledRow> rows;     // ascending positions; the last is the prompt's last token, through all layers
   std::vector<Detection> detections;  // the rows of one must run in one step
 };
 

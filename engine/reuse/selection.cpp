@@ -38,9 +38,9 @@ std::vector<bool> largest(std::span<const double> scores, std::size_t count) {
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   count = std::min(count, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), [&](std::size_t a, std::size_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a > b;
-  });
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+      [&](std::size_t a, std::size_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a > b; });
   std::vector<bool> chosen(scores.size(), false);
   for (std::size_t i = 0; i < count; ++i) chosen[order[i]] = true;
   return chosen;
@@ -63,7 +63,8 @@ std::vector<bool> select_tokens(const SelectionOptions& options, const Selection
   }
   std::vector<bool> chosen(n, false);
   if (options.deviation) add_above(chosen, input.deviation, options.deviation_threshold, kRounding);
-  if (options.influence && input.received.size() == n) add_above(chosen, input.received, options.influence_threshold, 0.0);
+  if (options.influence && input.received.size() == n)
+    add_above(chosen, input.received, options.influence_threshold, 0.0);
   std::fill_n(chosen.begin(), head, true);
   for (std::size_t i = n - suffix; i < n; ++i) chosen[i] = true;
   return chosen;

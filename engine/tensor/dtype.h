@@ -16,9 +16,7 @@ constexpr std::string_view name_of(DType type) {
   return type == DType::f32 ? "f32" : type == DType::bf16 ? "bf16" : "f16";
 }
 
-constexpr float bf16_to_f32(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+constexpr float bf16_to_f32(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 constexpr std::uint16_t f32_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);

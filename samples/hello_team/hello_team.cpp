@@ -33,7 +33,8 @@ outputs: {answer: "{{ agent_inspector_current }}"}
 
 int main(int argc, char** argv) {
   const std::string question =
-      argc > 1 ? argv[1] : "Noah pays for 2 books at 7 coins each with 75 coins. How many coins does he get back from the shop?";
+      argc > 1 ? argv[1]
+               : "Noah pays for 2 books at 7 coins each with 75 coins. How many coins does he get back from the shop?";
   try {
     const auto engine = baton::Engine::open({.device = "auto"});
     const auto workflow = baton::Workflow::parse(kTeam);
@@ -43,7 +44,8 @@ int main(int argc, char** argv) {
       if (const auto* token = std::get_if<baton::Token>(&event)) std::cout << token->text << std::flush;
     }
     const baton::RunRecord record = run.get();
-    std::cout << "\n\n" << record.state << " in " << static_cast<int>(record.wall_ms) << " ms on " << record.device << '\n';
+    std::cout << "\n\n"
+              << record.state << " in " << static_cast<int>(record.wall_ms) << " ms on " << record.device << '\n';
     return record.state == "ok" ? EXIT_SUCCESS : EXIT_FAILURE;
   } catch (const baton::Error& error) {
     std::cerr << error.what() << '\n';

@@ -39,7 +39,8 @@ std::string bash(const CLI::App& app) {
   esac
 }}
 complete -F _baton baton
-)", verbs, cases);
+)",
+                     verbs, cases);
 }
 
 int print(const CLI::App& app, const std::string& shell) {

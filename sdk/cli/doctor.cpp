@@ -45,7 +45,8 @@ std::string vector_instructions() {
     if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0) continue;
     std::string found;
     for (const char* flag : {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "sve"}) {
-      if ((line + " ").find(" " + std::string(flag) + " ") != std::string::npos) found += (found.empty() ? "" : " ") + std::string(flag);
+      if ((line + " ").find(" " + std::string(flag) + " ") != std::string::npos)
+        found += (found.empty() ? "" : " ") + std::string(flag);
     }
     return found;
   }
@@ -64,18 +65,21 @@ void check_devices(std::vector<Finding>& findings) {
       findings.push_back({"device " + device.name, Verdict::ok, device.description});
     } else {
       const bool cpu = device.name == "cpu";
-      findings.push_back({"device " + device.name, cpu ? Verdict::fail : Verdict::warn, device.problem + (cpu ? "" : " (the CPU is used)")});
+      findings.push_back({"device " + device.name, cpu ? Verdict::fail : Verdict::warn,
+                          device.problem + (cpu ? "" : " (the CPU is used)")});
     }
   }
 }
 
 void check_processor(std::vector<Finding>& findings) {
   const std::string vectors = vector_instructions();
-  findings.push_back({"vectors", vectors.empty() ? Verdict::warn : Verdict::ok, vectors.empty() ? "none found: slow" : vectors});
+  findings.push_back(
+      {"vectors", vectors.empty() ? Verdict::warn : Verdict::ok, vectors.empty() ? "none found: slow" : vectors});
   const int cores = usable_cores();
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
-  findings.push_back({"threads", Verdict::ok,
-                      cores < all ? fmt::format("{} of {} cores are this process's", cores, all) : fmt::format("{} cores", cores)});
+  findings.push_back(
+      {"threads", Verdict::ok,
+       cores < all ? fmt::format("{} of {} cores are this process's", cores, all) : fmt::format("{} cores", cores)});
 }
 
 void check_memory(std::vector<Finding>& findings) {
@@ -105,8 +109,9 @@ void check_python(std::vector<Finding>& findings) {
   try {
     const ToolResult answer = Tools().call("python", call);
     const bool right = answer.ok && printable(answer.text, Lines::fold).rfind("42", 0) == 0;
-    findings.push_back({"tool python", right ? Verdict::ok : Verdict::warn,
-                        right ? "runs, isolated in a process of its own" : "does not work: " + printable(answer.text, Lines::fold)});
+    findings.push_back(
+        {"tool python", right ? Verdict::ok : Verdict::warn,
+         right ? "runs, isolated in a process of its own" : "does not work: " + printable(answer.text, Lines::fold)});
   } catch (const std::exception& error) {
     findings.push_back({"tool python", Verdict::warn, error.what()});
   }
@@ -118,9 +123,10 @@ void check_terminal(std::vector<Finding>& findings) {
     return;
   }
   const TerminalSize size = terminal_size();
-  findings.push_back({"terminal", size.columns < 60 ? Verdict::warn : Verdict::ok,
-                      fmt::format("{} x {}, {}, {}, {}", size.columns, size.rows, can_redraw() ? "live view" : "plain lines",
-                                  use_colour() ? "colours" : "no colours", terminal_is_utf8() ? "UTF-8" : "not UTF-8")});
+  findings.push_back(
+      {"terminal", size.columns < 60 ? Verdict::warn : Verdict::ok,
+       fmt::format("{} x {}, {}, {}, {}", size.columns, size.rows, can_redraw() ? "live view" : "plain lines",
+                   use_colour() ? "colours" : "no colours", terminal_is_utf8() ? "UTF-8" : "not UTF-8")});
 }
 
 int doctor(bool json) {
@@ -136,7 +142,9 @@ int doctor(bool json) {
   for (const auto& finding : findings) {
     usable = usable && finding.verdict != Verdict::fail;
     list.push_back({{"check", finding.what}, {"verdict", name_of(finding.verdict)}, {"text", finding.text}});
-    if (!json) result(fmt::format("{} {} {}\n", padded(name_of(finding.verdict), 5), padded(finding.what, 13), printable(finding.text, Lines::fold)));
+    if (!json)
+      result(fmt::format("{} {} {}\n", padded(name_of(finding.verdict), 5), padded(finding.what, 13),
+                         printable(finding.text, Lines::fold)));
   }
   if (json) result(list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   return usable ? kOk : kResources;

@@ -60,17 +60,17 @@ struct Score {
   std::optional<Workflow> workflow;
   Share right;
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
-  Share exact;                                  // runs whose every answer is that of full, token for token
-  Share reused_entries;                         // (token, layer) entries of prompts
-  Share relayed_entries;                        // of the placeholders that came from a segment
-  Share recomputed_tokens;                      // of those placeholders
-  Share reused_turns;                           // turns that computed no placeholder
-  Quality quality;                              // over forced runs
-  double ttft_ms = 0;                           // sum over turns
+  Share exact;              // runs whose every answer is that of full, token for token
+  Share reused_entries;     // (token, layer) entries of prompts
+  Share relayed_entries;    // of the placeholders that came from a segment
+  Share recomputed_tokens;  // of those placeholders
+  Share reused_turns;       // turns that computed no placeholder
+  Quality quality;          // over forced runs
+  double ttft_ms = 0;       // sum over turns
   std::int64_t turns = 0;
   std::int64_t output_tokens = 0;
-  std::int64_t failed = 0;                      // runs that did not end well
-  double wall_ms = 0;                           // sum over runs
+  std::int64_t failed = 0;  // runs that did not end well
+  double wall_ms = 0;       // sum over runs
 };
 
 /// The last turn of an agent that came to an end, or null.
@@ -107,14 +107,16 @@ void add(Score& score, const Workflow& workflow, const Question& question, const
     if (turn.prompt_tokens == 0) continue;
     score.reused_entries.part += turn.kv.reused;
     score.reused_entries.whole += turn.kv.entries;
-    score.reused_turns.count(!turn.slots.empty() && std::all_of(turn.slots.begin(), turn.slots.end(), [](const SlotRecord& slot) {
-      return slot.reused_tokens == slot.tokens && slot.recomputed_tokens == 0;
-    }));
+    score.reused_turns.count(!turn.slots.empty() &&
+                             std::all_of(turn.slots.begin(), turn.slots.end(), [](const SlotRecord& slot) {
+                               return slot.reused_tokens == slot.tokens && slot.recomputed_tokens == 0;
+                             }));
     for (const auto& slot : turn.slots) {
       if (slot.method == "full" || slot.method == "prefix" || slot.tokens == 0) continue;
       const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
       score.relayed_entries.whole += entries;
-      score.relayed_entries.part += static_cast<std::int64_t>(std::llround(slot.kv_reuse_rate * static_cast<double>(entries)));
+      score.relayed_entries.part +=
+          static_cast<std::int64_t>(std::llround(slot.kv_reuse_rate * static_cast<double>(entries)));
       score.recomputed_tokens.whole += slot.tokens;
       score.recomputed_tokens.part += slot.recomputed_tokens;
     }
@@ -143,7 +145,8 @@ class Progress {
       if (done > 0) line += fmt::format(", {} {:.1f} %", one.method.text, 100 * one.right.value());
     }
     if (done > 0 && done < questions_) {
-      line += fmt::format(", {} left", duration(ms / static_cast<double>(done) * static_cast<double>(questions_ - done)));
+      line +=
+          fmt::format(", {} left", duration(ms / static_cast<double>(done) * static_cast<double>(questions_ - done)));
     }
     note(can_redraw() ? "\r\x1b[K" + head(line, terminal_size().columns - 1) : line + "\n");
   }
@@ -167,14 +170,17 @@ std::string question_text(const Score& score, const Question& question, const Ru
   const std::string answer = final_answer(workflow, record);
   const bool right = record.state == "ok" && same_answer(answer, question.answer);
   std::string out = styled(right ? Style::green : Style::red, right ? "right " : "wrong ") +
-                    styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " + styled(Style::dim, duration(record.wall_ms)) + "\n";
+                    styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " +
+                    styled(Style::dim, duration(record.wall_ms)) + "\n";
   for (const auto& [name, value] : question.inputs) out += "  " + printable(value, Lines::fold) + "\n";
   for (const auto& turn : record.agents) {
-    const std::string said = turn.state == "ok" ? printable(turn.output, Lines::fold) : turn.state + ": " + printable(turn.error, Lines::fold);
+    const std::string said = turn.state == "ok" ? printable(turn.output, Lines::fold)
+                                                : turn.state + ": " + printable(turn.error, Lines::fold);
     out += "  " + styled(Style::cyan, turn_name(turn.agent, turn.round)) + "  " + said + "\n";
   }
-  out += fmt::format("  answer {}, expected {}\n\n", answer.empty() ? std::string("none") : printable(answer, Lines::fold),
-                     printable(question.answer, Lines::fold));
+  out +=
+      fmt::format("  answer {}, expected {}\n\n", answer.empty() ? std::string("none") : printable(answer, Lines::fold),
+                  printable(question.answer, Lines::fold));
   return out;
 }
 
@@ -182,8 +188,13 @@ std::string question_text(const Score& score, const Question& question, const Ru
 /// The methods take turns question by question, so that whatever the machine does meets all of them.
 class Measurement {
  public:
-  Measurement(const Arguments& arguments, const Engine& engine, std::vector<Score>& scores, const std::vector<Question>& questions)
-      : arguments_(arguments), engine_(engine), scores_(scores), questions_(questions), progress_(arguments, questions.size()) {
+  Measurement(const Arguments& arguments, const Engine& engine, std::vector<Score>& scores,
+              const std::vector<Question>& questions)
+      : arguments_(arguments),
+        engine_(engine),
+        scores_(scores),
+        questions_(questions),
+        progress_(arguments, questions.size()) {
     EvalMethod full = EvalMethod::parse("full");
     reference_ = full.load(arguments.workflow);
     compares_ = scores.size() > 1 || scores.front().method.name != "full";
@@ -225,7 +236,8 @@ class Measurement {
         measure(question, index < arguments_.floor_limit);
       } catch (const InputError& wrong) {
         const std::lock_guard lock(mutex_);
-        error_ = std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what())));
+        error_ =
+            std::make_exception_ptr(Failure(kInvalidFile, fmt::format("question '{}': {}", question.id, wrong.what())));
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
@@ -233,7 +245,8 @@ class Measurement {
     }
   }
 
-  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace, const Trace* forced = nullptr) {
+  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
+                const Trace* forced = nullptr) {
     RunOptions options = base_;
     options.inputs = question.inputs;
     trace.record(options, workflow);
@@ -259,7 +272,8 @@ class Measurement {
       if (run(engine_, *scores_[i].workflow, question, forced[i], &reference).state == "cancelled") return;
     }
     Trace precise;
-    if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == "cancelled") return;
+    if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == "cancelled")
+      return;
 
     const std::lock_guard lock(mutex_);
     if (precise_ && with_floor) floor_.add(reference, precise, *reference_);
@@ -323,16 +337,19 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
   std::size_t width = 12;
   for (const auto& score : scores) width = std::max(width, score.method.text.size() + 1);
   const auto columns = static_cast<int>(width);
-  std::string out = padded("method", columns) + "  right   exact   agree   KL first    KL mean  reused  recomputed  first token\n";
+  std::string out =
+      padded("method", columns) + "  right   exact   agree   KL first    KL mean  reused  recomputed  first token\n";
   for (const auto& score : scores) {
     out += padded(score.method.text, columns) +
-           fmt::format(" {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %     {:5.1f} %  {:>11}\n", 100 * score.right.value(),
-                       100 * score.exact.value(), 100 * score.quality.agreement(), score.quality.kl_first_token(), score.quality.kl_mean(),
-                       100 * score.relayed_entries.value(), 100 * score.recomputed_tokens.value(),
+           fmt::format(" {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %     {:5.1f} %  {:>11}\n",
+                       100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
+                       score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
+                       100 * score.recomputed_tokens.value(),
                        duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
   }
   if (floor != nullptr) {
-    out += padded("noise floor", columns) + fmt::format("{:26}  {:9.2e}  {:9.2e}\n", "", floor->kl_first_token(), floor->kl_mean());
+    out += padded("noise floor", columns) +
+           fmt::format("{:26}  {:9.2e}  {:9.2e}\n", "", floor->kl_first_token(), floor->kl_mean());
   }
   return out;
 }
@@ -341,7 +358,8 @@ std::string agents_of(const std::vector<Score>& scores) {
   std::string out;
   for (const auto& score : scores) {
     out += fmt::format("{}:", score.method.text);
-    for (const auto& [agent, share] : score.right_by_agent) out += fmt::format("  {} {:.1f} %", agent, 100 * share.value());
+    for (const auto& [agent, share] : score.right_by_agent)
+      out += fmt::format("  {} {:.1f} %", agent, 100 * share.value());
     if (score.failed > 0) out += fmt::format("  {} runs failed", score.failed);
     out += "\n";
   }
@@ -349,7 +367,8 @@ std::string agents_of(const std::vector<Score>& scores) {
 }
 
 int eval(const Arguments& arguments) {
-  if (!arguments.workflow.relay.empty()) throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
+  if (!arguments.workflow.relay.empty())
+    throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   std::vector<Score> scores;
   for (const auto& text : arguments.methods) {
     Score& score = scores.emplace_back();
@@ -390,18 +409,27 @@ void add_eval(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   arguments->workflow.add_to(*verb);
   arguments->engine.add_to(*verb);
-  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line: id, inputs, answer")->required()->type_name("FILE.jsonl");
+  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line: id, inputs, answer")
+      ->required()
+      ->type_name("FILE.jsonl");
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
-  verb->add_option("--methods", arguments->methods, "Methods to measure, with parameters: relay:select.suffix=0;select.influence=0")
-      ->delimiter(',')->type_name("A,B");
+  verb->add_option("--methods", arguments->methods,
+                   "Methods to measure, with parameters: relay:select.suffix=0;select.influence=0")
+      ->delimiter(',')
+      ->type_name("A,B");
   verb->add_option("--floor-limit", arguments->floor_limit, "Questions over which the noise floor is taken; 0: none")
-      ->type_name("N")->capture_default_str();
-  verb->add_option("--jobs", arguments->jobs, "Questions at the same time")->type_name("N")->check(CLI::Range(1, 256))->capture_default_str();
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--jobs", arguments->jobs, "Questions at the same time")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
   verb->add_option("--seed", arguments->seed, "Seed of the sampling")->type_name("N");
   verb->add_option("--timeout", arguments->timeout, "For each question")->type_name("60s");
   verb->add_flag("--json", arguments->json, "As one JSON object");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "No progress");
-  verb->add_flag("-v,--verbose", arguments->verbose, "Each question, what the agents said, and whether it was right")->excludes(quiet);
+  verb->add_flag("-v,--verbose", arguments->verbose, "Each question, what the agents said, and whether it was right")
+      ->excludes(quiet);
   verb->footer(
       "The answer is what output.pattern of the deciding (or last) agent finds; without a pattern, the output named\n"
       "answer. Numbers are compared as numbers. A line of the dataset:\n"

@@ -18,7 +18,8 @@ std::size_t likeliest(std::span<const float> logits) {
 }
 
 bool reads_agents(const TurnInfo& turn) {
-  return std::any_of(turn.slots.begin(), turn.slots.end(), [](const SlotInfo& slot) { return slot.source == SlotInfo::Source::agent_output; });
+  return std::any_of(turn.slots.begin(), turn.slots.end(),
+                     [](const SlotInfo& slot) { return slot.source == SlotInfo::Source::agent_output; });
 }
 
 }  // namespace
@@ -38,9 +39,12 @@ void Trace::record(RunOptions& options, const Workflow& workflow) {
   std::map<std::pair<std::string, int>, std::string> ids;
   for (const TurnInfo& turn : workflow.turns()) ids[{turn.agent, turn.round}] = turn.id;
   options.on_event = [this, ids = std::move(ids)](const Event& event) {
-    if (const auto* token = std::get_if<Token>(&event)) tokens[ids.at({token->agent, token->round})].push_back(token->id);
+    if (const auto* token = std::get_if<Token>(&event))
+      tokens[ids.at({token->agent, token->round})].push_back(token->id);
   };
-  options.on_logits = [this](const std::string& turn, std::span<const float> row) { logits[turn].emplace_back(row.begin(), row.end()); };
+  options.on_logits = [this](const std::string& turn, std::span<const float> row) {
+    logits[turn].emplace_back(row.begin(), row.end());
+  };
 }
 
 void Quality::add(const Trace& reference, const Trace& forced, const Workflow& workflow) {

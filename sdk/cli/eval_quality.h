@@ -13,8 +13,8 @@ namespace baton::cli {
 
 /// A run's answers as ids, and what each token was chosen from.
 struct Trace {
-  std::map<std::string, std::vector<std::int32_t>> tokens;            // by turn
-  std::map<std::string, std::vector<std::vector<float>>> logits;      // by turn, then token; the last is of the end
+  std::map<std::string, std::vector<std::int32_t>> tokens;        // by turn
+  std::map<std::string, std::vector<std::vector<float>>> logits;  // by turn, then token; the last is of the end
 
   /// Fills the trace while a run goes on; the trace must outlive it.
   void record(RunOptions& options, const Workflow& workflow);
@@ -29,7 +29,9 @@ class Quality {
   double kl_first_token() const { return first_ == 0 ? 0.0 : kl_first_ / static_cast<double>(first_); }
   double kl_mean() const { return positions_ == 0 ? 0.0 : kl_ / static_cast<double>(positions_); }
   /// Share of tokens that the method would have chosen as well, greedily.
-  double agreement() const { return positions_ == 0 ? 0.0 : static_cast<double>(agreeing_) / static_cast<double>(positions_); }
+  double agreement() const {
+    return positions_ == 0 ? 0.0 : static_cast<double>(agreeing_) / static_cast<double>(positions_);
+  }
   std::int64_t positions() const { return positions_; }
 
  private:

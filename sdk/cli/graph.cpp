@@ -30,7 +30,8 @@ void add_graph(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   arguments->workflow.add_to(*verb);
   verb->add_option("--format", arguments->format, "ascii, mermaid, dot or json")
-      ->check(CLI::IsMember({"ascii", "mermaid", "dot", "json"}))->capture_default_str();
+      ->check(CLI::IsMember({"ascii", "mermaid", "dot", "json"}))
+      ->capture_default_str();
   verb->footer(
       "Examples:\n"
       "  baton graph team.yaml\n"

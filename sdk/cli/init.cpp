@@ -65,7 +65,8 @@ outputs:
 )yaml";
 
 void write_new(const fs::path& path, const std::string& text) {
-  if (fs::exists(path)) throw Failure(kUsage, fmt::format("{} is there already; nothing was written over it", path.string()));
+  if (fs::exists(path))
+    throw Failure(kUsage, fmt::format("{} is there already; nothing was written over it", path.string()));
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
@@ -77,7 +78,8 @@ void write_new(const fs::path& path, const std::string& text) {
 std::string workflow_name(const fs::path& folder) {
   std::string name;
   for (const char c : fs::absolute(folder / ".").lexically_normal().parent_path().filename().string()) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
     name += plain ? c : '_';
   }
   return name.empty() || name[0] == '-' || (name[0] >= '0' && name[0] <= '9') ? "team" + name : name;
@@ -92,12 +94,13 @@ int init(const fs::path& folder) {
   const std::string placeholder = "my_team";
   text.replace(text.find(placeholder), placeholder.size(), workflow_name(folder));
   write_new(team, text);
-  if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema)) write_new(schema, workflow_schema());
-  note(fmt::format(
-      "\nRun it:    baton run {0} --input question=\"Noah pays for 2 books at 7 coins each with 75 coins. "
-      "How many coins does he get back from the shop?\"\n"
-      "Check it:  baton validate {0}\n",
-      team.string()));
+  if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema))
+    write_new(schema, workflow_schema());
+  note(
+      fmt::format("\nRun it:    baton run {0} --input question=\"Noah pays for 2 books at 7 coins each with 75 coins. "
+                  "How many coins does he get back from the shop?\"\n"
+                  "Check it:  baton validate {0}\n",
+                  team.string()));
   return kOk;
 }
 
@@ -107,7 +110,9 @@ void add_init(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("init", "Write a small workflow to start from");
   auto folder = std::make_shared<std::string>(".");
   verb->add_option("folder", *folder, "Where to; made if it is not there")->type_name("DIR")->capture_default_str();
-  verb->footer("Writes team.yaml and the schema for editors; never over a file that is there.\n\nExample:\n  baton init my_team");
+  verb->footer(
+      "Writes team.yaml and the schema for editors; never over a file that is there.\n\nExample:\n  baton init "
+      "my_team");
   verb->callback([folder, &action] { action = [folder] { return init(*folder); }; });
 }
 

@@ -40,7 +40,8 @@ struct Turn {
 };
 
 const char* name_of(State state) {
-  static const char* const kNames[] = {"waiting", "tool", "prefill", "decoding", "done", "skipped", "failed", "cancelled"};
+  static const char* const kNames[] = {"waiting", "tool",    "prefill", "decoding",
+                                       "done",    "skipped", "failed",  "cancelled"};
   return kNames[static_cast<int>(state)];
 }
 
@@ -181,9 +182,12 @@ class LiveView : public View {
     }
     if (turn.has_reuse) reuse = fmt::format("reuse {:.0f} %", 100 * turn.reuse_rate);
     Line line;
-    line.add(Style::plain, "  " + padded(head(turn_name(turn.agent, turn.round), agent_width_), agent_width_) + "  ", columns);
+    line.add(Style::plain, "  " + padded(head(turn_name(turn.agent, turn.round), agent_width_), agent_width_) + "  ",
+             columns);
     line.add(style_of(state), padded(name_of(state), 9), columns);
-    line.add(Style::plain, fmt::format("  {}  {}  {}  ", padded_left(tokens, 8), padded_left(rate, 9), padded_left(reuse, 11)), columns);
+    line.add(Style::plain,
+             fmt::format("  {}  {}  {}  ", padded_left(tokens, 8), padded_left(rate, 9), padded_left(reuse, 11)),
+             columns);
     const std::string text = printable(turn.text, Lines::fold, !terminal_is_utf8());
     line.add(Style::dim, state == State::failed ? text : tail(text, columns - line.width), columns);
     return line;

@@ -20,8 +20,13 @@ int list(bool json) {
   if (json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& model : found) {
-      all.push_back({{"name", model.name}, {"path", model.path.string()}, {"architecture", model.architecture},
-                     {"layers", model.layers}, {"context", model.context}, {"bytes", model.bytes}, {"problem", model.problem}});
+      all.push_back({{"name", model.name},
+                     {"path", model.path.string()},
+                     {"architecture", model.architecture},
+                     {"layers", model.layers},
+                     {"context", model.context},
+                     {"bytes", model.bytes},
+                     {"problem", model.problem}});
     }
     result(all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     return kOk;
@@ -30,12 +35,15 @@ int list(bool json) {
   for (const auto& model : found) width = std::max(width, display_width(model.name));
   for (const auto& model : found) {
     result(fmt::format("{}  {}\n", padded(model.name, width),
-                       model.problem.empty() ? fmt::format("{}, {} layers, context {}, {}, {}", model.architecture, model.layers,
-                                                           model.context, size(static_cast<double>(model.bytes)), model.path.string())
-                                             : fmt::format("unusable: {}", model.problem)));
+                       model.problem.empty()
+                           ? fmt::format("{}, {} layers, context {}, {}, {}", model.architecture, model.layers,
+                                         model.context, size(static_cast<double>(model.bytes)), model.path.string())
+                           : fmt::format("unusable: {}", model.problem)));
   }
-  if (found.empty()) note("no models were found in:\n");
-  else note("looked in:\n");
+  if (found.empty())
+    note("no models were found in:\n");
+  else
+    note("looked in:\n");
   for (const auto& folder : model_search_path()) note("  " + folder.string() + "\n");
   return kOk;
 }
@@ -47,7 +55,8 @@ void add_models(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "As JSON");
   verb->footer(
-      "A model is a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare names are looked for\n"
+      "A model is a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare names are looked "
+      "for\n"
       "in the folders of BATON_MODEL_PATH (colon-separated) and beside the program.\n\n"
       "Examples:\n"
       "  BATON_MODEL_PATH=~/models baton models\n"

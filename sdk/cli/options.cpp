@@ -39,9 +39,11 @@ std::string model_from_here(const std::string& model) {
 void WorkflowArguments::add_to(CLI::App& verb) {
   verb.add_option("file", file, "Workflow file (YAML)")->required()->type_name("FILE");
   verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
-      ->type_name("A.B=VALUE")->allow_extra_args(false);
+      ->type_name("A.B=VALUE")
+      ->allow_extra_args(false);
   verb.add_option("--model", models, "Use another model: a folder or a name; NAME= chooses which of several")
-      ->type_name("[NAME=]PATH")->allow_extra_args(false);
+      ->type_name("[NAME=]PATH")
+      ->allow_extra_args(false);
   verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
 }
 
@@ -89,7 +91,8 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
 
 void InputArguments::add_to(CLI::App& verb) {
   verb.add_option("-i,--input", pairs, "An input; @FILE reads it from a file, @@ stands for a leading @")
-      ->type_name("NAME=VALUE")->allow_extra_args(false);
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
   verb.add_option("--input-file", file, "Inputs as a JSON object")->type_name("FILE.json");
 }
 
@@ -138,7 +141,8 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
 
 std::string read_file(const fs::path& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) throw Failure(kUsage, fmt::format("{} is a folder; expected a file", path.string()));
+  if (fs::is_directory(path, error))
+    throw Failure(kUsage, fmt::format("{} is a folder; expected a file", path.string()));
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (file) text << file.rdbuf();
@@ -146,16 +150,19 @@ std::string read_file(const fs::path& path) {
   return std::move(text).str();
 }
 
-void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs, const std::string& command) {
+void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs,
+                    const std::string& command) {
   std::string missing, how;
   for (const auto& input : workflow.inputs()) {
     if (!input.required || input.default_value || inputs.count(input.name) != 0) continue;
-    missing += fmt::format("missing input '{}'{}{}\n", input.name, input.description.empty() ? "" : ": ", input.description);
+    missing +=
+        fmt::format("missing input '{}'{}{}\n", input.name, input.description.empty() ? "" : ": ", input.description);
     how += fmt::format(" --input {}=\"...\"", input.name);
   }
   if (missing.empty()) return;
-  throw Failure(kUsage, fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json",
-                                    missing, command, how));
+  throw Failure(kUsage,
+                fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json",
+                            missing, command, how));
 }
 
 }  // namespace baton::cli

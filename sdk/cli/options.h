@@ -57,6 +57,7 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
 std::string read_file(const std::filesystem::path& path);
 
 /// How the user gives the inputs that `workflow` still needs; throws Failure when there are any.
-void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs, const std::string& command);
+void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs,
+                    const std::string& command);
 
 }  // namespace baton::cli

@@ -37,8 +37,8 @@ class PlainView : public View {
     const AgentRecord& record = event.record;
     const std::string name = turn_name(record.agent, record.round);
     if (record.state == "ok") {
-      note(fmt::format("{}: done, {} tokens at {:.1f}/s, first after {}\n", name, record.output_tokens, record.tokens_per_s,
-                       duration(record.ttft_ms)));
+      note(fmt::format("{}: done, {} tokens at {:.1f}/s, first after {}\n", name, record.output_tokens,
+                       record.tokens_per_s, duration(record.ttft_ms)));
     } else {
       note(fmt::format("{}: {}{}{}\n", name, record.state, record.error.empty() ? "" : ": ", safe(record.error)));
     }
@@ -46,7 +46,8 @@ class PlainView : public View {
   void show(const Relayed& event) {
     if (!verbose_) return;
     note(fmt::format("{} -> {}: {} by {}, {} of {} tokens reused ({})\n", event.from, turn_name(event.to, event.round),
-                     event.slot.name, event.slot.method, event.slot.reused_tokens, event.slot.tokens, safe(event.slot.reason)));
+                     event.slot.name, event.slot.method, event.slot.reused_tokens, event.slot.tokens,
+                     safe(event.slot.reason)));
   }
   void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
   void show(const RunFinished&) {}

@@ -30,10 +30,14 @@ struct Arguments {
 
 const char* name_of(SlotInfo::Source source) {
   switch (source) {
-    case SlotInfo::Source::input: return "input";
-    case SlotInfo::Source::agent_output: return "agent";
-    case SlotInfo::Source::tool_result: return "tool";
-    case SlotInfo::Source::empty: break;
+    case SlotInfo::Source::input:
+      return "input";
+    case SlotInfo::Source::agent_output:
+      return "agent";
+    case SlotInfo::Source::tool_result:
+      return "tool";
+    case SlotInfo::Source::empty:
+      break;
   }
   return "empty";
 }
@@ -52,10 +56,12 @@ std::string part_line(const PreviewPart& part, bool ids) {
   if (part.known) {
     line += padded_left(fmt::format("{} tokens", part.tokens.size()), 12);
   } else {
-    line += padded_left(part.most_tokens > 0 ? fmt::format("<= {} tokens", part.most_tokens) : std::string("? tokens"), 12);
+    line +=
+        padded_left(part.most_tokens > 0 ? fmt::format("<= {} tokens", part.most_tokens) : std::string("? tokens"), 12);
   }
   if (!part.text.empty()) {
-    const std::string text = Json(printable(part.text, Lines::keep)).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text =
+        Json(printable(part.text, Lines::keep)).dump(-1, ' ', false, Json::error_handler_t::replace);
     line += "  " + (display_width(text) > 70 ? head(text, 67) + "..." : text);
   }
   line += '\n';
@@ -80,20 +86,24 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
       out += "  prompt\n";
       for (const auto& part : shown.prompt) out += part_line(part, ids);
       out += fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n", shown.prompt_tokens,
-                         unbounded ? " and what has no bound" : "", shown.output_tokens, size(static_cast<double>(shown.kv_bytes)));
+                         unbounded ? " and what has no bound" : "", shown.output_tokens,
+                         size(static_cast<double>(shown.kv_bytes)));
     } else {
       out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
     }
     if (!turn.slots.empty()) out += "  relay\n";
     for (const auto& slot : turn.slots) {
-      const std::string from = slot.turn < 0 ? name_of(slot.source) : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));
-      out += fmt::format("    {}{}{}{}\n", padded(slot.name, 28), padded("from " + from, 24), padded(slot.method, 10), slot.reason);
+      const std::string from = slot.turn < 0 ? name_of(slot.source)
+                                             : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));
+      out += fmt::format("    {}{}{}{}\n", padded(slot.name, 28), padded("from " + from, 24), padded(slot.method, 10),
+                         slot.reason);
     }
     out += '\n';
   }
   if (preview) {
     out += fmt::format("memory: {} of KV cache per token; at most {} at the same time\n",
-                       size(static_cast<double>(preview->kv_bytes_per_token)), size(static_cast<double>(preview->kv_peak_bytes)));
+                       size(static_cast<double>(preview->kv_bytes_per_token)),
+                       size(static_cast<double>(preview->kv_peak_bytes)));
   }
   return out;
 }
@@ -105,15 +115,24 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
     const TurnInfo& turn = turns[i];
     Json slots = Json::array();
     for (const auto& slot : turn.slots) {
-      slots.push_back({{"name", slot.name}, {"source", name_of(slot.source)}, {"turn", slot.turn}, {"method", slot.method}, {"reason", slot.reason}});
+      slots.push_back({{"name", slot.name},
+                       {"source", name_of(slot.source)},
+                       {"turn", slot.turn},
+                       {"method", slot.method},
+                       {"reason", slot.reason}});
     }
-    Json one = {{"agent", turn.agent}, {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
-                {"tools", turn.tools}, {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
-                {"slots", std::move(slots)}};
+    Json one = {
+        {"agent", turn.agent},      {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
+        {"tools", turn.tools},      {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
+        {"slots", std::move(slots)}};
     if (preview) {
       Json parts = Json::array();
       for (const auto& part : preview->turns[i].prompt) {
-        parts.push_back({{"slot", part.slot}, {"known", part.known}, {"text", part.text}, {"tokens", part.tokens}, {"most_tokens", part.most_tokens}});
+        parts.push_back({{"slot", part.slot},
+                         {"known", part.known},
+                         {"text", part.text},
+                         {"tokens", part.tokens},
+                         {"most_tokens", part.most_tokens}});
       }
       one["prompt"] = std::move(parts);
       one["prompt_tokens"] = preview->turns[i].prompt_tokens;
@@ -122,7 +141,8 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
     list.push_back(std::move(one));
   }
   Json json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
-  if (preview) json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token}, {"kv_peak_bytes", preview->kv_peak_bytes}};
+  if (preview)
+    json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token}, {"kv_peak_bytes", preview->kv_peak_bytes}};
   return json;
 }
 

@@ -38,7 +38,8 @@ const TurnPreview& find_turn(const Preview& preview, const Arguments& arguments)
     rounds = std::max(rounds, turn.round);
   }
   if (rounds > 0) {
-    throw Failure(kUsage, fmt::format("agent '{}' has {} rounds; --round {} is none of them", arguments.agent, rounds, arguments.round));
+    throw Failure(kUsage, fmt::format("agent '{}' has {} rounds; --round {} is none of them", arguments.agent, rounds,
+                                      arguments.round));
   }
   const std::string close = closest(arguments.agent, agents);
   throw Failure(kUsage, fmt::format("no agent '{}' takes a turn; {}", arguments.agent,
@@ -54,9 +55,8 @@ Json json_of(const TurnPreview& turn) {
     parts.push_back(std::move(one));
     for (const auto id : part.tokens) ids.push_back(id);
   }
-  return {{"agent", turn.agent},       {"round", turn.round}, {"complete", turn.complete},
-          {"text", turn.text()},       {"tokens", ids},       {"parts", std::move(parts)},
-          {"model", turn.model_path}};
+  return {{"agent", turn.agent}, {"round", turn.round},       {"complete", turn.complete}, {"text", turn.text()},
+          {"tokens", ids},       {"parts", std::move(parts)}, {"model", turn.model_path}};
 }
 
 /// Ids in lines, each part on its own.
@@ -89,7 +89,8 @@ int render(const Arguments& arguments) {
   std::string unknown;
   for (const auto& part : turn.prompt) {
     tokens += static_cast<std::int64_t>(part.tokens.size());
-    if (!part.known && unknown.find(part.slot) == std::string::npos) unknown += (unknown.empty() ? "" : ", ") + part.slot;
+    if (!part.known && unknown.find(part.slot) == std::string::npos)
+      unknown += (unknown.empty() ? "" : ", ") + part.slot;
   }
   result(turn.text() + "\n\n" + fmt::format("{} tokens\n", tokens) + ids_of(turn));
   if (!unknown.empty()) note(fmt::format("not known before a run: {}; give a text with --value NAME=TEXT\n", unknown));
@@ -106,7 +107,8 @@ void add_render(CLI::App& app, Action& action) {
   verb->add_option("--agent", arguments->agent, "Whose prompt")->required()->type_name("A");
   verb->add_option("--round", arguments->round, "In which round")->capture_default_str()->check(CLI::PositiveNumber);
   verb->add_option("--value", arguments->values, "A text for a placeholder, for example agent_analyst_current=\"...\"")
-      ->type_name("NAME=TEXT")->allow_extra_args(false);
+      ->type_name("NAME=TEXT")
+      ->allow_extra_args(false);
   verb->add_flag("--json", arguments->json, "As JSON, part by part");
   verb->footer(
       "Reads the model's tokenizer and chat template, no weights. Placeholders that only a run can fill stay as\n"

@@ -47,8 +47,8 @@ std::string slots_text(const RunRecord& record) {
   std::string out;
   for (const auto& agent : record.agents) {
     for (const auto& slot : agent.slots) {
-      out += fmt::format("{}: {}: {} tokens, {}, {} reused", turn_name(agent.agent, agent.round), slot.name, slot.tokens,
-                         slot.method, slot.reused_tokens);
+      out += fmt::format("{}: {}: {} tokens, {}, {} reused", turn_name(agent.agent, agent.round), slot.name,
+                         slot.tokens, slot.method, slot.reused_tokens);
       out += slot.reason.empty() ? "\n" : fmt::format(" ({})\n", printable(slot.reason, Lines::fold));
     }
   }
@@ -140,7 +140,8 @@ int run(const Arguments& arguments) {
   }
   report(arguments, record);
   if (record.state != "ok") {
-    note(styled(Style::red, "baton: ") + "the run " + (record.state == "timeout" ? "ran out of time" : "was " + record.state) +
+    note(styled(Style::red, "baton: ") + "the run " +
+         (record.state == "timeout" ? "ran out of time" : "was " + record.state) +
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
   }
   return exit_code_of(record);
@@ -155,7 +156,8 @@ void add_run(CLI::App& app, Action& action) {
   arguments->inputs.add_to(*verb);
   arguments->engine.add_to(*verb);
   verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
-  verb->add_option("--timeout", arguments->timeout, "End the run after this time, keeping what there is")->type_name("60s");
+  verb->add_option("--timeout", arguments->timeout, "End the run after this time, keeping what there is")
+      ->type_name("60s");
   verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
   verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object a line")
       ->check(CLI::IsMember({"ndjson"}));

@@ -73,12 +73,13 @@ std::string summary_table(const RunRecord& record) {
     total.entries += agent.kv.entries;
     total.computed += agent.kv.computed;
     total.reused += agent.kv.reused;
-    rows.push_back({turn_name(agent.agent, agent.round), agent.state, grouped(agent.prompt_tokens), grouped(agent.output_tokens),
-                    duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.computed, agent.kv),
-                    kv(agent.kv.reused, agent.kv)});
+    rows.push_back({turn_name(agent.agent, agent.round), agent.state, grouped(agent.prompt_tokens),
+                    grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
+                    kv(agent.kv.computed, agent.kv), kv(agent.kv.reused, agent.kv)});
   }
   if (rows.size() > 2) {
-    rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total), kv(total.reused, total)});
+    rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total),
+                    kv(total.reused, total)});
   }
   std::vector<int> widths(rows.front().size(), 0);
   for (const auto& row : rows) {
@@ -92,7 +93,8 @@ std::string summary_table(const RunRecord& record) {
     }
     out += styled(r == 0 ? Style::dim : Style::plain, line) + "\n";
   }
-  std::string foot = fmt::format("{} in all, relay {}, {}", duration(record.wall_ms), record.relay, printable(record.device, Lines::fold));
+  std::string foot = fmt::format("{} in all, relay {}, {}", duration(record.wall_ms), record.relay,
+                                 printable(record.device, Lines::fold));
   if (record.memory.kv_peak_bytes > 0) {
     foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));
   }

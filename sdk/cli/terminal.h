@@ -34,7 +34,8 @@ std::string styled(Style style, std::string_view text);
 /// To stderr, all at once.
 void note(std::string_view text);
 
-/// To stdout, flushed, and not cut by a second Ctrl-C. Agents' text is made printable when stdout is a terminal, and is left as it is otherwise.
+/// To stdout, flushed, and not cut by a second Ctrl-C. Agents' text is made printable when stdout is a terminal, and is
+/// left as it is otherwise.
 void result(std::string_view text);
 
 /// Throws Failure when something written to stdout did not arrive.

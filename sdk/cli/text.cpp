@@ -31,7 +31,8 @@ void append(std::string& out, std::int32_t c) {
 }
 
 bool is_harmful(std::int32_t c) {
-  const bool direction = c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+  const bool direction =
+      c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
   const bool line_end = c == 0x2028 || c == 0x2029;
   const bool tag = c >= 0xE0000 && c <= 0xE007F;
   return direction || line_end || tag || utf8proc_category(c) == UTF8PROC_CATEGORY_CC;

@@ -24,8 +24,8 @@ struct Arguments {
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Diagnostic& item) {
-  return {{"file", item.file},       {"line", item.line}, {"column", item.column}, {"length", item.length}, {"code", item.code},
-          {"message", item.message}, {"hint", item.hint}};
+  return {{"file", item.file}, {"line", item.line},       {"column", item.column}, {"length", item.length},
+          {"code", item.code}, {"message", item.message}, {"hint", item.hint}};
 }
 
 int validate(const Arguments& arguments) {
@@ -38,8 +38,11 @@ int validate(const Arguments& arguments) {
     try {
       const Workflow workflow = Workflow::load(file, options);
       if (!arguments.json) {
-        const auto counted = [](std::size_t n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
-        result(fmt::format("{}: ok: {}, {}\n", file, counted(workflow.agents().size(), "agent"), counted(workflow.turns().size(), "turn")));
+        const auto counted = [](std::size_t n, const char* what) {
+          return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+        };
+        result(fmt::format("{}: ok: {}, {}\n", file, counted(workflow.agents().size(), "agent"),
+                           counted(workflow.turns().size(), "turn")));
       }
     } catch (const WorkflowError& error) {
       sound = false;
@@ -58,7 +61,9 @@ void add_validate(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("validate", "Check workflow files; loads no model");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("files", arguments->files, "Workflow files (YAML)")->required()->type_name("FILE");
-  verb->add_option("--set", arguments->set, "Change a setting of the files first")->type_name("A.B=VALUE")->allow_extra_args(false);
+  verb->add_option("--set", arguments->set, "Change a setting of the files first")
+      ->type_name("A.B=VALUE")
+      ->allow_extra_args(false);
   verb->add_flag("--json", arguments->json, "All errors as JSON on standard output");
   verb->footer(
       "Shows every error in one pass, with its place, a stable code and a suggestion. Exit code 3 if there is any.\n\n"

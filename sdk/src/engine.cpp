@@ -29,7 +29,12 @@ struct Engine::Impl {
     const std::lock_guard lock(profiling);
     with_resource_errors([&] {
       const std::string folder = engine->model().path.string();
-      ensure_layer_range(*engine, [&](double share) { if (options.on_profile) options.on_profile(folder, share); }, stop);
+      ensure_layer_range(
+          *engine,
+          [&](double share) {
+            if (options.on_profile) options.on_profile(folder, share);
+          },
+          stop);
     });
     return engine;
   }
@@ -39,7 +44,8 @@ struct Engine::Impl {
     LocatedModel model = locate_model(workflow, name, options.model);
     if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
-    const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype, model.spec.context);
+    const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype,
+                  model.spec.context);
     std::promise<std::shared_ptr<internal::Engine>> promise;
     Opened opened;
     bool ours = false;
@@ -118,7 +124,8 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   check_known_inputs(*plan->spec, options.inputs);
   std::vector<std::string> missing;
   for (const auto& input : plan->spec->inputs) {
-    if (input.required && !input.default_value && options.inputs.count(input.name) == 0) missing.push_back("'" + input.name + "'");
+    if (input.required && !input.default_value && options.inputs.count(input.name) == 0)
+      missing.push_back("'" + input.name + "'");
   }
   if (!missing.empty()) throw InputError(fmt::format("missing input: {}", fmt::join(missing, ", ")));
 

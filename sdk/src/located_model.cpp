@@ -56,7 +56,8 @@ LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, con
     return located;
   }
   if (located.spec.path.empty()) {
-    throw ResourceError(ResourceError::Kind::model, fmt::format("workflow '{}' names no model, and none was given", spec.name));
+    throw ResourceError(ResourceError::Kind::model,
+                        fmt::format("workflow '{}' names no model, and none was given", spec.name));
   }
   const fs::path file = located.spec.where.file.empty() ? spec.file : fs::path(located.spec.where.file);
   located.folder = find_model(located.spec.path, file.parent_path());
@@ -71,12 +72,14 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located) {
     options.dtype = located.spec.dtype;
     options.kv_dtype = located.spec.kv_dtype;
     options.context = located.spec.context > 0 ? located.spec.context : config.context;
-    auto model = std::make_shared<Model>(Model{folder, {}, config, options, Rope(config), {}, {}, nullptr, nullptr, {}});
+    auto model =
+        std::make_shared<Model>(Model{folder, {}, config, options, Rope(config), {}, {}, nullptr, nullptr, {}});
     model->tokenizer = Tokenizer::parse(read(folder / "tokenizer.json"), (folder / "tokenizer.json").string());
     std::string source;
     if (fs::exists(folder / "tokenizer_config.json")) {
       const auto tokenizer = nlohmann::json::parse(read(folder / "tokenizer_config.json"), nullptr, false);
-      if (!tokenizer.is_object()) throw ModelError(fmt::format("{}: not a JSON object", (folder / "tokenizer_config.json").string()));
+      if (!tokenizer.is_object())
+        throw ModelError(fmt::format("{}: not a JSON object", (folder / "tokenizer_config.json").string()));
       model->chat_options.bos_token = special_token(tokenizer, "bos_token");
       model->chat_options.eos_token = special_token(tokenizer, "eos_token");
       source = template_in(tokenizer);

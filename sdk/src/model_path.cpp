@@ -43,7 +43,8 @@ fs::path find_model(const std::string& model, const fs::path& base) {
   using Kind = ResourceError::Kind;
   if (model.empty()) throw ResourceError(Kind::model, "no model is named");
   const bool bare = model.find('/') == std::string::npos;
-  std::vector<fs::path> tried = {(base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself
+  std::vector<fs::path> tried = {
+      (base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself
   if (bare) {
     for (const auto& folder : model_search_path()) tried.push_back(folder / model);
   }

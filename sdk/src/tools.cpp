@@ -10,9 +10,8 @@ namespace {
 
 bool is_name(const std::string& name) {
   const auto letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  return !name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
-    return letter(c) || (c >= '0' && c <= '9') || c == '_';
-  });
+  return !name.empty() && letter(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
 class HostTool : public Tool {

@@ -35,10 +35,14 @@ std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, 
 
 SlotInfo::Source public_source(SlotSource::Kind kind) {
   switch (kind) {
-    case SlotSource::Kind::input: return SlotInfo::Source::input;
-    case SlotSource::Kind::agent_output: return SlotInfo::Source::agent_output;
-    case SlotSource::Kind::tool_result: return SlotInfo::Source::tool_result;
-    case SlotSource::Kind::empty: break;
+    case SlotSource::Kind::input:
+      return SlotInfo::Source::input;
+    case SlotSource::Kind::agent_output:
+      return SlotInfo::Source::agent_output;
+    case SlotSource::Kind::tool_result:
+      return SlotInfo::Source::tool_result;
+    case SlotSource::Kind::empty:
+      break;
   }
   return SlotInfo::Source::empty;
 }

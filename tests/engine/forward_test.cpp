@@ -71,7 +71,8 @@ int rows_that_differ(Backend& backend, const Model& model, std::vector<Prompt>& 
     const auto logits = forward.run(rows);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       const Prompt& prompt = prompts[chosen[i].prompt];
-      different += std::memcmp(&logits[i * vocabulary], &prompt.expected[chosen[i].at * vocabulary], vocabulary * sizeof(float)) != 0;
+      different += std::memcmp(&logits[i * vocabulary], &prompt.expected[chosen[i].at * vocabulary],
+                               vocabulary * sizeof(float)) != 0;
       prompts[chosen[i].prompt].done = std::max(prompt.done, chosen[i].at + 1);
     }
     for (Prompt& prompt : prompts) prompt.cache.commit(static_cast<std::int32_t>(prompt.done));
@@ -105,7 +106,8 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       const auto same_model = make_tiny_model(*other, shape.options);
       for (std::uint64_t seed = 0; seed < 6; ++seed) {
         std::vector<Prompt> prompts;
-        for (const Prompt& p : originals) prompts.push_back({p.tokens, p.expected, 0, cache_for(*other, *same_model, p.tokens.size())});
+        for (const Prompt& p : originals)
+          prompts.push_back({p.tokens, p.expected, 0, cache_for(*other, *same_model, p.tokens.size())});
         INFO(shape.name << ", " << threads << " threads, seed " << seed);
         CHECK(rows_that_differ(*other, *same_model, prompts, seed) == 0);
       }

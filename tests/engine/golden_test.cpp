@@ -24,7 +24,16 @@ Model load(Backend& backend, const Golden& golden, DType dtype, DType kv_dtype) 
   options.kv_dtype = kv_dtype;
   options.context = config.context;
   Rope rope(config);
-  return {golden.folder, files.fingerprint(json), std::move(config), options, std::move(rope), std::move(weights), {}, nullptr, nullptr, {}};
+  return {golden.folder,
+          files.fingerprint(json),
+          std::move(config),
+          options,
+          std::move(rope),
+          std::move(weights),
+          {},
+          nullptr,
+          nullptr,
+          {}};
 }
 
 /// Logits of the wanted positions, with the prompt cut into steps of at most `chunk` rows.
@@ -43,7 +52,8 @@ std::vector<std::vector<float>> run(Forward& forward, KvCache& cache, const std:
     const auto values = forward.run(rows);
     const std::size_t vocabulary = rows.logits_rows.empty() ? 0 : values.size() / rows.logits_rows.size();
     for (std::size_t i = 0; i < rows.logits_rows.size(); ++i) {
-      logits.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * vocabulary), values.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
+      logits.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
+                          values.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
     }
     cache.commit(stop);
   }

@@ -24,7 +24,8 @@ version: 1
 name: pair
 inputs: {question: {type: string, required: true}}
 models: {main: {path: nano}}
-defaults: {max_tokens: )" + std::to_string(tokens) + R"(}
+defaults: {max_tokens: )" + std::to_string(tokens) +
+                                R"(}
 agents:
   solver: {role: Solver, prompt: {system: You are a math expert., user: "Question:\n{{ question }}"}}
   checker: {role: Checker, prompt: {user: "Question:\n{{ question }}\n\nSolver:\n{{ agent_solver_current }}"}}
@@ -61,7 +62,8 @@ agents:
     tools: [{gate: {from: agent_solver_current}}]
 workflow: {topology: chain, agents: [solver, checker]}
 outputs: {answer: "{{ agent_checker_current }}"}
-)", {.tools = tools});
+)",
+                                  {.tools = tools});
   }
 
   void wait_until_entered() const {

@@ -37,7 +37,8 @@ agents:
   writer: {prompt: {user: "{{ question }}"}}
   checker:
     prompt: {user: "{{ agent_writer_current }} {{ condition_checker_current }}"}
-    tools: [{)" + tool + R"(: {from: agent_writer_current}}]
+    tools: [{)" +
+         tool + R"(: {from: agent_writer_current}}]
 workflow: {topology: chain, agents: [writer, checker]}
 outputs: {answer: "{{ agent_checker_current }}"}
 )";
@@ -103,7 +104,8 @@ TEST_CASE("a tool that is not there is an error when the workflow is loaded") {
   CHECK_THROWS_AS(baton::Workflow::parse(with_tool("count")), baton::WorkflowError);
   baton::Tools tools;
   tools.add("count", count);
-  CHECK(baton::Workflow::parse(with_tool("count"), {.tools = tools}).turns()[1].tools == std::vector<std::string>{"count"});
+  CHECK(baton::Workflow::parse(with_tool("count"), {.tools = tools}).turns()[1].tools ==
+        std::vector<std::string>{"count"});
   CHECK(baton::Workflow::parse(with_tool("python")).turns().size() == 2);
 }
 

@@ -47,7 +47,8 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   config.qk_norm = options.qk_norm;
   config.attention_bias = options.bias;
   config.eos_tokens = {257};
-  for (std::int32_t layer = 0; layer < options.layers; ++layer) config.window.push_back(layer % 2 == 1 ? options.window : 0);
+  for (std::int32_t layer = 0; layer < options.layers; ++layer)
+    config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
   RandomWeights random(backend, options.dtype, options.seed);
   Weights weights;
@@ -68,12 +69,14 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     }
     layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
-    layer.gate_up = random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
+    layer.gate_up =
+        random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
     layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
     weights.layers.push_back(std::move(layer));
   }
   weights.bytes = weights.embedding->bytes;
-  for (const LayerWeights& w : weights.layers) weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;
+  for (const LayerWeights& w : weights.layers)
+    weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;
 
   ModelOptions model_options;
   model_options.dtype = options.dtype;
@@ -81,7 +84,16 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   model_options.context = options.context;
   Rope rope(config);
   auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
-  return std::make_shared<const Model>(Model{"tiny", "tiny", std::move(config), model_options, std::move(rope), std::move(weights), {}, std::move(tokenizer), nullptr, {}});
+  return std::make_shared<const Model>(Model{"tiny",
+                                             "tiny",
+                                             std::move(config),
+                                             model_options,
+                                             std::move(rope),
+                                             std::move(weights),
+                                             {},
+                                             std::move(tokenizer),
+                                             nullptr,
+                                             {}});
 }
 
 std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed) {

@@ -28,7 +28,8 @@ struct EngineOptions {
   int threads = 0;              // CPU threads; 0: one per core
   std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
   std::string kv_dtype{};       // bf16 or f32, in place of the models' own; empty: theirs
-  /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not throw.
+  /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not
+  /// throw.
   std::function<void(const std::string& model, double share)> on_load{};
   /// The same while a model is profiled, at the first use of method relay (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
@@ -42,11 +43,11 @@ struct RunOptions {
   /// Called in order, never twice at once for one run, on a thread of the library: return soon. A throw stops the run
   /// and comes out of Run::get().
   EventCallback on_event{};
-  /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids that
-  /// the turn's answer shall be, whatever the model would choose.
+  /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
+  /// that the turn's answer shall be, whatever the model would choose.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
-  /// Called with the logits [vocabulary] of each token before it is chosen, once more after the last; on a thread of the
-  /// library, for several turns at once: return soon, do not throw.
+  /// Called with the logits [vocabulary] of each token before it is chosen, once more after the last; on a thread of
+  /// the library, for several turns at once: return soon, do not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
 };
 

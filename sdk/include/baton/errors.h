@@ -15,10 +15,10 @@ class Error : public std::runtime_error {
 /// One mistake in a workflow file.
 struct Diagnostic {
   std::string file;
-  int line = 0;             // from 1; 0: no place
-  int column = 0;           // from 1, in characters
-  int length = 1;           // of the marked text, in characters
-  std::string code;         // stable, "E0203"
+  int line = 0;      // from 1; 0: no place
+  int column = 0;    // from 1, in characters
+  int length = 1;    // of the marked text, in characters
+  std::string code;  // stable, "E0203"
   std::string message;
   std::string hint;         // "did you mean 'agent_analyst_current'?", or empty
   std::string source_line;  // the line itself, or empty

@@ -66,7 +66,8 @@ struct RunFinished {
   RunRecord record;
 };
 
-using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished>;
+using Event =
+    std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished>;
 
 /// Called in order, never from two threads at once for one run, on a thread of the SDK: return soon, do not throw.
 using EventCallback = std::function<void(const Event&)>;

@@ -20,11 +20,11 @@ struct PreviewOptions {
 
 /// A part of a prompt: fixed text, chat template included, or a slot.
 struct PreviewPart {
-  std::string slot;                   // empty for fixed text
-  bool known = true;                  // false: the slot's value is not known yet; text and tokens are empty
+  std::string slot;   // empty for fixed text
+  bool known = true;  // false: the slot's value is not known yet; text and tokens are empty
   std::string text;
   std::vector<std::int32_t> tokens;
-  std::int64_t most_tokens = 0;       // of an unknown slot, where there is a bound; otherwise the number of tokens
+  std::int64_t most_tokens = 0;  // of an unknown slot, where there is a bound; otherwise the number of tokens
 };
 
 struct TurnPreview {
@@ -32,13 +32,13 @@ struct TurnPreview {
   int round = 1;
   std::string model_path;
   std::vector<PreviewPart> prompt;
-  bool complete = false;              // every slot is known
-  std::int64_t prompt_tokens = 0;     // at most, where every unknown slot has a bound
-  std::int64_t output_tokens = 0;     // at most
-  std::int64_t kv_bytes = 0;          // for that prompt and output
-  std::int64_t context = 0;           // of the model, tokens
+  bool complete = false;           // every slot is known
+  std::int64_t prompt_tokens = 0;  // at most, where every unknown slot has a bound
+  std::int64_t output_tokens = 0;  // at most
+  std::int64_t kv_bytes = 0;       // for that prompt and output
+  std::int64_t context = 0;        // of the model, tokens
 
-  std::string text() const;           // unknown slots as {{ name }}
+  std::string text() const;  // unknown slots as {{ name }}
 };
 
 struct Preview {

@@ -11,14 +11,14 @@ namespace baton {
 
 /// What became of one placeholder of one agent's prompt.
 struct SlotRecord {
-  std::string name;               // "agent_analyst_current"
+  std::string name;  // "agent_analyst_current"
   std::int64_t tokens = 0;
-  std::string method;             // full, prefix, direct, relay, lockstep, anchors, ...
+  std::string method;  // full, prefix, direct, relay, lockstep, anchors, ...
   std::int64_t reused_tokens = 0;
   std::int64_t recomputed_tokens = 0;
-  double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
-  int hops = 0;                   // approximate hand-overs behind this KV; 0: exact
-  std::string reason;             // why this method
+  double kv_reuse_rate = 0.0;  // share of (token, layer) entries not recomputed, 0 to 1
+  int hops = 0;                // approximate hand-overs behind this KV; 0: exact
+  std::string reason;          // why this method
 };
 
 /// KV entries of one prompt; entries = prompt tokens x layers = reused + computed.
@@ -35,18 +35,18 @@ struct AgentRecord {
   std::string role;
   int round = 1;
   std::string state = "ok";
-  std::string error;              // why, when the state is not ok
+  std::string error;  // why, when the state is not ok
   int attempts = 1;
   std::int64_t prompt_tokens = 0;
   std::int64_t output_tokens = 0;
-  std::string output;             // of a failed turn with a fallback: the fallback
-  std::string answer;             // what the agent's output.pattern or output.schema found in the output, or empty
-  std::string finish_reason;      // eos, stop, length, cancelled, error
+  std::string output;         // of a failed turn with a fallback: the fallback
+  std::string answer;         // what the agent's output.pattern or output.schema found in the output, or empty
+  std::string finish_reason;  // eos, stop, length, cancelled, error
   KvRecord kv;
-  double ttft_ms = 0.0;           // from the last input being complete to the first token, everything included
+  double ttft_ms = 0.0;  // from the last input being complete to the first token, everything included
   double prefill_ms = 0.0;
   double decode_ms = 0.0;
-  double tokens_per_s = 0.0;      // of decode
+  double tokens_per_s = 0.0;  // of decode
   std::vector<SlotRecord> slots;
 };
 
@@ -62,7 +62,7 @@ struct RunRecord {
   std::string workflow;
   std::string state = "ok";
   std::string error;
-  std::string error_kind;         // of a failed run: agent, resources (memory, device, model), host (a callback threw)
+  std::string error_kind;  // of a failed run: agent, resources (memory, device, model), host (a callback threw)
   std::string model_path;
   std::string model_fingerprint;
   std::string device;

@@ -33,7 +33,8 @@ std::vector<ModelInfo> models();
 /// The folders in which bare names are looked for, in order.
 std::vector<std::filesystem::path> model_search_path();
 
-/// The folder of a model: a path, from the current folder, or a bare name. Throws ResourceError listing where it looked.
+/// The folder of a model: a path, from the current folder, or a bare name. Throws ResourceError listing where it
+/// looked.
 std::filesystem::path find_model(const std::string& model);
 
 }  // namespace baton::inline v1
