@@ -222,6 +222,8 @@ std::vector<FormatKey> make_keys() {
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
            "`cacheblend`: the share of each segment that is recomputed."},
           {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
+          {"relay", "prefix", boolean(), false, "true",
+           "Methods other than `full` also take the longest exact prefix that was seen before."},
           {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
 
           {"layers", "start", integer(0), true, "",

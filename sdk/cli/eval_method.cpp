@@ -29,6 +29,8 @@ Workflow EvalMethod::load(const WorkflowArguments& arguments) const {
   WorkflowArguments changed = arguments;
   changed.relay = name;
   changed.set.push_back("relay.min_tokens=1");
+  if (name != "prefix")
+    changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
   for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
   try {
     return changed.load();

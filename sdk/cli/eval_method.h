@@ -17,7 +17,7 @@ struct EvalMethod {
   /// Throws Failure naming what is wrong.
   static EvalMethod parse(const std::string& text);
 
-  /// The workflow with this method; short segments are reused too.
+  /// The workflow with this method: short segments are reused too, and no prefixes, which other methods leave behind.
   Workflow load(const WorkflowArguments& arguments) const;
 };
 
