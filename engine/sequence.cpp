@@ -58,7 +58,6 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
     step.path.push_back({0, model_.config.layers, -1});
     return 1;
   }
-  const auto first_detection = static_cast<std::int32_t>(step.detections.size());
   std::int32_t from = -1;  // detection of the schedule that the newest of the step stands for
   std::size_t at = next_row_;
   const auto continues = [&] {
@@ -70,7 +69,7 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
     step.add_row(cache, row.position, tokens_[static_cast<std::size_t>(row.position)]);
     RowPath path = row.path;
     if (path.detection >= 0) {
-      if (path.detection != from || step.detections.size() == static_cast<std::size_t>(first_detection)) {
+      if (path.detection != from) {
         from = path.detection;
         step.detections.push_back(assembly_->schedule.detections[static_cast<std::size_t>(from)]);
       }

@@ -80,7 +80,7 @@ struct AttentionState {
   float* l;        // [queries, 16]: partial sums in virtual lanes
   float* m;        // [queries]
 
-  std::int64_t key_begin[kMaxQueries], key_end[kMaxQueries];  // what each query sees
+  std::int64_t key_begin[kMaxQueries] = {}, key_end[kMaxQueries] = {};  // what each query sees
 };
 static_assert(AttentionState::kFloats <= kThreadFloats && kMaxHeadDim <= kTileStride && kMaxHeadDim % kPanel == 0);
 

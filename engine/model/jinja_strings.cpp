@@ -205,7 +205,8 @@ Value call_method(const std::string& text, const std::string& name, const Argume
   if (name == "partition" || name == "rpartition") {
     return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition");
   }
-  const std::string& affix = Parameters(name, arguments, {"affix"}).text(0);  // removeprefix, removesuffix
+  const Parameters parameters(name, arguments, {"affix"});  // removeprefix, removesuffix
+  const std::string& affix = parameters.text(0);
   if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
   return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
 }

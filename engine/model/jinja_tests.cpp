@@ -68,7 +68,8 @@ bool equal_to(const Value& value, const Arguments& arguments, Budget& budget) {
 
 /// Python's "is", for the values that exist once; for others it would depend on how Python keeps them.
 bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
-  const Value& other = Parameters("sameas", arguments, {"other"}).required(0);
+  const Parameters parameters("sameas", arguments, {"other"});
+  const Value& other = parameters.required(0);
   const auto single = [](const Value& x) { return x.is_none() || x.get<bool>() != nullptr; };
   if (!single(value) && !single(other))
     throw Fault("sameas of other values than true, false and none is not supported");
