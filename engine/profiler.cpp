@@ -231,8 +231,8 @@ double rounding_of(DType kv_dtype) {
 
 std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options) {
-  if (const auto& [layers, path] = std::pair(engine.model().config.layers, engine.model().path.string());
-      layers < kFewestRangeLayers) {
+  const std::string path = engine.model().path.string();
+  if (const std::int32_t layers = engine.model().config.layers; layers < kFewestRangeLayers) {
     throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed", path, layers,
                                  kFewestRangeLayers));
   }
@@ -243,8 +243,7 @@ std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const C
   const std::vector<LayerSample> samples = measurement->samples();
   if (samples.empty()) {
     const std::string& why = measurement->why_left_out();
-    throw ModelError(fmt::format("{}: no hand-over could be measured{}{}", engine.model().path.string(),
-                                 why.empty() ? "" : ": ", why));
+    throw ModelError(fmt::format("{}: no hand-over could be measured{}{}", path, why.empty() ? "" : ": ", why));
   }
   const double rounding = rounding_of(engine.model().options.kv_dtype);
   MeasuredProfile profile;

@@ -269,27 +269,14 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
     if (path.enter > 0 && path.enter == layer) stored_[i] = kNoSequence;
   }
   RowSpan span = span_of(layer);
-  if (!rows.detections.empty()) {
+  const bool detecting = compare_values(rows, layer, v);  // before the cached values are written over
+  backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
+  if (detecting) {
     const Clock::time_point begin = Clock::now();
-    deviation_.assign(active_.size(), 0.0f);
-    index_.assign(active_.size(), kNoSequence);
-    bool any = false;
-    for (std::size_t i = 0; i < active_.size(); ++i) {
-      const RowPath& path = rows.path[static_cast<std::size_t>(active_[i])];
-      if (path.detection < 0 || rows.detections[static_cast<std::size_t>(path.detection)].layer != layer) continue;
-      index_[i] = sequence_[i];
-      any = true;
-    }
-    if (any) backend_.value_deviation(deviation_, slabs_, shape, {index_, position_, key_begin_}, v);
-    backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
-    if (any) {
-      q = detect(rows, layer, q);
-      span = span_of(layer);
-    }
+    q = detect(rows, layer, q);
+    span = span_of(layer);
     times_.detect += milliseconds_since(begin);
     if (count() == 0) return;
-  } else {
-    backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
   }
   backend_.rope(q, c.head_dim, angles());
   const TensorView x = residual();
@@ -307,6 +294,23 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   backend_.silu_mul(hidden, gate_up);
   backend_.matmul(delta, hidden, *w.down, w.down_bias);
   backend_.add(x, delta);
+}
+
+/// Fills in the deviations of the rows that a detection of this layer looks at; false when there are none.
+bool Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v) {
+  if (std::none_of(rows.detections.begin(), rows.detections.end(),
+                   [&](const Detection& d) { return d.layer == layer; }))
+    return false;
+  const Clock::time_point begin = Clock::now();
+  deviation_.assign(active_.size(), 0.0f);
+  index_.assign(active_.size(), kNoSequence);
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    const std::int32_t detection = rows.path[static_cast<std::size_t>(active_[i])].detection;
+    if (detection >= 0 && rows.detections[static_cast<std::size_t>(detection)].layer == layer) index_[i] = sequence_[i];
+  }
+  backend_.value_deviation(deviation_, slabs_, model_.kv_shape(), {index_, position_, key_begin_}, v);
+  times_.detect += milliseconds_since(begin);
+  return true;
 }
 
 /// Asks the detections of this layer which of their rows go on, and drops the others, here, in the middle of the layer.

@@ -42,6 +42,7 @@ class Forward {
   void set_active(const StepRows& rows);
   void keep_hidden(const StepRows& rows, std::int32_t layer);
   void run_layer(StepRows& rows, std::int32_t layer);
+  bool compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
   RopeAngles angles() const;

@@ -195,10 +195,9 @@ class Measurement {
         scores_(scores),
         questions_(questions),
         progress_(arguments, questions.size()) {
-    EvalMethod full = EvalMethod::parse("full");
-    reference_ = full.load(arguments.workflow);
-    compares_ = scores.size() > 1 || scores.front().method.name != "full";
-    if (compares_ && arguments.floor_limit > 0) {
+    reference_ = EvalMethod::parse("full").load(arguments.workflow);
+    const bool compares = scores.size() > 1 || scores.front().method.name != "full";
+    if (compares && arguments.floor_limit > 0) {
       EngineOptions options = arguments.engine.options(arguments.workflow.default_model(), arguments.quiet);
       options.kv_dtype = "f32";
       precise_ = Engine::open(options);
@@ -220,7 +219,6 @@ class Measurement {
 
   /// Null where no method was compared with full.
   const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
-  bool compares() const { return compares_; }
 
  private:
   void work() {
@@ -298,7 +296,6 @@ class Measurement {
   const std::vector<Question>& questions_;
   std::optional<Workflow> reference_;
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
-  bool compares_ = false;
   RunOptions base_;
 
   std::mutex mutex_;

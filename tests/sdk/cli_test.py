@@ -74,8 +74,6 @@ class Cli(unittest.TestCase):
     def in_terminal(self, *arguments, rows=24, columns=80, stdout=None, **changes):
         """Runs with stderr (and stdout, unless given) on a terminal; returns the exit code and what it was sent."""
         parent, child = pty.openpty()
-        import fcntl
-        import termios
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         process = subprocess.Popen([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes),
                                    stdin=subprocess.DEVNULL, stdout=stdout or child, stderr=child)
