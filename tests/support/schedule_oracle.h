@@ -1,0 +1,219 @@
+// What a schedule of rows means, in double: the layer over rows of engine/model/step_rows.h written once more, slowly.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "engine/model/forward.h"
+
+namespace baton::test {
+
+using Vec = std::vector<double>;
+using Random = std::mt19937_64;
+
+/// A weight matrix in double; its rows come out of any backend as embeddings do.
+class Table {
+ public:
+  Table(Backend& backend, const Matrix& matrix) : cols_(static_cast<std::size_t>(matrix.cols)) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(matrix.rows));
+    std::iota(ids.begin(), ids.end(), 0);
+    values_.resize(ids.size() * cols_);
+    backend.embed(view_of(values_.data(), matrix.rows, matrix.cols), matrix, ids);
+  }
+  Vec row(std::size_t i) const { return {values_.begin() + at(i * cols_), values_.begin() + at((i + 1) * cols_)}; }
+  Vec times(const Vec& x, const std::vector<float>& bias) const {
+    Vec out(values_.size() / cols_);
+    for (std::size_t n = 0; n < out.size(); ++n) {
+      out[n] = bias.empty() ? 0.0 : bias[n];
+      for (std::size_t c = 0; c < cols_; ++c) out[n] += values_[n * cols_ + c] * x[c];
+    }
+    return out;
+  }
+
+ private:
+  static std::ptrdiff_t at(std::size_t i) { return static_cast<std::ptrdiff_t>(i); }
+  std::size_t cols_;
+  std::vector<float> values_;
+};
+
+struct OracleCache {
+  std::vector<std::vector<Vec>> k, v;  // [L][position][K * D], k rotated
+  std::vector<Vec> hidden;             // [position][C] at the input of hidden_layer
+  std::int32_t hidden_layer = 0;
+  Vec received;  // [position]
+};
+
+class Oracle {
+ public:
+  Oracle(Backend& backend, const Model& model)
+      : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
+    for (const LayerWeights& w : model.weights.layers) {
+      layers_.push_back({{backend, *w.qkv}, {backend, *w.output}, {backend, *w.gate_up}, {backend, *w.down}});
+    }
+  }
+
+  /// Logits of the rows that ask for them. choices[d][i]: whether the i-th row of detection d goes on.
+  std::vector<Vec> run(StepRows rows, std::vector<OracleCache>& caches, const std::vector<std::vector<bool>>& choices) {
+    deviations.assign(rows.detections.size(), {});
+    std::vector<Vec> x(rows.token.size()), q(x.size());
+    for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+      const auto cache_of = [&](std::size_t i) -> OracleCache& {
+        return caches[static_cast<std::size_t>(rows.sequence[i])];
+      };
+      std::vector<std::size_t> active;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (rows.path[i].enter <= layer && layer < rows.path[i].leave) active.push_back(i);
+      }
+      for (const std::size_t i : active) {
+        OracleCache& cache = cache_of(i);
+        const auto at = static_cast<std::size_t>(rows.position[i]);
+        if (rows.path[i].enter == layer)
+          x[i] = layer == 0 ? embedding_.row(static_cast<std::size_t>(rows.token[i])) : cache.hidden[at];
+        if (cache.hidden_layer == layer) cache.hidden[at] = x[i];
+        Vec k, v;
+        project(x[i], layer, rows.position[i], q[i], k, v);
+        Vec& cached = cache.v[static_cast<std::size_t>(layer)][at];
+        const std::int32_t d = rows.path[i].detection;
+        if (d >= 0 && rows.detections[static_cast<std::size_t>(d)].layer == layer) {
+          deviations[static_cast<std::size_t>(d)].push_back(deviation(v, cached));
+        }
+        if (rows.path[i].enter == layer && layer > 0) continue;  // what is cached belongs to this hidden state
+        cache.k[static_cast<std::size_t>(layer)][at] = k;
+        cached = v;
+      }
+      for (std::size_t d = 0; d < rows.detections.size(); ++d) {
+        if (rows.detections[d].layer != layer) continue;
+        std::size_t answer = 0;
+        std::erase_if(active, [&](std::size_t i) {
+          if (rows.path[i].detection != static_cast<std::int32_t>(d)) return false;
+          const bool goes_on = choices[d][answer++];
+          if (goes_on) rows.path[i].leave = rows.detections[d].leave;
+          return !goes_on;
+        });
+      }
+      for (const std::size_t i : active) finish(x[i], q[i], layer, rows.position[i], cache_of(i));
+    }
+    std::vector<Vec> logits;
+    for (const std::int32_t row : rows.logits_rows) {
+      logits.push_back(lm_head_.times(norm(x[static_cast<std::size_t>(row)], model_.weights.final_norm), {}));
+    }
+    path = rows.path;
+    return logits;
+  }
+
+  /// Rotates each head of x to the position: pairs (j, j + D/2).
+  Vec rotated(Vec x, std::int32_t position) const {
+    const auto frequencies = model_.rope.inverse_frequencies();
+    const std::size_t half = frequencies.size();
+    for (std::size_t head = 0; head < x.size(); head += 2 * half) {
+      for (std::size_t j = 0; j < half; ++j) {
+        const double cos = std::cos(position * frequencies[j]) * model_.rope.attention_factor();
+        const double sin = std::sin(position * frequencies[j]) * model_.rope.attention_factor();
+        const double a = x[head + j], b = x[head + j + half];
+        x[head + j] = a * cos - b * sin;
+        x[head + j + half] = b * cos + a * sin;
+      }
+    }
+    return x;
+  }
+
+  std::vector<Vec> deviations;  // of the last run, by detection
+  std::vector<RowPath> path;    // as the rows were run
+
+ private:
+  struct Layer {
+    Table qkv, output, gate_up, down;
+  };
+
+  const LayerWeights& weights(std::int32_t layer) const {
+    return model_.weights.layers[static_cast<std::size_t>(layer)];
+  }
+
+  Vec norm(const Vec& x, const std::vector<float>& weight) const {
+    double squares = 0;
+    for (const double value : x) squares += value * value;
+    Vec out(x.size());
+    const double scale =
+        std::sqrt(squares / static_cast<double>(x.size()) + static_cast<double>(model_.config.norm_eps));
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = x[i] / scale * weight[i];
+    return out;
+  }
+
+  void project(const Vec& x, std::int32_t layer, std::int32_t position, Vec& q, Vec& k, Vec& v) const {
+    const ModelConfig& c = model_.config;
+    const LayerWeights& w = weights(layer);
+    const Vec all = layers_[static_cast<std::size_t>(layer)].qkv.times(norm(x, w.input_norm), w.qkv_bias);
+    const auto q_end = all.begin() + c.heads * c.head_dim;
+    const auto k_end = q_end + c.kv_heads * c.head_dim;
+    const auto heads = [&](Vec rows, const std::vector<float>& weight) {
+      for (auto head = rows.begin(); c.qk_norm && head != rows.end(); head += c.head_dim) {
+        const Vec normed = norm(Vec(head, head + c.head_dim), weight);
+        std::copy(normed.begin(), normed.end(), head);
+      }
+      return rotated(rows, position);
+    };
+    q = heads(Vec(all.begin(), q_end), w.q_norm);
+    k = heads(Vec(q_end, k_end), w.k_norm);
+    v = Vec(k_end, all.end());
+  }
+
+  double deviation(const Vec& a, const Vec& b) const {
+    const auto width = static_cast<std::size_t>(model_.config.head_dim);
+    double cosines = 0;
+    for (std::size_t head = 0; head < a.size(); head += width) {
+      double dot = 0, aa = 0, bb = 0;
+      for (std::size_t i = head; i < head + width; ++i) dot += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
+      cosines += dot / std::sqrt(aa * bb);
+    }
+    return 1.0 - cosines / model_.config.kv_heads;
+  }
+
+  /// Attention over what is cached, then the MLP.
+  void finish(Vec& x, const Vec& q, std::int32_t layer, std::int32_t position, OracleCache& cache) const {
+    const ModelConfig& c = model_.config;
+    const auto width = static_cast<std::size_t>(c.head_dim);
+    const auto& keys = cache.k[static_cast<std::size_t>(layer)];
+    const auto& values = cache.v[static_cast<std::size_t>(layer)];
+    const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
+    const auto first = static_cast<std::size_t>(window > 0 ? std::max(0, position - window + 1) : 0);
+    const auto last = static_cast<std::size_t>(position);
+    Vec attended(q.size(), 0.0);
+    for (std::size_t h = 0; h < static_cast<std::size_t>(c.heads); ++h) {
+      const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads) * width;
+      Vec weight;
+      double sum = 0;
+      for (std::size_t key = first; key <= last; ++key) {
+        double score = 0;
+        for (std::size_t d = 0; d < width; ++d) score += q[h * width + d] * keys[key][kv + d];
+        weight.push_back(std::exp(score / std::sqrt(static_cast<double>(width))));
+        sum += weight.back();
+      }
+      for (std::size_t key = first; key <= last; ++key) {
+        const double share = weight[key - first] / sum;
+        if (key < last) cache.received[key] += share;
+        for (std::size_t d = 0; d < width; ++d) attended[h * width + d] += share * values[key][kv + d];
+      }
+    }
+    const LayerWeights& w = weights(layer);
+    const Layer& m = layers_[static_cast<std::size_t>(layer)];
+    const auto add = [&](const Vec& delta) {
+      std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
+    };
+    add(m.output.times(attended, w.output_bias));
+    const Vec gate_up = m.gate_up.times(norm(x, w.mlp_norm), w.gate_up_bias);
+    Vec hidden(gate_up.size() / 2);
+    for (std::size_t f = 0; f < hidden.size(); ++f)
+      hidden[f] = gate_up[f] / (1.0 + std::exp(-gate_up[f])) * gate_up[f + hidden.size()];
+    add(m.down.times(hidden, w.down_bias));
+  }
+
+  const Model& model_;
+  Table embedding_, lm_head_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace baton::test
