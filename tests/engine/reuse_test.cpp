@@ -9,7 +9,6 @@
 #include "engine/cpu/cpu.h"
 #include "engine/local_engine.h"
 #include "engine/reuse/placement.h"
-#include "engine/reuse/selection.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
