@@ -88,8 +88,7 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ScheduledRow& row = rows()[next_row_ + i];
     const auto at = static_cast<std::size_t>(row.position);
-    // A row that entered behind layer 0 kept K and V of its first layer.
-    computed_[at] = paths[i].leave - paths[i].enter - (paths[i].enter > 0 ? 1 : 0);
+    computed_[at] = paths[i].computed();
     recomputed_[at] = row.path.detection < 0 || paths[i].leave > row.path.leave;
   }
   next_row_ += paths.size();

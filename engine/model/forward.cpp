@@ -266,7 +266,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   stored_ = sequence_;
   for (std::size_t i = 0; !rows.path.empty() && i < stored_.size(); ++i) {
     const RowPath& path = rows.path[static_cast<std::size_t>(active_[i])];
-    if (path.enter > 0 && path.enter == layer) stored_[i] = kNoSequence;
+    if (path.keeps(layer)) stored_[i] = kNoSequence;
   }
   RowSpan span = span_of(layer);
   const bool detecting = compare_values(rows, layer, v);  // before the cached values are written over

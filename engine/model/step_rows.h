@@ -14,11 +14,17 @@ namespace baton {
 
 /// A row runs through layers [enter, leave); its cached K and V of all other layers stay as they are. A row with
 /// enter > 0 starts from its cache's hidden state (which must be that of layer `enter`), and keeps K and V of that
-/// layer too: they belong to the same hidden state.
+/// layer too: they belong to the same hidden state. So does a placed row that enters at layer 0: there K and V
+/// depend on the token alone.
 struct RowPath {
   std::int32_t enter = 0;
   std::int32_t leave = 0;
   std::int32_t detection = -1;  // index into StepRows::detections
+  bool placed = false;          // K and V of this token are in the cache, at this position
+
+  bool keeps(std::int32_t layer) const { return layer == enter && (enter > 0 || placed); }
+  /// Layers whose K and V are computed.
+  std::int32_t computed() const { return leave - enter - (keeps(enter) ? 1 : 0); }
 };
 
 /// At `layer`, K and V of the detection's rows are computed and kept; then only the chosen rows go on, up to `leave`.

@@ -17,7 +17,7 @@ PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleIn
   return builder.build([&](std::int32_t at) { builder.add_full(at); },
                        [&](const PlacedSegment&, std::int32_t begin, std::int32_t end) {
                          const std::int32_t detection = builder.add_detection({1, input.layers, choose});
-                         for (std::int32_t at = begin; at < end; ++at) builder.add(at, {0, 2, detection});
+                         for (std::int32_t at = begin; at < end; ++at) builder.add(at, {0, 2, detection, true});
                        });
 }
 

@@ -36,7 +36,7 @@ PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& 
                          };
                          const std::int32_t detection = builder.add_detection({range.detect, range.end + 1, choose});
                          for (std::int32_t at = begin; at < end; ++at)
-                           builder.add(at, {range.start, range.detect + 1, detection});
+                           builder.add(at, {range.start, range.detect + 1, detection, true});
                        });
 }
 

@@ -88,7 +88,7 @@ struct Schedule {
       const std::uint64_t density = 1 + random() % 10;
       for (std::int32_t at = 0; at < lengths[s]; ++at) {
         if (random() % 10 >= density) continue;
-        RowPath path{random() % 2 == 0 ? 0 : hidden_layer, c.layers, -1};
+        RowPath path{random() % 2 == 0 ? 0 : hidden_layer, c.layers, -1, random() % 2 == 0};
         if (random() % 2 == 0) path.leave = between(path.enter + 1, c.layers);
         if (detection >= 0 && random() % 2 == 0 && path.enter <= rows.detections.back().layer) {
           path.detection = detection;

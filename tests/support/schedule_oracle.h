@@ -81,7 +81,7 @@ class Oracle {
         if (d >= 0 && rows.detections[static_cast<std::size_t>(d)].layer == layer) {
           deviations[static_cast<std::size_t>(d)].push_back(deviation(v, cached));
         }
-        if (rows.path[i].enter == layer && layer > 0) continue;  // what is cached belongs to this hidden state
+        if (rows.path[i].keeps(layer)) continue;
         cache.k[static_cast<std::size_t>(layer)][at] = k;
         cached = v;
       }
