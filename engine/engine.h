@@ -38,6 +38,7 @@ struct PartUse {
   std::string reason;              // why not as asked for
   std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // entries (tokens x layers)
+  std::int64_t kv_reusable = 0;    // the same if the method had chosen no token to be recomputed: what its layers allow
   int hops = 0;                    // of the segment
 };
 

@@ -58,19 +58,47 @@ std::vector<double> read_list(const JsonFields& fields, const std::string& key, 
   return values;
 }
 
+LayerRange read_layers(const JsonFields& fields, std::int32_t layers) {
+  LayerRange range;
+  range.start = fields.integer("start", 0, layers - 3);
+  range.detect = fields.integer("detect", range.start + 1, layers - 2);
+  range.end = fields.integer("end", range.detect + 1, layers - 1);
+  return range;
+}
+
 void read_range(const JsonFields& fields, const std::string& key, std::int32_t layers, const std::string& origin,
                 LayerRange& range, Agreement& agreement) {
   const Json* value = fields.find(key);
   if (value == nullptr) fields.fail(key, "expected an object");
   const JsonFields inner(*value, origin, key + ".");
-  range.start = inner.integer("start", 0, layers - 3);
-  range.detect = inner.integer("detect", range.start + 1, layers - 2);
-  range.end = inner.integer("end", range.detect + 1, layers - 1);
+  range = read_layers(inner, layers);
   agreement.all = inner.number("agreement", 0, 1);
   const std::vector<double> each = read_list(inner, "agreement_by_layer", 3, 0, 1, false);
   agreement.start = each[0];
   agreement.detect = each[1];
   agreement.end = each[2];
+}
+
+std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t layers, const std::string& origin) {
+  constexpr double kMost = 1e6;
+  const Json* value = fields.find("effect");
+  if (value == nullptr) return std::nullopt;
+  const JsonFields inner(*value, origin, "effect.");
+  LayerEffect effect;
+  effect.range = read_layers(inner, layers);
+  effect.direct = inner.number("kl_direct", 0, kMost);
+  effect.start = read_list(inner, "left_start", layers, 0, kMost, true);
+  effect.end = read_list(inner, "left_end", layers, 0, kMost, true);
+  effect.detect = read_list(inner, "left_detect", layers, 0, kMost, true);
+  return effect;
+}
+
+std::string effect_of(const LayerEffect& effect) {
+  return fmt::format(
+      R"({{"start": {}, "detect": {}, "end": {}, "kl_direct": {:.6g}, "left_start": {}, "left_end": {}, )"
+      R"("left_detect": {}}})",
+      effect.range.start, effect.range.detect, effect.range.end, effect.direct, list_of(effect.start),
+      list_of(effect.end), list_of(effect.detect));
 }
 
 /// The file's text, or nothing when there is none.
@@ -92,7 +120,18 @@ std::optional<std::string> read_small(const fs::path& path) {
 
 }  // namespace
 
-StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, EndReading reading, std::string source) {
+const char* name_of(RangeReading reading) {
+  return reading == RangeReading::slope ? "slope" : reading == RangeReading::level ? "level" : "effect";
+}
+
+std::optional<RangeReading> parse_reading(std::string_view name) {
+  for (const RangeReading reading : {RangeReading::slope, RangeReading::level, RangeReading::effect}) {
+    if (name == name_of(reading)) return reading;
+  }
+  return std::nullopt;
+}
+
+StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source) {
   for (const FoundRange* found : {&measured.slope, &measured.level}) {
     if (!found->problem.empty()) throw ModelError(fmt::format("{}: {}", model.path.string(), found->problem));
   }
@@ -107,15 +146,14 @@ StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, End
           .slope = measured.slope.range,
           .level = measured.level.range,
           .slope_agreement = measured.certainty.slope,
-          .level_agreement = measured.certainty.level,
-          .reading = reading};
+          .level_agreement = measured.certainty.level};
 }
 
 std::string to_json(const StoredProfile& profile) {
   const auto quoted = [](const std::string& text) {
     return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
   };
-  const std::vector<std::pair<std::string, std::string>> fields = {
+  std::vector<std::pair<std::string, std::string>> fields = {
       {"schema", std::to_string(kSchema)},
       {"fingerprint", quoted(profile.fingerprint)},
       {"layers", std::to_string(profile.similarity.size())},
@@ -129,6 +167,7 @@ std::string to_json(const StoredProfile& profile) {
       {"similarity_error", list_of(profile.similarity_error)},
       {"correlation", list_of(profile.correlation)},
       {"correlation_error", list_of(profile.correlation_error)}};
+  if (profile.effect) fields.emplace_back("effect", effect_of(*profile.effect));
   std::string text;
   for (const auto& [name, value] : fields)
     text += fmt::format("{}  \"{}\": {}", text.empty() ? "" : ",\n", name, value);
@@ -153,9 +192,12 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   profile.correlation_error = read_list(fields, "correlation_error", layers - 1, 0, 2, true);
   read_range(fields, "slope", layers, origin, profile.slope, profile.slope_agreement);
   read_range(fields, "level", layers, origin, profile.level, profile.level_agreement);
-  const std::string reading = fields.text_or("reading", "");
-  if (reading != "slope" && reading != "level") fields.fail("reading", "expected \"slope\" or \"level\"");
-  profile.reading = reading == "slope" ? EndReading::slope : EndReading::level;
+  profile.effect = read_effect(fields, layers, origin);
+  const auto reading = parse_reading(fields.text_or("reading", ""));
+  if (!reading) fields.fail("reading", "expected \"slope\", \"level\" or \"effect\"");
+  if (*reading == RangeReading::effect && !profile.effect)
+    fields.fail("effect", "expected an object: it is the reading");
+  profile.reading = *reading;
   return profile;
 }
 

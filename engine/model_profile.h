@@ -10,8 +10,15 @@
 
 #include "engine/model/model.h"
 #include "engine/profiler.h"
+#include "engine/reuse/range_search.h"
 
 namespace baton {
+
+/// What the range of layers is read from: how similar values are (two readings of RelayCaching's eq. 3), or what
+/// recomputing them is worth.
+enum class RangeReading : std::uint8_t { slope, level, effect };
+const char* name_of(RangeReading reading);
+std::optional<RangeReading> parse_reading(std::string_view name);
 
 struct StoredProfile {
   std::string fingerprint;  // Model::fingerprint: configuration, headers and a sample of the weights
@@ -26,13 +33,16 @@ struct StoredProfile {
   LayerRange level;
   Agreement slope_agreement;
   Agreement level_agreement;
-  EndReading reading = EndReading::slope;  // the one that counts
+  std::optional<LayerEffect> effect;           // with a range; none: not measured
+  RangeReading reading = RangeReading::slope;  // the one that counts; effect only where there is one
 
-  const LayerRange& range() const { return reading == EndReading::slope ? slope : level; }
+  const LayerRange& range() const {
+    return reading == RangeReading::effect ? effect->range : reading == RangeReading::level ? level : slope;
+  }
 };
 
-/// What was measured on `model`. Throws ModelError where no range could be found.
-StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, EndReading reading, std::string source);
+/// What was measured on `model`; the reading is slope. Throws ModelError where no range could be found.
+StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source);
 
 std::string to_json(const StoredProfile& profile);
 

@@ -103,10 +103,13 @@ void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) c
 
 void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed,
                              std::int32_t layers) {
+  std::vector<std::int32_t> least(static_cast<std::size_t>(begins_.back()), 0);
+  for (const ScheduledRow& row : schedule.rows) least[static_cast<std::size_t>(row.position)] = row.path.computed();
   for (std::size_t part = 0; part < uses.size(); ++part) {
     PartUse& use = uses[part];
     for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {
       use.kv_reused += layers - computed[static_cast<std::size_t>(at)];
+      use.kv_reusable += layers - least[static_cast<std::size_t>(at)];
       use.reused_tokens += recomputed[static_cast<std::size_t>(at)] ? 0 : 1;
     }
   }

@@ -24,7 +24,7 @@ class PromptAssembly {
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
 
   PromptSchedule schedule;
-  std::vector<PartUse> uses;      // one for each part; kv_reused and reused_tokens are filled in by account()
+  std::vector<PartUse> uses;      // one for each part; their numbers are filled in by account()
   int hops = 0;                   // of what will be computed on top of this prompt
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 

@@ -27,6 +27,7 @@ Json json_of(const SlotRecord& record) {
           {"reused_tokens", record.reused_tokens},
           {"recomputed_tokens", record.recomputed_tokens},
           {"kv_reuse_rate", finite(record.kv_reuse_rate)},
+          {"kv_reuse_bound", finite(record.kv_reuse_bound)},
           {"hops", record.hops},
           {"reason", record.reason}};
 }

@@ -43,11 +43,12 @@ std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, co
 void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
                 std::int32_t layers) {
   for (SlotRecord& slot : slots) {
-    std::int64_t reused_entries = 0;
+    std::int64_t reused_entries = 0, reusable_entries = 0;
     std::int64_t reused_tokens = 0;
     for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
       if (prompt[i].slot != slot.name) continue;
       reused_entries += uses[i].kv_reused;
+      reusable_entries += uses[i].kv_reusable;
       reused_tokens += uses[i].reused_tokens;
       slot.method = uses[i].method;
       slot.hops = std::max(slot.hops, uses[i].hops);
@@ -56,7 +57,9 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
     if (slot.tokens == 0) continue;
     slot.reused_tokens = reused_tokens;
     slot.recomputed_tokens = slot.tokens - reused_tokens;
-    slot.kv_reuse_rate = static_cast<double>(reused_entries) / static_cast<double>(slot.tokens * layers);
+    const auto entries = static_cast<double>(slot.tokens * layers);
+    slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;
+    slot.kv_reuse_bound = static_cast<double>(reusable_entries) / entries;
   }
 }
 

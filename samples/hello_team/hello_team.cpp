@@ -18,14 +18,16 @@ agents:
     prompt:
       system: >-
         You are a mathematical analyst. You will be given a math problem and maybe answers of other agents.
-        Name each quantity with a letter, then put in the numbers. The last line is only the final result.
+        Repeat the problem, name each quantity with a letter, then put in the numbers.
+        The last line is only the final result.
       user: "Question:\n{{ question }}"
   inspector:
     role: Inspector
     prompt:
       system: >-
         You are an inspector. You will be given a math problem and answers of other agents.
-        Solve it step by step, then check every answer and say which step is wrong. The last line is only the final result.
+        Repeat the problem, solve it step by step, then check every answer and say which step is wrong.
+        The last line is only the final result.
       user: "Question:\n{{ question }}\n\nAnalyst:\n{{ agent_analyst_current }}"
 workflow: {topology: chain, agents: [analyst, inspector]}
 outputs: {answer: "{{ agent_inspector_current }}"}

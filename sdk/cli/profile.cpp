@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -30,7 +31,7 @@ struct Arguments {
   int hand_overs = 12;
   int max_tokens = 128;
   std::uint64_t seed = 0;
-  std::string reading = "slope";
+  std::string reading = "effect";
   std::string svg;
   bool dry_run = false;
   bool json = false;
@@ -54,33 +55,52 @@ std::string layers_of(const ProfiledRange& range) {
   return fmt::format("l_s {}, l_d {}, l_e {}", range.start, range.detect, range.end);
 }
 
+std::string left_of(double share) { return fmt::format("{:.0f} %", 100 * share); }
+
+/// What the layers found by their effect are worth.
+std::string worth(const ProfiledEffect& effect) {
+  const auto at = [](const std::vector<double>& curve, int layer) { return curve[static_cast<std::size_t>(layer)]; };
+  std::string text = fmt::format(
+      "Of the KL divergence of direct reuse ({:.1e} nats a token), {} is left when all reused "
+      "tokens are\nrecomputed in layers {} to {}",
+      effect.kl_direct, left_of(at(effect.left_end, effect.end)), effect.start, effect.end);
+  text += fmt::format("; {} when about a fifth of them are, chosen in layer {}.\n",
+                      left_of(at(effect.left_detect, effect.detect)), effect.detect);
+  if (const double next = at(effect.left_start, effect.start + 1); !std::isnan(next))
+    text += fmt::format("Beginning at layer {} would leave {}.\n", effect.start + 1, left_of(next));
+  return text;
+}
+
 /// How much the layers hang on which hand-overs were measured.
 std::string certainty(const ModelProfile& profile) {
-  const ProfiledRange& range = profile.range();
+  if (profile.effect) return worth(*profile.effect);
+  const ProfiledRange range = profile.range();
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
-  if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.";
+  if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.\n";
   std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers",
                                  profile.hand_overs, percent(range.agreement));
   if (range.agreement < 0.995) {
     text += fmt::format(" (l_s {}, l_d {}, l_e {})", percent(range.start_agreement), percent(range.detect_agreement),
                         percent(range.end_agreement));
   }
-  return text + (range.agreement < 0.8 ? "; measure more with --handovers." : ".");
+  return text + (range.agreement < 0.8 ? "; measure more with --handovers.\n" : ".\n");
 }
 
 std::string text_of(const ModelProfile& profile) {
-  const ProfiledRange& other = profile.reading == "slope" ? profile.level : profile.slope;
+  std::string others;
+  for (const auto& [name, range] : {std::pair("slope", profile.slope), std::pair("level", profile.level)}) {
+    if (profile.reading != name) others += fmt::format("; {}: {}", name, layers_of(range));
+  }
   const double recomputed =
       static_cast<double>(profile.range().end - profile.range().start) / static_cast<double>(profile.similarity.size());
-  std::string out = fmt::format("{}: {} (reading {}; {}: {})\n\n",
-                                printable(profile.model.filename().string(), Lines::fold), layers_of(profile.range()),
-                                profile.reading, profile.reading == "slope" ? "level" : "slope", layers_of(other));
+  std::string out = fmt::format("{}: {} (reading {}{})\n\n", printable(profile.model.filename().string(), Lines::fold),
+                                layers_of(profile.range()), profile.reading, others);
   out += profile_plot(profile, terminal_size().columns, !terminal_is_utf8());
   out += fmt::format("\nMeasured on {} tokens of {} hand-overs ({}){}.\n", grouped(profile.tokens), profile.hand_overs,
                      printable(profile.source, Lines::fold),
                      profile.left_out > 0 ? fmt::format("; {} left out, too short or too long", profile.left_out) : "");
-  out += certainty(profile) + "\n";
-  if (profile.range().end + 1 == static_cast<int>(profile.similarity.size())) {
+  out += certainty(profile);
+  if (!profile.effect && profile.range().end + 1 == static_cast<int>(profile.similarity.size())) {
     out += "Similarity does not come to rest before the last layer, so the range goes to the end.\n";
   }
   return out + fmt::format("Chosen tokens are recomputed in {:.0f} % of the layers.\n", 100 * recomputed);
@@ -153,8 +173,9 @@ void add_profile(CLI::App& app, Action& action) {
       ->type_name("N")
       ->capture_default_str();
   verb->add_option("--reading", arguments->reading,
-                   "Where the deep layers are stable: by the slope of similarity, or by its level")
-      ->check(CLI::IsMember({"slope", "level"}))
+                   "What the layers are found by: the effect of recomputing them, or where the similarity of values\n"
+                   "comes to rest (its slope or its level: RelayCaching, and faster)")
+      ->check(CLI::IsMember({"effect", "slope", "level"}))
       ->capture_default_str();
   auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")
                   ->type_name("FILE");

@@ -126,7 +126,7 @@ std::string profile_plot(const ModelProfile& profile, int columns, bool ascii) {
   const auto column = [&](int layer) {
     return static_cast<int>(std::lround(static_cast<double>(layer) * (width - 1) / std::max(1, layers - 1)));
   };
-  const ProfiledRange& range = profile.range();
+  const ProfiledRange range = profile.range();
   std::string text =
       panel("S: similarity of decoded and prefilled values", profile.similarity, layers, width, ascii ? 12 : 8, ascii);
   std::string floor;
@@ -139,6 +139,10 @@ std::string profile_plot(const ModelProfile& profile, int columns, bool ascii) {
   text += under({{0, "0"}, {width / 2 - 2, "layer"}, {width, std::to_string(layers - 1)}}, width);
   text += panel(ascii ? "rho: correlation with the next layer" : "ρ: correlation with the next layer",
                 profile.correlation, layers, width, ascii ? 6 : 4, ascii);
+  if (profile.effect) {
+    text += panel("KL left, recomputing all reused tokens up to this layer", profile.effect->left_end, layers, width,
+                  ascii ? 6 : 4, ascii);
+  }
   std::string cut;
   for (std::size_t begin = 0; begin < text.size();) {  // titles are longer than the narrowest terminals
     const std::size_t end = text.find('\n', begin);

@@ -1,4 +1,4 @@
-// The profile of a model as SVG: two panels over one axis of layers.
+// The profile of a model as SVG: two or three panels over one axis of layers.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kWidth = 720, kLeft = 70, kRight = 24;
 constexpr double kTitle = 72, kUpper = 230, kGap = 34, kLower = 120, kBelow = 66;
-constexpr double kHeight = kTitle + kUpper + kGap + kLower + kBelow;
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -108,10 +107,15 @@ class Panel {
 
 std::string profile_svg(const ModelProfile& profile) {
   const auto layers = static_cast<int>(profile.similarity.size());
-  const ProfiledRange& range = profile.range();
+  const ProfiledRange range = profile.range();
   const Panel upper(kTitle, kUpper, layers, profile.similarity, profile.similarity_error);
   const Panel lower(kTitle + kUpper + kGap, kLower, layers, profile.correlation, profile.correlation_error);
-  const double bottom = kHeight - kBelow;
+  std::vector<double> left = profile.effect ? profile.effect->left_end : std::vector<double>();
+  const std::vector<double> no_errors;
+  for (double& share : left) share = std::min(share, 1.0);  // a NaN stays one
+  const Panel effect(kTitle + kUpper + kLower + 2 * kGap, kLower, layers, left, no_errors);
+  const double bottom = kTitle + kUpper + kGap + kLower + (left.empty() ? 0.0 : kGap + kLower);
+  const double height = bottom + kBelow;
 
   std::string out = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' "
@@ -119,10 +123,11 @@ std::string profile_svg(const ModelProfile& profile) {
       "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
       "<rect width='{0}' height='{1}' fill='#fff'/>\n"
       "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
-      kWidth, kHeight, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
+      kWidth, height, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
   out += fmt::format("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start),
                      kTitle, upper.x(range.end) - upper.x(range.start), bottom - kTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
+  if (!left.empty()) out += effect.axes("KL left up to l");
   struct Mark {
     int layer;
     const char* name;
@@ -136,7 +141,7 @@ std::string profile_svg(const ModelProfile& profile) {
     out += fmt::format("<text x='{:.1f}' y='{}' class='middle' fill='#a05a00'>{} {}</text>\n",
                        std::min(x, kWidth - kRight - 22), kTitle - mark.above, mark.name, mark.layer);
   }
-  out += upper.curve("#1f5fa8") + lower.curve("#2a7d4f");
+  out += upper.curve("#1f5fa8") + lower.curve("#2a7d4f") + (left.empty() ? "" : effect.curve("#8a3f8f"));
   const int every = std::max(1, (layers + 19) / 20);
   for (int layer = 0; layer < layers; layer += every) {
     out += fmt::format("<text x='{:.1f}' y='{}' class='middle'>{}</text>\n", upper.x(layer), bottom + 18, layer);
@@ -145,7 +150,7 @@ std::string profile_svg(const ModelProfile& profile) {
   out += fmt::format(
       "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard "
       "error</text>\n",
-      kWidth - kRight, kHeight - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
+      kWidth - kRight, height - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
   return out + "</svg>\n";
 }
 

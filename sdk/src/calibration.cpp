@@ -37,14 +37,14 @@ struct Role {
 
 constexpr std::array<Role, 4> kRoles = {{
     {"Analyst",
-     "You are a mathematical analyst. You will be given a math problem and maybe answers of other agents. Name each "
-     "quantity with a letter, then put in the numbers. The last line is only the final result."},
+     "You are a mathematical analyst. You will be given a math problem and maybe answers of other agents. Repeat the "
+     "problem, name each quantity with a letter, then put in the numbers. The last line is only the final result."},
     {"Solver",
-     "You are a math expert. You will be given a math problem and hints of other agents. Give your own solution step "
-     "by step. The last line is only the final result."},
+     "You are a math expert. You will be given a math problem and hints of other agents. Repeat the problem, then give "
+     "your own solution step by step. The last line is only the final result."},
     {"Inspector",
-     "You are an inspector. You will be given a math problem and answers of other agents. Solve it step by step, then "
-     "check every answer and say which step is wrong. The last line is only the final result."},
+     "You are an inspector. You will be given a math problem and answers of other agents. Repeat the problem, solve it "
+     "step by step, then check every answer and say which step is wrong. The last line is only the final result."},
     {"Decision maker",
      "You are a decision maker. You will be given a math problem and solutions of other agents. Check them against the "
      "problem and name those that are right. The last line is only the final result."},

@@ -16,7 +16,7 @@ void ensure_layer_range(Engine& engine, const std::function<void(double share)>&
   const auto measured = measure_profile(engine, synthetic_hand_overs(model, 12, options.max_tokens, 0), options);
   if (on_progress) on_progress(1.0);  // whoever shows it can take it away
   if (!measured) return;
-  const StoredProfile profile = to_stored(*measured, model, EndReading::slope, "synthetic");
+  const StoredProfile profile = to_stored(*measured, model, "synthetic");
   engine.set_layer_range(profile.range());
   if (const auto file = profile_in_cache(model.fingerprint); !file.empty()) {
     try {

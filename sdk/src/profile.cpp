@@ -1,6 +1,7 @@
 // Profiling a model for the public face.
 #include <fmt/format.h>
 
+#include "engine/effect_profiler.h"
 #include "engine/model_profile.h"
 #include "sdk/src/calibration.h"
 #include "sdk/src/internal.h"
@@ -24,14 +25,18 @@ ModelProfile public_profile(const StoredProfile& stored) {
   profile.correlation_error = stored.correlation_error;
   profile.slope = public_range(stored.slope, stored.slope_agreement);
   profile.level = public_range(stored.level, stored.level_agreement);
+  if (const auto& effect = stored.effect) {
+    const LayerRange& range = effect->range;
+    profile.effect = {range.start, range.detect, range.end, effect->direct, effect->start, effect->end, effect->detect};
+  }
   profile.reading = name_of(stored.reading);
   profile.json = to_json(stored);
   return profile;
 }
 
 void check(const ProfileOptions& options) {
-  if (options.reading != "slope" && options.reading != "level") {
-    throw InputError(fmt::format("reading '{}' is not known; expected slope or level", options.reading));
+  if (!parse_reading(options.reading)) {
+    throw InputError(fmt::format("reading '{}' is not known; expected slope, level or effect", options.reading));
   }
   if (options.data.empty() && options.hand_overs < 1)
     throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
@@ -55,14 +60,26 @@ std::optional<ModelProfile> profile(const ProfileOptions& options) {
   profiler.max_tokens = options.max_tokens;
   profiler.min_tokens = std::min(profiler.min_tokens, options.max_tokens);
   profiler.seed = options.seed;
-  profiler.on_progress = options.on_progress;
   profiler.stop = options.stop;
+  const bool with_effect = options.reading == "effect";
+  const auto part = [&](double begin, double length) {
+    return [&, begin, length](double share) {
+      if (options.on_progress) options.on_progress(begin + length * share);
+    };
+  };
+  profiler.on_progress = part(0.0, with_effect ? 0.2 : 1.0);
   const auto measured = measure_profile(*engine, hand_overs, profiler);
   if (!measured || options.stop.stop_requested()) return std::nullopt;
 
-  const EndReading reading = options.reading == "level" ? EndReading::level : EndReading::slope;
-  const StoredProfile stored =
-      to_stored(*measured, model, reading, options.data.empty() ? "synthetic" : options.source);
+  StoredProfile stored = to_stored(*measured, model, options.data.empty() ? "synthetic" : options.source);
+  stored.reading = *parse_reading(options.reading);
+  if (with_effect) {
+    profiler.on_progress = part(0.2, 0.8);
+    stored.effect = measure_effect(*engine, hand_overs, profiler);
+    if (!stored.effect || options.stop.stop_requested()) return std::nullopt;
+    if (!stored.effect->problem.empty())
+      throw ModelError(fmt::format("{}: {}", folder.string(), stored.effect->problem));
+  }
   ModelProfile result = public_profile(stored);
   result.model = folder;
   result.left_out = measured->left_out;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/cpu/cpu.h"
+#include "engine/effect_profiler.h"
 #include "engine/local_engine.h"
 #include "engine/model_profile.h"
 #include "tests/support/tiny_model.h"
@@ -35,7 +36,10 @@ std::vector<CalibrationHandOver> hand_overs(std::size_t count, std::size_t answe
 
 StoredProfile stored() {
   const auto engine = tiny_engine({.layers = 6});
-  return to_stored(*measure_profile(*engine, hand_overs(3), {}), engine->model(), EndReading::level, "test");
+  StoredProfile profile = to_stored(*measure_profile(*engine, hand_overs(3), {}), engine->model(), "test");
+  profile.reading = RangeReading::level;
+  profile.effect = measure_effect(*engine, hand_overs(3), {}, {.reply_tokens = 4});
+  return profile;
 }
 
 struct Folder {

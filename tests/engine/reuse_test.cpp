@@ -478,6 +478,10 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
     REQUIRE(result.uses.size() == 3);
     CHECK(result.uses[1].kv_reused == result.kv_entries - computed);
     CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
+    CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
+    const std::int64_t up_to_detection = reuse.method == "relay" ? reuse.range.detect - reuse.range.start : 1;
+    const bool detects = reuse.method == "relay" || reuse.method == "cacheblend";
+    CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
     CHECK(result.uses[1].method == reuse.method);
     CHECK(result.uses[1].reason.empty());
     CHECK(result.uses[1].reused_tokens == reused_tokens);

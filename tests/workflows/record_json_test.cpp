@@ -25,6 +25,7 @@ TEST_CASE("a run record as JSON") {
                          .method = "full",
                          .recomputed_tokens = 3,
                          .kv_reuse_rate = 0.0,
+                         .kv_reuse_bound = 0.0,
                          .hops = 0,
                          .reason = ""});
   record.agents.push_back(agent);
@@ -46,7 +47,8 @@ TEST_CASE("a run record as JSON") {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key :
-       {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "hops", "reason"}) {
+       {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops",
+        "reason"}) {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
   }
   CHECK(record.to_json(-1).find('\n') == std::string::npos);

@@ -23,6 +23,18 @@ struct ProfiledRange {
   double end_agreement = 0;
 };
 
+/// What recomputing reused tokens in some layers is worth: the KL divergence from full prefill that is left, as a part
+/// of what direct reuse leaves. NaN: not measured.
+struct ProfiledEffect {
+  int start = 0;  // the layers found by it, as in ProfiledRange
+  int detect = 0;
+  int end = 0;
+  double kl_direct = 0;             // of direct reuse, nats per token
+  std::vector<double> left_start;   // for each layer l: all reused tokens are recomputed from l to the last
+  std::vector<double> left_end;     // all of them from `start` to l
+  std::vector<double> left_detect;  // those chosen in l, up to `end`, at equal cost
+};
+
 struct ModelProfile {
   std::filesystem::path model;
   std::string fingerprint;               // of configuration and weights
@@ -36,10 +48,15 @@ struct ModelProfile {
   std::vector<double> correlation_error;
   ProfiledRange slope;  // both readings of RelayCaching's eq. 3 (docs/cli.md)
   ProfiledRange level;
-  std::string reading;  // which of them counts: "slope" or "level"
+  std::optional<ProfiledEffect> effect;
+  std::string reading;  // which of them counts: "slope", "level" or "effect"
   std::string json;     // all this as its file holds it
 
-  const ProfiledRange& range() const { return reading == "level" ? level : slope; }
+  /// The layers that count; there is no agreement of resamples for `effect`.
+  ProfiledRange range() const {
+    if (reading == "effect" && effect) return {effect->start, effect->detect, effect->end};
+    return reading == "level" ? level : slope;
+  }
 };
 
 /// An answer inside a later prompt, as token ids of the model.
@@ -51,15 +68,15 @@ struct HandOver {
 };
 
 struct ProfileOptions {
-  std::string model{};          // a folder or a bare name
-  std::string device = "auto";  // auto, cpu, cuda, cuda:N
-  int threads = 0;              // CPU threads; 0: one per core
-  int hand_overs = 12;          // to make up when there is no data
-  int max_tokens = 128;         // of an answer
-  std::uint64_t seed = 0;       // of the hand-overs that are made up, and of the resamples
-  std::string reading = "slope";
-  std::vector<HandOver> data{};                                           // real hand-overs in place of those made up
-  std::string source{};                                                   // their name
+  std::string model{};             // a folder or a bare name
+  std::string device = "auto";     // auto, cpu, cuda, cuda:N
+  int threads = 0;                 // CPU threads; 0: one per core
+  int hand_overs = 12;             // to make up when there is no data
+  int max_tokens = 128;            // of an answer
+  std::uint64_t seed = 0;          // of the hand-overs that are made up, and of the resamples
+  std::string reading = "effect";  // takes longest: 2 to 3 times as many short answers as the model has layers
+  std::vector<HandOver> data{};    // real hand-overs in place of those made up
+  std::string source{};            // their name
   std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
   std::function<void(double share)> on_progress{};                        // 0 to 1, on the calling thread
   std::stop_token stop{};

@@ -16,9 +16,10 @@ struct SlotRecord {
   std::string method;  // full, prefix, direct, relay, lockstep, anchors, ...
   std::int64_t reused_tokens = 0;
   std::int64_t recomputed_tokens = 0;
-  double kv_reuse_rate = 0.0;  // share of (token, layer) entries not recomputed, 0 to 1
-  int hops = 0;                // approximate hand-overs behind this KV; 0: exact
-  std::string reason;          // why this method
+  double kv_reuse_rate = 0.0;   // share of (token, layer) entries not recomputed, 0 to 1
+  double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
+  int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
+  std::string reason;           // why this method
 };
 
 /// KV entries of one prompt; entries = prompt tokens x layers = reused + computed.

@@ -1,0 +1,193 @@
+#include "engine/effect_profiler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/run_all.h"
+
+namespace baton {
+namespace {
+
+using Distributions = std::vector<std::vector<float>>;  // log probabilities of each token of an answer
+
+std::vector<float> log_probabilities(std::span<const float> logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const float value : logits) sum += std::exp(value - most);
+  std::vector<float> result(logits.begin(), logits.end());
+  for (float& value : result) value = static_cast<float>(value - most - std::log(sum));
+  return result;
+}
+
+double divergence(const std::vector<float>& p, const std::vector<float>& q) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);
+  return std::max(sum, 0.0);
+}
+
+GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_tokens) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0.0f;
+  request.max_tokens = max_tokens;
+  request.reuse.method = "full";
+  request.reuse.min_tokens = 1;
+  request.reuse.prefix = false;
+  return request;
+}
+
+class EffectMeasurement {
+ public:
+  EffectMeasurement(Engine& engine, std::span<const CalibrationHandOver> hand_overs, const ProfilerOptions& options,
+                    const EffectOptions& effect)
+      : engine_(engine), options_(options), effect_(effect), last_(engine.model().config.layers - 1) {
+    for (const CalibrationHandOver& one : hand_overs) cases_.push_back({one, {}, {}});
+  }
+
+  /// The answers, and what full prefill makes of them. False when it was stopped.
+  bool prepare() {
+    std::vector<GenerationRequest> requests;
+    std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
+    for (const Case& one : cases_) requests.push_back(producer_of(one));
+    const auto answers = run_all(engine_, std::move(requests), options_.stop);
+    if (!answers) return false;
+    for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].from.answer = (*answers)[i].tokens;
+    std::erase_if(cases_, [&](const Case& one) {
+      const CalibrationHandOver& from = one.from;
+      const auto reply = static_cast<std::size_t>(effect_.reply_tokens);
+      return from.answer.size() < static_cast<std::size_t>(options_.min_tokens) ||
+             !fits(from.before.size() + from.answer.size() + from.after.size() + reply);
+    });
+    requests.clear();
+    for (Case& one : cases_) {
+      requests.push_back(request_of(consumer_of(one, nullptr), effect_.reply_tokens));
+      requests.back().callbacks.on_logits = [&full = one.full](std::span<const float> logits) {
+        full.push_back(log_probabilities(logits));
+      };
+    }
+    const auto replies = run_all(engine_, std::move(requests), options_.stop);
+    if (!replies) return false;
+    for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].reply = (*replies)[i].tokens;
+    return true;
+  }
+
+  /// Mean divergence of each candidate; all of them have the same first layer.
+  std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
+    const auto segments = record(candidates.front().range.start, static_cast<std::int64_t>(candidates.size()));
+    if (!segments) return std::nullopt;
+    std::vector<double> sums(candidates.size(), 0.0);  // added to on the engine's thread, while this one waits
+    std::vector<GenerationRequest> requests;
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      for (std::size_t i = 0; i < cases_.size(); ++i) {
+        const Case& one = cases_[i];
+        GenerationRequest request = request_of(consumer_of(one, (*segments)[i]), effect_.reply_tokens);
+        apply(candidates[c], request.reuse);
+        request.forced = one.reply;
+        request.callbacks.on_logits = [&sum = sums[c], &full = one.full,
+                                       at = std::size_t{0}](std::span<const float> logits) mutable {
+          if (at < full.size()) sum += divergence(full[at++], log_probabilities(logits));
+        };
+        requests.push_back(std::move(request));
+      }
+    }
+    const auto results = run_all(engine_, std::move(requests), options_.stop);
+    if (!results) return std::nullopt;
+    for (const GenerationResult& result : *results) {
+      for (const PartUse& use : result.uses) {
+        if (!use.reason.empty())
+          throw EngineError(EngineError::Kind::memory, "an answer was not reused: " + use.reason);
+      }
+    }
+    std::size_t tokens = 0;
+    for (const Case& one : cases_) tokens += one.full.size();
+    for (double& sum : sums) sum /= static_cast<double>(std::max<std::size_t>(1, tokens));
+    return sums;
+  }
+
+  bool empty() const { return cases_.empty(); }
+
+ private:
+  struct Case {
+    CalibrationHandOver from;
+    std::vector<TokenId> reply;
+    Distributions full;
+  };
+
+  bool fits(std::size_t tokens) const { return tokens < static_cast<std::size_t>(engine_.model().options.context); }
+
+  GenerationRequest producer_of(const Case& one) const {
+    GenerationRequest request = request_of({{"", one.from.producer, nullptr, 0}}, options_.max_tokens);
+    request.forced = one.from.answer;
+    request.forced.resize(std::min(request.forced.size(), static_cast<std::size_t>(options_.max_tokens)));
+    return request;
+  }
+
+  static std::vector<PromptPart> consumer_of(const Case& one, SegmentHandle segment) {
+    std::vector<PromptPart> prompt;
+    if (!one.from.before.empty()) prompt.push_back({"", one.from.before, nullptr, 0});
+    prompt.push_back({"answer", one.from.answer, std::move(segment), 0});
+    if (!one.from.after.empty()) prompt.push_back({"", one.from.after, nullptr, 0});
+    return prompt;
+  }
+
+  /// The answers' segments, with the hidden states at the input of `start`.
+  std::optional<std::vector<SegmentHandle>> record(std::int32_t start, std::int64_t readers) {
+    std::vector<GenerationRequest> requests;
+    for (const Case& one : cases_) {
+      requests.push_back(producer_of(one));
+      requests.back().reuse.record = true;
+      requests.back().reuse.range = {start, start + 1, last_};
+      requests.back().output_readers = readers;
+    }
+    auto results = run_all(engine_, std::move(requests), options_.stop);
+    if (!results) return std::nullopt;
+    std::vector<SegmentHandle> segments;
+    for (GenerationResult& result : *results) {
+      if (!result.output) throw EngineError(EngineError::Kind::memory, "no memory to keep an answer's KV");
+      segments.push_back(std::move(result.output));
+    }
+    return segments;
+  }
+
+  static void apply(const RangeCandidate& candidate, ReuseOptions& reuse) {
+    reuse.method = candidate.share > 0 ? "relay" : "direct";
+    reuse.range = candidate.range;
+    reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
+  }
+
+  Engine& engine_;
+  const ProfilerOptions& options_;
+  const EffectOptions& effect_;
+  const std::int32_t last_;
+  std::vector<Case> cases_;
+};
+
+}  // namespace
+
+std::optional<LayerEffect> measure_effect(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
+                                          const ProfilerOptions& options, const EffectOptions& effect) {
+  EffectMeasurement measurement(engine, hand_overs, options, effect);
+  const std::int32_t layers = engine.model().config.layers;
+  std::int32_t measured = 0;
+  const auto progress = [&] {
+    // About L ends, L detections, and a first layer or two.
+    if (options.on_progress) options.on_progress(std::min(1.0, measured / (2.0 * layers)));
+  };
+  if (!measurement.prepare()) return std::nullopt;
+  if (measurement.empty()) {
+    LayerEffect nothing;
+    nothing.problem = "no hand-over is short enough for the context, and long enough to measure";
+    return nothing;
+  }
+  return search_range(
+      layers,
+      [&](std::span<const RangeCandidate> candidates) {
+        auto divergences = measurement.measure(candidates);
+        measured += static_cast<std::int32_t>(candidates.size());
+        progress();
+        return divergences;
+      },
+      effect.search);
+}
+
+}  // namespace baton

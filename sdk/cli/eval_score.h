@@ -1,0 +1,67 @@
+// What a method came to over a dataset: right answers, distances from full prefill, what was reused.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sdk/cli/dataset.h"
+#include "sdk/cli/eval_method.h"
+#include "sdk/cli/eval_quality.h"
+
+namespace baton::cli {
+
+struct Share {
+  std::int64_t part = 0;
+  std::int64_t whole = 0;
+  void count(bool hit) { add(hit ? 1 : 0, 1); }
+  void add(std::int64_t more, std::int64_t of) {
+    part += more;
+    whole += of;
+  }
+  double value() const { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
+};
+
+/// One method with one number of agents.
+struct Score {
+  EvalMethod method;
+  std::optional<Workflow> workflow;
+  Share right;
+  std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
+  Share exact;              // runs whose every answer is that of full, token for token
+  Share reused_entries;     // (token, layer) entries of prompts
+  Share relayed_entries;    // of the placeholders that came from a segment
+  Share relayed_bound;      // the same, had the method chosen no token to be recomputed
+  Share long_entries;       // of those with kLongTokens tokens or more
+  Share recomputed_tokens;  // of those placeholders
+  Share reused_turns;       // turns that computed no placeholder
+  Quality quality;          // over forced runs
+  double ttft_ms = 0;       // sum over turns
+  std::int64_t turns = 0;
+  std::int64_t output_tokens = 0;
+  std::int64_t failed = 0;  // runs that did not end well
+  double wall_ms = 0;       // sum over runs
+
+  static constexpr std::int64_t kLongTokens = 100;
+
+  void add(const Question& question, const RunRecord& record);
+};
+
+/// The agents that have a turn, in the order of their first.
+std::vector<std::string> agents_at_work(const Workflow& workflow);
+
+/// The run's answer: what the pattern of the agent that answers found; without a pattern the output `answer`, or all
+/// that the agent said.
+std::string final_answer(const Workflow& workflow, const RunRecord& record);
+
+nlohmann::ordered_json json_of(const Score& score);
+
+/// One line a method, under one head; `floor` may be null.
+std::string table_of(const std::vector<Score>& scores, const Quality* floor);
+
+/// The right answers of each agent, one line a method.
+std::string agents_of(const std::vector<Score>& scores);
+
+}  // namespace baton::cli
