@@ -65,8 +65,9 @@ struct RowSpan {
 /// A sequence index of a row that an operation is to pass over, where it says so.
 inline constexpr std::int32_t kNoSequence = -1;
 
-/// What attention records per cached token: the sum of the attention weights that later rows gave to it, over heads
-/// and layers (RelayCaching, eq. 6), in units of 2^-24. Integers, so that the order of the sums does not matter.
+/// What attention records per cached token and kv head: the sum of the attention weights that later rows gave to it,
+/// over the kv head's query heads and over layers (RelayCaching, eq. 6), in units of 2^-24. Integers, so that the order
+/// of the sums does not matter.
 using AttentionSum = std::uint64_t;
 inline constexpr double kAttentionUnit = 1.0 / (1 << 24);
 
@@ -145,7 +146,7 @@ class Backend : public BufferOwner {
 
   /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
   /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. received: empty, or for each
-  /// slab null or [capacity] sums, to which the weights that its rows give to keys before them are added.
+  /// slab null or [K, capacity] sums, to which the weights that its rows give to keys before them are added.
   virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
                          const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
 

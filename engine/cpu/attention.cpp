@@ -41,7 +41,8 @@ struct AttentionTask {
   std::span<const std::int32_t> order;  // the tile's rows, ascending positions
   std::int64_t kv_head;
   std::int64_t head, head_end;  // query heads
-  AttentionSum* received;       // [capacity] or null
+  AttentionSum* received;       // [capacity], of the kv head, or null
+  bool shared;                  // other tasks add to `received` too
   float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; with received
 
   std::int64_t heads() const { return head_end - head; }
@@ -236,23 +237,37 @@ void attend_block(const AttentionTask& task, const AttentionState& state, const 
   }
 }
 
+/// sums[64] += weights * scale, rounded to units.
+HWY_INLINE void add_units(std::int32_t* sums, const float* weights, float scale) {
+  const Floats f;
+  const hn::RebindToSigned<Floats> i32;
+  for (std::int64_t i = 0; i < kKeyBlock; i += static_cast<std::int64_t>(kWidth)) {
+    const auto units = hn::ConvertTo(i32, hn::MulAdd(hn::LoadU(f, weights + i), hn::Set(f, scale), hn::Set(f, 0.5f)));
+    hn::StoreU(hn::Add(hn::LoadU(i32, sums + i), units), i32, sums + i);
+  }
+}
+
 /// Adds what the tile's queries gave to the keys before them, rounded to units one by one, so that tiling cannot show.
 void record_weights(const AttentionTask& task, const AttentionState& state, std::int64_t first) {
   const std::int64_t begin = first / kKeyBlock * kKeyBlock;
   const std::int64_t end = task.blocks() * kKeyBlock;
+  float units[kMaxQueries];  // of a weight of 1
+  for (std::int64_t query = 0; query < task.queries(); ++query)
+    units[query] =
+        static_cast<float>(1.0 / (static_cast<double>(fold_lanes(state.l + query * kLanes)) * kAttentionUnit));
   for (std::int64_t key = begin; key < end; key += kKeyBlock) {
     std::int32_t sums[kKeyBlock] = {};
     for (std::int64_t query = 0; query < task.queries(); ++query) {
-      const std::int64_t low = std::max<std::int64_t>(state.key_begin[query] - key, 0);
-      const std::int64_t high = std::min<std::int64_t>(state.key_end[query] - 1 - key, kKeyBlock);  // not to itself
-      if (low >= high) continue;
-      const float* weights = task.block_weights(query, key);
-      const float sum = fold_lanes(state.l + query * kLanes);
-      const float scale =
-          static_cast<float>(std::exp(static_cast<double>(*weights - state.m[query])) / (sum * kAttentionUnit));
-      for (std::int64_t i = low; i < high; ++i) sums[i] += static_cast<std::int32_t>(weights[1 + i] * scale + 0.5f);
+      const std::int64_t self = state.key_end[query] - 1 - key;
+      if (state.key_begin[query] >= key + kKeyBlock || self <= 0) continue;  // weights of keys it does not see are 0
+      float* weights = task.block_weights(query, key);
+      if (self < kKeyBlock) weights[1 + self] = 0.0f;
+      const double block = std::exp(static_cast<double>(*weights - state.m[query]));
+      add_units(sums, weights + 1, static_cast<float>(block * units[query]));
     }
-    for (std::int64_t i = 0; i < kKeyBlock; ++i) {
+    for (std::int64_t i = 0; i < kKeyBlock && !task.shared; ++i)
+      task.received[key + i] += static_cast<AttentionSum>(sums[i]);
+    for (std::int64_t i = 0; i < kKeyBlock && task.shared; ++i) {
       if (sums[i] == 0) continue;
       std::atomic_ref<AttentionSum>(task.received[key + i])
           .fetch_add(static_cast<AttentionSum>(sums[i]), std::memory_order_relaxed);
@@ -371,6 +386,14 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);
     const std::int32_t sequence = rows.sequence[order[0]];
     AttentionSum* sums = received.empty() ? nullptr : received[sequence];
+    if (sums != nullptr) sums += kv_head * slabs[sequence].capacity;
+    const auto number = &tile - plan.tiles.data();
+    const auto same = [&](std::int64_t other) {
+      if (other < 0 || other >= tiles) return false;
+      return rows.sequence[plan.order[static_cast<std::size_t>(plan.tiles[static_cast<std::size_t>(other)].begin)]] ==
+             sequence;
+    };
+    const bool shared = head_parts > 1 || same(number - 1) || same(number + 1);
     const AttentionTask task{out,
                              q,
                              slabs[sequence],
@@ -382,6 +405,7 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
                              head,
                              std::min(head + heads_per_tile, (kv_head + 1) * group),
                              sums,
+                             shared,
                              sums == nullptr ? nullptr : plan.weights[static_cast<std::size_t>(thread)].data()};
     HWY_DYNAMIC_DISPATCH(attend_task)(task, scratch.of_thread(thread));
   });

@@ -258,6 +258,7 @@ class ReferenceBackend final : public Backend {
           out.f32(t)[h * width + d] = value / sum;
         }
         AttentionSum* sums = received.empty() ? nullptr : received[rows.sequence[t]];
+        if (sums != nullptr) sums += h / heads_per_kv * slab.capacity;
         for (std::int64_t key = rows.key_begin[t]; sums != nullptr && key < rows.position[t]; ++key) {
           sums[key] += static_cast<AttentionSum>(weight[key - rows.key_begin[t]] / sum / kAttentionUnit + 0.5);
         }

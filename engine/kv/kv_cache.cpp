@@ -30,7 +30,8 @@ KvCache::Sizes KvCache::sizes_of(const Backend& backend, const KvLayout& layout,
   sizes.slab = aligned(backend.kv_slab_bytes(layout.shape, sizes.capacity));
   if (layout.raw_keys) sizes.raw = aligned(capacity * key_width * element);
   sizes.hidden = aligned(capacity * static_cast<std::size_t>(layout.hidden_width) * element);
-  if (layout.received) sizes.received = aligned(capacity * sizeof(AttentionSum));
+  if (layout.received)
+    sizes.received = aligned(static_cast<std::size_t>(layout.shape.kv_heads) * capacity * sizeof(AttentionSum));
   sizes.total = layers * (2 * sizes.slab + sizes.raw) + sizes.hidden + sizes.received;
   return sizes;
 }

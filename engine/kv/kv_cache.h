@@ -16,7 +16,7 @@ struct KvLayout {
   bool raw_keys = false;          // keys before RoPE
   std::int32_t hidden_width = 0;  // C of the hidden states, kept in the cache's type; 0: not kept
   std::int32_t hidden_layer = 0;  // at whose input they are taken
-  bool received = false;          // attention received, over all layers and heads
+  bool received = false;          // attention received, over all layers
 };
 
 class KvCache {

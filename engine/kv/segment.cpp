@@ -32,9 +32,13 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
     backend.gather_rows(mutable_view(this->hidden()), cache.hidden(), index);
   }
   if (layout_.received) {
-    std::vector<AttentionSum> sums(count);
-    backend.copy_to_host(std::as_writable_bytes(std::span(sums)),
-                         reinterpret_cast<const std::byte*>(cache.received() + begin));
+    std::vector<AttentionSum> sums(count, 0), of_head(count);
+    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+      backend.copy_to_host(
+          std::as_writable_bytes(std::span(of_head)),
+          reinterpret_cast<const std::byte*>(cache.received() + std::int64_t{head} * cache.capacity() + begin));
+      for (std::size_t i = 0; i < count; ++i) sums[i] += of_head[i];
+    }
     for (const AttentionSum sum : sums)
       received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
     observers_of_last_ = cache.length() - begin - n;

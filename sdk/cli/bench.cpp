@@ -57,8 +57,11 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
     prefill.push_back({{"tokens", line.tokens}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
   }
   for (const auto& line : result.decode) {
-    decode.push_back(
-        {{"depth", line.depth}, {"rows", line.rows}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
+    decode.push_back({{"depth", line.depth},
+                      {"rows", line.rows},
+                      {"tokens_per_s", line.tokens_per_s},
+                      {"share", line.share},
+                      {"recording", line.recording}});
   }
   for (const auto& method : result.methods) methods.push_back(json_of(method));
   return {{"schema", 1},
@@ -112,8 +115,9 @@ std::string text_of(const BenchResult& result) {
                        line.tokens_per_s, 100 * line.share);
   }
   for (const auto& line : result.decode) {
-    out += fmt::format("decode  {:>5} x {:>4} tokens deep  {:>8.1f} tokens/s  {:>3.0f} % of the limit\n", line.rows,
-                       line.depth, line.tokens_per_s, 100 * line.share);
+    out += fmt::format(
+        "decode  {:>5} x {:>4} tokens deep  {:>8.1f} tokens/s  {:>3.0f} % of the limit; recording {:+.1f} %\n",
+        line.rows, line.depth, line.tokens_per_s, 100 * line.share, 100 * line.recording);
   }
   const BenchMethod* full = find(result, "full");
   const BenchMethod* prefix = find(result, "prefix");

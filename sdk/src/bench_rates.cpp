@@ -22,6 +22,12 @@ double seconds_of(const std::function<void()>& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 /// The median of 5 runs or more; `once`: one run.
 double median_seconds(const std::function<void()>& run, bool once = false) {
   std::vector<double> times = {seconds_of(run)};
@@ -30,9 +36,7 @@ double median_seconds(const std::function<void()>& run, bool once = false) {
     times.push_back(seconds_of(run));
     spent += times.back();
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return median(std::move(times));
 }
 
 double gemm_gflops(Backend& backend, DType dtype) {
@@ -107,28 +111,57 @@ class Rates {
     return {tokens, tokens / seconds, flops / seconds / 1e9 / gemm_limit};
   }
 
-  /// Behind prefill(): all sequences begin with copies of its tokens.
+  /// Behind prefill(): all sequences begin with copies of its tokens. Plain steps and recording ones take turns.
   BenchDecode decode(std::int32_t sequences, double bandwidth_limit) {
     const std::int32_t depth = prompt_->length();
     const Segment text(backend_, *prompt_, 0, depth, std::vector<TokenId>(static_cast<std::size_t>(depth)));
-    std::vector<KvCache> caches;
-    caches.reserve(static_cast<std::size_t>(sequences));
-    StepRows rows;
-    for (std::int32_t i = 0; i < sequences; ++i) {
-      KvCache& cache = caches.emplace_back(backend_, model_.kv_layout(), depth + 1);
-      place(backend_, model_.rope, cache, 0, text, 0, depth);
-      rows.add_row(rows.add_cache(&cache), depth, (i * 37 + 65) % model_.config.vocabulary);
-      rows.logits_rows.push_back(i);
+    KvLayout recording = model_.kv_layout();
+    recording.raw_keys = recording.received = true;
+    recording.hidden_width = model_.config.width;
+    recording.hidden_layer = 1;
+    Step plain(*this, model_.kv_layout(), text, sequences), recorded(*this, recording, text, sequences);
+    std::vector<double> seconds, ratios;
+    double spent = 0.0;
+    while (seconds.size() < 5 || (spent < 2 * kSeconds && seconds.size() < 1000)) {
+      const bool first = seconds.size() % 2 == 0;
+      double other = first ? recorded.seconds() : 0.0;
+      seconds.push_back(plain.seconds());
+      if (!first) other = recorded.seconds();
+      ratios.push_back(other / seconds.back());
+      spent += seconds.back() + other;
     }
-    const double seconds = median_seconds([&] { forward_.run(rows); });
+    const double step = median(std::move(seconds));
     const double table =
         model_.config.tied_embeddings ? 0.0 : static_cast<double>(model_.weights.embedding->bytes);  // not read
     const double kv = static_cast<double>(depth) * sequences * static_cast<double>(text.bytes()) / depth;
     const double bytes = static_cast<double>(model_.weights.bytes) - table + kv;
-    return {depth, sequences, sequences / seconds, bytes / seconds / 1e9 / bandwidth_limit};
+    return {depth, sequences, sequences / step, bytes / step / 1e9 / bandwidth_limit, median(std::move(ratios)) - 1.0};
   }
 
  private:
+  /// One decode step of sequences that hold copies of a text.
+  class Step {
+   public:
+    Step(Rates& rates, const KvLayout& layout, const Segment& text, std::int32_t sequences) : forward_(rates.forward_) {
+      const std::int32_t depth = text.length();
+      caches_.reserve(static_cast<std::size_t>(sequences));
+      for (std::int32_t i = 0; i < sequences; ++i) {
+        KvCache& cache = caches_.emplace_back(rates.backend_, layout, depth + 1);
+        place(rates.backend_, rates.model_.rope, cache, 0, text, 0, depth);
+        rows_.add_row(rows_.add_cache(&cache), depth, (i * 37 + 65) % rates.model_.config.vocabulary);
+        rows_.logits_rows.push_back(i);
+      }
+    }
+    double seconds() {
+      return seconds_of([&] { forward_.run(rows_); });
+    }
+
+   private:
+    Forward& forward_;
+    std::vector<KvCache> caches_;
+    StepRows rows_;
+  };
+
   Backend& backend_;
   const Model& model_;
   Forward forward_;

@@ -193,8 +193,10 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
         hidden.add(cache.hidden().f32(at)[col],
                    dense.hidden[static_cast<std::size_t>(at)][static_cast<std::size_t>(col)]);
       if (cache.received() == nullptr) continue;
-      received.add(static_cast<double>(cache.received()[at]) * kAttentionUnit,
-                   dense.received[static_cast<std::size_t>(at)]);
+      double sum = 0;
+      for (std::int32_t head = 0; head < c.kv_heads; ++head)
+        sum += static_cast<double>(cache.received()[head * cache.capacity() + at]) * kAttentionUnit;
+      received.add(sum, dense.received[static_cast<std::size_t>(at)]);
     }
   }
   return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share()};

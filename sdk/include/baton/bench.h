@@ -74,6 +74,7 @@ struct BenchDecode {
   std::int64_t rows = 0;    // sequences
   double tokens_per_s = 0;  // of all of them
   double share = 0;         // of limits.bandwidth_gbs, which weights in a CPU's cache can exceed
+  double recording = 0;     // part of a step's time that recording for a later hand-over adds
 };
 
 struct BenchResult {

@@ -253,7 +253,7 @@ Rows scattered(Random& random, const Index& lengths, std::int64_t count) {
 /// Sums of every second sequence; the others record nothing.
 struct Sums {
   explicit Sums(const Caches& caches) {
-    for (const KvSlab& slab : caches.slabs) sums.emplace_back(slab.capacity, AttentionSum{0});
+    for (const KvSlab& slab : caches.slabs) sums.emplace_back(caches.shape.kv_heads * slab.capacity, AttentionSum{0});
     for (std::size_t i = 0; i < sums.size(); ++i) pointers.push_back(i % 2 == 0 ? sums[i].data() : nullptr);
   }
   std::vector<std::vector<AttentionSum>> sums;
@@ -316,9 +316,9 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
                 16 * kEpsilon;
             for (std::int32_t key = rows.begin[t]; key < rows.position[t]; ++key) {
               const double units = weight[static_cast<std::size_t>(key - rows.begin[t])] / sum / kAttentionUnit;
-              expected[s][key] += units;
-              bound[s][key] +=
-                  1.01 + units * error;  // each is rounded to a whole unit, the largest ones by one at most
+              const std::size_t at = kv / shape.head_dim * caches.slabs[s].capacity + key;
+              expected[s][at] += units;
+              bound[s][at] += 1.01 + units * error;  // each is rounded to a whole unit, the largest ones by one at most
             }
           }
         }
