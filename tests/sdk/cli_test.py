@@ -395,6 +395,27 @@ class Eval(Cli):
         for wrong in ("direct:x", "epic:no_such=1", "lockstep", ":a=1"):
             self.assertIn("--methods", self.baton("eval", self.team, "--dataset", data, "--methods", wrong, code=2).stderr)
 
+    def test_teams_of_other_sizes_and_the_parts_of_relay(self):
+        data = self.data({"id": "q", "inputs": {"user_question": "Mia has 5 apples. She buys 7 more apples. How many apples does Mia have?"}, "answer": "12"})
+        team = str(ROOT / "workflows/library/math_roles.yaml")
+        relay = "relay:layers.start=0;layers.detect=1;layers.end=4"
+        found = json.loads(self.baton("eval", team, "--dataset", data, "--methods", f"full,{relay}", "--agents", "2,3", "--ablation",
+                                      "--sensitivity", "--json", "-q").stdout)
+        self.assertEqual(sorted({m["params"]["agents"] for m in found["methods"]}), [2, 3])
+        self.assertEqual(set(found["methods"][0]["accuracy_by_agent"]), {"analyst", "decision_maker"})
+        two = [m for m in found["methods"] if m["params"]["agents"] == 2]
+        self.assertEqual(len(two), 2 + 3 + 9)
+        layers_alone = next(m for m in two if m["params"].get("select.all"))
+        self.assertAlmostEqual(layers_alone["kv_reuse_rate"], 0.6, delta=0.02)  # 4 of 10 layers
+        for method in two[1:]:
+            self.assertAlmostEqual(method["kv_reuse_bound"], 0.9, delta=0.02)
+            self.assertLessEqual(method["kv_reuse_rate"], method["kv_reuse_bound"])
+            self.assertGreaterEqual(method["kv_reuse_rate"], layers_alone["kv_reuse_rate"])
+        self.assertIn("3 agents\n", self.baton("eval", team, "--dataset", data, "--agents", "3", "-q").stdout)
+        self.assertIn("the workflow has 4", self.baton("eval", team, "--dataset", data, "--agents", "5", code=2).stderr)
+        by_name = str(ROOT / "workflows/library/math_team.yaml")
+        self.assertIn("--agents 2", self.baton("eval", by_name, "--dataset", data, "--agents", "2", code=2).stderr)
+
     def test_mistakes_have_line_numbers(self):
         good = {"id": "a", "inputs": {"question": "?"}, "answer": "1"}
         data = self.data(good, "{", {"id": "b", "answer": "1"}, good, {"id": "c", "inputs": {}, "answer": []})
@@ -429,14 +450,18 @@ class Profile(Cli):
         found = json.loads(done.stdout)
         layers = json.loads((self.model / "config.json").read_text())["num_hidden_layers"]
         self.assertEqual(set(found), {"schema", "fingerprint", "layers", "source", "hand_overs", "tokens", "reading", "slope", "level",
-                                      "similarity", "similarity_error", "correlation", "correlation_error"})
-        self.assertEqual((found["schema"], found["layers"], found["source"], found["reading"]), (1, layers, "synthetic", "slope"))
+                                      "similarity", "similarity_error", "correlation", "correlation_error", "effect"})
+        self.assertEqual((found["schema"], found["layers"], found["source"], found["reading"]), (1, layers, "synthetic", "effect"))
         self.assertEqual((len(found["similarity"]), len(found["correlation"])), (layers, layers - 1))
         self.assertAlmostEqual(found["similarity"][0], 1, 4)
         for reading in ("slope", "level"):
             at = found[reading]
             self.assertTrue(0 <= at["start"] < at["detect"] < at["end"] < layers, at)
             self.assertTrue(0 <= at["agreement"] <= 1)
+        effect = found["effect"]
+        self.assertTrue(0 <= effect["start"] < effect["detect"] < effect["end"] < layers, effect)
+        self.assertGreater(effect["kl_direct"], 0)
+        self.assertEqual([len(effect[curve]) for curve in ("left_start", "left_end", "left_detect")], [layers] * 3)
         self.assertEqual((self.model / "baton.profile.json").read_text(), done.stdout)
         self.assertIn("</svg>", (self.model / "baton.profile.svg").read_text())
         self.assertEqual(self.written(), ["tiny/baton.profile.json", "tiny/baton.profile.svg"])
@@ -496,6 +521,9 @@ class Profile(Cli):
         error = self.relay(code=4).stderr
         self.assertIn("baton.profile.json", error)
         self.assertIn("slope.end", error)
+        for broken in ({k: v for k, v in good.items() if k != "effect"}, {**good, "effect": {**good["effect"], "left_end": [1]}}):
+            file.write_text(json.dumps(broken))
+            self.assertIn("effect", self.relay(code=4).stderr)
         file.write_text(json.dumps({**good, "fingerprint": "0" * 32}))  # of other weights: measured again
         self.relay()
         self.assertTrue(any("cache" in name for name in self.written()))
