@@ -10,7 +10,7 @@
 namespace baton {
 
 struct EffectOptions {
-  std::int32_t reply_tokens = 32;  // of each consumer's answer, over which distributions are compared
+  std::int32_t reply_tokens = 64;  // of each consumer's answer, over which distributions are compared
   RangeSearchSettings search;
 };
 

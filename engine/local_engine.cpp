@@ -310,12 +310,14 @@ class LocalEngine::Core {
     if (!cache.layout().raw_keys) return;
     const std::span<const TokenId> tokens(sequence.tokens());
     const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops,
-                          const std::string& origin) -> SegmentHandle {
+                          const std::string& origin, std::span<const float> entropy) -> SegmentHandle {
       const std::int32_t n = std::min(static_cast<std::int32_t>(ids.size()), cache.length() - begin);
       if (n < 1) return nullptr;
       auto segment = std::make_shared<Segment>(*backend_, cache, begin, n, std::move(ids));
       segment->hops = hops;
       segment->origin = origin;
+      entropy = entropy.first(std::min(entropy.size(), static_cast<std::size_t>(n)));
+      segment->entropy.assign(entropy.begin(), entropy.end());
       return store_.add(std::move(segment), readers);
     };
     try {
@@ -327,10 +329,11 @@ class LocalEngine::Core {
         const bool reused = assembly.uses[i].method != "full" && assembly.uses[i].method != "prefix";
         if (part.readers == 0 || part.tokens.empty() || reused) continue;
         result.segments[i] =
-            keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot);
+            keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot, {});
       }
       if (request.reuse.record && request.output_readers > 0) {
-        result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {});
+        result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {},
+                             sequence.entropy());
       }
       if (request.reuse.method != "full" && request.reuse.prefix) {
         const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;

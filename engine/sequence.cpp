@@ -123,6 +123,7 @@ bool Sequence::advance(std::span<float> logits) {
     if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
   }
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
+  if (request_.reuse.record && request_.output_readers > 0) entropy_.push_back(entropy_of(logits));
   const TokenId id = next_token(logits);
   if (first) {
     first_token_ = Clock::now();

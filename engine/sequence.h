@@ -50,6 +50,8 @@ class Sequence {
   /// Ends the sequence: the result is complete but for its segments, and the cache still there.
   void close(FinishReason reason, const std::string& error);
   GenerationResult& result() { return result_; }
+  /// Of what each output token was drawn from, where the output is to become a segment; may have one more.
+  const std::vector<float>& entropy() const { return entropy_; }
   /// Gives back the KV cache and then calls on_finished, once.
   void deliver();
 
@@ -73,6 +75,7 @@ class Sequence {
   StreamDecoder decoder_;
   StopStrings stops_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
+  std::vector<float> entropy_;
   GenerationResult result_;
   FinishReason reason_ = FinishReason::eos;
   Clock::time_point submitted_;

@@ -162,11 +162,16 @@ class SpecReader {
       selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
       selection.deviation = selection.deviation_threshold > 0.0f;
       selection.influence = selection.influence_threshold > 0.0f;
+      if (select.text("score").value_or("deviation") == "entropy") {
+        selection.score = SelectionOptions::Score::entropy;
+        selection.share = 0.25;
+        selection.head = 16;
+        selection.suffix = 0;
+      }
       selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
       selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
-      selection.share = select.number("share").value_or(0.0f);
+      selection.share = select.number("share").value_or(static_cast<float>(selection.share));
       selection.all = select.boolean("all").value_or(false);
-      if (select.text("score").value_or("thresholds") == "product") selection.score = SelectionOptions::Score::product;
     }
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
     options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));

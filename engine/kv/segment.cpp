@@ -41,7 +41,6 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
     }
     for (const AttentionSum sum : sums)
       received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
-    observers_of_last_ = cache.length() - begin - n;
   }
 }
 

@@ -29,19 +29,18 @@ class Segment {
   /// [n, K * D] as floats, wherever the segment is. Where the backend may be called: on the engine's thread.
   std::vector<float> values_on_host(std::int32_t layer) const;
   ConstTensorView hidden() const;  // [n, C] at the input of layout().hidden_layer, or no data
-  /// [n] attention that each token received (RelayCaching eq. 6), and from how many later rows at most; empty: not
-  /// kept.
+  /// [n] attention that each token received (RelayCaching eq. 6); empty: not kept.
   std::span<const float> received() const { return received_; }
-  /// Rows that could see the token at `index`: those that were run after it in its first sequence.
-  std::int32_t observers(std::int32_t index) const { return observers_of_last_ + length_ - 1 - index; }
 
   std::size_t bytes() const {
-    return buffer_.bytes() + received_.size() * sizeof(float) + tokens_.size() * sizeof(std::int32_t);
+    return buffer_.bytes() + (received_.size() + entropy.size()) * sizeof(float) +
+           tokens_.size() * sizeof(std::int32_t);
   }
 
   /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
   int hops = 0;
-  std::string origin;  // "inspector#2", for reports
+  std::string origin;          // "inspector#2", for reports
+  std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
 
  private:
   Backend* backend_;
@@ -49,7 +48,6 @@ class Segment {
   std::vector<std::int32_t> tokens_;
   std::vector<float> received_;
   std::int32_t length_ = 0;
-  std::int32_t observers_of_last_ = 0;
   std::size_t matrix_bytes_ = 0;  // of the keys, and of the values, of one layer
   Buffer buffer_;                 // [L] (raw keys, values), hidden states
 };

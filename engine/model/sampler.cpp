@@ -160,4 +160,18 @@ TokenId Sampler::draw() {
   return candidates_.back().id;  // the product was rounded up to the total
 }
 
+float entropy_of(std::span<const float> logits) {
+  float most = kNever;
+  for (const float logit : logits) most = logit > most ? logit : most;  // a NaN is none
+  double sum = 0.0, weighted = 0.0;
+  for (const float logit : logits) {
+    const float below = logit - most;
+    if (!(below > -18.0f)) continue;
+    const double share = std::exp(static_cast<double>(below));
+    sum += share;
+    weighted += share * below;
+  }
+  return sum > 0.0 ? static_cast<float>(std::log(sum) - weighted / sum) : 0.0f;
+}
+
 }  // namespace baton

@@ -54,4 +54,7 @@ class Sampler {
   std::vector<bool> marked_;           // [V] all false between calls
 };
 
+/// Entropy in nats of softmax(logits). Ids less likely than e^-18 times the likeliest are left out.
+float entropy_of(std::span<const float> logits);
+
 }  // namespace baton

@@ -17,16 +17,19 @@ struct LayerRange {
 
 /// Which tokens of a segment RelayCaching recomputes beyond the detection layer.
 struct SelectionOptions {
-  enum class Score : std::uint8_t { thresholds, product };
+  enum class Score : std::uint8_t { deviation, entropy };
   bool deviation = true;     // d_i > deviation_threshold * mean(d), eq. 5
   bool influence = true;     // A_j > influence_threshold * mean(A), eq. 7
   std::int32_t suffix = 10;  // the last tokens of the segment, eq. 8
   std::int32_t head = 0;     // its first tokens, which lost the most of their context (not in the paper)
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
-  Score score = Score::thresholds;  // product: the `share` best by deviation times received attention per observer
-  double share = 0.0;               // above 0: exactly this part of each segment, the best by score, not by thresholds
-  bool all = false;                 // every token: the layer range alone
+  double share = 0.0;  // above 0: exactly this part of each segment, the best by score, not by thresholds
+  /// entropy (ours): tokens that their author was least sure of. It is known before anything runs, so these segments
+  /// need no detection; only chosen tokens run, from range.start to range.end. Texts that nobody generated have none
+  /// and go by deviation.
+  Score score = Score::deviation;
+  bool all = false;  // every token: the layer range alone
 };
 
 struct ReuseOptions {

@@ -21,15 +21,17 @@ void add_above(std::vector<bool>& chosen, std::span<const float> values, double 
   }
 }
 
-/// Deviation times the attention received per token that could see it: how much a wrong value will be looked at.
-std::vector<double> product_scores(const SelectionInput& input) {
-  std::vector<double> scores(input.deviation.begin(), input.deviation.end());
-  if (input.received.empty()) return scores;
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double observers = input.observers.empty() ? 1.0 : std::max(1.0f, input.observers[i]);
-    scores[i] *= std::sqrt(input.received[i] / observers);
-  }
-  return scores;
+/// The share of the tokens with the best scores. Both ends are part of the budget, the head first.
+std::vector<bool> best_share(const SelectionOptions& options, std::span<const float> values) {
+  const std::size_t n = values.size();
+  std::vector<double> scores(values.begin(), values.end());
+  const auto count = static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
+  const auto part = [&](std::int32_t tokens) {
+    return std::min({n, count, static_cast<std::size_t>(std::max(0, tokens))});
+  };
+  for (std::size_t i = n - part(options.suffix); i < n; ++i) scores[i] = 1e30;
+  for (std::size_t i = 0; i < part(options.head); ++i) scores[i] = HUGE_VAL;
+  return largest(scores, count);
 }
 
 }  // namespace
@@ -46,28 +48,21 @@ std::vector<bool> largest(std::span<const double> scores, std::size_t count) {
   return chosen;
 }
 
-std::vector<bool> select_tokens(const SelectionOptions& options, const SelectionInput& input) {
-  const std::size_t n = input.deviation.size();
+std::vector<bool> select_tokens(const SelectionOptions& options, std::span<const float> deviation,
+                                std::span<const float> received) {
+  const std::size_t n = deviation.size();
   if (options.all) return std::vector<bool>(n, true);
-  const auto suffix = std::min(n, static_cast<std::size_t>(std::max(0, options.suffix)));
-  const auto head = std::min(n, static_cast<std::size_t>(std::max(0, options.head)));
-  if (options.share > 0.0) {
-    std::vector<double> scores = options.score == SelectionOptions::Score::product
-                                     ? product_scores(input)
-                                     : std::vector<double>(input.deviation.begin(), input.deviation.end());
-    const auto count = static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
-    // Both ends are part of the budget, the head first.
-    for (std::size_t i = n - std::min(suffix, count); i < n; ++i) scores[i] = 1e30;
-    for (std::size_t i = 0; i < std::min(head, count); ++i) scores[i] = HUGE_VAL;
-    return largest(scores, count);
-  }
+  if (options.share > 0.0) return best_share(options, deviation);
   std::vector<bool> chosen(n, false);
-  if (options.deviation) add_above(chosen, input.deviation, options.deviation_threshold, kRounding);
-  if (options.influence && input.received.size() == n)
-    add_above(chosen, input.received, options.influence_threshold, 0.0);
-  std::fill_n(chosen.begin(), head, true);
-  for (std::size_t i = n - suffix; i < n; ++i) chosen[i] = true;
+  if (options.deviation) add_above(chosen, deviation, options.deviation_threshold, kRounding);
+  if (options.influence && received.size() == n) add_above(chosen, received, options.influence_threshold, 0.0);
+  std::fill_n(chosen.begin(), std::min(n, static_cast<std::size_t>(std::max(0, options.head))), true);
+  std::fill_n(chosen.rbegin(), std::min(n, static_cast<std::size_t>(std::max(0, options.suffix))), true);
   return chosen;
+}
+
+std::vector<bool> select_by_entropy(const SelectionOptions& options, std::span<const float> entropy) {
+  return best_share(options, entropy);
 }
 
 }  // namespace baton

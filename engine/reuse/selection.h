@@ -9,15 +9,14 @@
 
 namespace baton {
 
-/// One segment's tokens at the detection layer. All spans have one length, or are empty where nothing is known.
-struct SelectionInput {
-  std::span<const float> deviation;  // d_i, RelayCaching eq. 1
-  std::span<const float> received;   // A_j, eq. 6
-  std::span<const float> observers;  // how many later tokens could see each
-};
+/// One flag per token of a segment at the detection layer, from their deviations (RelayCaching eq. 1) and the attention
+/// they received (eq. 6; empty: not known). Deviations below the rounding of the arithmetic never choose a token.
+std::vector<bool> select_tokens(const SelectionOptions& options, std::span<const float> deviation,
+                                std::span<const float> received);
 
-/// One flag per token. Deviations below the rounding of the arithmetic never choose a token.
-std::vector<bool> select_tokens(const SelectionOptions& options, const SelectionInput& input);
+/// The same before anything has run: `options.share` of the tokens, those with the largest entropy. The head, and then
+/// the suffix, are part of the budget.
+std::vector<bool> select_by_entropy(const SelectionOptions& options, std::span<const float> entropy);
 
 /// The `count` largest scores; among equals the later token.
 std::vector<bool> largest(std::span<const double> scores, std::size_t count);

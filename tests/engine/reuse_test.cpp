@@ -111,7 +111,9 @@ std::vector<ReuseOptions> everything(bool prefix) {
   relay.selection.all = true;
   ReuseOptions share = relay;
   share.selection = {.share = 1.0};
-  return {epic, blend, relay, share};
+  ReuseOptions unsure = relay;
+  unsure.selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
+  return {epic, blend, relay, share, unsure};
 }
 
 }  // namespace
@@ -454,6 +456,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   share.selection.share = 0.25;
   epic.epic_tokens = 12;
   blend.cacheblend_share = 0.26;
+  ReuseOptions unsure = method("relay");
+  unsure.selection = {.suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
   ReuseOptions from_zero = range_alone;
   from_zero.range.start = 0;
   struct Known {
@@ -469,6 +473,7 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
       {suffix, s * kLayers + r * detect + 7 * (length - detect), r - 7},
       {share, s * kLayers + r * detect + 10 * (length - detect), r - 10},
       {from_zero, s * kLayers + r * kRange.end, 0},
+      {unsure, s * kLayers + 10 * length, r - 10},  // no detection: the others are not computed at all
   };
   for (const auto& [reuse, computed, reused_tokens] : known) {
     const GenerationResult result = ask(*engine, prompt, reuse).result;
@@ -480,7 +485,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
     CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
     CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
     const std::int64_t up_to_detection = reuse.method == "relay" ? reuse.range.detect - reuse.range.start : 1;
-    const bool detects = reuse.method == "relay" || reuse.method == "cacheblend";
+    const bool detects = (reuse.method == "relay" && reuse.selection.score == SelectionOptions::Score::deviation) ||
+                         reuse.method == "cacheblend";
     CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
     CHECK(result.uses[1].method == reuse.method);
     CHECK(result.uses[1].reason.empty());
@@ -511,7 +517,7 @@ TEST_CASE("reuse: an answer that was cut off has no KV of its last token, which 
   CHECK(ask(*engine, {part}, method("direct")).result.kv_computed == kLayers);
 }
 
-TEST_CASE("reuse: a segment knows the attention it received and who could give it", "[reuse]") {
+TEST_CASE("reuse: a segment knows the attention it received, and how sure its author was", "[reuse]") {
   const auto engine = engine_of(), small_steps = engine_of({}, {.max_step_rows = 7});
   GenerationRequest request;
   request.prompt = {text(20, 1), text(30, 2), text(10, 3)};
@@ -525,18 +531,28 @@ TEST_CASE("reuse: a segment knows the attention it received and who could give i
   REQUIRE(part);
   CHECK(std::ranges::equal(part->received(), small_steps->segment(again.result.segments[1])->received()));
   REQUIRE(output);
-  CHECK(part->observers(29) == 10 + 40);
-  CHECK(part->observers(0) == 29 + 10 + 40);
-  CHECK(output->observers(0) == 39);
-  CHECK(output->observers(39) == 0);
   CHECK(output->received()[39] == 0.0f);
   for (const auto& segment : {part, output}) {
     REQUIRE(segment->received().size() == static_cast<std::size_t>(segment->length()));
+    const std::int32_t later = segment == part ? 10 + 40 : 0;  // rows behind the segment
     for (std::int32_t i = 0; i < segment->length() - (segment == output ? 1 : 0); ++i) {
       CHECK(segment->received()[static_cast<std::size_t>(i)] > 0.0f);
       CHECK(segment->received()[static_cast<std::size_t>(i)] <
-            6.0f * kLayers * static_cast<float>(segment->observers(i)));  // 6 heads
+            6.0f * kLayers * static_cast<float>(segment->length() - 1 - i + later));  // 6 heads
     }
+  }
+  CHECK(part->entropy.empty());  // nobody generated it
+  REQUIRE(output->entropy.size() == 40);
+  REQUIRE(made.logits.size() >= 40);
+  for (std::size_t i = 0; i < 40; ++i) {
+    double most = -1e30, sum = 0, expected = 0;
+    for (const float logit : made.logits[i]) most = std::max(most, static_cast<double>(logit));
+    for (const float logit : made.logits[i]) sum += std::exp(logit - most);
+    for (const float logit : made.logits[i]) {
+      const double p = std::exp(logit - most) / sum;
+      expected -= p * std::log(p);
+    }
+    CHECK(output->entropy[i] == Approx(expected).margin(1e-4));  // without the unlikeliest ids
   }
 }
 

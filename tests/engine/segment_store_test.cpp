@@ -237,8 +237,8 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
   const auto engine = engine_of();
   const GenerationResult sample = finish(*engine, request_of({text(20, 1)}, "full", 40, 2));
   const std::int64_t bytes = engine->stats().segments.bytes;
-  // 4 layers of keys and values in bf16, hidden states, attention received, ids.
-  CHECK(bytes == 40 * (4 * 2 * 16 * 2 + 32 * 2 + 4 + 4));
+  // 4 layers of keys and values in bf16, hidden states, attention received, entropy, ids.
+  CHECK(bytes == 40 * (4 * 2 * 16 * 2 + 32 * 2 + 4 + 4 + 4));
 
   const auto small = engine_of({.segment_budget_bytes = bytes + bytes / 2});
   const GenerationResult first = finish(*small, request_of({text(20, 1)}, "full", 40, 2));

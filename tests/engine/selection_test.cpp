@@ -10,10 +10,9 @@ using namespace baton;
 TEST_CASE("selection: thresholds, suffix and their union", "[reuse]") {
   const std::vector<float> deviation = {0.1f, 0.1f, 0.6f, 0.1f, 0.1f, 0.1f, 0.25f, 0.1f};  // mean 0.18125
   const std::vector<float> received = {9, 1, 1, 1, 1, 4, 1, 1};                            // mean 2.375
-  const std::vector<float> observers = {8, 7, 6, 5, 4, 3, 2, 1};
   const auto chosen = [&](SelectionOptions options) {
     std::vector<int> indices;
-    const std::vector<bool> flags = select_tokens(options, {deviation, received, observers});
+    const std::vector<bool> flags = select_tokens(options, deviation, received);
     REQUIRE(flags.size() == 8);
     for (int i = 0; i < 8; ++i)
       if (flags[static_cast<std::size_t>(i)]) indices.push_back(i);
@@ -34,26 +33,24 @@ TEST_CASE("selection: thresholds, suffix and their union", "[reuse]") {
   CHECK(chosen({.suffix = 10, .share = 0.25}) == Indices{6, 7});  // the suffix is part of the share
   CHECK(chosen({.suffix = 0, .share = 0.01}) == Indices{2});
   CHECK(chosen({.suffix = 0, .share = 1.0}).size() == 8);
-  // Products: 0.1 sqrt(9 / 8) and 0.6 sqrt(1 / 6) and 0.1 sqrt(4 / 3) and 0.25 sqrt(1 / 2).
-  CHECK(chosen({.suffix = 0, .score = SelectionOptions::Score::product, .share = 0.25}) == Indices{2, 6});
-  CHECK(chosen({.suffix = 0, .score = SelectionOptions::Score::product, .share = 0.5}) == Indices{0, 2, 5, 6});
 }
 
 TEST_CASE("selection: deviations below rounding choose nothing, and nothing known is no error", "[reuse]") {
   const std::vector<float> rounding = {0, 5e-7f, 0, 1e-7f}, zero(4, 0.0f), none;
-  const auto count = [](const SelectionOptions& options, const SelectionInput& input) {
-    const auto flags = select_tokens(options, input);
+  const auto count = [](const SelectionOptions& options, const std::vector<float>& deviation,
+                        const std::vector<float>& received) {
+    const auto flags = select_tokens(options, deviation, received);
     return std::count(flags.begin(), flags.end(), true);
   };
   SelectionOptions options{.suffix = 0};
-  CHECK(count(options, {rounding, none, none}) == 0);
-  CHECK(count(options, {zero, zero, zero}) == 0);
-  CHECK(count(options, {none, none, none}) == 0);
+  CHECK(count(options, rounding, none) == 0);
+  CHECK(count(options, zero, zero) == 0);
+  CHECK(count(options, none, none) == 0);
   options.suffix = 2;
-  CHECK(count(options, {rounding, none, none}) == 2);
-  options = {.suffix = 0, .score = SelectionOptions::Score::product, .share = 0.5};
-  CHECK(count(options, {rounding, none, none}) == 2);
-  CHECK(count(options, {none, none, none}) == 0);
+  CHECK(count(options, rounding, none) == 2);
+  options = {.suffix = 0, .share = 0.5};
+  CHECK(count(options, rounding, none) == 2);
+  CHECK(count(options, none, none) == 0);
   CHECK(largest(std::vector<double>{1, 3, 3, 2}, 1) ==
         std::vector<bool>{false, false, true, false});  // of equals the later
   CHECK(largest(std::vector<double>{1, 3}, 9) == std::vector<bool>{true, true});
@@ -61,9 +58,23 @@ TEST_CASE("selection: deviations below rounding choose nothing, and nothing know
 
 TEST_CASE("selection: the head is chosen, and is the first part of a budget", "[reuse]") {
   const std::vector<float> deviation = {0.1f, 0.1f, 0.1f, 0.1f, 0.9f, 0.1f};
-  const auto chosen = [&](const SelectionOptions& options) { return select_tokens(options, {deviation, {}, {}}); };
+  const auto chosen = [&](const SelectionOptions& options) { return select_tokens(options, deviation, {}); };
   CHECK(chosen({.suffix = 0, .head = 2}) == std::vector<bool>{true, true, false, false, true, false});
   CHECK(chosen({.suffix = 0, .head = 2, .share = 0.5}) == std::vector<bool>{true, true, false, false, true, false});
   CHECK(chosen({.suffix = 5, .head = 2, .share = 0.34}) == std::vector<bool>{true, true, false, false, false, true});
   CHECK(chosen({.suffix = 0, .head = 100}) == std::vector<bool>(6, true));
+}
+
+TEST_CASE("selection: by entropy, after the head", "[reuse]") {
+  const std::vector<float> entropy = {0.0f, 0.1f, 2.0f, 0.0f, 1.0f, 0.3f, 0.0f, 0.0f};
+  const auto chosen = [&](const SelectionOptions& options) { return select_by_entropy(options, entropy); };
+  CHECK(chosen({.suffix = 0, .share = 0.25}) ==
+        std::vector<bool>{false, false, true, false, true, false, false, false});
+  CHECK(chosen({.suffix = 0, .head = 1, .share = 0.25}) ==
+        std::vector<bool>{true, false, true, false, false, false, false, false});
+  CHECK(chosen({.suffix = 1, .head = 1, .share = 0.375}) ==
+        std::vector<bool>{true, false, true, false, false, false, false, true});
+  CHECK(chosen({.suffix = 0, .head = 9, .share = 0.5}) ==
+        std::vector<bool>{true, true, true, true, false, false, false, false});
+  CHECK(select_by_entropy({.share = 0.5}, {}).empty());
 }

@@ -238,3 +238,12 @@ TEST_CASE("parameters out of range are named with their range") {
   CHECK_THAT(problem([](SamplingParams& p) { p.min_p = -0.1f; }), Contains("min_p is -0.1"));
   CHECK_THAT(problem([](SamplingParams& p) { p.repetition_penalty = 0.0f; }), Contains("repetition_penalty is 0"));
 }
+
+TEST_CASE("entropy of what a token is drawn from", "[sampler]") {
+  CHECK(entropy_of(std::vector<float>(8, 1.5f)) == Approx(std::log(8.0)));
+  CHECK(entropy_of(std::vector<float>{0, -100, -100}) == 0.0f);
+  CHECK(entropy_of(std::vector<float>{std::log(3.0f), 0}) == Approx(-0.75 * std::log(0.75) - 0.25 * std::log(0.25)));
+  CHECK(entropy_of(std::vector<float>{1, NAN, 1, -INFINITY}) == Approx(std::log(2.0)));
+  CHECK(entropy_of(std::vector<float>{NAN, -INFINITY}) == 0.0f);
+  CHECK(entropy_of({}) == 0.0f);
+}

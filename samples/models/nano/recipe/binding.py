@@ -1,8 +1,7 @@
 """Hand-overs in which reused text needs its new prefix.
 
 Two agents turn terse notes into long reports. The consumer alone gets the question, and with it what the
-reports' words stand for: symbols, units, "the first one". Some questions join a key of one report with a value
-of the other. The answers are short, so the consumer must bind while it reads.
+reports' words stand for. Questions join a key of one report with a value of the other.
 """
 
 from __future__ import annotations
@@ -10,14 +9,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from problems import BOYS, GIRLS, ITEMS, apply, held_out, slip
+from problems import BOYS, GIRLS, ITEMS, held_out, slip
 
-COLORS = "red blue green black white brown gray pink gold orange purple silver".split()
-ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
-GOODS = "pen book ruler bag cup lamp hat ball brush spoon".split()
-SYMBOLS = "abcdefgh"
-TARGETS = "pqrstuvwxyz"
-FAMILIES = ("twohop", "join", "total", "symbols", "ordinal", "units")
+PEOPLE = BOYS[:8] + GIRLS[:8]
+COLORS = "red blue green black white brown gray pink gold orange".split()
+ORDINALS = "first second third fourth fifth sixth seventh eighth".split()
+SYMBOLS = "bcdefgh"
+WORDS = [*PEOPLE, *COLORS, *ORDINALS, *SYMBOLS]
+FAMILIES = ("twohop", "join", "total")
+TRAINED = (*FAMILIES, "symbols")  # the last was not learned, and is not in the held-out data
+WEIGHTS = (1, 2, 2, 6)  # how often each is drawn in training
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,13 @@ class Case:
     question: str
     report_a: str  # what the keeper writes
     report_b: str  # what the counter writes
+    trace: str  # what the verifier looks up first, as it reads the question last
     work: tuple[str, ...]  # lines the resolver writes before its answer
     answer: int
 
 
 def _lines(rows: list[str]) -> str:
-    """Rows begin with a dash, so that a name has the same token everywhere: the one with a space."""
+    """Rows begin with a dash, so that a word has the same token everywhere: the one with a space."""
     return "\n".join("- " + row for row in rows)
 
 
@@ -41,103 +43,68 @@ def _notes(entries: list[str]) -> str:
     return "- " + ", ".join(entries)
 
 
-def _boxes(rng: random.Random, count: int) -> tuple[list[str], list[str], list[int], str, list[int]]:
-    people = rng.sample(BOYS + GIRLS, count)
-    colors = rng.sample(COLORS, count)
-    values = [rng.randint(2, 60) for _ in range(count)]
-    return people, colors, values, rng.choice(ITEMS), rng.sample(range(count), count)
+SYMBOL_REPORTS = (
+    lambda pairs: _lines([f"I have seen that {p} has to pay {s} coins at the shop for it." for p, s in pairs]),
+    lambda pairs: _lines([f"I have counted everything: {p} has to pay {s} coins at the market for it." for p, s in pairs]),
+)
 
 
-def _people_case(rng: random.Random, family: str, count: int) -> Case:
-    people, colors, values, item, order = _boxes(rng, count)
+def _box_case(rng: random.Random, family: str, count: int, listing: bool) -> Case:
+    """The keeper knows whose box it is, the counter what is in it."""
+    people, colors, item = rng.sample(PEOPLE, count), rng.sample(COLORS, count), rng.choice(ITEMS)
+    values = rng.sample(range(10, 60), count)
+    order = rng.sample(range(count), count)
     at, other = rng.sample(range(count), 2)
-    question = f"How many {item} are in the box of {people[at]}?"
-    work: tuple[str, ...] = ()
-    answer = values[at]
-    if family == "join":
-        question = f"List all people with their {item}. " + question
-        work = tuple(f"- {p} {c} {v}" for p, c, v in zip(people, colors, values))
+    trace = f"{people[at]}: {colors[at]}, {values[at]}."
+    answer, work, asked = values[at], (), [at]
     if family == "total":
         question = f"How many {item} are in the boxes of {people[at]} and {people[other]} together?"
+        trace += f" {people[other]}: {colors[other]}, {values[other]}."
         answer += values[other]
+        asked.append(other)
         work = (f"{values[at]}+{values[other]}={answer}.",)
+    else:
+        question = f"How many {item} are in the box of {people[at]}?"
+    if listing:
+        question = f"List all people with their {item}. " + question
+        asked = [i for i in range(count) if i not in asked] + asked
+    work = (*(f"- {people[i]} {colors[i]} {values[i]}" for i in asked), *work)
     return Case(family, _notes([f"{p} {c}" for p, c in zip(people, colors)]),
                 _notes([f"{colors[i]} {values[i]}" for i in order]), question,
-                _lines([f"{p} keeps everything in the {c} box." for p, c in zip(people, colors)]),
-                _lines([f"I have counted {values[i]} in the {colors[i]} box." for i in order]), work, answer)
+                _lines([f"I have seen that {p} keeps the {c} box and everything that is in it." for p, c in zip(people, colors)]),
+                _lines([f"I have counted everything: the {colors[i]} box has {values[i]} of them in it." for i in order]),
+                trace, work, answer)
 
 
-def _ordinal_case(rng: random.Random, count: int) -> Case:
-    people, colors, values, item, order = _boxes(rng, count)
+def _symbols_case(rng: random.Random, count: int, listing: bool) -> Case:
+    """The keeper's report names prices by letters, and only the question says what they are."""
+    people = rng.sample(PEOPLE, count)
+    values = dict(zip(SYMBOLS, rng.sample(range(10, 60), 4)))
+    paid = [rng.choice(list(values)) for _ in people]
+    later = rng.sample(range(10, 60), count)
+    order = rng.sample(range(count), count)
     at = rng.randrange(count)
-    names = ", ".join(f"the {ORDINALS[i]} one is the {c} box" for i, c in enumerate(colors))
-    question = f"They are {item}, and {names}. How many {item} are in the {colors[at]} box?"
-    owners = rng.sample(range(count), count)
-    return Case("ordinal", _notes([f"{p} {ORDINALS[o]}" for p, o in zip(people, owners)]),
-                _notes([f"{ORDINALS[i]} {values[i]}" for i in order]), question,
-                _lines([f"{p} is the owner of the {ORDINALS[o]} one." for p, o in zip(people, owners)]),
-                _lines([f"There are {values[i]} of them in the {ORDINALS[i]} one." for i in order]), (), values[at])
+    first, second = values[paid[at]], later[at]
+    question = "Here " + ", ".join(f"{v} is {s}" for s, v in values.items()) + f". How many coins does {people[at]} pay?"
+    asked = [at]
+    if listing:
+        question = "List all people with their coins. " + question
+        asked = [i for i in range(count) if i != at] + asked
+    work = (*(f"- {people[i]} {values[paid[i]]} {later[i]}" for i in asked), f"{first}+{second}={first + second}.")
+    return Case("symbols", _notes([f"{p} {s}" for p, s in zip(people, paid)]), _notes([f"{people[i]} {later[i]}" for i in order]), question,
+                SYMBOL_REPORTS[0](list(zip(people, paid))), SYMBOL_REPORTS[1]([(people[i], later[i]) for i in order]),
+                f"{people[at]}: {paid[at]}, {second}.", work, first + second)
 
 
-def _units_case(rng: random.Random, count: int) -> Case:
-    people, _, extra, item, order = _boxes(rng, count)
-    units = ("packs", "cases", "bags")
-    sizes = [rng.randint(2, 9) for _ in units]
-    kinds = [rng.randrange(len(units)) for _ in people]
-    packs = [rng.randint(2, 6) for _ in people]
-    at = rng.randrange(count)
-    sizes_text = ", ".join(f"{unit} of {size}" for unit, size in zip(units, sizes))
-    product = packs[at] * sizes[kinds[at]]
-    return Case("units", _notes([f"{p} {n} {units[k]}" for p, n, k in zip(people, packs, kinds)]),
-                _notes([f"{people[i]} {extra[i]}" for i in order]),
-                f"The {item} come in {sizes_text}. How many {item} does {people[at]} have?",
-                _lines([f"{p} has bought {n} {units[k]} of them." for p, n, k in zip(people, packs, kinds)]),
-                _lines([f"{people[i]} has found {extra[i]} single ones." for i in order]),
-                (f"{packs[at]}*{sizes[kinds[at]]}={product}.", f"{product}+{extra[at]}={product + extra[at]}."),
-                product + extra[at])
-
-
-def _symbols_case(rng: random.Random, count: int) -> Case:
-    goods = rng.sample(GOODS, min(count, len(SYMBOLS)))
-    values = [rng.randint(2, 60) for _ in goods]
-    bound = dict(zip(SYMBOLS, values))
-    targets = rng.sample(TARGETS, 6)
-    rules, results = [], dict(bound)
-    for i, target in enumerate(targets):
-        while True:
-            left = targets[i - 1] if i % 2 else rng.choice(list(bound))
-            right, op = rng.choice([s for s in bound if s != left]), rng.choice("+-")
-            value = apply(results[left], op, results[right])
-            if value is not None:
-                break
-        results[target] = value
-        rules.append((target, left, op, right))
-    at = rng.choice((1, 3, 5))  # odd rules build on the rule before them
-    chain = [rules[at - 1], rules[at]]
-    order = rng.sample(range(len(goods)), len(goods))
-    binding = ", ".join(f"{s} the {g}" for s, g in zip(bound, goods))
-    rows = {"+": "To get {0}, start from {1} and then add {3}.", "-": "To get {0}, start from {1} and then take away {3}."}
-    return Case("symbols", _notes([f"{t} = {x} {op} {y}" for t, x, op, y in rules]),
-                _notes([f"{goods[i]} {values[i]}" for i in order]),
-                f"Let {binding}. What is {targets[at]}?",
-                _lines([rows[rule[2]].format(*rule) for rule in rules]),
-                _lines([f"The price of the {goods[i]} is {values[i]} coins." for i in order]),
-                tuple(f"{results[x]}{op}{results[y]}={results[t]}." for t, x, op, y in chain), results[targets[at]])
-
-
-def draw(rng: random.Random, held: bool = False, family: str | None = None, easy: bool = False) -> Case:
-    """A case with reports of about 100 tokens each; `easy` ones are shorter, for the start of training."""
+def draw(rng: random.Random, held: bool = False, family: str | None = None, count: int | None = None, listing: bool = False) -> Case:
+    """A case with reports of 100 tokens or more; training also draws shorter ones, and ones that list all people."""
     chosen = family or rng.choice(FAMILIES)
     while True:
-        count = rng.randint(2, 5) if easy else rng.randint(6, 9)
-        if chosen == "ordinal":
-            case = _ordinal_case(rng, count)
-        elif chosen == "units":
-            case = _units_case(rng, count)
-        elif chosen == "symbols":
-            case = _symbols_case(rng, max(3, min(count, 8)))
+        entries = count or 6
+        if chosen == "symbols":
+            case = _symbols_case(rng, entries, listing)
         else:
-            case = _people_case(rng, chosen, count)
+            case = _box_case(rng, chosen, entries, listing or chosen == "join")
         if held_out(f"{case.notes_a}|{case.notes_b}|{case.question}") == held:
             return case
 
@@ -150,5 +117,13 @@ def resolver_answer(case: Case, wrong: random.Random | None = None) -> tuple[str
 
 def verifier_answer(case: Case, claimed: int) -> str:
     verdict = "right" if claimed == case.answer else "wrong"
-    work = case.work if case.family != "join" else ()
-    return "\n".join((*work, f"I get {case.answer}. The resolver says {claimed}, that is {verdict}.", f"The answer is {case.answer}"))
+    work = tuple(line for line in case.work if not line.startswith("-"))
+    return "\n".join((f"- {case.trace}", *work, f"I get {case.answer}. The resolver says {claimed}, that is {verdict}.", f"The answer is {case.answer}"))
+
+
+def columns(rng: random.Random, count: int) -> list[list[str]]:
+    """Two columns of words and one of numbers, as reports join them."""
+    words = rng.sample([PEOPLE, PEOPLE, COLORS, COLORS, ORDINALS], 2)
+    if words[0] is words[1]:
+        words[1] = ORDINALS
+    return [*(rng.sample(w, count) for w in words), rng.sample([str(n) for n in range(10, 60)], count)]

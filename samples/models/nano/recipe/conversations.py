@@ -15,11 +15,11 @@ from problems import BOYS, GIRLS, ITEMS, LARGEST, Line, Problem, apply, corrupt,
 
 ROLES = {
     "analyst": "You are a mathematical analyst. You will be given a math problem and maybe answers of other agents. "
-               "Name each quantity with a letter, then put in the numbers. The last line is only the final result.",
+               "Repeat the problem, name each quantity with a letter, then put in the numbers. The last line is only the final result.",
     "inspector": "You are an inspector. You will be given a math problem and answers of other agents. "
-                 "Solve it step by step, then check every answer and say which step is wrong. The last line is only the final result.",
+                 "Repeat the problem, solve it step by step, then check every answer and say which step is wrong. The last line is only the final result.",
     "solver": "You are a math expert. You will be given a math problem and hints of other agents. "
-              "Give your own solution step by step. The last line is only the final result.",
+              "Repeat the problem, then give your own solution step by step. The last line is only the final result.",
     "decision_maker": "You are a decision maker. You will be given a math problem and solutions of other agents. "
                       "Check them against the problem and name those that are right. The last line is only the final result.",
     "keeper": "You are a keeper of notes. Write each note as a full sentence, one on a line, in the same order.",
@@ -79,11 +79,11 @@ def _final(answer: Answer) -> str:
     return found.group(1) if found else "nothing"
 
 
-def write(role: str, lines: list[Line], seen: list[Answer]) -> str:
+def write(role: str, question: str, lines: list[Line], seen: list[Answer]) -> str:
     """The answer of a role that believes in `lines` and has seen the given answers."""
     own = tuple(line.value for line in lines)
     result = f"The answer is {own[-1]}"
-    rows: list[str] = []
+    rows: list[str] = [] if role == "decision_maker" else [question]
     if role in ("analyst", "solver") and seen:
         rows.append("Hints: " + ", ".join(_final(a) for a in seen) + ".")
     if role == "analyst":
@@ -162,13 +162,13 @@ def math_sample(rng: random.Random) -> list[Piece]:
     for speaker, label in zip(roles, _labels(rng, roles)):
         wrong = rng.random() < error_rate
         lines = corrupt(rng, problem) if wrong else gold
-        text = write(speaker, lines, spoken if sees_all else [])
+        text = write(speaker, problem.question, lines, spoken if sees_all else [])
         spoken.append(Answer(label, text, tuple(line.value for line in lines), not wrong))
     if rng.random() < 0.15:  # answers of the round before
         spoken = [Answer("Earlier " + a.label, a.text, a.values, a.right) for a in spoken]
     if not sees_all:
         rng.shuffle(spoken)
-    return [*_math_prompt(rng, role, problem, spoken), Piece(write(role, gold, spoken), "target", 1.0)]
+    return [*_math_prompt(rng, role, problem, spoken), Piece(write(role, problem.question, gold, spoken), "target", 1.0)]
 
 
 def chain_sample(rng: random.Random, seed: int, texts: list[str]) -> list[Piece]:
@@ -180,7 +180,7 @@ def chain_sample(rng: random.Random, seed: int, texts: list[str]) -> list[Piece]
     spoken = [Answer(TITLES[role], text, claimed_values(text), claimed_values(text) == gold_values)
               for role, text in zip(MATH_ROLES, texts[:count])]
     role = MATH_ROLES[count]
-    return [*_math_prompt(rng, role, problem, spoken), Piece(write(role, gold, spoken), "target", 1.0)]
+    return [*_math_prompt(rng, role, problem, spoken), Piece(write(role, problem.question, gold, spoken), "target", 1.0)]
 
 
 def math_prompt(role: str, question: str, answers: list[str], question_last: bool = False) -> list[Piece]:
@@ -208,9 +208,10 @@ def binding_prompt(role: str, case: binding.Case, reports: tuple[str, str], reso
 
 
 def binding_sample(rng: random.Random, easy: bool) -> list[Piece]:
-    """A prompt and gold answer for one agent of the binding team."""
-    case = binding.draw(rng, easy=easy)
-    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (3, 2, 4, 3))[0]
+    """A prompt and gold answer for one agent of the binding team; easy ones are shorter and mostly list everything."""
+    family = rng.choices(binding.TRAINED, binding.WEIGHTS)[0]
+    case = binding.draw(rng, family=family, count=rng.randint(2, 5) if easy else None, listing=rng.random() < 0.5)
+    role = rng.choices(("keeper", "counter", "resolver", "verifier"), (1, 1, 5, 2))[0]
     resolved, claimed = binding.resolver_answer(case, rng if rng.random() < 0.4 else None)
     target = {"keeper": case.report_a, "counter": case.report_b, "resolver": binding.resolver_answer(case)[0],
               "verifier": binding.verifier_answer(case, claimed)}[role]
@@ -236,8 +237,26 @@ def drill_sample(rng: random.Random, count: int) -> list[Piece]:
     return pieces
 
 
-def copy_sample(rng: random.Random, count: int) -> list[Piece]:
-    """A list of words that is said twice: it teaches to copy words that are rare elsewhere."""
-    words = rng.sample(BOYS + GIRLS + binding.COLORS + binding.ORDINALS + binding.GOODS + ITEMS + list("abcdefghpqrstuvwxyz"), count)
-    said = "- " + " ".join(words)
-    return [Piece(said, "fixed"), Piece("\n", "fixed"), Piece(said + "\n", "target", 1.0)]
+def recall_sample(rng: random.Random, count: int) -> list[Piece]:
+    """Lists of pairs, and questions about them. The words of a list may be bound by the list before it."""
+    first, second, numbers = binding.columns(rng, count)
+    kind = rng.choices(("number", "word", "both", "bound"), (2, 2, 3, 5))[0]
+    pairs = lambda a, b: "- " + ", ".join(f"{x} {y}" for x, y in zip(a, b)) + "\n"
+    order = rng.sample(range(count), count)
+    lists, asked = [pairs(first, numbers if kind == "number" else second)], second if kind == "word" else numbers
+    if kind == "both":
+        lists.append(pairs([second[i] for i in order], [numbers[i] for i in order]))
+        asked = [f"{a} {b}" for a, b in zip(second, numbers)]
+    if kind == "bound":
+        names = rng.sample(binding.SYMBOLS if rng.random() < 0.7 else binding.ORDINALS, count)
+        asked = numbers if rng.random() < 0.6 else second
+        lists = [pairs([f"{asked[i]} is" for i in order], [names[i] for i in order]), pairs(first, names)]
+        if rng.random() < 0.6:  # as the reports of the binding team say it
+            lists[1] = rng.choice(binding.SYMBOL_REPORTS)(list(zip(first, names))) + "\n"
+    pieces = [Piece("".join(lists), "fixed")]
+    length, line = 6 * count * len(lists), 8 if kind == "both" else 6  # tokens, about
+    while length + line <= 122:
+        for i in rng.sample(range(count), min(count, (122 - length) // line)):
+            pieces += [Piece(f"- {first[i]}", "fixed"), Piece(f" {asked[i]}\n", "target", 1.0)]
+            length += line
+    return pieces

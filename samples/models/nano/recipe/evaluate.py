@@ -107,7 +107,7 @@ def run_chain(team: Team, problems: list, question_last: bool, corrupted: random
     said: list[list[str]] = [[] for _ in problems]
     for role in MATH_ROLES:
         if role == "analyst" and corrupted:
-            texts = [conversations.write(role, corrupt(corrupted, p), []) for p in problems]
+            texts = [conversations.write(role, p.question, corrupt(corrupted, p), []) for p in problems]
         else:
             texts = team.answer([conversations.math_prompt(role, p.question, s, question_last) for p, s in zip(problems, said)])
         for answers, text in zip(said, texts):
