@@ -29,7 +29,9 @@ from model import Config, Nano, rotation, save
 BUCKETS = (128, 192, 256, 320, 384, 512, 640, 1024)
 END = "<|im_end|>"
 SHARED = len(binding.SYMBOLS)  # words, the last of WORDS, that notes say more than once
-GUIDED = {1: ((0, "before"),), 2: ((0, "key"),), 3: ((1, "same"),), 4: ((0, "copy"), (3, "key")), 5: ((0, "value"),), 6: ((3, "copy"),), 7: ((0, "number"),), 8: ((3, "number"),)}  # layer: (head, what it is to attend to), while guided
+# While guided, layer: (head, what it is to attend to); see pointers().
+GUIDED = {1: ((0, "before"),), 2: ((0, "key"),), 3: ((1, "same"),), 4: ((0, "copy"), (3, "key")), 5: ((0, "value"),),
+          6: ((3, "copy"),), 7: ((0, "number"),), 8: ((3, "number"),)}
 REPEAT, DRILLS, RECALL, BINDING, EASY = 0.01, 0.04, 0.20, 0.33, 0.50  # shares of the mix, and of easy cases in the binding part
 IGNORED = 0  # the id that fills rows; its loss weight is zero
 
@@ -54,7 +56,8 @@ class Batches:
     def __init__(self, tokenizer: Tokenizer, rng: random.Random, size: int, chains: list[dict]) -> None:
         self.tokenizer, self.rng, self.size, self.chains = tokenizer, rng, size, chains
         self.names = [i for w in binding.WORDS for i in tokenizer.encode(" " + w, add_special_tokens=False).ids]
-        self.seen = sorted({i for _ in range(300) for i in encode(tokenizer, conversations.math_sample(rng))[0] if i > 2} | set(self.names))
+        drawn = (i for _ in range(300) for i in encode(tokenizer, conversations.math_sample(rng))[0])
+        self.seen = sorted({i for i in drawn if i > 2} | set(self.names))
         self.waiting: dict[int, list[tuple[list[int], list[float]]]] = defaultdict(list)
 
     def repeat(self) -> tuple[list[int], list[float]]:
@@ -159,9 +162,9 @@ class Optimizer:
 
 
 def pointers(ids: Tensor, weights: Tensor, words: Tensor) -> dict[str, Tensor]:
-    """What guided heads are to attend to, [B, T - 1] each, -1 for nothing: the token before, a word's first place,
-    the key of a word or number (the word before it),
-    the place of the word that comes next, of the number of two digits that comes next (digits are the ids of `words[0]`)."""
+    """What guided heads are to attend to, [B, T - 1] each, -1 for nothing: the token before, a word's first place, the key
+    of a word or number (the word before it), the first number or word stated for the key in question, the last place of the
+    word that comes next, the number of two digits that comes next. `words`: ids of " ", " is", the digits, then of names."""
     space, skipped, digits, words = words[0], words[1], words[2:12], words[12:]
     b, t = ids.shape
     index = torch.arange(t)
@@ -240,7 +243,9 @@ def train(rank: int, args: argparse.Namespace) -> None:
         optimizer.restore(torch.load(args.start)["optimizer"])
     chains = [json.loads(line) for path in args.chains for line in path.read_text().splitlines()]
     batches = Batches(tokenizer, random.Random(f"{args.seed} {rank} {step}"), args.batch, chains)
-    parameters, words = dict(model.named_parameters()), torch.tensor(sum((tokenizer.encode(x, add_special_tokens=False).ids for x in (" ", " is", "0123456789")), []) + batches.names)
+    parameters = dict(model.named_parameters())
+    marks = [i for text in (" ", " is", "0123456789") for i in tokenizer.encode(text, add_special_tokens=False).ids]
+    words = torch.tensor(marks + batches.names)
     if rank == 0:
         print(f"{sum(p.numel() for p in parameters.values()):,} parameters, step {step}, {len(chains)} chains", flush=True)
 
