@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine/run_all.h"
 
@@ -23,6 +24,16 @@ double divergence(const std::vector<float>& p, const std::vector<float>& q) {
   double sum = 0.0;
   for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);
   return std::max(sum, 0.0);
+}
+
+/// How many equal values would spread the sum as widely: (sum x)^2 / sum x^2.
+double effective_size(std::span<const double> values) {
+  double sum = 0.0, squares = 0.0;
+  for (const double value : values) {
+    sum += value;
+    squares += value * value;
+  }
+  return squares > 0.0 ? sum * sum / squares : 0.0;
 }
 
 GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_tokens) {
@@ -75,7 +86,7 @@ class EffectMeasurement {
   std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
     const auto segments = record(candidates.front().range.start, static_cast<std::int64_t>(candidates.size()));
     if (!segments) return std::nullopt;
-    std::vector<double> sums(candidates.size(), 0.0);  // added to on the engine's thread, while this one waits
+    std::vector<double> sums(candidates.size() * cases_.size(), 0.0);  // added to on the engine's thread
     std::vector<GenerationRequest> requests;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
@@ -83,7 +94,7 @@ class EffectMeasurement {
         GenerationRequest request = request_of(consumer_of(one, (*segments)[i]), effect_.reply_tokens);
         apply(candidates[c], request.reuse);
         request.forced = one.reply;
-        request.callbacks.on_logits = [&sum = sums[c], &full = one.full,
+        request.callbacks.on_logits = [&sum = sums[c * cases_.size() + i], &full = one.full,
                                        at = std::size_t{0}](std::span<const float> logits) mutable {
           if (at < full.size()) sum += divergence(full[at++], log_probabilities(logits));
         };
@@ -100,9 +111,18 @@ class EffectMeasurement {
     }
     std::size_t tokens = 0;
     for (const Case& one : cases_) tokens += one.full.size();
-    for (double& sum : sums) sum /= static_cast<double>(std::max<std::size_t>(1, tokens));
-    return sums;
+    std::vector<double> means;
+    for (auto sum = sums.begin(); sum != sums.end(); sum += static_cast<std::ptrdiff_t>(cases_.size())) {
+      const std::span<const double> of(&*sum, cases_.size());
+      means.push_back(std::accumulate(of.begin(), of.end(), 0.0) /
+                      static_cast<double>(std::max<std::size_t>(1, tokens)));
+      if (weighty_ == 0.0) weighty_ = effective_size(of);
+    }
+    return means;
   }
+
+  /// Of the first candidate that was measured.
+  double weighty() const { return weighty_; }
 
   bool empty() const { return cases_.empty(); }
 
@@ -160,6 +180,7 @@ class EffectMeasurement {
   const EffectOptions& effect_;
   const std::int32_t last_;
   std::vector<Case> cases_;
+  double weighty_ = 0.0;
 };
 
 }  // namespace
@@ -179,7 +200,7 @@ std::optional<LayerEffect> measure_effect(Engine& engine, std::span<const Calibr
     nothing.problem = "no hand-over is short enough for the context, and long enough to measure";
     return nothing;
   }
-  return search_range(
+  auto found = search_range(
       layers,
       [&](std::span<const RangeCandidate> candidates) {
         auto divergences = measurement.measure(candidates);
@@ -188,6 +209,8 @@ std::optional<LayerEffect> measure_effect(Engine& engine, std::span<const Calibr
         return divergences;
       },
       effect.search);
+  if (found) found->weighty = measurement.weighty();
+  return found;
 }
 
 }  // namespace baton

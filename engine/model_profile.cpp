@@ -87,6 +87,7 @@ std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t la
   LayerEffect effect;
   effect.range = read_layers(inner, layers);
   effect.direct = inner.number("kl_direct", 0, kMost);
+  effect.weighty = inner.number("weighty", 0, kMost);
   effect.start = read_list(inner, "left_start", layers, 0, kMost, true);
   effect.end = read_list(inner, "left_end", layers, 0, kMost, true);
   effect.detect = read_list(inner, "left_detect", layers, 0, kMost, true);
@@ -94,11 +95,10 @@ std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t la
 }
 
 std::string effect_of(const LayerEffect& effect) {
-  return fmt::format(
-      R"({{"start": {}, "detect": {}, "end": {}, "kl_direct": {:.6g}, "left_start": {}, "left_end": {}, )"
-      R"("left_detect": {}}})",
-      effect.range.start, effect.range.detect, effect.range.end, effect.direct, list_of(effect.start),
-      list_of(effect.end), list_of(effect.detect));
+  return fmt::format(R"({{"start": {}, "detect": {}, "end": {}, "kl_direct": {:.6g}, "weighty": {:.2f}, )"
+                     R"("left_start": {}, "left_end": {}, "left_detect": {}}})",
+                     effect.range.start, effect.range.detect, effect.range.end, effect.direct, effect.weighty,
+                     list_of(effect.start), list_of(effect.end), list_of(effect.detect));
 }
 
 /// The file's text, or nothing when there is none.

@@ -32,6 +32,7 @@ struct RangeSearchSettings {
 struct LayerEffect {
   LayerRange range;
   double direct = 0.0;         // divergence of direct reuse, nats per token
+  double weighty = 0.0;        // how many hand-overs of equal weight would carry as much of it: (sum d)^2 / sum d^2
   std::vector<double> start;   // [L] all reused tokens are recomputed from layer l to the last
   std::vector<double> end;     // [L] all of them from range.start to l
   std::vector<double> detect;  // [L] those that are chosen in l, up to range.end

@@ -28,7 +28,7 @@ struct Arguments {
   EngineArguments engine;
   std::string dataset;
   std::string workflow;
-  int hand_overs = 12;
+  int hand_overs = 24;
   int max_tokens = 128;
   std::uint64_t seed = 0;
   std::string reading = "effect";
@@ -58,7 +58,7 @@ std::string layers_of(const ProfiledRange& range) {
 std::string left_of(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 /// What the layers found by their effect are worth.
-std::string worth(const ProfiledEffect& effect) {
+std::string worth(const ProfiledEffect& effect, int hand_overs) {
   const auto at = [](const std::vector<double>& curve, int layer) { return curve[static_cast<std::size_t>(layer)]; };
   std::string text = fmt::format(
       "Of the KL divergence of direct reuse ({:.1e} nats a token), {} is left when all reused "
@@ -66,6 +66,8 @@ std::string worth(const ProfiledEffect& effect) {
       effect.kl_direct, left_of(at(effect.left_end, effect.end)), effect.start, effect.end);
   text += fmt::format("; {} when about a fifth of them are, chosen in layer {}.\n",
                       left_of(at(effect.left_detect, effect.detect)), effect.detect);
+  text += fmt::format("Of the {} hand-overs, {:.0f} would carry as much of it if they were equal{}.\n", hand_overs,
+                      effect.weighty, effect.weighty < 8 ? "; measure more with --handovers" : "");
   if (const double next = at(effect.left_start, effect.start + 1); !std::isnan(next))
     text += fmt::format("Beginning at layer {} would leave {}.\n", effect.start + 1, left_of(next));
   return text;
@@ -73,7 +75,7 @@ std::string worth(const ProfiledEffect& effect) {
 
 /// How much the layers hang on which hand-overs were measured.
 std::string certainty(const ModelProfile& profile) {
-  if (profile.effect) return worth(*profile.effect);
+  if (profile.effect) return worth(*profile.effect, profile.hand_overs);
   const ProfiledRange range = profile.range();
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
   if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.\n";

@@ -30,6 +30,7 @@ struct ProfiledEffect {
   int detect = 0;
   int end = 0;
   double kl_direct = 0;             // of direct reuse, nats per token
+  double weighty = 0;               // how many equal hand-overs would carry as much of it: a measure of certainty
   std::vector<double> left_start;   // for each layer l: all reused tokens are recomputed from l to the last
   std::vector<double> left_end;     // all of them from `start` to l
   std::vector<double> left_detect;  // those chosen in l, up to `end`, at equal cost
@@ -71,7 +72,7 @@ struct ProfileOptions {
   std::string model{};             // a folder or a bare name
   std::string device = "auto";     // auto, cpu, cuda, cuda:N
   int threads = 0;                 // CPU threads; 0: one per core
-  int hand_overs = 12;             // to make up when there is no data
+  int hand_overs = 24;             // to make up when there is no data
   int max_tokens = 128;            // of an answer
   std::uint64_t seed = 0;          // of the hand-overs that are made up, and of the resamples
   std::string reading = "effect";  // takes longest: 2 to 3 times as many short answers as the model has layers
