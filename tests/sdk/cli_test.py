@@ -404,7 +404,7 @@ class Eval(Cli):
         self.assertEqual(sorted({m["params"]["agents"] for m in found["methods"]}), [2, 3])
         self.assertEqual(set(found["methods"][0]["accuracy_by_agent"]), {"analyst", "decision_maker"})
         two = [m for m in found["methods"] if m["params"]["agents"] == 2]
-        self.assertEqual(len(two), 2 + 3 + 9)
+        self.assertEqual(len(two), 2 + 3 + 8)  # suffix=0 is in both
         layers_alone = next(m for m in two if m["params"].get("select.all"))
         self.assertAlmostEqual(layers_alone["kv_reuse_rate"], 0.6, delta=0.02)  # 4 of 10 layers
         for method in two[1:]:
@@ -472,7 +472,10 @@ class Profile(Cli):
         done = self.profile("--dry-run")
         self.assertEqual(self.written(), [])
         self.assertRegex(done.stdout, r"^tiny: l_s \d+, l_d \d+, l_e \d+ ")
-        self.assertIn("of the draws give these layers", done.stdout)
+        self.assertIn("Of the KL divergence of direct reuse", done.stdout)
+        self.assertIn("measure more with --handovers", done.stdout)  # than three
+        self.assertIn("KL left", done.stdout)
+        self.assertIn("of the draws give these layers", self.profile("--dry-run", "--reading", "slope").stdout)
         self.assertRegex(done.stdout, "[\u2801-\u28ff]")
         for columns in (20, 40, 200):
             code, seen = self.in_terminal("profile", "--model", "./tiny", "--handovers", "2", "--dry-run", columns=columns, LC_ALL="C")
