@@ -39,9 +39,7 @@ double effective_size(std::span<const double> values) {
 GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_tokens) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
-  request.sampling.temperature = 0.0f;
   request.max_tokens = max_tokens;
-  request.reuse.method = "full";
   request.reuse.min_tokens = 1;
   request.reuse.prefix = false;
   return request;
@@ -59,7 +57,7 @@ class EffectMeasurement {
   bool prepare() {
     std::vector<GenerationRequest> requests;
     std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
-    for (const Case& one : cases_) requests.push_back(producer_of(one));
+    for (const Case& one : cases_) requests.push_back(producer_request(one.from, options_.max_tokens));
     const auto answers = run_all(engine_, std::move(requests), options_.stop);
     if (!answers) return false;
     for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].from.answer = (*answers)[i].tokens;
@@ -71,7 +69,7 @@ class EffectMeasurement {
     });
     requests.clear();
     for (Case& one : cases_) {
-      requests.push_back(request_of(consumer_of(one, nullptr), effect_.reply_tokens));
+      requests.push_back(request_of(prompt_of(one, nullptr), effect_.reply_tokens));
       requests.back().callbacks.on_logits = [&full = one.full](std::span<const float> logits) {
         full.push_back(log_probabilities(logits));
       };
@@ -91,7 +89,7 @@ class EffectMeasurement {
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       for (std::size_t i = 0; i < cases_.size(); ++i) {
         const Case& one = cases_[i];
-        GenerationRequest request = request_of(consumer_of(one, (*segments)[i]), effect_.reply_tokens);
+        GenerationRequest request = request_of(prompt_of(one, (*segments)[i]), effect_.reply_tokens);
         apply(candidates[c], request.reuse);
         request.forced = one.reply;
         request.callbacks.on_logits = [&sum = sums[c * cases_.size() + i], &full = one.full,
@@ -135,26 +133,15 @@ class EffectMeasurement {
 
   bool fits(std::size_t tokens) const { return tokens < static_cast<std::size_t>(engine_.model().options.context); }
 
-  GenerationRequest producer_of(const Case& one) const {
-    GenerationRequest request = request_of({{"", one.from.producer, nullptr, 0}}, options_.max_tokens);
-    request.forced = one.from.answer;
-    request.forced.resize(std::min(request.forced.size(), static_cast<std::size_t>(options_.max_tokens)));
-    return request;
-  }
-
-  static std::vector<PromptPart> consumer_of(const Case& one, SegmentHandle segment) {
-    std::vector<PromptPart> prompt;
-    if (!one.from.before.empty()) prompt.push_back({"", one.from.before, nullptr, 0});
-    prompt.push_back({"answer", one.from.answer, std::move(segment), 0});
-    if (!one.from.after.empty()) prompt.push_back({"", one.from.after, nullptr, 0});
-    return prompt;
+  static std::vector<PromptPart> prompt_of(const Case& one, SegmentHandle segment) {
+    return consumer_prompt(one.from, {"answer", one.from.answer, std::move(segment), 0});
   }
 
   /// The answers' segments, with the hidden states at the input of `start`.
   std::optional<std::vector<SegmentHandle>> record(std::int32_t start, std::int64_t readers) {
     std::vector<GenerationRequest> requests;
     for (const Case& one : cases_) {
-      requests.push_back(producer_of(one));
+      requests.push_back(producer_request(one.from, options_.max_tokens));
       requests.back().reuse.record = true;
       requests.back().reuse.range = {start, start + 1, last_};
       requests.back().output_readers = readers;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <stdexcept>
 
 #include "engine/run_all.h"
 
@@ -45,33 +47,6 @@ LayerSample compare(const Segment& decoded, const Segment& prefilled) {
 
 constexpr std::size_t kAtOnce = 16;  // hand-overs: their segments must fit the engine's budget
 
-GenerationRequest recording(std::vector<PromptPart> prompt) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.sampling.temperature = 0.0f;
-  request.reuse.method = "full";
-  request.reuse.record = true;
-  return request;
-}
-
-GenerationRequest producer_of(const CalibrationHandOver& from, const ProfilerOptions& options) {
-  GenerationRequest request = recording({{"", from.producer, nullptr, 0}});
-  request.max_tokens = options.max_tokens;
-  request.forced = from.answer;
-  request.forced.resize(std::min(request.forced.size(), static_cast<std::size_t>(options.max_tokens)));
-  request.output_readers = 1;
-  return request;
-}
-
-/// The last part but `after` is the answer.
-std::vector<PromptPart> consumer_of(const CalibrationHandOver& from, const std::vector<TokenId>& answer) {
-  std::vector<PromptPart> prompt;
-  if (!from.before.empty()) prompt.push_back({"", from.before, nullptr, 0});
-  prompt.push_back({"answer", answer, nullptr, 1});
-  if (!from.after.empty()) prompt.push_back({"", from.after, nullptr, 0});
-  return prompt;
-}
-
 class Measurement {
  public:
   Measurement(Engine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
@@ -83,31 +58,37 @@ class Measurement {
     for (const CalibrationHandOver& one : hand_overs) {
       if (!fits(one.producer.size() + one.answer.size())) continue;
       known.push_back(&one);
-      requests.push_back(producer_of(one, options_));
+      GenerationRequest& request = requests.emplace_back(producer_request(one, options_.max_tokens));
+      request.reuse.record = true;
+      request.output_readers = 1;
     }
     const auto decoded =
         run_all(engine_, std::move(requests), options_.stop, [&](double share) { progress(0.8 * share); });
     if (!decoded) return false;
 
-    std::vector<std::size_t> of;  // each request's producer
+    std::vector<LayerSample> samples(known.size());  // filled in on the engine's thread; without tokens: left out
     requests.clear();
     for (std::size_t i = 0; i < known.size(); ++i) {
       const std::vector<TokenId>& answer = (*decoded)[i].tokens;
       if (!long_enough(answer) || !fits(known[i]->before.size() + answer.size() + known[i]->after.size())) continue;
-      of.push_back(i);
-      requests.push_back(recording(consumer_of(*known[i], answer)));
-      requests.back().max_tokens = 1;
+      GenerationRequest& request = requests.emplace_back();
+      request.prompt = consumer_prompt(*known[i], {"answer", answer, nullptr, 1});
+      request.reuse.record = true;
+      request.max_tokens = 1;
+      const std::size_t part = known[i]->before.empty() ? 0 : 1;
+      request.callbacks.on_finished = [this, part, &sample = samples[i],
+                                       &decoded = (*decoded)[i].output](const GenerationResult& result) {
+        if (result.reason == FinishReason::cancelled || result.reason == FinishReason::error) return;
+        const auto before = engine_.segment(decoded), after = engine_.segment(result.segments.at(part));
+        if (!before || !after) throw std::runtime_error("no memory to keep the values of an answer");
+        sample = compare(*before, *after);
+      };
     }
     const auto prefilled =
         run_all(engine_, std::move(requests), options_.stop, [&](double share) { progress(0.8 + 0.2 * share); });
     if (!prefilled) return false;
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      const std::size_t answer = known[of[i]]->before.empty() ? 0 : 1;
-      const auto before = engine_.segment((*decoded)[of[i]].output);
-      const auto after = engine_.segment((*prefilled)[i].segments.at(answer));
-      if (!before || !after) throw EngineError(EngineError::Kind::memory, "no memory to keep the values of an answer");
-      samples_.push_back(compare(*before, *after));
-    }
+    std::copy_if(samples.begin(), samples.end(), std::back_inserter(samples_),
+                 [](const LayerSample& sample) { return sample.tokens > 0; });
     return true;
   }
 
@@ -135,6 +116,23 @@ class Measurement {
 };
 
 }  // namespace
+
+GenerationRequest producer_request(const CalibrationHandOver& hand_over, std::int32_t max_tokens) {
+  GenerationRequest request;
+  request.prompt = {{"", hand_over.producer, nullptr, 0}};
+  request.max_tokens = max_tokens;
+  request.forced = hand_over.answer;
+  request.forced.resize(std::min(request.forced.size(), static_cast<std::size_t>(max_tokens)));
+  return request;
+}
+
+std::vector<PromptPart> consumer_prompt(const CalibrationHandOver& hand_over, PromptPart answer) {
+  std::vector<PromptPart> prompt;
+  if (!hand_over.before.empty()) prompt.push_back({"", hand_over.before, nullptr, 0});
+  prompt.push_back(std::move(answer));
+  if (!hand_over.after.empty()) prompt.push_back({"", hand_over.after, nullptr, 0});
+  return prompt;
+}
 
 double rounding_of(DType kv_dtype) {
   // Two vectors, each rounded to within u per element, differ by up to about u^2 in the cosine; above that by a margin.

@@ -22,6 +22,11 @@ struct CalibrationHandOver {
   std::vector<TokenId> after;     // and behind it
 };
 
+/// Greedy, by full prefill: decodes the answer where there is none, else is forced to its first `max_tokens`.
+GenerationRequest producer_request(const CalibrationHandOver& hand_over, std::int32_t max_tokens);
+/// The consumer's prompt with the answer in its place.
+std::vector<PromptPart> consumer_prompt(const CalibrationHandOver& hand_over, PromptPart answer);
+
 struct ProfilerOptions {
   std::int32_t max_tokens = 128;                  // of an answer
   std::int32_t min_tokens = 8;                    // a shorter answer says nothing and is left out

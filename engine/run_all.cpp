@@ -30,7 +30,14 @@ void submit(Engine& engine, const std::shared_ptr<Batch>& batch, std::size_t ind
     ++batch->decoded;
     batch->changed.notify_all();
   };
-  request.callbacks.on_finished = [batch, index](GenerationResult result) {
+  request.callbacks.on_finished = [batch, index,
+                                   own = std::move(request.callbacks.on_finished)](GenerationResult result) {
+    try {
+      if (own) own(result);
+    } catch (const std::exception& error) {
+      result.reason = FinishReason::error;
+      result.error = error.what();
+    }
     const std::lock_guard lock(batch->mutex);
     batch->results[index] = std::move(result);
     ++batch->finished;

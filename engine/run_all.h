@@ -15,6 +15,7 @@ using BatchProgress = std::function<void(double share)>;
 
 /// Runs the requests to their ends, in shared steps; the results are in their order. Empty when it was stopped. The
 /// calling thread waits, whatever happens, until the engine is done with all of them; it must not be the engine's.
+/// A request's own on_finished is called too, on the engine's thread, and may throw; its on_token is replaced.
 /// Throws EngineError when the engine refuses one or one fails, and what `progress` throws.
 std::optional<std::vector<GenerationResult>> run_all(Engine& engine, std::vector<GenerationRequest> requests,
                                                      const std::stop_token& stop, const BatchProgress& progress = {});
