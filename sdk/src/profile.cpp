@@ -27,7 +27,8 @@ ModelProfile public_profile(const StoredProfile& stored) {
   profile.level = public_range(stored.level, stored.level_agreement);
   if (const auto& effect = stored.effect) {
     const LayerRange& range = effect->range;
-    profile.effect = {range.start, range.detect, range.end, effect->direct, effect->weighty, effect->start, effect->end, effect->detect};
+    profile.effect = {range.start,     range.detect,  range.end,   effect->direct,
+                      effect->weighty, effect->start, effect->end, effect->detect};
   }
   profile.reading = name_of(stored.reading);
   profile.json = to_json(stored);
