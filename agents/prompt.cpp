@@ -78,34 +78,48 @@ Rendered render(const Model& model, const std::vector<PromptMessage>& messages) 
 
 }  // namespace
 
-std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value) {
+std::vector<PromptPart> build_frame(const Model& model, const std::vector<PromptMessage>& messages) {
   const Rendered rendered = render(model, messages);
-  std::vector<PromptPart> parts;
-  const auto add = [&](std::string slot, std::vector<TokenId> tokens) {
-    if (!tokens.empty()) parts.push_back({std::move(slot), std::move(tokens)});
-  };
+  std::vector<PromptPart> frame;
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string text = rendered.text.substr(begin, end - begin);
+    std::vector<TokenId> tokens;
     // A chat template writes its own BOS; without one the tokeniser's post-processor gives the first piece its.
     if (begin == 0 && !model.chat_template) {
-      add({}, model.tokenizer->encode_with_template(text));
+      tokens = model.tokenizer->encode_with_template(text);
     } else if (!text.empty()) {
-      add({}, model.tokenizer->encode(text, SpecialTokens::recognise));
+      tokens = model.tokenizer->encode(text, SpecialTokens::recognise);
     }
+    if (!tokens.empty()) frame.push_back({{}, std::move(tokens)});
   };
-
-  std::map<std::string, std::vector<TokenId>> values;  // a slot that stands twice is asked for once
   std::size_t begin = 0;
   for (const Mark& mark : rendered.marks) {
     add_fixed(begin, mark.begin);
-    const auto [at, is_new] = values.try_emplace(*mark.slot);
-    if (is_new) at->second = value(*mark.slot);
-    add(*mark.slot, at->second);
+    frame.push_back({*mark.slot, {}});
     begin = mark.end;
   }
   add_fixed(begin, rendered.text.size());
-  return parts;
+  return frame;
+}
+
+std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
+  std::vector<PromptPart> prompt;
+  std::map<std::string, std::vector<TokenId>> values;  // a slot that stands twice is asked for once
+  for (const PromptPart& part : frame) {
+    if (!part.tokens.empty()) {
+      prompt.push_back(part);
+      continue;
+    }
+    const auto [at, is_new] = values.try_emplace(part.slot);
+    if (is_new) at->second = value(part.slot);
+    if (!at->second.empty()) prompt.push_back({part.slot, at->second});
+  }
+  return prompt;
+}
+
+std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
+                                     const SlotValue& value) {
+  return fill_frame(build_frame(model, messages), value);
 }
 
 std::string prompt_text(const Model& model, const std::vector<PromptPart>& parts) {

@@ -25,11 +25,17 @@ struct PromptMessage {
 /// Token ids of a slot's value.
 using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
 
-/// Fixed text recognises special tokens (it is the author's); slot values are ids and cannot inject any, and no value
-/// is seen by the template. A template that trims a message does not trim what is in a slot at its end.
-/// A model without a chat template gets the messages joined by newlines, after what its tokenizer puts before a text.
-/// Parts without tokens are left out. `value` is asked once for each slot; what it throws passes through.
+/// The prompt without the values of its slots: fixed text as ids, each slot as a part without tokens.
 /// Throws ModelError when the chat template drops or repeats a slot's text.
+std::vector<PromptPart> build_frame(const Model& model, const std::vector<PromptMessage>& messages);
+
+/// The frame with the values of its slots, but for those that have tokens already. Parts without tokens are left out.
+/// `value` is asked once for each slot; what it throws passes through.
+std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
+
+/// Both in one. Fixed text recognises special tokens (it is the author's); slot values are ids and cannot inject any,
+/// and no value is seen by the template. A template that trims a message does not trim what is in a slot at its end. A
+/// model without a chat template gets the messages joined by newlines, after what its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value);
 

@@ -34,11 +34,13 @@ struct PromptPart {
 
 /// What became of a part of the prompt.
 struct PartUse {
-  std::string method = "full";     // how its KV came into being: full, prefix, or the request's method
+  std::string method = "full";  // how its KV came into being: full, prefix, or the request's method
+  bool from_segment = false;
   std::string reason;              // why not as asked for
   std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // entries (tokens x layers)
   std::int64_t kv_reusable = 0;    // the same if the method had chosen no token to be recomputed: what its layers allow
+  std::int64_t ahead_tokens = 0;   // computed, but before the request came
   int hops = 0;                    // of the segment
 };
 
@@ -63,6 +65,7 @@ struct GenerationResult {
   std::int64_t prompt_tokens = 0;
   std::int64_t kv_entries = 0;          // prompt tokens x layers
   std::int64_t kv_computed = 0;         // of those, computed rather than reused
+  std::int64_t kv_ahead = 0;            // of the computed ones: before the request came, in steps of others
   double queue_ms = 0.0;                // submit to the first step
   double prefill_ms = 0.0;              // first step to the logits of the last prompt token
   double ttft_ms = 0.0;                 // submit to the first token
@@ -75,6 +78,21 @@ struct GenerationResult {
 };
 
 using RequestId = std::uint64_t;
+using EarlyId = std::uint64_t;
+
+/// A part of a prompt of which not all is known yet.
+struct EarlyPart {
+  std::vector<TokenId> tokens;
+  RequestId follows = 0;  // above 0: in place of `tokens` what this request decodes, as it comes
+};
+
+/// A prompt whose request is still to come. Its KV is computed ahead, exactly, in rows of steps that others need.
+struct EarlyPrompt {
+  std::vector<EarlyPart> parts;  // from the first token on, as far as they are known
+  bool complete = false;         // the prompt ends with the last of them
+  std::int32_t longest = 0;      // tokens that the prompt and its answer may come to
+  ReuseOptions reuse;            // as the request will have it; without `record`
+};
 
 /// Callbacks run on the engine's thread, in order, one at a time; they must return soon and may call submit and cancel.
 struct GenerationCallbacks {
@@ -90,6 +108,7 @@ struct GenerationRequest {
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;  // output ends before the first of these; none may be empty
   ReuseOptions reuse;
+  EarlyId early = 0;                // what was computed ahead for this request, which ends with submit; 0: nothing
   std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
   std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
   GenerationCallbacks callbacks;
@@ -100,7 +119,9 @@ struct EngineStats {
   std::int64_t kv_bytes = 0;       // now
   std::int64_t kv_peak_bytes = 0;  // since the last reset
   std::int64_t steps = 0;
-  std::int64_t rows = 0;  // of all steps
+  std::int64_t rows = 0;        // of all steps
+  std::int64_t rows_ahead = 0;  // of those, of early prompts
+  std::int32_t spare_rows = 0;  // that ride along with one decoding sequence within the bound; 0: not measured
   SegmentStoreStats segments;
 };
 
@@ -116,6 +137,14 @@ class Engine {
 
   /// The request ends at the next step with FinishReason::cancelled and what it has; unknown ids are ignored.
   virtual void cancel(RequestId id) = 0;
+
+  /// Begins to compute a prompt ahead, as far as rows and memory can be spared; a request takes it over with
+  /// GenerationRequest::early, as far as the tokens are the same. Those prepared first are served first.
+  virtual EarlyId prepare(EarlyPrompt prompt) = 0;
+  /// More of the prompt is known, or something else. Unknown ids are ignored.
+  virtual void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) = 0;
+  /// Its request will not come. Unknown ids are ignored.
+  virtual void forget(EarlyId id) = 0;
 
   virtual const Model& model() const = 0;
   virtual BackendInfo device() const = 0;
@@ -137,6 +166,7 @@ struct EngineOptions {
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
   std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
   std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
+  double slowdown = 0.25;                 // by how much rows computed ahead may lengthen a decode step, as a part of it
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError, BackendError.

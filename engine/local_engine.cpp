@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "engine/backend/make_backend.h"
+#include "engine/prefill_ahead.h"
 #include "engine/scheduler.h"
 
 namespace baton {
@@ -32,16 +33,39 @@ std::int64_t half_of_free_memory() {
   return std::int64_t{4} << 30;
 }
 
+[[noreturn]] void invalid(const std::string& message) { throw EngineError(EngineError::Kind::invalid, message); }
+
+void check_tokens(const char* what, std::span<const TokenId> tokens, const Model& model) {
+  for (const TokenId id : tokens) {
+    if (id < 0 || id >= model.config.vocabulary)
+      invalid(fmt::format("{}: token id {} is outside the vocabulary of {}", what, id, model.config.vocabulary));
+  }
+}
+
+void check_method(const ReuseOptions& reuse) {
+  const auto& methods = reuse_methods();
+  if (std::find(methods.begin(), methods.end(), reuse.method) == methods.end())
+    invalid(fmt::format("reuse: the method '{}' is not known to this engine", reuse.method));
+}
+
+void check(const std::vector<EarlyPart>& parts, const Model& model) {
+  for (const EarlyPart& part : parts) check_tokens("early prompt", part.tokens, model);
+}
+
+void check(const EarlyPrompt& prompt, const Model& model) {
+  check(prompt.parts, model);
+  check_method(prompt.reuse);
+  if (prompt.longest < 1)
+    invalid(fmt::format("early prompt: longest is {}; expected at least 1 token", prompt.longest));
+  if (prompt.reuse.record || takes_segments(prompt.reuse))
+    invalid("early prompt: only exact KV can be computed ahead; expected full, prefix or lockstep, without record");
+}
+
 void check(const GenerationRequest& request, const Model& model) {
-  const auto invalid = [](const std::string& message) { throw EngineError(EngineError::Kind::invalid, message); };
   std::int64_t length = 0;
   for (const PromptPart& part : request.prompt) {
     length += static_cast<std::int64_t>(part.tokens.size());
-    for (const TokenId id : part.tokens) {
-      if (id < 0 || id >= model.config.vocabulary) {
-        invalid(fmt::format("prompt: token id {} is outside the vocabulary of {}", id, model.config.vocabulary));
-      }
-    }
+    check_tokens("prompt", part.tokens, model);
   }
   if (length == 0) invalid("prompt: has no tokens; expected at least one");
   if (request.max_tokens < 1)
@@ -50,15 +74,8 @@ void check(const GenerationRequest& request, const Model& model) {
     if (stop.empty()) invalid("stop: a stop string is empty");
   }
   if (const std::string problem = request.sampling.problem(); !problem.empty()) invalid(problem);
-  const auto& methods = reuse_methods();
-  if (std::find(methods.begin(), methods.end(), request.reuse.method) == methods.end()) {
-    invalid(fmt::format("reuse: the method '{}' is not known to this engine", request.reuse.method));
-  }
-  for (const TokenId id : request.forced) {
-    if (id < 0 || id >= model.config.vocabulary) {
-      invalid(fmt::format("forced: token id {} is outside the vocabulary of {}", id, model.config.vocabulary));
-    }
-  }
+  check_method(request.reuse);
+  check_tokens("forced", request.forced, model);
   const std::int32_t context = model.options.context;
   if (length + 1 > context) {
     throw EngineError(
@@ -78,7 +95,8 @@ class LocalEngine::Core {
         forward_(*backend_, *model_),
         info_(backend_->info()),
         store_(options_.segment_budget_bytes),
-        prefixes_(store_) {
+        prefixes_(store_),
+        ahead_(*backend_, *model_, prefixes_, options_) {
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
   }
 
@@ -109,6 +127,31 @@ class LocalEngine::Core {
     wake_.notify_one();
   }
 
+  EarlyId prepare(EarlyPrompt prompt) {
+    check(prompt, *model_);
+    const std::lock_guard lock(mutex_);
+    const EarlyId id = ++last_id_;
+    orders_.push_back(
+        [id, prompt = std::move(prompt)](PrefillAhead& ahead) mutable { ahead.prepare(id, std::move(prompt)); });
+    wake_.notify_one();
+    return id;
+  }
+
+  void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+    check(parts, *model_);
+    const std::lock_guard lock(mutex_);
+    orders_.push_back([id, parts = std::move(parts), complete](PrefillAhead& ahead) mutable {
+      ahead.update(id, std::move(parts), complete);
+    });
+    wake_.notify_one();
+  }
+
+  void forget(EarlyId id) {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back([id](PrefillAhead& ahead) { ahead.forget(id); });
+    wake_.notify_one();
+  }
+
   void stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -119,8 +162,9 @@ class LocalEngine::Core {
     while (wait_for_work()) {
       apply_cancels();
       admit();
-      if (!running_.empty()) step();
+      if (!running_.empty() || ahead_.has_work(free_bytes())) step();
     }
+    ahead_.clear();
     for (auto* list : {&running_, &waiting_}) {
       while (!list->empty()) end(*list, list->begin(), FinishReason::cancelled, {});
     }
@@ -148,6 +192,7 @@ class LocalEngine::Core {
 
  private:
   using List = std::deque<std::unique_ptr<Sequence>>;
+  using Order = std::function<void(PrefillAhead& ahead)>;
 
   /// What a sequence has in a step.
   struct Part {
@@ -173,15 +218,28 @@ class LocalEngine::Core {
 
   /// Sleeps until there is something to do; false when the engine is to end.
   bool wait_for_work() {
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] {
-      return stopping_ || !incoming_.empty() || !cancelled_.empty() || !running_.empty() || !waiting_.empty();
-    });
-    std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
-    incoming_.clear();
-    cancelling_.swap(cancelled_);
-    cancelled_.clear();
-    return !stopping_;
+    std::vector<Order> orders;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] {
+        return stopping_ || !incoming_.empty() || !cancelled_.empty() || !orders_.empty() || !running_.empty() ||
+               !waiting_.empty() || ahead_.has_work(free_bytes());
+      });
+      std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
+      incoming_.clear();
+      cancelling_.swap(cancelled_);
+      cancelled_.clear();
+      orders.swap(orders_);
+      if (stopping_) return false;
+    }
+    for (Order& order : orders) order(ahead_);
+    count_kv(0);
+    return true;
+  }
+
+  /// For caches of early prompts: requests that wait come first.
+  std::int64_t free_bytes() const {
+    return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
   }
 
   void apply_cancels() {
@@ -197,27 +255,36 @@ class LocalEngine::Core {
   void admit() {
     while (!waiting_.empty() && static_cast<std::int32_t>(running_.size()) < options_.max_sequences) {
       Sequence& next = *waiting_.front();
+      const EarlyId early = next.request().early;
       const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.longest()));
+      while (kv_bytes_ + ahead_.bytes() + bytes > options_.kv_budget_bytes && ahead_.give_back(early)) {
+      }
       if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // its turn comes when others end
+      std::vector<float> logits;
       try {
-        start(next);
+        logits = start(next);
       } catch (const std::exception& error) {
         if (!running_.empty()) return;
         end(waiting_, waiting_.begin(), FinishReason::error, error.what());
         continue;
       }
-      count_kv(bytes);
+      count_kv(static_cast<std::int64_t>(next.cache_bytes()));
       running_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
+      if (!logits.empty()) sample({running_.back().get()}, logits);
     }
   }
 
-  void start(Sequence& sequence) {
+  /// Returns the logits of the prompt's last token where they were computed ahead.
+  std::vector<float> start(Sequence& sequence) {
     const Clock::time_point begin = Clock::now();
+    const GenerationRequest& request = sequence.request();
     const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
-    KvCache cache(*backend_, layout_for(sequence.request(), *model_, sequence.request().reuse.range),
-                  sequence.longest());
-    PromptAssembly assembly(sequence.request(), prompt, *model_, store_, prefixes_);
+    const KvLayout layout = layout_for(request, *model_, request.reuse.range);
+    auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
+    KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
+    const InPlace in_place = early ? InPlace{early->placed, early->length} : InPlace{};
+    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, in_place);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);
     PrefillTimes times;
@@ -225,6 +292,7 @@ class LocalEngine::Core {
     times.copy = milliseconds(Clock::now() - matched);
     sequence.start(std::move(cache), std::move(assembly), times);
     sequence.on_step_begin(begin);
+    return early ? std::move(early->logits) : std::vector<float>();
   }
 
   void step() {
@@ -246,13 +314,25 @@ class LocalEngine::Core {
       }
     }
 
+    const auto decoding =
+        std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
+    const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
+    ahead_.refresh([this](RequestId id) { return decoded(id); });
+    ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
+    const std::int32_t rows_ahead = ahead_.rows();
+    if (rows_.size() == 0) return;
+
     std::span<const float> logits;
+    const Clock::time_point begin = Clock::now();
     try {
       logits = forward_.run(rows_);
     } catch (const std::exception& error) {
+      if (ahead_.drop_parts()) return;  // the next step is without them
       for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
       return;
     }
+    const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
+    ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
     std::size_t row = 0;
     for (const Part& part : parts) {
       part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
@@ -262,8 +342,16 @@ class LocalEngine::Core {
       const std::lock_guard lock(mutex_);
       ++stats_.steps;
       stats_.rows += rows_.size();
+      stats_.rows_ahead += rows_ahead;
+      stats_.spare_rows = ahead_.knee();
     }
     sample(sampling, logits);
+  }
+
+  /// What a request has decoded so far; null when it is not running.
+  const std::vector<TokenId>* decoded(RequestId id) const {
+    const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id() == id; });
+    return found == running_.end() ? nullptr : &(*found)->result().tokens;
   }
 
   void sample(const std::vector<Sequence*>& sequences, std::span<const float> logits) {
@@ -289,7 +377,9 @@ class LocalEngine::Core {
     const std::unique_ptr<Sequence> sequence = std::move(*at);
     list.erase(at);
     const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
+    ahead_.forget(sequence->request().early);  // of a request that did not come to take it
     sequence->close(reason, error);
+    ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
     if (reason == FinishReason::eos) hand_over(*sequence);
     count_kv(-bytes);
     try {
@@ -326,8 +416,7 @@ class LocalEngine::Core {
         const PromptPart& part = request.prompt[i];
         const std::int32_t begin = at;
         at += static_cast<std::int32_t>(part.tokens.size());
-        const bool reused = assembly.uses[i].method != "full" && assembly.uses[i].method != "prefix";
-        if (part.readers == 0 || part.tokens.empty() || reused) continue;
+        if (part.readers == 0 || part.tokens.empty() || assembly.uses[i].from_segment) continue;
         result.segments[i] =
             keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot, {});
       }
@@ -347,8 +436,8 @@ class LocalEngine::Core {
   void count_kv(std::int64_t bytes) {
     kv_bytes_ += bytes;
     const std::lock_guard lock(mutex_);
-    stats_.kv_bytes = kv_bytes_;
-    stats_.kv_peak_bytes = std::max(stats_.kv_peak_bytes, kv_bytes_);
+    stats_.kv_bytes = kv_bytes_ + ahead_.bytes();
+    stats_.kv_peak_bytes = std::max(stats_.kv_peak_bytes, stats_.kv_bytes);
   }
 
   std::unique_ptr<Backend> backend_;  // first: outlives all that it has handed out
@@ -360,6 +449,7 @@ class LocalEngine::Core {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   List incoming_;                     // guarded by mutex_
+  std::vector<Order> orders_;         // guarded by mutex_
   std::vector<RequestId> cancelled_;  // guarded by mutex_
   bool stopping_ = false;             // guarded by mutex_
   RequestId last_id_ = 0;             // guarded by mutex_
@@ -373,6 +463,7 @@ class LocalEngine::Core {
   std::int64_t kv_bytes_ = 0;
   SegmentStore store_;
   PrefixCache prefixes_;
+  PrefillAhead ahead_;
   StepRows rows_;
   std::vector<float> scratch_;
 };
@@ -391,8 +482,21 @@ LocalEngine::~LocalEngine() {
   }
 }
 
-RequestId LocalEngine::submit(GenerationRequest request) { return core_->submit(std::move(request)); }
+RequestId LocalEngine::submit(GenerationRequest request) {
+  const EarlyId early = request.early;
+  try {
+    return core_->submit(std::move(request));
+  } catch (...) {
+    core_->forget(early);
+    throw;
+  }
+}
 void LocalEngine::cancel(RequestId id) { core_->cancel(id); }
+EarlyId LocalEngine::prepare(EarlyPrompt prompt) { return core_->prepare(std::move(prompt)); }
+void LocalEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  core_->update(id, std::move(parts), complete);
+}
+void LocalEngine::forget(EarlyId id) { core_->forget(id); }
 const Model& LocalEngine::model() const { return core_->model(); }
 BackendInfo LocalEngine::device() const { return core_->device(); }
 EngineStats LocalEngine::stats() const { return core_->stats(); }

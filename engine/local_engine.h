@@ -23,6 +23,9 @@ class LocalEngine final : public Engine {
 
   RequestId submit(GenerationRequest request) override;
   void cancel(RequestId id) override;
+  EarlyId prepare(EarlyPrompt prompt) override;
+  void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) override;
+  void forget(EarlyId id) override;
   const Model& model() const override;
   BackendInfo device() const override;
   EngineStats stats() const override;

@@ -9,11 +9,6 @@
 namespace baton {
 namespace {
 
-bool takes_segments(const std::string& method) { return method != "full" && method != "prefix"; }
-bool takes_prefixes(const ReuseOptions& reuse) {
-  return reuse.method == "prefix" || (reuse.method != "full" && reuse.prefix);
-}
-
 /// Where the first part begins that is to become a segment. It has to be run: a prefix brings neither the hidden states
 /// nor the attention that belong to a segment.
 std::int32_t first_to_record(const GenerationRequest& request) {
@@ -26,6 +21,11 @@ std::int32_t first_to_record(const GenerationRequest& request) {
 }
 
 }  // namespace
+
+bool takes_prefixes(const ReuseOptions& reuse) {
+  if (reuse.method == "prefix" || reuse.method == "lockstep") return true;
+  return reuse.method != "full" && reuse.prefix;
+}
 
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
@@ -40,12 +40,19 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 }
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                               SegmentStore& store, PrefixCache& prefixes) {
+                               SegmentStore& store, PrefixCache& prefixes, InPlace in_place)
+    : in_place_(in_place) {
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
     const std::int32_t longest = std::min(length - 1, first_to_record(request));
-    prefix_ = prefixes.find(prompt, longest);
+    if (in_place_.length < longest) prefix_ = prefixes.find(prompt, longest);
+    if (prefix_.length <= in_place_.length) {
+      prefix_ = {};
+    } else {
+      in_place_ = {};
+    }
   }
+  const std::int32_t known = std::max(prefix_.length, in_place_.length);
   exact_length = length;
   std::int32_t at = 0;
   for (const PromptPart& part : request.prompt) {
@@ -53,14 +60,20 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     begins_.push_back(begin);
     at += static_cast<std::int32_t>(part.tokens.size());
     PartUse& use = uses.emplace_back();
-    if (at <= prefix_.length && at > begin) {
+    if (in_place_.placed < at && begin < in_place_.length) {
+      use.method = request.reuse.method;
+      continue;
+    }
+    if (at <= known && at > begin) {
       use.method = "prefix";
       store.read(part.segment);  // a planned reader that needs it no more
       continue;
     }
+    if (request.early != 0) use.reason = "not reached before its turn began";
     std::shared_ptr<const Segment> segment = usable(request, part, model, store, use);
     if (!segment || begin + segment->length() <= prefix_.length) continue;
     use.method = request.reuse.method;
+    use.from_segment = true;
     use.hops = segment->hops;
     hops = std::max(hops, segment->hops + 1);
     exact_length = std::min(exact_length, std::max(begin, prefix_.length));
@@ -68,12 +81,12 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     pinned_.push_back(std::move(segment));
   }
   begins_.push_back(at);
-  schedule = make_schedule(request.reuse, {length, prefix_.length, placed_, model.config.layers});
+  schedule = make_schedule(request.reuse, {length, known, placed_, model.config.layers});
 }
 
 std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
                                                       const Model& model, SegmentStore& store, PartUse& use) const {
-  if (!part.segment || !takes_segments(request.reuse.method)) return nullptr;
+  if (!part.segment || !takes_segments(request.reuse)) return nullptr;
   std::shared_ptr<const Segment> segment = store.read(part.segment);
   if (!segment) {
     use.reason = "its segment was evicted: over the memory budget";
@@ -104,6 +117,7 @@ void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) c
 void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed,
                              std::int32_t layers) {
   std::vector<std::int32_t> least(static_cast<std::size_t>(begins_.back()), 0);
+  for (std::int32_t at = in_place_.placed; at < in_place_.length; ++at) least[static_cast<std::size_t>(at)] = layers;
   for (const ScheduledRow& row : schedule.rows) least[static_cast<std::size_t>(row.position)] = row.path.computed();
   for (std::size_t part = 0; part < uses.size(); ++part) {
     PartUse& use = uses[part];
@@ -111,6 +125,7 @@ void PromptAssembly::account(std::span<const std::int32_t> computed, const std::
       use.kv_reused += layers - computed[static_cast<std::size_t>(at)];
       use.kv_reusable += layers - least[static_cast<std::size_t>(at)];
       use.reused_tokens += recomputed[static_cast<std::size_t>(at)] ? 0 : 1;
+      use.ahead_tokens += ahead(at) ? 1 : 0;
     }
   }
 }

@@ -10,15 +10,26 @@
 
 namespace baton {
 
+/// Prompts with these options begin with what is there of an earlier one, exactly. prefix and lockstep always do;
+/// `reuse.prefix` says whether they keep their own for later ones.
+bool takes_prefixes(const ReuseOptions& reuse);
+
 /// What a request's cache keeps beside keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
+
+/// What a cache holds exactly before its request comes.
+struct InPlace {
+  std::int32_t placed = 0;  // positions [0, placed) came from a prefix
+  std::int32_t length = 0;  // positions [placed, length) were computed ahead
+};
 
 /// The engine's thread only.
 class PromptAssembly {
  public:
-  /// Finds what can be reused and makes the schedule; `request.reuse.range` is valid where the method needs it.
+  /// Finds what can be reused and makes the schedule, which is empty when all of the prompt is in place;
+  /// `request.reuse.range` is valid where the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                 SegmentStore& store, PrefixCache& prefixes);
+                 SegmentStore& store, PrefixCache& prefixes, InPlace in_place = {});
 
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
@@ -28,6 +39,9 @@ class PromptAssembly {
   int hops = 0;                   // of what will be computed on top of this prompt
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
+  /// Position `at` was computed before the request came.
+  bool ahead(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
+
   /// computed[i]: layers whose KV was computed for position i; recomputed[i]: it was not left to its segment.
   void account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers);
 
@@ -35,6 +49,7 @@ class PromptAssembly {
   std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, const Model& model,
                                         SegmentStore& store, PartUse& use) const;
 
+  InPlace in_place_;
   PrefixCache::Match prefix_;
   std::vector<std::shared_ptr<const Segment>> pinned_;
   std::vector<PlacedSegment> placed_;

@@ -48,7 +48,13 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;
   result_.hops = assembly_->hops;
-  cache_->commit(rows().front().position);  // what lies before the first row is in place
+  for (std::int32_t at = 0; at < prompt_length_; ++at) {
+    if (!assembly_->ahead(at)) continue;
+    computed_[static_cast<std::size_t>(at)] = model_.config.layers;
+    recomputed_[static_cast<std::size_t>(at)] = true;
+    result_.kv_ahead += model_.config.layers;
+  }
+  cache_->commit(rows().empty() ? prompt_length_ : rows().front().position);  // what lies before the first is in place
 }
 
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {

@@ -55,6 +55,7 @@ void RunLoop::prepare(std::size_t step) {
   TurnInput input;
   input.step = &planned(step);
   input.engine = attempt.engine;
+  input.frame = early_.frame(step);
   input.slots = state_.slot_inputs(step, *attempt.engine->model().tokenizer);
   for (const ToolSpec& spec : planned(step).tools) {
     ToolInput& tool = input.tools.emplace_back();
@@ -117,10 +118,12 @@ void RunLoop::submit(std::size_t step) {
       attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
   request.max_tokens = planned_step.max_tokens;
   request.stop = planned_step.stop;
+  request.early = early_.take(step);
   request.callbacks = callbacks(step);
   attempt.times.submitted = Clock::now();
   attempt.request = attempt.engine->submit(std::move(request));
   attempt.phase = Attempt::Phase::generating;
+  early_.began(step, attempt.engine.get(), attempt.request);
 
   // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
@@ -169,6 +172,7 @@ void RunLoop::on_finished(std::size_t step, GenerationResult result) {
   AgentRecord& record = state_.turn(step).record;
   attempt.timer.cancel();
   attempt.phase = Attempt::Phase::idle;
+  early_.ended(step);
   fill_record(record, result, attempt.times);
   if (plan_.reuse.record) hand_over_.take(step, attempt.engine.get(), attempt.submitted, result);
   attempt.submitted.clear();

@@ -15,7 +15,13 @@ constexpr std::size_t kMostThreads = 8;
 }  // namespace
 
 RunLoop::RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs)
-    : request_(request), plan_(*request.plan), state_(plan_, inputs), hand_over_(plan_), run_timer_(mailbox_->io) {
+    : request_(request),
+      plan_(*request.plan),
+      inputs_(inputs),
+      state_(plan_, inputs),
+      hand_over_(plan_),
+      early_(plan_, state_),
+      run_timer_(mailbox_->io) {
   for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>(mailbox_->io));
 }
 
@@ -90,7 +96,33 @@ void RunLoop::open_engines() {
       engines_ = std::move(engines);
       if (!problem.empty()) end("failed", problem, "resources");
       schedule();
+      make_frames();
     });
+  });
+}
+
+/// What can be known of the prompts of turns that wait, behind the work of the first turns.
+void RunLoop::make_frames() {
+  if (ending_) return;
+  std::vector<std::pair<std::size_t, const Model*>> wanted;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    if (state_.turn(i).phase == TurnState::Phase::waiting && early_.wants(i))
+      wanted.emplace_back(i, &engines_.at(planned(i).model)->model());
+  }
+  if (wanted.empty()) return;
+  asio::post(*pool_, [this, wanted = std::move(wanted)] {
+    for (const auto& [step, model] : wanted) {
+      PromptFrame frame;
+      try {
+        frame = make_frame(planned(step), *model, inputs_);
+      } catch (const std::exception&) {  // the turn itself will say why
+        continue;
+      }
+      mailbox_->post([this, step = step, frame = std::move(frame)]() mutable {
+        if (!ending_ && state_.turn(step).phase == TurnState::Phase::waiting)
+          early_.add(step, std::move(frame), engines_.at(planned(step).model));
+      });
+    }
   });
 }
 
@@ -140,6 +172,7 @@ void RunLoop::close(std::size_t step, const std::string& turn_state) {
   turn.phase = TurnState::Phase::over;
   turn.record.state = turn_state;
   hand_over_.step_over(step);
+  early_.over(step);
   emit(AgentFinished{turn.record});
 }
 
@@ -150,6 +183,7 @@ void RunLoop::end(const std::string& run_state, const std::string& error, const 
   record_.state = run_state;
   record_.error = error;
   record_.error_kind = kind;
+  early_.stop();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     Attempt& attempt = *attempts_[i];
     attempt.tools.request_stop();

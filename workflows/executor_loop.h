@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "workflows/early_turns.h"
 #include "workflows/executor.h"
 #include "workflows/hand_over.h"
 #include "workflows/run_state.h"
@@ -74,6 +75,7 @@ class RunLoop {
   // executor_loop.cpp: the run
   void start();
   void open_engines();
+  void make_frames();
   void schedule();
   bool round_may_start(std::size_t step);
   void skip(std::size_t step, const std::string& reason);
@@ -101,11 +103,13 @@ class RunLoop {
 
   const RunRequest& request_;
   const Plan& plan_;
+  const std::map<std::string, std::string>& inputs_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const Clock::time_point begin_ = Clock::now();
 
   RunState state_;
   HandOver hand_over_;
+  EarlyTurns early_;
   RunRecord record_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each step
   std::map<std::string, std::shared_ptr<Engine>> engines_;

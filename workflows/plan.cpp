@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "workflows/ahead_forecast.h"
 #include "workflows/plan_builder.h"
 #include "workflows/spec_reader.h"
 
@@ -29,6 +30,10 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 /// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
 void forecast(Plan& plan) {
   if (plan.reuse.method == "full") return;
+  if (plan.reuse.method == "lockstep") {
+    forecast_ahead(plan.steps);
+    return;
+  }
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     for (SlotSource& slot : plan.steps[i].slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
@@ -90,8 +95,8 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   if (!diagnostics.empty()) throw WorkflowError(diagnostics);
   plan.relay = method;
   plan.reuse = spec->relay.options;
-  plan.reuse.method = method == "auto" ? "full" : method;
-  plan.reuse.record = plan.reuse.method != "full" && plan.reuse.method != "prefix";
+  plan.reuse.method = method == "auto" ? "lockstep" : method;
+  plan.reuse.record = takes_segments(plan.reuse);
   forecast(plan);
   plan.rounds = spec->topology.rounds;
   plan.spec = std::move(spec);

@@ -93,6 +93,12 @@ std::vector<SlotInput> RunState::slot_inputs(std::size_t step, const Tokenizer& 
   return inputs;
 }
 
+bool RunState::known(std::size_t step, const SlotSource& source) const {
+  if (source.kind == SlotSource::Kind::input || source.kind == SlotSource::Kind::empty) return true;
+  const auto from = static_cast<std::size_t>(source.step);
+  return from != step && turns_[from].phase == TurnState::Phase::over;
+}
+
 std::string_view RunState::slot_text(std::size_t step, const std::string& slot) const {
   const SlotSource* source = plan_.steps[step].slot(slot);
   return source == nullptr ? std::string_view() : source_text(step, *source);

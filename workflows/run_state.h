@@ -48,6 +48,8 @@ class RunState {
   std::vector<SlotInput> slot_inputs(std::size_t step, const Tokenizer& tokenizer) const;
   /// The text of a slot for a tool.
   std::string_view slot_text(std::size_t step, const std::string& slot) const;
+  /// True when the slot's value, or that it has none, will not change any more.
+  bool known(std::size_t step, const SlotSource& source) const;
   /// True when a slot for another agent's output has none.
   bool lacks_output(std::size_t step, const SlotSource& source) const;
 

@@ -44,14 +44,15 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   prepared.ready = Clock::now();
   try {
     const Model& model = input.engine->model();
-    prepared.prompt = build_prompt(model, input.step->messages, [&](const std::string& name) {
+    const SlotValue value = [&](const std::string& name) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
       return ids_of(*slot, prepared.tool_text, *model.tokenizer);
-    });
+    };
+    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.step->messages, value);
   } catch (const std::exception& error) {
     prepared.error = error.what();
   }

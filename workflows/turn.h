@@ -32,9 +32,13 @@ struct ToolInput {
   ToolCall call;
 };
 
+/// The prompt of a turn before its last inputs are known (agents/prompt.h), with the values of the run's inputs.
+using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
+
 struct TurnInput {
   const PlanStep* step = nullptr;
   std::shared_ptr<Engine> engine;
+  PromptFrame frame;             // null: it is built first
   std::vector<SlotInput> slots;  // every slot of the step
   std::vector<ToolInput> tools;
 };

@@ -40,6 +40,7 @@ struct KvShape {
   std::int32_t kv_heads = 0;  // K
   std::int32_t head_dim = 0;  // D
   DType dtype = DType::bf16;  // bf16 or f32
+  bool operator==(const KvShape&) const = default;
 };
 
 /// The KV cache of one layer of one sequence: rotated keys and values of positions [0, capacity).

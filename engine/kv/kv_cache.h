@@ -3,6 +3,7 @@
 // hidden state at the input of one layer, and the attention that it received.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "engine/backend/backend.h"
@@ -17,6 +18,7 @@ struct KvLayout {
   std::int32_t hidden_width = 0;  // C of the hidden states, kept in the cache's type; 0: not kept
   std::int32_t hidden_layer = 0;  // at whose input they are taken
   bool received = false;          // attention received, over all layers
+  bool operator==(const KvLayout&) const = default;
 };
 
 class KvCache {
@@ -41,6 +43,8 @@ class KvCache {
   /// that failed leaves no trace.
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
+  /// Only positions [0, length) stay; what lies behind is written anew. Not where received() is kept.
+  void take_back(std::int32_t length) { length_ = std::min(length_, length); }
 
  private:
   struct Sizes;

@@ -1,4 +1,4 @@
-// full: every token through every layer. prefix: the same behind what the cache holds exactly.
+// full: every token through every layer. prefix and lockstep: the same behind what the cache holds exactly.
 #include "engine/reuse/policy.h"
 
 namespace baton {

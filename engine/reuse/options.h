@@ -43,7 +43,9 @@ struct ReuseOptions {
   bool record = false;             // the output and the slots become segments
 };
 
-/// "full", "prefix", "direct", "epic", "cacheblend", "relay".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
 const std::vector<std::string>& reuse_methods();
+/// The method places segments, so its KV is approximate. The others are exact.
+bool takes_segments(const ReuseOptions& reuse);
 
 }  // namespace baton

@@ -39,7 +39,7 @@ class ScheduleBuilder {
   PromptSchedule schedule_;
 };
 
-PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix
+PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix, lockstep
 PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);

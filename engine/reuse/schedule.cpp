@@ -15,8 +15,9 @@ namespace {
 using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
 
 constexpr std::pair<std::string_view, Policy> kPolicies[] = {
-    {"full", full_schedule}, {"prefix", full_schedule},           {"direct", direct_schedule},
-    {"epic", epic_schedule}, {"cacheblend", cacheblend_schedule}, {"relay", relay_schedule},
+    {"full", full_schedule},     {"prefix", full_schedule}, {"lockstep", full_schedule},
+    {"direct", direct_schedule}, {"epic", epic_schedule},   {"cacheblend", cacheblend_schedule},
+    {"relay", relay_schedule},
 };
 
 }  // namespace
@@ -28,6 +29,12 @@ const std::vector<std::string>& reuse_methods() {
     return all;
   }();
   return names;
+}
+
+bool takes_segments(const ReuseOptions& reuse) {
+  const auto found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
+                                  [&](const auto& policy) { return policy.first == reuse.method; });
+  return found != std::end(kPolicies) && found->second != full_schedule;
 }
 
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {

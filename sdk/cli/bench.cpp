@@ -47,8 +47,15 @@ Json json_of(const BenchMethod& method) {
                       {"ttft_ms", agent.ttft_ms},
                       {"kv_reuse_rate", agent.kv_reuse_rate},
                       {"breakdown_ms", json_of(agent.breakdown_ms)}});
+    if (method.row_ms == 0) continue;
+    agents.back()["decode_ms_per_token"] = agent.decode_ms_per_token;
+    if (method.method != "lockstep") continue;
+    agents.back()["ahead_rate"] = agent.ahead_rate;
+    agents.back()["text_pass_ms"] = agent.text_pass_ms;
   }
-  return {{"method", method.method}, {"agents", std::move(agents)}, {"wall_ms", method.wall_ms}};
+  Json json = {{"method", method.method}, {"agents", std::move(agents)}, {"wall_ms", method.wall_ms}};
+  if (method.row_ms > 0) json["row_ms"] = method.row_ms;
+  return json;
 }
 
 Json json_of(const BenchResult& result, const BenchOptions& options) {
@@ -106,6 +113,30 @@ std::string speedup(const BenchMethod* over, const BenchMethod& method, std::siz
   return fmt::format("{:.2f} x", over->agents[agent].ttft_ms / method.agents[agent].ttft_ms);
 }
 
+/// What the row of agents took with their answers decoded, where it was run.
+std::string rows_of(const BenchResult& result) {
+  const BenchMethod* lockstep = find(result, "lockstep");
+  if (lockstep == nullptr) return {};
+  const BenchMethod* full = find(result, "full");
+  std::string out = "\nall agents with their answers: method, to the last token, ms per decoded token of each agent\n";
+  for (const auto& method : result.methods) {
+    out += fmt::format("       {}{:>11} ", padded(method.method, 12), milliseconds(method.row_ms));
+    for (std::size_t i = 0; i < method.agents.size(); ++i) {
+      const double ms = method.agents[i].decode_ms_per_token;
+      out += fmt::format("{:>9.2f}", ms);
+      if (&method == lockstep && full != nullptr)
+        out += fmt::format(" ({:+.0f} %)", 100 * (ms / full->agents[i].decode_ms_per_token - 1));
+    }
+    out += '\n';
+  }
+  out += "lockstep: agent, computed ahead, first token, over a pass over the text behind the last placeholder\n";
+  for (const auto& agent : lockstep->agents) {
+    out += fmt::format("{:>5}{:>11.1f} %{:>13}{:>9.2f} x\n", agent.agent, 100 * agent.ahead_rate,
+                       milliseconds(agent.ttft_ms), agent.ttft_ms / agent.text_pass_ms);
+  }
+  return out;
+}
+
 std::string text_of(const BenchResult& result) {
   std::string out = fmt::format("{}, {} layers, {}, on {}\n", result.shape, result.layers, result.dtype, result.device);
   out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s read; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
@@ -130,6 +161,7 @@ std::string text_of(const BenchResult& result) {
                          speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
     }
   }
+  out += rows_of(result);
   out += fmt::format(
       "\nrelay's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
       result.layers_range[0], result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token),
@@ -200,7 +232,9 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--question", options.question, "Tokens of the question")->type_name("N")->capture_default_str();
   verb->add_option("--output", options.output, "Tokens of each answer")->type_name("N")->capture_default_str();
   options.methods = bench_methods();
-  verb->add_option("--methods", options.methods, "Methods to measure")
+  std::erase(options.methods, "lockstep");
+  verb->add_option("--methods", options.methods,
+                   "Methods to measure; with lockstep all agents also decode their answers, under every method")
       ->delimiter(',')
       ->type_name("A,B")
       ->check(CLI::IsMember(bench_methods()));

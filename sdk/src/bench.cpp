@@ -15,6 +15,7 @@
 namespace baton::inline v1 {
 namespace {
 
+const std::string kLockstep = "lockstep";
 constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters, from which one repeat has to do
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -59,7 +60,10 @@ class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options) {
     check(options_);
-    if (options_.methods.empty()) options_.methods = bench_methods();
+    if (options_.methods.empty()) {
+      options_.methods = bench_methods();
+      std::erase(options_.methods, kLockstep);
+    }
   }
 
   BenchResult run() {
@@ -158,6 +162,7 @@ class Bench {
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
           const std::size_t method = (turn + static_cast<std::size_t>(repeat + agent)) % rows.size();
+          if (options_.methods[method] == kLockstep) continue;
           progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent,
                                options_.methods[method]));
           auto pass = agents.run(engine, options_.methods[method], agent);
@@ -167,7 +172,16 @@ class Bench {
         }
       }
     }
-    for (std::size_t i = 0; i < rows.size(); ++i) result_.methods.push_back(summary(options_.methods[i], rows[i]));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (options_.methods[i] == kLockstep) {
+        result_.methods.push_back({kLockstep, {}});
+      } else {
+        result_.methods.push_back(summary(options_.methods[i], rows[i]));
+      }
+    }
+    const auto& methods = options_.methods;
+    if (std::find(methods.begin(), methods.end(), kLockstep) != methods.end() && !measure_rows(agents, engine))
+      return false;
     const EngineStats stats = engine.stats();
     if (stats.segments.evicted > 0)
       throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
@@ -176,8 +190,38 @@ class Bench {
     return true;
   }
 
+  /// The whole row of agents under each method.
+  bool measure_rows(const BenchAgents& agents, LocalEngine& engine) {
+    for (BenchMethod& method : result_.methods) {
+      progress(fmt::format("all agents with their answers, {}", method.method));
+      auto row = agents.run_row(engine, method.method);
+      if (!row) return false;
+      method.row_ms = row->wall_ms;
+      if (method.method == kLockstep) {
+        method.agents = row->agents;
+        method.wall_ms = row->wall_ms;
+      }
+      for (std::size_t i = 0; i < method.agents.size(); ++i)
+        method.agents[i].decode_ms_per_token = row->agents[i].decode_ms_per_token;
+      if (method.method != kLockstep) continue;
+      for (BenchAgent& agent : method.agents) {
+        std::vector<double> times;
+        for (int repeat = 0; repeat < options_.repeat; ++repeat) {
+          progress(fmt::format("agent {}, the text behind its last placeholder", agent.agent));
+          const auto time = agents.text_pass(engine, agent.agent);
+          if (!time) return false;
+          times.push_back(*time);
+        }
+        const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+        std::nth_element(times.begin(), middle, times.end());
+        agent.text_pass_ms = *middle;
+      }
+    }
+    return true;
+  }
+
   BenchMethod summary(const std::string& method, Row& row) {
-    BenchMethod summary{method, {}, 0.0};
+    BenchMethod summary{method, {}};
     for (auto& passes : row.passes) {
       if (method == "full") hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);

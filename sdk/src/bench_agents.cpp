@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <thread>
 
 namespace baton::inline v1 {
 namespace {
@@ -32,6 +33,7 @@ BenchAgents::BenchAgents(const BenchOptions& options, LayerRange range, std::int
     if (agent < options.agents)
       reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.output), vocabulary));
   }
+  last_answer_ = random_tokens(state, static_cast<std::size_t>(options.output), vocabulary);
   segments_.resize(reused_.size());
 }
 
@@ -94,12 +96,11 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
   reuse.epic_tokens =
       std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
-  const bool relays = method != "full" && method != "prefix";
+  const bool relays = takes_segments(reuse);
   reuse.record = relays && agent < options_.agents;   // its answer would be handed over
   if (relays && agent == 1) reuse.method = "prefix";  // there is nothing to reuse yet
-  // What one pass computed exactly must not be a prefix of the next: only the role texts are. ("prefix" takes prefixes
-  // whatever this says.)
-  if (reuse.method == "prefix") reuse.prefix = false;
+  // What one pass computed exactly must not be a prefix of the next: only the role texts are.
+  if (reuse.method == "prefix" || reuse.method == "lockstep") reuse.prefix = false;
   return reuse;
 }
 
@@ -133,13 +134,112 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
   return pass;
 }
 
-/// Waits for the request's end; none when it was stopped.
+/// What is known of an agent's prompt while another (from 1) decodes its answer as `request`.
+EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const {
+  EarlyPrompt early;
+  early.complete = decoding == agent - 1;
+  early.longest = static_cast<std::int32_t>(length(agent) + options_.output + 1);
+  early.reuse = reuse("lockstep", agent);
+  int slot = 0;  // 0: the question
+  for (PromptPart& part : prompt(agent, false)) {
+    if (part.slot.empty()) {
+      early.parts.push_back({std::move(part.tokens)});
+    } else if (slot++ == decoding) {
+      early.parts.push_back({{}, request});
+      if (!early.complete) break;
+    } else {
+      early.parts.push_back({std::move(part.tokens)});
+    }
+  }
+  return early;
+}
+
+std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, const std::string& method) const {
+  const bool lockstep = method == "lockstep";
+  Row row;
+  std::vector<EarlyId> early(static_cast<std::size_t>(options_.agents) + 1, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  auto ready = begin;  // the last input is complete
+  std::optional<GenerationResult> result;
+  for (int agent = 1; agent <= options_.agents; ++agent) {
+    GenerationRequest request;
+    request.prompt = prompt(agent, agent > 1);
+    request.reuse = reuse(method, agent);
+    if (request.reuse.record) request.output_readers = options_.agents - agent;
+    request.forced = agent < options_.agents ? reused_[static_cast<std::size_t>(agent)] : last_answer_;
+    request.early = early[static_cast<std::size_t>(agent)];
+    std::chrono::steady_clock::time_point first{}, over{};
+    request.callbacks.on_token = [&first](TokenId, const std::string&) {
+      if (first == std::chrono::steady_clock::time_point{}) first = std::chrono::steady_clock::now();
+    };
+    request.callbacks.on_finished = [&over](const GenerationResult&) { over = std::chrono::steady_clock::now(); };
+    result = finish(engine, std::move(request), [&](RequestId id) {
+      for (int later = agent + 1; lockstep && later <= options_.agents; ++later) {
+        EarlyPrompt now = this->early(later, agent, id);
+        EarlyId& known = early[static_cast<std::size_t>(later)];
+        if (known == 0) {
+          known = engine.prepare(std::move(now));
+        } else {
+          engine.update(known, std::move(now.parts), now.complete);
+        }
+      }
+    });
+    if (!result) break;
+    BenchAgent& numbers = row.agents.emplace_back();
+    numbers.agent = agent;
+    numbers.prompt_tokens = result->prompt_tokens;
+    numbers.ttft_ms = std::chrono::duration<double, std::milli>(first - ready).count();
+    numbers.decode_ms_per_token = result->decode_ms / options_.output;
+    numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
+    numbers.ahead_rate = static_cast<double>(result->kv_ahead) / static_cast<double>(result->kv_entries);
+    numbers.breakdown_ms.match = result->prefill.match;
+    numbers.breakdown_ms.copy = result->prefill.copy;
+    numbers.breakdown_ms.tail = numbers.ttft_ms - result->prefill.match - result->prefill.copy;
+    ready = over;
+  }
+  row.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  for (const EarlyId id : early) engine.forget(id);
+  if (!result) return std::nullopt;
+  return row;
+}
+
+std::optional<double> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+  EarlyPrompt before;
+  before.longest = static_cast<std::int32_t>(length(agent) + 1);
+  before.reuse = reuse("lockstep", agent);
+  GenerationRequest request;
+  request.prompt = prompt(agent, false);
+  request.reuse = before.reuse;
+  std::int64_t tokens = -options_.prefix;  // which are in place
+  for (std::size_t i = 0; i + 1 < request.prompt.size(); ++i) {
+    before.parts.push_back({request.prompt[i].tokens});
+    tokens += static_cast<std::int64_t>(request.prompt[i].tokens.size());
+  }
+  const std::int64_t wanted = engine.stats().rows_ahead + tokens;
+  request.early = engine.prepare(std::move(before));
+  while (engine.stats().rows_ahead < wanted && !options_.stop.stop_requested())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto result = answer(engine, std::move(request));
+  if (!result) return std::nullopt;
+  return result->ttft_ms;
+}
+
 std::optional<GenerationResult> BenchAgents::answer(internal::Engine& engine, GenerationRequest request) const {
-  if (options_.stop.stop_requested()) return std::nullopt;
   request.max_tokens = 1;
+  return finish(engine, std::move(request), [](RequestId) {});
+}
+
+/// Waits for the request's end; none when it was stopped.
+std::optional<GenerationResult> BenchAgents::finish(internal::Engine& engine, GenerationRequest request,
+                                                    const std::function<void(RequestId)>& on_submit) const {
+  if (options_.stop.stop_requested()) return std::nullopt;
   std::promise<GenerationResult> promise;
-  request.callbacks.on_finished = [&promise](GenerationResult result) { promise.set_value(std::move(result)); };
+  request.callbacks.on_finished = [&promise, own = std::move(request.callbacks.on_finished)](GenerationResult result) {
+    if (own) own(result);
+    promise.set_value(std::move(result));
+  };
   const RequestId id = engine.submit(std::move(request));
+  on_submit(id);
   const std::stop_callback on_stop(options_.stop, [&] { engine.cancel(id); });
   GenerationResult result = promise.get_future().get();
   if (result.reason == FinishReason::cancelled) return std::nullopt;

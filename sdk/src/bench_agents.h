@@ -24,13 +24,26 @@ class BenchAgents {
     double wall_ms = 0;         // to the end of the request
     std::vector<float> logits;  // of the first token
   };
-  /// None when it was stopped. Throws ResourceError.
+  /// None when it was stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
   std::optional<Pass> run(internal::Engine& engine, const std::string& method, int agent) const;
+
+  struct Row {
+    std::vector<BenchAgent> agents;
+    double wall_ms = 0;  // from the first agent's request to the last agent's last token
+  };
+  /// All agents one after the other, each with its answer decoded.
+  std::optional<Row> run_row(internal::Engine& engine, const std::string& method) const;
+
+  /// The time of a pass over the text behind an agent's last placeholder, all before it being in place, milliseconds.
+  std::optional<double> text_pass(internal::Engine& engine, int agent) const;
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
   ReuseOptions reuse(const std::string& method, int agent) const;
+  EarlyPrompt early(int agent, int decoding, RequestId request) const;
   std::optional<GenerationResult> answer(internal::Engine& engine, GenerationRequest request) const;
+  std::optional<GenerationResult> finish(internal::Engine& engine, GenerationRequest request,
+                                         const std::function<void(RequestId)>& on_submit) const;
 
   const BenchOptions& options_;
   LayerRange range_;
@@ -38,6 +51,7 @@ class BenchAgents {
   std::vector<TokenId> separator_;
   std::vector<std::vector<TokenId>> reused_;  // the question, then the answers
   std::vector<SegmentHandle> segments_;       // of those
+  std::vector<TokenId> last_answer_;          // which nobody reads
 };
 
 }  // namespace baton::inline v1

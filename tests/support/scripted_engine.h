@@ -74,6 +74,10 @@ class ScriptedEngine final : public Engine {
     wake_.notify_one();
   }
 
+  EarlyId prepare(EarlyPrompt) override { return 0; }
+  void update(EarlyId, std::vector<EarlyPart>, bool) override {}
+  void forget(EarlyId) override {}
+
   const Model& model() const override { return *model_; }
   BackendInfo device() const override { return {"scripted", "no device", 1}; }
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }

@@ -19,11 +19,13 @@ struct BenchOptions {
   std::string model{};  // or a model folder or bare name; exactly one of the two
   int layers = 0;       // of the shape, in place of all of them; 0: all
   int agents = 5;
-  int prefix = 128;                    // tokens of each role text
-  int question = 512;                  // tokens
-  int output = 256;                    // tokens of each answer
-  std::vector<std::string> methods{};  // names of bench_methods(); empty: all
-  double select = 0.18;                // the part of the reused tokens that epic, cacheblend and relay recompute
+  int prefix = 128;    // tokens of each role text
+  int question = 512;  // tokens
+  int output = 256;    // tokens of each answer
+  /// Names of bench_methods(); empty: all that one pass can measure. With "lockstep" every method also runs the whole
+  /// row of agents once, their answers decoded.
+  std::vector<std::string> methods{};
+  double select = 0.18;  // the part of the reused tokens that epic, cacheblend and relay recompute
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
@@ -55,12 +57,17 @@ struct BenchAgent {
   double ttft_ms = 0;        // submit to the first token, everything included
   double kv_reuse_rate = 0;  // part of the (token, layer) entries that was not computed
   BenchBreakdown breakdown_ms;
+  // Of the whole row; 0 where it was not run.
+  double decode_ms_per_token = 0;
+  double ahead_rate = 0;    // part of the entries that was computed before the agent's turn (lockstep)
+  double text_pass_ms = 0;  // of lockstep: a pass over the text behind the last placeholder alone
 };
 
 struct BenchMethod {
   std::string method;
   std::vector<BenchAgent> agents;
-  double wall_ms = 0;  // all agents one after the other, to the end of each request
+  double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the row
+  double row_ms = 0;   // the whole row, from the first request to the last token of the last answer; 0: not run
 };
 
 struct BenchPrefill {
@@ -102,7 +109,7 @@ struct BenchResult {
 /// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".
 std::vector<std::string> bench_shapes();
 
-/// "full", "prefix", "direct", "epic", "cacheblend", "relay".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
 std::vector<std::string> bench_methods();
 
 /// Runs the benchmark on the caller's thread. Throws InputError for an unsound option, what() beginning with its name,
