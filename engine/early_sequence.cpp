@@ -14,11 +14,13 @@ EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(
 void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
   // A part that keeps following keeps what it has: the tokens decoded so far are asked for only later.
   const std::vector<TokenId> before = known_;
-  const std::size_t same_parts = static_cast<std::size_t>(
-      std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
-                    [](const EarlyPart& a, const EarlyPart& b) { return a.follows == b.follows && a.tokens == b.tokens; })
-          .first -
-      parts.begin());
+  const std::size_t same_parts =
+      static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
+                                             [](const EarlyPart& a, const EarlyPart& b) {
+                                               return a.follows == b.follows && a.tokens == b.tokens;
+                                             })
+                                   .first -
+                               parts.begin());
   prompt_.parts = std::move(parts);
   prompt_.complete = complete;
   if (part_ < same_parts || (part_ == same_parts && part_ == prompt_.parts.size())) {
@@ -102,8 +104,8 @@ std::optional<EarlySequence::Taken> EarlySequence::take(std::span<const TokenId>
                                                         const KvLayout& layout) {
   if (!cache_ || cache_->capacity() < positions || !(cache_->layout() == layout)) return std::nullopt;
   const auto run = std::span(known_).first(static_cast<std::size_t>(done_));
-  const auto common = static_cast<std::size_t>(
-      std::mismatch(run.begin(), run.end(), prompt.begin(), prompt.end()).first - run.begin());
+  const auto common =
+      static_cast<std::size_t>(std::mismatch(run.begin(), run.end(), prompt.begin(), prompt.end()).first - run.begin());
   const bool whole = common == prompt.size() && common == known_.size() && !logits_.empty();
   if (!whole) logits_.clear();
   const auto length = static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1));

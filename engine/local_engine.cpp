@@ -424,7 +424,7 @@ class LocalEngine::Core {
         result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {},
                              sequence.entropy());
       }
-      if (request.reuse.method != "full" && request.reuse.prefix) {
+      if (keeps_prefixes(request.reuse)) {
         const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
         if (exact > 0) prefixes_.add(*backend_, cache, tokens.first(static_cast<std::size_t>(exact)));
       }

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "engine/prompt_assembly.h"
-#include "engine/reuse/placement.h"
 
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 4;      // rows that are worth reading a sequence's KV for
+// Rows of one sequence that are taken together, since its KV is read once for all of them; with the row that decodes
+// they are one tile of the CPU's product.
+constexpr std::int32_t kBlock = 11;
+constexpr std::int32_t kNextBlock = 4;  // of a mirror whose turn comes next: what it lags behind is waited for
 constexpr std::int32_t kUrgent = 32;    // rows that a prompt which is wanted next may have beside decoding sequences
 constexpr std::int32_t kIdleRows = 32;  // of a step that nobody waits for: a request that comes waits for no more
 
@@ -79,8 +81,7 @@ KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
 }
 
 std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {
-  return static_cast<std::int64_t>(
-      KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
+  return static_cast<std::int64_t>(KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
 }
 
 bool PrefillAhead::has_work(std::int64_t free_bytes) const {
@@ -98,7 +99,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
     PrefixCache::Match match;
     if (takes_prefixes(sequence.prompt().reuse))
       match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
-    if (match.length > 0) place(backend_, model_.rope, cache, 0, *match.segment, 0, match.length);
+    place(backend_, model_.rope, cache, match);
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // the next step tries again
     return false;
@@ -138,8 +139,10 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     const std::int32_t backlog = one->backlog();
     const bool in_step =
         std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.sequence == one.get(); });
-    if (in_step || backlog < (decoding > 0 ? kBlock : 1)) continue;
-    add(*one, std::min(backlog, left));
+    const bool next = one->prompt().complete && backlog < kBlock;
+    const std::int32_t block = decoding == 0 ? 1 : next ? kNextBlock : kBlock;
+    if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * kBlock)) continue;
+    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, left / kBlock * kBlock)));
   }
 }
 

@@ -8,45 +8,119 @@ namespace {
 constexpr std::size_t kMostEntries = 64;
 constexpr std::int32_t kWorthKeeping = 16;  // tokens more than what there is already
 
-std::int32_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
-  const auto n = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
-  return static_cast<std::int32_t>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
-}
-
 }  // namespace
 
-PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
-  auto best = entries_.end();
+/// Its tokens follow those of its parent up to position `begin`, where they differ.
+struct PrefixCache::Entry {
+  Entry* parent = nullptr;
+  std::int32_t begin = 0;
+  std::vector<TokenId> tokens;
+  SegmentHandle handle;
+  std::uint64_t last_use = 0;
+  std::vector<std::unique_ptr<Entry>> children;
+
+  std::int32_t common(std::span<const TokenId> prompt) const {
+    const auto rest = prompt.subspan(static_cast<std::size_t>(begin));
+    const auto n = static_cast<std::ptrdiff_t>(std::min(tokens.size(), rest.size()));
+    return static_cast<std::int32_t>(std::mismatch(tokens.begin(), tokens.begin() + n, rest.begin()).first -
+                                     tokens.begin());
+  }
+  std::size_t size() const {
+    std::size_t count = 1;
+    for (const auto& child : children) count += child->size();
+    return count;
+  }
+};
+
+/// The entries that a prompt goes along, and how far.
+struct PrefixCache::Walk {
+  std::vector<Entry*> entries;
   std::int32_t length = 0;
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const std::int32_t shared = std::min(common(entry->tokens, prompt), longest);
-    if (shared <= length) continue;
-    best = entry;
-    length = shared;
+};
+
+PrefixCache::PrefixCache(SegmentStore& store) : store_(store), root_(std::make_unique<Entry>()) {}
+PrefixCache::~PrefixCache() = default;
+
+PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
+  Walk walk;
+  for (Entry* at = root_.get(); at != nullptr;) {
+    walk.length = at->begin + at->common(prompt);
+    if (at != root_.get()) walk.entries.push_back(at);
+    Entry* next = nullptr;
+    for (const auto& child : at->children) {
+      if (child->begin == walk.length && child->common(prompt) > 0) next = child.get();
+    }
+    at = next;
   }
-  if (best == entries_.end()) return {};
-  std::shared_ptr<const Segment> segment = store_.read(best->handle);
-  if (!segment) {
-    entries_.erase(best);
-    return find(prompt, longest);
+  return walk;
+}
+
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
+  const Walk walk = this->walk(prompt);
+  Match match;
+  match.length = std::min(walk.length, longest);
+  ++clock_;
+  for (std::size_t i = 0; i < walk.entries.size(); ++i) {
+    Entry& entry = *walk.entries[i];
+    const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
+    const std::int32_t count = std::min(end, longest) - entry.begin;
+    if (count < 1) break;
+    std::shared_ptr<const Segment> segment = store_.read(entry.handle);
+    if (!segment) {  // taken back: what branches off it hangs in the air
+      match.length = entry.begin;
+      drop(entry);
+      break;
+    }
+    entry.last_use = clock_;
+    match.pieces.push_back({std::move(segment), entry.begin, count});
   }
-  entries_.splice(entries_.begin(), entries_, best);
-  return {std::move(segment), length};
+  return match;
 }
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  for (const Entry& entry : entries_) {
-    if (common(entry.tokens, tokens) + kWorthKeeping > n) return;
-  }
-  SegmentHandle handle = store_.add(
-      std::make_shared<Segment>(backend, cache, 0, n, std::vector<TokenId>(tokens.begin(), tokens.end())), 0);
+  const Walk walk = this->walk(tokens);
+  if (walk.length + kWorthKeeping > n) return;
+  const auto rest = tokens.subspan(static_cast<std::size_t>(walk.length));
+  auto segment = std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
+                                           std::vector<TokenId>(rest.begin(), rest.end()));
+  SegmentHandle handle = store_.add(std::move(segment), 0);
   if (!handle) return;
-  std::erase_if(entries_, [&](const Entry& entry) {
-    return common(entry.tokens, tokens) == static_cast<std::int32_t>(entry.tokens.size());
-  });
-  entries_.push_front({{tokens.begin(), tokens.end()}, std::move(handle)});
-  if (entries_.size() > kMostEntries) entries_.pop_back();
+  auto entry = std::make_unique<Entry>();
+  entry->parent = walk.entries.empty() ? root_.get() : walk.entries.back();
+  entry->begin = walk.length;
+  entry->tokens.assign(rest.begin(), rest.end());
+  entry->handle = std::move(handle);
+  ++clock_;
+  for (Entry* used : walk.entries) used->last_use = clock_;
+  entry->last_use = clock_;
+  entry->parent->children.push_back(std::move(entry));
+  if (++entries_ > kMostEntries) drop_oldest();
+}
+
+/// With all that branch off it.
+void PrefixCache::drop(const Entry& entry) {
+  entries_ -= entry.size();
+  std::erase_if(entry.parent->children, [&](const auto& child) { return child.get() == &entry; });
+}
+
+/// Of the entries that nothing branches off.
+void PrefixCache::drop_oldest() {
+  const Entry* oldest = nullptr;
+  std::vector<const Entry*> left = {root_.get()};
+  while (!left.empty()) {
+    const Entry* at = left.back();
+    left.pop_back();
+    for (const auto& child : at->children) left.push_back(child.get());
+    if (at->children.empty() && at != root_.get() && (oldest == nullptr || at->last_use < oldest->last_use))
+      oldest = at;
+  }
+  if (oldest != nullptr) drop(*oldest);
+}
+
+void PrefixCache::clear() {
+  root_ = std::make_unique<Entry>();
+  entries_ = 0;
 }
 
 }  // namespace baton

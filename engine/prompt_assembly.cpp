@@ -22,15 +22,22 @@ std::int32_t first_to_record(const GenerationRequest& request) {
 
 }  // namespace
 
+bool keeps_prefixes(const ReuseOptions& reuse) { return reuse.method != "full" && reuse.prefix; }
+
 bool takes_prefixes(const ReuseOptions& reuse) {
   if (reuse.method == "prefix" || reuse.method == "lockstep") return true;
-  return reuse.method != "full" && reuse.prefix;
+  return keeps_prefixes(reuse);
+}
+
+void place(Backend& backend, const Rope& rope, KvCache& cache, const PrefixCache::Match& prefix) {
+  for (const PrefixCache::Piece& piece : prefix.pieces)
+    place(backend, rope, cache, piece.begin, *piece.segment, 0, piece.count);
 }
 
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
-  layout.raw_keys = reuse.record || takes_prefixes(reuse);
+  layout.raw_keys = reuse.record || keeps_prefixes(reuse);
   layout.received = reuse.record;
   if (range.start > 0 && (reuse.record || reuse.method == "relay")) {
     layout.hidden_width = model.config.width;
@@ -107,7 +114,7 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
 }
 
 void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {
-  if (prefix_.length > 0) baton::place(backend, rope, cache, 0, *prefix_.segment, 0, prefix_.length);
+  baton::place(backend, rope, cache, prefix_);
   for (const PlacedSegment& placed : placed_) {
     const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
     baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.segment->length() - first);

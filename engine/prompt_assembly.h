@@ -13,6 +13,10 @@ namespace baton {
 /// Prompts with these options begin with what is there of an earlier one, exactly. prefix and lockstep always do;
 /// `reuse.prefix` says whether they keep their own for later ones.
 bool takes_prefixes(const ReuseOptions& reuse);
+bool keeps_prefixes(const ReuseOptions& reuse);
+
+/// Copies a prefix to the beginning of the cache (engine/reuse/placement.h).
+void place(Backend& backend, const Rope& rope, KvCache& cache, const PrefixCache::Match& prefix);
 
 /// What a request's cache keeps beside keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);

@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace baton {
 namespace {
 
 constexpr double kFirstLimit = 4.0;       // rows to begin with
+constexpr double kSaved = 16.0;           // rows that can be saved up, or twice the limit
 constexpr std::int32_t kPlainEvery = 32;  // steps
-constexpr double kNewest = 0.2;           // weight of the newest step in a mean
-constexpr double kAim = 0.94;             // the part of the allowed slow-down that is aimed at
-constexpr double kMore = 1.03, kLess = 0.97;
+constexpr double kNewest = 0.2;           // weight of the newest plain step in the mean
+constexpr double kNewestOfAll = 0.05;     // of the newest step in the other means
+constexpr double kAim = 0.87;             // the part of the allowed slow-down that is aimed at
+constexpr double kGain = 0.05;            // by which part the limit moves in a step, at most
+constexpr double kUsed = 0.8;             // the part of the limit whose use shows that there could be more
 
-void add(double& mean, double value) { mean += kNewest * (value - mean); }
+void add(double& mean, double value, double newest) { mean += newest * (value - mean); }
 
 }  // namespace
 
@@ -28,28 +32,28 @@ SpareRows::Level& SpareRows::level(std::int32_t decoding) {
 
 std::int32_t SpareRows::next(std::int32_t decoding) {
   Level& now = level(decoding);
+  asked_ = true;
   if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
-  now.credit += now.limit;
-  const double rows = std::floor(now.credit);
-  now.credit -= rows;
-  return static_cast<std::int32_t>(rows);
+  now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
+  return static_cast<std::int32_t>(std::min(now.credit, most_));
 }
 
 void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
   Level& now = level(decoding);
   if (spare == 0) {
     if (now.plain == 0.0) now.plain = milliseconds;
-    add(now.plain, milliseconds);
+    add(now.plain, milliseconds, kNewest);
     now.age = 0;
-    return;
   }
-  if (now.plain == 0.0) return;
-  add(now.slower, milliseconds / now.plain - 1.0);
-  if (now.slower > kAim * slowdown_) {
-    now.limit = std::max(1.0, now.limit * kLess);
-  } else if (spare >= static_cast<std::int32_t>(now.limit)) {  // it was used
-    now.limit = std::min(most_, now.limit * kMore);
-  }
+  if (!std::exchange(asked_, false)) return;
+  now.credit -= spare;
+  add(now.slower, spare == 0 ? 0.0 : milliseconds / now.plain - 1.0, kNewestOfAll);
+  add(now.rows, spare, kNewestOfAll);
+  if (spare == 0) return;
+  const double aim = kAim * slowdown_;
+  const double room = std::clamp((aim - now.slower) / aim, -1.0, 1.0);
+  if (room > 0.0 && now.rows < kUsed * now.limit) return;
+  now.limit = std::clamp(now.limit * (1.0 + kGain * room), 1.0, most_);
 }
 
 std::int32_t SpareRows::knee() const {

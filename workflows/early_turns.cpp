@@ -56,7 +56,8 @@ void EarlyTurns::refresh_readers(std::size_t step) {
     const bool needs = std::binary_search(reader.needs.begin(), reader.needs.end(), static_cast<int>(step));
     const bool reads = std::any_of(reader.slots.begin(), reader.slots.end(), [&](const SlotSource& slot) {
       return slot.step == static_cast<int>(step) ||  // and the last agent to decide, the newest of each other
-             (reader.decides && slot.step >= 0 && plan_.steps[static_cast<std::size_t>(slot.step)].agent == source.agent);
+             (reader.decides && slot.step >= 0 &&
+              plan_.steps[static_cast<std::size_t>(slot.step)].agent == source.agent);
     });
     if (needs || reads) refresh(i);
   }
@@ -108,7 +109,8 @@ void EarlyTurns::refresh(std::size_t step) {
                                                : tokenizer.encode(value.text, SpecialTokens::as_text)});
       continue;
     }
-    const Turn* from = source.kind == SlotSource::Kind::agent_output ? &turns_[static_cast<std::size_t>(source.step)] : nullptr;
+    const Turn* from =
+        source.kind == SlotSource::Kind::agent_output ? &turns_[static_cast<std::size_t>(source.step)] : nullptr;
     complete = from != nullptr && from->decoding == turn.engine.get();
     if (!complete) break;
     parts.push_back({{}, from->request});

@@ -1,5 +1,5 @@
-// EarlyTurns: the prompts of the turns that wait. As soon as the beginning of one is known, its engine computes it ahead,
-// and follows the turns that decode what comes next in it (engine/prefill_ahead.h).
+// EarlyTurns: the prompts of the turns that wait. As soon as the beginning of one is known, its engine computes it
+// ahead, and follows the turns that decode what comes next in it (engine/prefill_ahead.h).
 #pragma once
 
 #include <map>

@@ -133,8 +133,9 @@ void RunLoop::submit(std::size_t step) {
 GenerationCallbacks RunLoop::callbacks(std::size_t step) {
   GenerationCallbacks callbacks;
   callbacks.on_prefilled = [this, mailbox = mailbox_, step](const GenerationResult& so_far) {
-    mailbox->post([this, step, when = Clock::now(), entries = so_far.kv_entries, computed = so_far.kv_computed,
-                   uses = so_far.uses] { on_prefilled(step, when, kv_record(entries, computed), uses); });
+    mailbox->post([this, step, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
+      on_prefilled(step, when, kv, uses);
+    });
   };
   if (request_.on_logits) {
     callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) {

@@ -17,6 +17,7 @@ Json json_of(const KvRecord& record) {
   return {{"entries", record.entries},
           {"reused", record.reused},
           {"computed", record.computed},
+          {"ahead", record.ahead},
           {"reuse_rate", finite(record.reuse_rate)}};
 }
 
@@ -26,6 +27,7 @@ Json json_of(const SlotRecord& record) {
           {"method", record.method},
           {"reused_tokens", record.reused_tokens},
           {"recomputed_tokens", record.recomputed_tokens},
+          {"ahead_tokens", record.ahead_tokens},
           {"kv_reuse_rate", finite(record.kv_reuse_rate)},
           {"kv_reuse_bound", finite(record.kv_reuse_bound)},
           {"hops", record.hops},

@@ -44,12 +44,13 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
                 std::int32_t layers) {
   for (SlotRecord& slot : slots) {
     std::int64_t reused_entries = 0, reusable_entries = 0;
-    std::int64_t reused_tokens = 0;
+    std::int64_t reused_tokens = 0, ahead_tokens = 0;
     for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
       if (prompt[i].slot != slot.name) continue;
       reused_entries += uses[i].kv_reused;
       reusable_entries += uses[i].kv_reusable;
       reused_tokens += uses[i].reused_tokens;
+      ahead_tokens += uses[i].ahead_tokens;
       slot.method = uses[i].method;
       slot.hops = std::max(slot.hops, uses[i].hops);
       if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
@@ -57,6 +58,7 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
     if (slot.tokens == 0) continue;
     slot.reused_tokens = reused_tokens;
     slot.recomputed_tokens = slot.tokens - reused_tokens;
+    slot.ahead_tokens = ahead_tokens;
     const auto entries = static_cast<double>(slot.tokens * layers);
     slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;
     slot.kv_reuse_bound = static_cast<double>(reusable_entries) / entries;
@@ -69,12 +71,13 @@ std::int64_t token_count(const std::vector<PromptPart>& prompt) {
   return count;
 }
 
-KvRecord kv_record(std::int64_t entries, std::int64_t computed) {
+KvRecord kv_record(const GenerationResult& result) {
   KvRecord kv;
-  kv.entries = entries;
-  kv.computed = computed;
-  kv.reused = entries - computed;
-  kv.reuse_rate = entries > 0 ? static_cast<double>(kv.reused) / static_cast<double>(entries) : 0.0;
+  kv.entries = result.kv_entries;
+  kv.computed = result.kv_computed;
+  kv.reused = kv.entries - kv.computed;
+  kv.ahead = result.kv_ahead;
+  kv.reuse_rate = kv.entries > 0 ? static_cast<double>(kv.reused) / static_cast<double>(kv.entries) : 0.0;
   return kv;
 }
 
@@ -83,7 +86,7 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.output = result.text;
   record.finish_reason = name_of(result.reason);
   if (result.prompt_tokens > 0) record.prompt_tokens = result.prompt_tokens;
-  record.kv = kv_record(result.kv_entries, result.kv_computed);
+  record.kv = kv_record(result);
   record.prefill_ms = result.prefill_ms;
   record.decode_ms = result.decode_ms;
   if (times.first_token != Clock::time_point{}) {

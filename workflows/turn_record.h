@@ -20,7 +20,7 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
                 std::int32_t layers);
 
 std::int64_t token_count(const std::vector<PromptPart>& prompt);
-KvRecord kv_record(std::int64_t entries, std::int64_t computed);
+KvRecord kv_record(const GenerationResult& result);
 
 /// When things happened to an attempt; a time of zero: it did not.
 struct TurnTimes {

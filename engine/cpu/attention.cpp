@@ -29,7 +29,8 @@
 namespace baton::cpu {
 
 inline constexpr std::int64_t kMaxQueries = 96;  // of one tile; its working set then fits L2
-inline constexpr std::int64_t kFewQueries = 12;  // with more, widened keys and values are worth their making
+inline constexpr std::int64_t kFewQueries =
+    24;  // with more, widened keys and values are worth their making; two tiles of the product
 
 struct AttentionTask {
   TensorView out;

@@ -10,6 +10,7 @@
 #include <baton/baton.h>
 
 #include "sdk/cli/exit_code.h"
+#include "sdk/cli/interrupt.h"
 #include "sdk/cli/terminal.h"
 #include "sdk/cli/text.h"
 #include "sdk/cli/verbs.h"
@@ -129,7 +130,22 @@ void check_terminal(std::vector<Finding>& findings) {
                    use_colour() ? "colours" : "no colours", terminal_is_utf8() ? "UTF-8" : "not UTF-8")});
 }
 
-int doctor(bool json) {
+/// How many rows lockstep may let ride along in a decode step of the model.
+void check_rows(const std::string& model, std::vector<Finding>& findings) {
+  BenchOptions options;
+  options.model = model;
+  options.stop = interrupted();
+  const RowCosts costs = measure_rows(options);
+  if (costs.steps.empty()) return;
+  std::string table;
+  for (const auto& step : costs.steps)
+    table += fmt::format("{}{}: {:.2f} ms", table.empty() ? "" : ", ", step.rows, step.ms);
+  findings.push_back({"rows ahead", costs.knee > 0 ? Verdict::ok : Verdict::warn,
+                      fmt::format("{} beside a decoding one lengthen a step by at most {:.0f} %, {} tokens deep ({})",
+                                  costs.knee, 100 * costs.slowdown, costs.depth, table)});
+}
+
+int doctor(const std::string& model, bool json) {
   std::vector<Finding> findings = {{"baton", Verdict::ok, version()}};
   check_devices(findings);
   check_processor(findings);
@@ -137,6 +153,7 @@ int doctor(bool json) {
   check_models(findings);
   check_python(findings);
   check_terminal(findings);
+  if (!model.empty()) check_rows(model, findings);
   bool usable = true;
   auto list = nlohmann::ordered_json::array();
   for (const auto& finding : findings) {
@@ -155,9 +172,12 @@ int doctor(bool json) {
 void add_doctor(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("doctor", "Check what this machine can do");
   auto json = std::make_shared<bool>(false);
+  auto model = std::make_shared<std::string>();
+  verb->add_option("--model", *model, "Also measure how many rows can be computed ahead in its decode steps")
+      ->type_name("PATH");
   verb->add_flag("--json", *json, "As JSON");
   verb->footer("A line that says warn limits something; one that says fail means that nothing can run (exit code 4).");
-  verb->callback([json, &action] { action = [json] { return doctor(*json); }; });
+  verb->callback([json, model, &action] { action = [json, model] { return doctor(*model, *json); }; });
 }
 
 }  // namespace baton::cli

@@ -55,12 +55,13 @@ void Score::add(const Question& question, const RunRecord& record) {
     if (turn.prompt_tokens == 0) continue;
     reused_entries.part += turn.kv.reused;
     reused_entries.whole += turn.kv.entries;
+    if (&turn != &record.agents.front()) ahead_entries.add(turn.kv.ahead, turn.kv.entries);
     reused_turns.count(!turn.slots.empty() &&
                        std::all_of(turn.slots.begin(), turn.slots.end(), [](const SlotRecord& slot) {
                          return slot.reused_tokens == slot.tokens && slot.recomputed_tokens == 0;
                        }));
     for (const auto& slot : turn.slots) {
-      if (slot.method == "full" || slot.method == "prefix" || slot.tokens == 0) continue;
+      if (slot.method == "full" || slot.method == "prefix" || slot.method == "lockstep" || slot.tokens == 0) continue;
       const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
       const auto part = [&](double rate) { return std::llround(rate * static_cast<double>(entries)); };
       relayed_entries.add(part(slot.kv_reuse_rate), entries);
@@ -94,6 +95,7 @@ Json json_of(const Score& score) {
           {"kv_reuse_rate_long", score.long_entries.whole > 0 ? Json(score.long_entries.value()) : Json(nullptr)},
           {"recomputed_share", score.recomputed_tokens.value()},
           {"kv_reuse_rate_prompt", score.reused_entries.value()},
+          {"ahead_rate", score.ahead_entries.value()},
           {"agent_turn_reuse", score.reused_turns.value()},
           {"ttft_ms", score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0},
           {"output_tokens", score.output_tokens},
@@ -105,16 +107,19 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
   std::size_t width = 12;
   for (const auto& score : scores) width = std::max(width, score.method.text.size() + 1);
   const auto columns = static_cast<int>(width);
-  std::string out = padded("method", columns) +
-                    "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed  first token\n";
+  std::string out =
+      padded("method", columns) +
+      "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed    ahead  first token\n";
   for (const auto& score : scores) {
     out +=
         padded(score.method.text, columns) +
-        fmt::format(" {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:>11}\n",
-                    100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
-                    score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
-                    100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(),
-                    duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
+        fmt::format(
+            " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
+            "{:>11}\n",
+            100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
+            score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
+            100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(), 100 * score.ahead_entries.value(),
+            duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
   }
   if (floor != nullptr) {
     out += padded("noise floor", columns) +

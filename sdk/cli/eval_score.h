@@ -32,6 +32,7 @@ struct Score {
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share exact;              // runs whose every answer is that of full, token for token
   Share reused_entries;     // (token, layer) entries of prompts
+  Share ahead_entries;      // of prompts but the first turn's: computed before the turn began
   Share relayed_entries;    // of the placeholders that came from a segment
   Share relayed_bound;      // the same, had the method chosen no token to be recomputed
   Share long_entries;       // of those with kLongTokens tokens or more

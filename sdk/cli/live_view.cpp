@@ -34,9 +34,16 @@ struct Turn {
   std::int64_t output_tokens = 0;
   double tokens_per_s = 0;
   double reuse_rate = 0;
+  double ahead_rate = 0;
   bool has_reuse = false;
   Clock::time_point first_token;
   std::string text;  // the last bytes of the output
+
+  void take(const KvRecord& kv) {
+    reuse_rate = kv.reuse_rate;
+    ahead_rate = kv.entries > 0 ? static_cast<double>(kv.ahead) / static_cast<double>(kv.entries) : 0;
+    has_reuse = kv.entries > 0;
+  }
 };
 
 const char* name_of(State state) {
@@ -103,8 +110,7 @@ class LiveView : public View {
   void take(const Prefill& event) {
     if (Turn* turn = find(event.agent, event.round)) {
       turn->state = State::decoding;
-      turn->reuse_rate = event.kv.reuse_rate;
-      turn->has_reuse = true;
+      turn->take(event.kv);
     }
   }
   void take(const Token& event) {
@@ -133,8 +139,7 @@ class LiveView : public View {
                                                 : State::failed;
     turn->output_tokens = record.output_tokens;
     turn->tokens_per_s = record.tokens_per_s;
-    turn->reuse_rate = record.kv.reuse_rate;
-    turn->has_reuse = record.kv.entries > 0;
+    turn->take(record.kv);
     turn->text = record.output.empty() ? record.error : record.output;
     if (turn->text.size() > kTailBytes && turn->state == State::failed) turn->text.resize(kTailBytes);
   }
@@ -180,7 +185,11 @@ class LiveView : public View {
       tokens = fmt::format("{} tok", turn.output_tokens);
       if (per_s > 0) rate = fmt::format("{:.1f}/s", per_s);
     }
-    if (turn.has_reuse) reuse = fmt::format("reuse {:.0f} %", 100 * turn.reuse_rate);
+    if (turn.has_reuse && turn.ahead_rate > turn.reuse_rate) {
+      reuse = fmt::format("ahead {:.0f} %", 100 * turn.ahead_rate);
+    } else if (turn.has_reuse) {
+      reuse = fmt::format("reuse {:.0f} %", 100 * turn.reuse_rate);
+    }
     Line line;
     line.add(Style::plain, "  " + padded(head(turn_name(turn.agent, turn.round), agent_width_), agent_width_) + "  ",
              columns);

@@ -24,8 +24,11 @@ class PlainView : public View {
   }
   void show(const Prefill& event) {
     if (!verbose_) return;
-    note(fmt::format("{}: prefill {}, {:.0f} % of the KV reused\n", turn_name(event.agent, event.round),
-                     duration(event.prefill_ms), 100 * event.kv.reuse_rate));
+    const double ahead =
+        event.kv.entries > 0 ? static_cast<double>(event.kv.ahead) / static_cast<double>(event.kv.entries) : 0;
+    note(fmt::format("{}: prefill {}, {:.0f} % of the KV reused, {:.0f} % computed ahead\n",
+                     turn_name(event.agent, event.round), duration(event.prefill_ms), 100 * event.kv.reuse_rate,
+                     100 * ahead));
   }
   void show(const Token&) {}
   void show(const ToolCalled& event) {

@@ -59,7 +59,7 @@ std::string answers_text(const RunRecord& record) {
 
 std::string summary_table(const RunRecord& record) {
   std::vector<std::vector<std::string>> rows = {
-      {"agent", "state", "prompt", "output", "first token", "tokens/s", "KV computed", "KV reused"}};
+      {"agent", "state", "prompt", "output", "first token", "tokens/s", "KV computed", "ahead", "reused"}};
   const auto kv = [](std::int64_t part, const KvRecord& of) {
     const double share = of.entries > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(of.entries) : 0.0;
     return fmt::format("{} ({:.0f} %)", grouped(part), share);
@@ -73,13 +73,14 @@ std::string summary_table(const RunRecord& record) {
     total.entries += agent.kv.entries;
     total.computed += agent.kv.computed;
     total.reused += agent.kv.reused;
+    total.ahead += agent.kv.ahead;
     rows.push_back({turn_name(agent.agent, agent.round), agent.state, grouped(agent.prompt_tokens),
                     grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
-                    kv(agent.kv.computed, agent.kv), kv(agent.kv.reused, agent.kv)});
+                    kv(agent.kv.computed, agent.kv), kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
   }
   if (rows.size() > 2) {
     rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total),
-                    kv(total.reused, total)});
+                    kv(total.ahead, total), kv(total.reused, total)});
   }
   std::vector<int> widths(rows.front().size(), 0);
   for (const auto& row : rows) {

@@ -66,6 +66,12 @@ class Bench {
     }
   }
 
+  RowCosts row_costs() {
+    open();
+    progress("rows that ride along");
+    return measure_row_costs(*backend_, *model_, [this] { return options_.stop.stop_requested(); });
+  }
+
   BenchResult run() {
     open();
     choose_range();
@@ -255,6 +261,10 @@ class Bench {
 
 std::vector<std::string> bench_shapes() { return shape_names(); }
 std::vector<std::string> bench_methods() { return reuse_methods(); }
+
+RowCosts measure_rows(const BenchOptions& options) {
+  return with_resource_errors([&] { return Bench(options).row_costs(); });
+}
 
 BenchResult run_bench(const BenchOptions& options) {
   return with_resource_errors([&] { return Bench(options).run(); });

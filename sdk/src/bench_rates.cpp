@@ -175,6 +175,37 @@ MachineLimits measure_limits(Backend& backend, DType dtype) {
   return {gemm_gflops(backend, dtype), bandwidth_gbs(backend)};
 }
 
+RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped) {
+  RowCosts costs;
+  const std::int32_t depth = std::min(kDepth, model.options.context / 2);
+  constexpr std::int32_t kMost = 256;
+  costs.depth = depth;
+  Forward forward(backend, model);
+  KvCache decoding(backend, model.kv_layout(), depth + 1), other(backend, model.kv_layout(), depth + kMost);
+  const auto token = [&](std::int32_t at) { return (at * 37 + 11) % model.config.vocabulary; };
+  for (KvCache* cache : {&decoding, &other}) {
+    StepRows prompt;
+    const std::int32_t index = prompt.add_cache(cache);
+    for (std::int32_t at = 0; at < depth; ++at) prompt.add_row(index, at, token(at));
+    forward.run(prompt);
+    cache->commit(depth);
+  }
+  for (const std::int32_t rows : {0, 1, 2, 4, 8, 11, 16, 24, 32, 48, 64, 96, 128, 192, kMost}) {
+    if (stopped()) break;
+    StepRows step;
+    step.add_row(step.add_cache(&decoding), depth, token(depth));
+    step.logits_rows.push_back(0);
+    const std::int32_t index = rows > 0 ? step.add_cache(&other) : 0;
+    for (std::int32_t at = depth; at < depth + rows; ++at) step.add_row(index, at, token(at));
+    const double ms = 1000 * median_seconds([&] { forward.run(step); });
+    costs.steps.push_back({rows, ms});
+    const double slower = ms / costs.steps.front().ms - 1;
+    if (slower <= costs.slowdown) costs.knee = rows;
+    if (slower > 2.0) break;
+  }
+  return costs;
+}
+
 void measure_rates(BenchResult& result, Backend& backend, const Model& model, bool quick, const BenchOptions& options) {
   const auto step = [&](const std::string& what) {
     if (options.on_progress) options.on_progress(what);

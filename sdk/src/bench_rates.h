@@ -14,6 +14,7 @@ struct MachineLimits {
 MachineLimits measure_limits(Backend& backend, DType dtype);
 
 /// Fills in prefill, decode and their shares. `quick`: once each, not the median of several.
+RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped);
 void measure_rates(BenchResult& result, Backend& backend, const Model& model, bool quick, const BenchOptions& options);
 
 }  // namespace baton::inline v1

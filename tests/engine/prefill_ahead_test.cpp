@@ -85,7 +85,8 @@ void wait_for_rows(const Engine& engine, std::int64_t rows) {
 }
 
 void expect_empty(const Engine& engine) {
-  for (int i = 0; i < 2000 && engine.stats().kv_bytes != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 2000 && engine.stats().kv_bytes != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(engine.stats().kv_bytes == 0);
 }
 
@@ -226,7 +227,8 @@ TEST_CASE("ahead: a stop string takes back what was mirrored behind it", "[engin
   expect_empty(*engine);
 }
 
-TEST_CASE("ahead: a cancelled upstream rolls its mirrors back; another attempt is followed instead", "[engine][ahead]") {
+TEST_CASE("ahead: a cancelled upstream rolls its mirrors back; another attempt is followed instead",
+          "[engine][ahead]") {
   const auto engine = engine_of();
   const auto head = random_tokens(30, 1), tail = random_tokens(4, 2);
   const Asked first(*engine, request_of({random_tokens(20, 3)}, 400, lockstep()));
@@ -367,18 +369,22 @@ TEST_CASE("ahead: decoding goes on beside it, and other requests keep their bits
 }
 
 TEST_CASE("ahead: 10000 random ends, cancels and changes of mind leave nothing behind", "[engine][ahead]") {
-  const auto engine = engine_of({.max_step_rows = 32}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
-  const auto reference = engine_of({}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
+  const auto engine = engine_of({.max_step_rows = 32},
+                                {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
+  const auto reference =
+      engine_of({}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
   std::atomic<int> wrong{0}, compared{0};
   const auto storm = [&](std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const auto pick = [&](std::uint64_t n) { return random() % n; };
     for (int i = 0; i < 2500; ++i) {
       const auto head = random_tokens(1 + pick(20), pick(5)), tail = random_tokens(1 + pick(4), pick(5));
-      GenerationRequest up = request_of({random_tokens(1 + pick(12), random())}, static_cast<std::int32_t>(1 + pick(12)), lockstep());
+      GenerationRequest up =
+          request_of({random_tokens(1 + pick(12), random())}, static_cast<std::int32_t>(1 + pick(12)), lockstep());
       up.sampling = {.temperature = 1.5f, .seed = random()};
       const Asked upstream(*engine, std::move(up));
-      const EarlyId early = engine->prepare({{{head}, {{}, upstream.id}, {tail}}, true, static_cast<std::int32_t>(10 + pick(60)), lockstep()});
+      const EarlyId early = engine->prepare(
+          {{{head}, {{}, upstream.id}, {tail}}, true, static_cast<std::int32_t>(10 + pick(60)), lockstep()});
       if (pick(4) == 0) engine->cancel(upstream.id);
       if (pick(8) == 0) engine->update(early, {{head}, {tail}}, pick(2) == 0);
       const auto answer = pick(3) == 0 ? random_tokens(pick(6), random()) : upstream.get().result.tokens;

@@ -53,9 +53,7 @@ TEST_CASE("spare rows: as many as the bound allows, on any device") {
 
 TEST_CASE("spare rows: follow a machine that becomes slower, and one that becomes faster") {
   SpareRows spare(0.25, 512);
-  const auto cost = [](double row) {
-    return [row](double, double rows) { return 10.0 + row * rows; };
-  };
+  const auto cost = [](double row) { return [row](double, double rows) { return 10.0 + row * rows; }; };
   CHECK(run(spare, 1, 400, cost(0.05)).rows > 35);
   CHECK(run(spare, 1, 600, cost(0.5)).rows < 6);
   CHECK(run(spare, 1, 600, cost(0.05)).rows > 35);

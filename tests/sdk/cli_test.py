@@ -199,10 +199,10 @@ class Run(Cli):
         for agent in record["agents"]:
             self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "kv", "ttft_ms",
                                   "prefill_ms", "decode_ms", "tokens_per_s", "slots"}, set(agent))
-            self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "reuse_rate"})
+            self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate"})
             self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
         for slot in record["agents"][1]["slots"]:
-            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "reason"})
+            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "reason"})
 
     def test_inputs_from_files(self):
         self.write("q.txt", "What is 6 x 7?\n")

@@ -1,6 +1,7 @@
 // Tools inside a run: their results in prompts and outputs, their failures, their end.
 #include <catch2/catch.hpp>
 
+#include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "workflows/executor.h"
 
@@ -9,26 +10,6 @@ using namespace baton::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-class FunctionTool : public Tool {
- public:
-  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function)
-      : name_(std::move(name)), function_(std::move(function)) {}
-  std::string name() const override { return name_; }
-  std::string check(const std::map<std::string, std::string>&) const override { return {}; }
-  ToolResult call(const ToolCall& call) const override { return function_(call); }
-
- private:
-  std::string name_;
-  std::function<ToolResult(const ToolCall&)> function_;
-};
-
-ToolSpec tool_spec(const std::string& tool, const std::string& from) {
-  ToolSpec spec;
-  spec.tool = tool;
-  spec.from = from;
-  return spec;
-}
 
 /// Waits for its stop.
 ToolResult wait_for_stop(const ToolCall& call) {

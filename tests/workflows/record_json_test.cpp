@@ -46,8 +46,8 @@ TEST_CASE("a run record as JSON") {
         "finish_reason", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
-  for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "kv_reuse_rate",
-                          "kv_reuse_bound", "hops", "reason"}) {
+  for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
+                          "kv_reuse_rate", "kv_reuse_bound", "hops", "reason"}) {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
   }
   CHECK(record.to_json(-1).find('\n') == std::string::npos);

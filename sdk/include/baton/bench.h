@@ -112,6 +112,21 @@ std::vector<std::string> bench_shapes();
 /// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
 std::vector<std::string> bench_methods();
 
+/// What it costs that rows of a prompt ride along in a decode step, which is how lockstep computes prompts ahead.
+struct RowCosts {
+  struct Step {
+    std::int64_t rows = 0;  // of one other sequence, as deep as the one that decodes
+    double ms = 0;          // of the whole step
+  };
+  std::int64_t depth = 0;   // tokens in both sequences' caches
+  std::vector<Step> steps;  // growing; the first is without such rows
+  double slowdown = 0.25;   // the bound that lockstep keeps on average
+  std::int64_t knee = 0;    // the most rows of one step within it
+};
+
+/// Measures it for `shape` or `model` of the options, on the caller's thread. Throws InputError, ResourceError.
+RowCosts measure_rows(const BenchOptions& options);
+
 /// Runs the benchmark on the caller's thread. Throws InputError for an unsound option, what() beginning with its name,
 /// and ResourceError.
 BenchResult run_bench(const BenchOptions& options);

@@ -1,0 +1,34 @@
+// A tool that is a function of the test.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "agents/tool.h"
+#include "workflows/spec.h"
+
+namespace baton::test {
+
+class FunctionTool : public Tool {
+ public:
+  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function)
+      : name_(std::move(name)), function_(std::move(function)) {}
+  std::string name() const override { return name_; }
+  std::string check(const std::map<std::string, std::string>&) const override { return {}; }
+  ToolResult call(const ToolCall& call) const override { return function_(call); }
+
+ private:
+  std::string name_;
+  std::function<ToolResult(const ToolCall&)> function_;
+};
+
+inline ToolSpec tool_spec(const std::string& tool, const std::string& from) {
+  ToolSpec spec;
+  spec.tool = tool;
+  spec.from = from;
+  return spec;
+}
+
+}  // namespace baton::test
