@@ -36,33 +36,32 @@ struct Answer {
 
 bool same(const Answer& a, const Answer& b) { return a.result.tokens == b.result.tokens && a.logits == b.logits; }
 
-/// A request under way, with what it answers.
+/// A request under way, with what it answers. With a gate, its first token waits until that is opened.
 class Asked {
  public:
-  Asked(Engine& engine, GenerationRequest request) {
+  Asked(Engine& engine, GenerationRequest request, bool with_gate = false) {
+    if (!with_gate) open();
+    request.callbacks.on_prefilled = [gate = gate_->get_future().share()](const GenerationResult&) { gate.wait(); };
     request.callbacks.on_logits = [answer = answer_](std::span<const float> logits) {
       answer->logits.emplace_back(logits.begin(), logits.end());
     };
-    request.callbacks.on_token = [count = count_](TokenId, const std::string&) { ++*count; };
     request.callbacks.on_finished = [answer = answer_, promise = promise_](GenerationResult result) {
       answer->result = std::move(result);
       promise->set_value();
     };
     id = engine.submit(std::move(request));
   }
+  void open() const { gate_->set_value(); }
   const Answer& get() const {
     promise_->get_future().wait();
     return *answer_;
-  }
-  void wait_for_tokens(int count) const {
-    while (*count_ < count) std::this_thread::yield();
   }
   RequestId id = 0;
 
  private:
   std::shared_ptr<Answer> answer_ = std::make_shared<Answer>();
   std::shared_ptr<std::promise<void>> promise_ = std::make_shared<std::promise<void>>();
-  std::shared_ptr<std::atomic<int>> count_ = std::make_shared<std::atomic<int>>(0);
+  std::shared_ptr<std::promise<void>> gate_ = std::make_shared<std::promise<void>>();
 };
 
 GenerationRequest request_of(std::vector<std::vector<TokenId>> parts, std::int32_t max_tokens = 8,
@@ -148,8 +147,9 @@ TEST_CASE("ahead: a mirror ends with its upstream, with the bits of a full prefi
                                    TinyOptions{.heads = 8, .kv_heads = 1, .qk_norm = true, .dtype = DType::f32}}) {
     const auto engine = engine_of({}, model);
     const auto head = random_tokens(60, 1), between = random_tokens(9, 2), tail = random_tokens(5, 3);
-    const Asked upstream(*engine, request_of({random_tokens(40, 4)}, 90, lockstep()));
+    const Asked upstream(*engine, request_of({random_tokens(40, 4)}, 90, lockstep()), true);
     const EarlyId early = engine->prepare({{{head}, {{}, upstream.id}, {tail}}, true, 200, lockstep()});
+    upstream.open();
     const auto answer = upstream.get().result.tokens;
     REQUIRE(answer.size() > 10);
     GenerationRequest request = request_of({head, answer, tail}, 8, lockstep());
@@ -233,7 +233,7 @@ TEST_CASE("ahead: a cancelled upstream rolls its mirrors back; another attempt i
   const auto head = random_tokens(30, 1), tail = random_tokens(4, 2);
   const Asked first(*engine, request_of({random_tokens(20, 3)}, 400, lockstep()));
   const EarlyId early = engine->prepare({{{head}, {{}, first.id}, {tail}}, true, 300, lockstep()});
-  first.wait_for_tokens(30);
+  wait_for_rows(*engine, 30);
   engine->cancel(first.id);
   CHECK(first.get().result.reason == FinishReason::cancelled);
   const Asked second(*engine, request_of({random_tokens(20, 4)}, 60, lockstep()));
@@ -265,7 +265,7 @@ TEST_CASE("ahead: a chain of agents, each mirrored in all behind it", "[engine][
     for (std::size_t agent = 0; agent < kAgents; ++agent) {
       GenerationRequest request = request_of(parts_of(agent), 30, lockstep());
       request.early = early[agent];
-      const Asked asked(*engine, std::move(request));
+      const Asked asked(*engine, std::move(request), true);
       for (std::size_t later = agent + 1; later < kAgents; ++later) {
         std::vector<EarlyPart> parts;
         for (auto& tokens : parts_of(later)) parts.push_back({std::move(tokens)});
@@ -278,6 +278,7 @@ TEST_CASE("ahead: a chain of agents, each mirrored in all behind it", "[engine][
           engine->update(early[later], std::move(parts), complete);
         }
       }
+      asked.open();
       const Answer& got = asked.get();
       INFO("agent " << agent << ", " << most_rows << " rows a step");
       if (agent > 0) CHECK(got.result.kv_ahead > 0);
@@ -308,9 +309,8 @@ TEST_CASE("ahead: prefixes are placed, not computed, and counted as reused", "[e
 TEST_CASE("ahead: without memory there is less of it, and requests come first", "[engine][ahead]") {
   const auto room = engine_of();
   const std::int64_t bytes = [&] {
-    const Asked asked(*room, request_of({random_tokens(100, 1)}, 50, lockstep()));
-    asked.wait_for_tokens(1);
-    return room->stats().kv_bytes;
+    Asked(*room, request_of({random_tokens(100, 1)}, 50, lockstep())).get();
+    return room->stats().kv_peak_bytes;
   }();
   REQUIRE(bytes > 0);
   const auto engine = engine_of({.kv_budget_bytes = 2 * bytes + bytes / 2});
