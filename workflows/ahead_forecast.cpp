@@ -1,7 +1,9 @@
 #include "workflows/ahead_forecast.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace baton {
@@ -42,6 +44,12 @@ class Forecast {
     } else if (step.when) {
       never = "its turn has a condition, so nothing is computed ahead";
     }
+    if (never.empty() && !step.written.empty()) {
+      std::vector<std::string> names;
+      for (const SlotSource& slot : step.slots) names.push_back(slot.name);
+      step.order = fmt::format("{}; {} of its answers are mirrored, {} as written ({})", fmt::join(names, ", "),
+                               mirrored(step, names), mirrored(step, step.written), fmt::join(step.written, ", "));
+    }
     std::vector<int> before;  // steps whose text stands before the slot
     for (SlotSource& slot : step.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
@@ -61,6 +69,23 @@ class Forecast {
 
  private:
   std::string id(int step) const { return steps_[static_cast<std::size_t>(step)].id; }
+
+  /// Answers that can be mirrored while they are decoded, with the slots in this order.
+  int mirrored(const PlanStep& step, const std::vector<std::string>& order) const {
+    int count = 0;
+    std::vector<int> before;
+    for (const std::string& name : order) {
+      const SlotSource& slot = *step.slot(name);
+      if (slot.kind == SlotSource::Kind::agent_output && follows_all(slot.step, before)) ++count;
+      if (slot.step >= 0) before.push_back(slot.step);
+    }
+    return count;
+  }
+
+  bool follows_all(int step, const std::vector<int>& before) const {
+    return std::all_of(before.begin(), before.end(),
+                       [&](int earlier) { return earlier == step || ancestors_.has(step, earlier); });
+  }
 
   std::string reason(const PlanStep& step, const SlotSource& slot, const std::vector<int>& before) const {
     for (const int earlier : before) {

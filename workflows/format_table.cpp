@@ -165,6 +165,10 @@ std::vector<FormatKey> make_keys() {
           {"prompt", "system", text(), false, "", "The system message."},
           {"prompt", "user", text(), false, "", "The user message."},
           {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
+          {"prompt", "order", choice({"written", "free"}), false, "written",
+           "`free`: the items of a message that hold placeholders, and the turns of its loops, may change places, so "
+           "that "
+           "what is known first stands first; `baton plan` shows what that brings. Items without placeholders stay."},
 
           {"message", "role", choice({"system", "user", "assistant"}), true, "", "Whose message it is."},
           {"message", "content", text(), true, "", "Its text."},

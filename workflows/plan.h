@@ -36,8 +36,10 @@ struct PlanStep {
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;
-  Milliseconds timeout{0};  // 0: none
-  bool decides = false;     // the `then` agent
+  Milliseconds timeout{0};           // 0: none
+  bool decides = false;              // the `then` agent
+  std::vector<std::string> written;  // slots of the messages as the file has them, where their order was changed
+  std::string order;                 // what that brings
 
   const SlotSource* slot(const std::string& name) const;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <set>
 
 #include "workflows/visibility.h"
@@ -69,33 +70,109 @@ class PlanBuilder {
     step.id = round == 1 || &turn == &decision_ ? turn.id : fmt::format("{}#{}", turn.id, round);
     step.agent = turn.agent;
     step.round = round;
-    step.messages = messages(agent, turn, round);
     step.tools = agent.tools;
+    std::vector<Blocks> blocks = messages(agent, turn, round);
+    step.messages = joined(blocks);
     add_slots(step, turn, visibility);
+    if (in_order_of_completion(blocks, step)) {
+      for (const SlotSource& slot : step.slots) step.written.push_back(slot.name);
+      step.messages = joined(blocks);
+      step.slots.clear();
+      add_slots(step, turn, visibility);
+    }
     if (turn.step != nullptr) step.when = turn.step->when;
     add_needs(step, turn, visibility);
     set_handling(step, agent, turn.step);
     set_generation(step, agent.generation);
+    int depth = 0;
+    for (const int need : step.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
+    depth_.push_back(depth + 1);
     steps_.push_back(std::move(step));
   }
 
-  /// Loops written out, neighbouring fixed text joined.
-  std::vector<PromptMessage> messages(const AgentSpec& agent, const Turn& turn, int round) {
-    std::vector<PromptMessage> out;
+  /// A message as what may change places: its items, and the turns of its loops.
+  struct Blocks {
+    std::string role;
+    std::vector<PromptMessage> blocks;
+    bool free_order = false;
+  };
+
+  /// Loops written out.
+  std::vector<Blocks> messages(const AgentSpec& agent, const Turn& turn, int round) {
+    std::vector<Blocks> out;
     for (const MessageSpec& message : agent.messages) {
-      out.push_back({message.role, {}});
+      Blocks& blocks = out.emplace_back(Blocks{message.role, {}, message.free_order});
+      const auto add = [&](const PromptItem& item, const std::string& peer, int history) {
+        add_pieces(blocks.blocks.emplace_back(), item, peer, history);
+      };
       for (const PromptItem& item : message.items) {
         if (prompt_bytes_ > kMostPromptBytes) return out;
         if (item.loop == PromptItem::Loop::none) {
-          add_pieces(out.back(), item, "", 0);
+          add(item, "", 0);
         } else if (item.loop == PromptItem::Loop::peers) {
-          for (const std::string& peer : agents_of(turn.sees)) add_pieces(out.back(), item, peer, 0);
+          for (const std::string& peer : agents_of(turn.sees)) add(item, peer, 0);
         } else if (round > 1) {
-          for (const std::string& peer : members_) add_pieces(out.back(), item, peer, 1);
+          for (const std::string& peer : members_) add(item, peer, 1);
         }
       }
     }
     return out;
+  }
+
+  /// The messages, neighbouring fixed text joined.
+  static std::vector<PromptMessage> joined(const std::vector<Blocks>& messages) {
+    std::vector<PromptMessage> out;
+    for (const Blocks& message : messages) {
+      PromptMessage& whole = out.emplace_back(PromptMessage{message.role, {}});
+      for (const PromptMessage& block : message.blocks) {
+        for (const PromptPiece& piece : block.pieces) append(whole, piece);
+      }
+    }
+    return out;
+  }
+  static void append(PromptMessage& message, const PromptPiece& piece) {
+    if (piece.slot.empty() && !message.pieces.empty() && message.pieces.back().slot.empty()) {
+      message.pieces.back().text += piece.text;
+    } else {
+      message.pieces.push_back(piece);
+    }
+  }
+
+  /// Blocks with placeholders take each other's places, what is known first in front; all turns sort alike, so that
+  /// those which read the same begin alike. True when something moved.
+  bool in_order_of_completion(std::vector<Blocks>& messages, const PlanStep& step) const {
+    const auto known_after = [&](const PromptMessage& block) {
+      std::pair<int, int> latest{0, -1};  // depth in the graph, step
+      for (const PromptPiece& piece : block.pieces) {
+        const SlotSource* slot = piece.slot.empty() ? nullptr : step.slot(piece.slot);
+        if (slot == nullptr || slot->step < 0) continue;
+        const bool own = slot->step == static_cast<int>(steps_.size());
+        const int depth = own ? INT_MAX : depth_[static_cast<std::size_t>(slot->step)];
+        latest = std::max(latest, {depth, slot->step});
+      }
+      return latest;
+    };
+    const auto has_slot = [](const PromptMessage& block) {
+      return std::any_of(block.pieces.begin(), block.pieces.end(),
+                         [](const PromptPiece& p) { return !p.slot.empty(); });
+    };
+    bool moved = false;
+    for (Blocks& message : messages) {
+      if (!message.free_order) continue;
+      std::vector<std::pair<std::pair<int, int>, PromptMessage>> movable;
+      for (const PromptMessage& block : message.blocks) {
+        if (has_slot(block)) movable.emplace_back(known_after(block), block);
+      }
+      const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
+      if (std::is_sorted(movable.begin(), movable.end(), earlier)) continue;
+      std::stable_sort(movable.begin(), movable.end(), earlier);
+      auto next = movable.begin();
+      for (PromptMessage& block : message.blocks) {
+        if (has_slot(block)) block = (next++)->second;
+      }
+      moved = true;
+    }
+    return moved;
   }
 
   /// Agents of turns, each once, in order.
@@ -128,11 +205,7 @@ class PlanBuilder {
   void add_text(PromptMessage& message, const std::string& text) {
     prompt_bytes_ += text.size();
     if (text.empty()) return;
-    if (!message.pieces.empty() && message.pieces.back().slot.empty()) {
-      message.pieces.back().text += text;
-    } else {
-      message.pieces.push_back({text, ""});
-    }
+    append(message, {text, ""});
   }
 
   void add_slots(PlanStep& step, const Turn& turn, const Visibility& visibility) const {
@@ -232,6 +305,7 @@ class PlanBuilder {
   std::vector<std::string> members_;  // of a round, in the order of their turns
   Turn decision_;                     // sees all of them; runs where the workflow has a `then`
   std::vector<PlanStep> steps_;
+  std::vector<int> depth_;  // of each step: turns one behind the other, itself included
   std::size_t prompt_bytes_ = 0;
 };
 

@@ -35,6 +35,8 @@ class PromptReader {
         if (content != nullptr && one.text("role")) messages.push_back(message(*one.text("role"), *content));
       }
     }
+    const bool free_order = fields.text("order").value_or("written") == "free";
+    for (MessageSpec& message : messages) message.free_order = free_order;
     const bool none = !fields.has("system") && !fields.has("user") &&
                       (!fields.has("messages") || prompt.entry("messages")->value.items.empty());
     if (none && !prompt.broken) error(prompt.where(), "E0402", "the prompt has no message");

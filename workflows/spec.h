@@ -65,6 +65,7 @@ struct MessageSpec {
   std::string role;  // system, user, assistant
   std::vector<PromptItem> items;
   SourceLocation where;
+  bool free_order = false;  // items with placeholders, and the turns of a loop, may change places
 };
 
 struct ToolSpec {

@@ -91,6 +91,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     } else {
       out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
     }
+    if (!turn.order.empty()) out += fmt::format("  order    {}\n", turn.order);
     if (!turn.slots.empty()) out += "  relay\n";
     for (const auto& slot : turn.slots) {
       const std::string from = slot.turn < 0 ? name_of(slot.source)
@@ -122,9 +123,9 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
                        {"reason", slot.reason}});
     }
     Json one = {
-        {"agent", turn.agent},      {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
-        {"tools", turn.tools},      {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
-        {"slots", std::move(slots)}};
+        {"agent", turn.agent},       {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
+        {"tools", turn.tools},       {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
+        {"slots", std::move(slots)}, {"order", turn.order}};
     if (preview) {
       Json parts = Json::array();
       for (const auto& part : preview->turns[i].prompt) {

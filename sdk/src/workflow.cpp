@@ -91,6 +91,7 @@ std::vector<TurnInfo> Workflow::turns() const {
     turn.model = step.model;
     turn.max_tokens = step.max_tokens;
     turn.decides = step.decides;
+    turn.order = step.order;
     turns.push_back(std::move(turn));
   }
   return turns;

@@ -113,7 +113,8 @@ TEST_CASE("prefix cache: random prompts of a few texts, against the longest comm
     std::vector<std::vector<TokenId>> added;
     for (int i = 0; i < 300; ++i) {
       std::vector<TokenId> prompt;
-      for (std::uint64_t parts = 1 + random() % 4; parts > 0; --parts) prompt = prompt + text(5 + random() % 40, random() % 3);
+      for (std::uint64_t parts = 1 + random() % 4; parts > 0; --parts)
+        prompt = prompt + text(5 + random() % 40, random() % 3);
       prompt.resize(1 + random() % prompt.size());
       const auto longest = static_cast<std::int32_t>(random() % (prompt.size() + 1));
       const auto match = cache.find(prompt, longest);
@@ -121,7 +122,9 @@ TEST_CASE("prefix cache: random prompts of a few texts, against the longest comm
       std::int32_t best = 0;
       for (const auto& other : added) {
         const auto n = static_cast<std::ptrdiff_t>(std::min(other.size(), prompt.size()));
-        best = std::max(best, static_cast<std::int32_t>(std::mismatch(other.begin(), other.begin() + n, prompt.begin()).first - other.begin()));
+        best =
+            std::max(best, static_cast<std::int32_t>(
+                               std::mismatch(other.begin(), other.begin() + n, prompt.begin()).first - other.begin()));
       }
       CHECK(match.length <= std::min(best, longest));
       // With room for all, only the tail that was not worth keeping is missing.

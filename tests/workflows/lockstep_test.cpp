@@ -20,8 +20,8 @@ namespace {
 
 std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
-  auto model = make_tiny_model(*backend, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8,
-                                          .ffn_width = 16, .context = 1024});
+  auto model = make_tiny_model(
+      *backend, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16, .context = 1024});
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
 }
 

@@ -54,6 +54,7 @@ struct TurnInfo {
   std::string model;
   int max_tokens = 0;
   bool decides = false;  // the `then` agent
+  std::string order;     // of a prompt with `order: free`: what stands where now, and what that brings; or empty
 };
 
 /// Immutable and cheap to copy; copies share. All members are safe from any thread.
