@@ -158,6 +158,9 @@ class Engine {
   virtual void set_layer_range(LayerRange range) = 0;
 };
 
+constexpr double kSlowdownCpu = 0.25;
+constexpr double kSlowdownGpu = 0.10;
+
 struct EngineOptions {
   std::string device = "auto";
   int threads = 0;  // CPU threads; 0: one per core
@@ -166,7 +169,9 @@ struct EngineOptions {
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
   std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
   std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
-  double slowdown = 0.25;                 // by how much rows computed ahead may lengthen a decode step, as a part of it
+  /// By how much rows computed ahead may lengthen decode steps on average, as a part of a step; 0: kSlowdownCpu or
+  /// kSlowdownGpu.
+  double slowdown = 0.0;
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError, BackendError.

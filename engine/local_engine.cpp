@@ -16,7 +16,8 @@ std::int64_t half_of_free_memory();
 
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
-EngineOptions with_budgets(EngineOptions options) {
+EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
+  if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
   if (options.kv_budget_bytes <= 0) options.kv_budget_bytes = half_of_free_memory();
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
   return options;
@@ -91,9 +92,9 @@ class LocalEngine::Core {
   Core(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const EngineOptions& options)
       : backend_(std::move(backend)),
         model_(std::move(model)),
-        options_(with_budgets(options)),
-        forward_(*backend_, *model_),
         info_(backend_->info()),
+        options_(with_defaults(options, info_)),
+        forward_(*backend_, *model_),
         store_(options_.segment_budget_bytes),
         prefixes_(store_),
         ahead_(*backend_, *model_, prefixes_, options_) {
@@ -442,9 +443,9 @@ class LocalEngine::Core {
 
   std::unique_ptr<Backend> backend_;  // first: outlives all that it has handed out
   std::shared_ptr<const Model> model_;
+  BackendInfo info_;
   EngineOptions options_;
   Forward forward_;
-  BackendInfo info_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

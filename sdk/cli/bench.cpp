@@ -181,6 +181,7 @@ int bench(Arguments arguments) {
   BenchOptions& options = arguments.bench;
   options.device = arguments.engine.device;
   options.threads = arguments.engine.threads;
+  options.slowdown = arguments.engine.slowdown;
   if (options.shape.empty() && options.model.empty())
     throw Failure(kUsage, "--shape: say which shape, or which --model, is to be measured");
   if (!arguments.range.empty()) options.layers_range = {arguments.range[0], arguments.range[1], arguments.range[2]};

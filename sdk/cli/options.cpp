@@ -69,6 +69,10 @@ std::string WorkflowArguments::default_model() const {
 void EngineArguments::add_to(CLI::App& verb) {
   verb.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   verb.add_option("--threads", threads, "CPU threads; 0: one per core")->type_name("N")->check(CLI::Range(0, 4096));
+  verb.add_option("--slowdown", slowdown,
+                  "By how much lockstep may lengthen decode steps, as a part of one; 0: 0.25 on the CPU, 0.1 on a GPU")
+      ->type_name("PART")
+      ->check(CLI::Range(0.0, 10.0));
 }
 
 EngineOptions EngineArguments::options(const std::string& model, bool quiet) const {
@@ -76,6 +80,7 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.model = model;
   options.device = device;
   options.threads = threads;
+  options.slowdown = slowdown;
   if (!quiet && can_redraw()) {
     const auto line = [](const char* doing) {
       return [doing](const std::string& path, double share) {

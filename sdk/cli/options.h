@@ -27,10 +27,11 @@ struct WorkflowArguments {
   std::string default_model() const;
 };
 
-/// --device, --threads.
+/// --device, --threads, --slowdown.
 struct EngineArguments {
   std::string device = "auto";
   int threads = 0;
+  double slowdown = 0;
 
   void add_to(CLI::App& verb);
   /// `model`: in place of a workflow's default one, or empty. With a line on stderr's terminal while a model loads,

@@ -158,7 +158,9 @@ class Bench {
 
   /// All repeats; the methods take turns, so that a machine that slows down hits all of them. False when stopped.
   bool measure(BenchAgents agents) {
-    LocalEngine engine(std::move(backend_), std::move(model_), {});  // which the model must not outlive
+    internal::EngineOptions own;
+    own.slowdown = options_.slowdown;
+    LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     progress("KV of the question and the answers");
     if (!agents.prepare(engine)) return false;
     std::vector<Row> rows(options_.methods.size());

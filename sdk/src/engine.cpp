@@ -74,6 +74,7 @@ struct Engine::Impl {
     internal::EngineOptions engine;
     engine.device = options.device;
     engine.threads = options.threads;
+    engine.slowdown = options.slowdown;
     engine.kv_budget_bytes = options.kv_budget > 0 ? options.kv_budget : workflow_budget;
     engine.model.dtype = model.spec.dtype;
     engine.model.kv_dtype = model.spec.kv_dtype;
@@ -105,6 +106,8 @@ Engine Engine::open(const EngineOptions& options) {
   if (!options.kv_dtype.empty() && options.kv_dtype != "bf16" && options.kv_dtype != "f32") {
     throw InputError(fmt::format("kv_dtype '{}' is not known; expected bf16 or f32", options.kv_dtype));
   }
+  if (!(options.slowdown >= 0.0 && options.slowdown <= 10.0))
+    throw InputError(fmt::format("slowdown {} is not in [0, 10]", options.slowdown));
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   return Engine(std::move(impl));

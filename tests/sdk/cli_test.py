@@ -120,6 +120,14 @@ class Usage(Cli):
                           ["--threads", "-1"], ["--json", "--events", "ndjson"], ["-q", "-v"], ["--input", "question=@no.txt"]):
             self.baton("run", self.team, *arguments, code=2)
 
+    def test_doctor_measures_rows(self):
+        found = json.loads(self.baton("doctor", "--model", str(ROOT / "samples/models/nano"), "--json").stdout)
+        line = found[-1]
+        self.assertEqual(line["check"], "rows ahead")
+        self.assertRegex(line["text"], r"^\d+ beside a decoding one lengthen a step by at most 25 %, 512 tokens deep \(0: ")
+        self.assertNotIn("rows ahead", self.baton("doctor").stdout)
+        self.assertIn("/no/model", self.baton("doctor", "--model", "/no/model", code=4).stderr)
+
 
 class Files(Cli):
     def test_validate(self):
@@ -599,6 +607,21 @@ class Bench(Cli):
         self.assertIn("relay's layers: 0, 3, 7", done.stdout)
         self.assertRegex(done.stdout, r"\n +2 +68 +relay .* x ")
         self.assertIn("making random weights", self.baton("bench", *self.SMALL[:-1], "--methods", "full", "--repeat", "1").stderr)
+
+    def test_lockstep_runs_the_whole_row(self):
+        options = self.SMALL[:-3] + ["--output", "60", "--methods", "full,lockstep", "--repeat", "1", "--slowdown", "2"]
+        full, lockstep = json.loads(self.baton("bench", *options, "-q", "--json").stdout)["methods"]
+        for method in (full, lockstep):
+            self.assertGreater(method["row_ms"], sum(60 * agent["decode_ms_per_token"] for agent in method["agents"]) * 0.9)
+        self.assertEqual([agent["prompt_tokens"] for agent in lockstep["agents"]], [agent["prompt_tokens"] for agent in full["agents"]])
+        self.assertEqual(lockstep["agents"][0]["ahead_rate"], 0)
+        for agent in lockstep["agents"][1:]:
+            self.assertGreater(agent["ahead_rate"], 0.3)
+            self.assertGreater(agent["text_pass_ms"], 0)
+            self.assertAlmostEqual(sum(agent["breakdown_ms"].values()), agent["ttft_ms"], delta=0.05 * agent["ttft_ms"])
+        table = self.baton("bench", *options, "-q").stdout
+        self.assertIn("lockstep: agent, computed ahead", table)
+        self.assertNotIn("to the last token", self.baton("bench", *self.SMALL, "--methods", "full", "--repeat", "1").stdout)
 
     def test_mistakes_name_the_option(self):
         for option, value in (("--shape", "gpt-5"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),

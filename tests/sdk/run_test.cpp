@@ -227,6 +227,45 @@ TEST_CASE("the engine is shared by threads, and outlives its handle") {
   CHECK(good == 3);
 }
 
+TEST_CASE("16 runs from 16 threads answer as each would alone, and none is left behind", "[fair]") {
+  const baton::Engine shared =
+      baton::Engine::open({.model = BATON_SOURCE_DIR "/samples/models/nano", .device = "cpu", .threads = 2});
+  const auto workflow = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_team.yaml");
+  shared.prepare(workflow);
+  const auto texts = [](const baton::RunRecord& record) {
+    std::vector<std::string> all;
+    for (const auto& agent : record.agents) all.push_back(agent.output);
+    return all;
+  };
+  const auto alone = texts(shared.run(workflow, {.inputs = {{"user_question", kQuestion}}}));
+  std::vector<baton::RunRecord> records(16);
+  std::vector<std::thread> threads;
+  for (auto& record : records) {
+    threads.emplace_back([&] { record = shared.run(workflow, {.inputs = {{"user_question", kQuestion}}}); });
+  }
+  for (auto& thread : threads) thread.join();
+  double mean = 0, slowest = 0;
+  for (const auto& record : records) {
+    CHECK(record.state == "ok");
+    CHECK(texts(record) == alone);
+    mean += record.wall_ms / static_cast<double>(records.size());
+    slowest = std::max(slowest, record.wall_ms);
+  }
+  INFO("mean " << mean << " ms, slowest " << slowest << " ms");
+  CHECK(slowest < 2 * mean);
+}
+
+TEST_CASE("lockstep is what auto means, and its outputs are those of full prefill") {
+  const auto outputs = [](const std::string& relay) {
+    const auto workflow = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_review.yaml",
+                                                {.set = {{"relay.method", relay}}});
+    return engine().run(workflow, {.inputs = {{"user_question", kQuestion}}}).to_json();
+  };
+  const auto answers = [](const std::string& json) { return json.substr(json.find("\"outputs\""), 60); };
+  CHECK(answers(outputs("auto")) == answers(outputs("full")));
+  CHECK(outputs("auto").find("lockstep") != std::string::npos);
+}
+
 TEST_CASE("a preview shows the prompt that a run sends") {
   const auto workflow = team(8);
   const auto before = engine().preview(workflow, {.inputs = kInputs.inputs});

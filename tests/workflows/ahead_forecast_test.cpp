@@ -76,7 +76,8 @@ workflow:
 )"));
   CHECK(why(made, 1, "q") == "lockstep: computed ahead while others decode");
   CHECK(why(made, 1, "condition_b_current") == "full: known only when its tools have run");
-  CHECK(why(made, 1, "agent_a_current") == "full: behind condition_b_current, which is known only when its tools have run");
+  CHECK(why(made, 1, "agent_a_current") ==
+        "full: behind condition_b_current, which is known only when its tools have run");
   CHECK(why(made, 2, "condition_b_current") == "lockstep: computed ahead once the tools of b have run");
   CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
   CHECK(why(made, 3, "agent_c_current") == "full: its turn has a condition, so nothing is computed ahead");
@@ -119,8 +120,7 @@ workflow:
     return plan(with_header(text.replace(text.find("ORDER"), 5, order)));
   };
   const Plan written = with("order: written");
-  CHECK(prompt(written, 3) ==
-        "Third: [agent_c_current]\nRules.\nFirst: [agent_a_current]\nQuestion: [q]\nNow decide.");
+  CHECK(prompt(written, 3) == "Third: [agent_c_current]\nRules.\nFirst: [agent_a_current]\nQuestion: [q]\nNow decide.");
   CHECK(written.steps[3].order.empty());
   CHECK(why(written, 3, "agent_a_current") == "lockstep: computed ahead once c, which stands before it, has ended");
   const Plan free = with("order: free");

@@ -32,6 +32,7 @@ struct BenchOptions {
   std::string dtype = "bf16";  // of weights and KV: bf16, f32
   std::string device = "auto";
   int threads = 0;         // CPU threads; 0: one per core
+  double slowdown = 0;     // as in EngineOptions
   std::uint64_t seed = 1;  // of weights and tokens
   int repeat = 0;          // 0: 3, or 1 above a billion weights
   /// What is being done, one short line each. Called on the caller's thread.

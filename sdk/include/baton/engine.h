@@ -27,7 +27,10 @@ struct EngineOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
   std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
-  std::string kv_dtype{};       // bf16 or f32, in place of the models' own; empty: theirs
+  /// By how much computing prompts ahead (lockstep) may lengthen the decode steps of running agents on average, as a
+  /// part of a step, to 10; 0: 0.25 on the CPU, 0.1 on a GPU.
+  double slowdown = 0.0;
+  std::string kv_dtype{};  // bf16 or f32, in place of the models' own; empty: theirs
   /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not
   /// throw.
   std::function<void(const std::string& model, double share)> on_load{};
