@@ -12,6 +12,11 @@ const std::vector<TokenId>* none(RequestId) { return nullptr; }
 EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) { refresh(none); }
 
 void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
+  for (EarlyPart& part : parts) {  // who speaks of a request that is over has not heard of it yet
+    const auto over = ended_.find(part.follows);
+    if (over == ended_.end()) continue;
+    part = {over->second, 0};
+  }
   // A part that keeps following keeps what it has: the tokens decoded so far are asked for only later.
   const std::vector<TokenId> before = known_;
   const std::size_t same_parts =
@@ -60,7 +65,7 @@ void EarlySequence::ended(RequestId id, const std::vector<TokenId>* tokens) {
     EarlyPart& part = prompt_.parts[i];
     if (part.follows != id) continue;
     part.follows = 0;
-    if (tokens != nullptr) part.tokens = *tokens;
+    if (tokens != nullptr) part.tokens = ended_[id] = *tokens;
     if (i == part_) {  // what a stop string cut off was followed, too
       keep_first(part_begin_ + std::min(known_.size() - part_begin_, part.tokens.size()));
     }
@@ -76,6 +81,7 @@ void EarlySequence::keep_first(std::size_t count) {
   known_.resize(count);
   logits_.clear();
   done_ = std::min(done_, static_cast<std::int32_t>(count));
+  placed_ = std::min(placed_, done_);
   if (cache_) cache_->take_back(done_);
 }
 

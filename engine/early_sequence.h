@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -35,7 +36,9 @@ class EarlySequence {
   std::span<const TokenId> known() const { return known_; }
   /// All of the prompt is known.
   bool settled() const { return prompt_.complete && part_ == prompt_.parts.size(); }
-  std::int32_t backlog() const { return static_cast<std::int32_t>(known_.size()) - done_; }
+  /// Tokens to run; none once it has been given up.
+  std::int32_t backlog() const { return given_up_ ? 0 : static_cast<std::int32_t>(known_.size()) - done_; }
+  void give_up() { given_up_ = true; }
 
   bool started() const { return cache_.has_value(); }
   /// Positions [0, placed) of the cache hold an exact prefix already.
@@ -69,6 +72,8 @@ class EarlySequence {
   std::int32_t placed_ = 0;
   std::int32_t done_ = 0;  // tokens whose KV is in the cache, or will be placed there
   std::vector<float> logits_;
+  std::map<RequestId, std::vector<TokenId>> ended_;  // what those said that were followed
+  bool given_up_ = false;
 };
 
 }  // namespace baton

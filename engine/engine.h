@@ -121,6 +121,7 @@ struct EngineStats {
   std::int64_t steps = 0;
   std::int64_t rows = 0;        // of all steps
   std::int64_t rows_ahead = 0;  // of those, of early prompts
+  bool busy_ahead = false;      // there is more of early prompts to run, and room for it
   std::int32_t spare_rows = 0;  // that ride along with one decoding sequence within the bound; 0: not measured
   SegmentStoreStats segments;
 };

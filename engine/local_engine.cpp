@@ -178,6 +178,7 @@ class LocalEngine::Core {
   EngineStats stats() const {
     const std::lock_guard lock(mutex_);
     EngineStats stats = stats_;
+    stats.busy_ahead = stats.busy_ahead || !orders_.empty();
     stats.segments = store_.stats();
     return stats;
   }
@@ -231,6 +232,7 @@ class LocalEngine::Core {
       cancelling_.swap(cancelled_);
       cancelled_.clear();
       orders.swap(orders_);
+      if (!orders.empty()) stats_.busy_ahead = true;
       if (stopping_) return false;
     }
     for (Order& order : orders) order(ahead_);
@@ -258,13 +260,16 @@ class LocalEngine::Core {
       Sequence& next = *waiting_.front();
       const EarlyId early = next.request().early;
       const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.longest()));
-      while (kv_bytes_ + ahead_.bytes() + bytes > options_.kv_budget_bytes && ahead_.give_back(early)) {
-      }
       if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // its turn comes when others end
+      const std::int64_t own = ahead_.bytes_of(early);           // it takes that over, or it goes
+      while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
+        if (!ahead_.give_back(early)) break;
+      }
       std::vector<float> logits;
       try {
         logits = start(next);
       } catch (const std::exception& error) {
+        if (ahead_.give_back(0)) continue;
         if (!running_.empty()) return;
         end(waiting_, waiting_.begin(), FinishReason::error, error.what());
         continue;
@@ -321,6 +326,7 @@ class LocalEngine::Core {
     ahead_.refresh([this](RequestId id) { return decoded(id); });
     ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
     const std::int32_t rows_ahead = ahead_.rows();
+    count_kv(0);
     if (rows_.size() == 0) return;
 
     std::span<const float> logits;
@@ -328,7 +334,11 @@ class LocalEngine::Core {
     try {
       logits = forward_.run(rows_);
     } catch (const std::exception& error) {
-      if (ahead_.drop_parts()) return;  // the next step is without them
+      // Once more without them; unless attention was summed up, which would count twice.
+      const bool summed = std::any_of(rows_.caches.begin(), rows_.caches.end(),
+                                      [](const KvCache* cache) { return cache->received() != nullptr; });
+      const bool dropped = ahead_.drop_parts() || ahead_.give_back(0);
+      if (dropped && !summed) return;
       for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
       return;
     }
@@ -436,7 +446,9 @@ class LocalEngine::Core {
 
   void count_kv(std::int64_t bytes) {
     kv_bytes_ += bytes;
+    const bool busy = ahead_.has_work(free_bytes());
     const std::lock_guard lock(mutex_);
+    stats_.busy_ahead = busy;
     stats_.kv_bytes = kv_bytes_ + ahead_.bytes();
     stats_.kv_peak_bytes = std::max(stats_.kv_peak_bytes, stats_.kv_bytes);
   }

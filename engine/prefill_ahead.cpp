@@ -68,6 +68,11 @@ bool PrefillAhead::give_back(EarlyId but) {
   return false;
 }
 
+std::int64_t PrefillAhead::bytes_of(EarlyId id) const {
+  const std::size_t at = index_of(id);
+  return at < early_.size() ? static_cast<std::int64_t>(early_[at]->bytes()) : 0;
+}
+
 std::int64_t PrefillAhead::bytes() const {
   std::int64_t bytes = 0;
   for (const auto& one : early_) bytes += static_cast<std::int64_t>(one->bytes());
@@ -101,7 +106,8 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
       match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
     place(backend_, model_.rope, cache, match);
     sequence.start(std::move(cache), match.length);
-  } catch (const std::exception&) {  // the next step tries again
+  } catch (const std::exception&) {  // its request will compute it
+    sequence.give_up();
     return false;
   }
   free_bytes -= bytes;
@@ -115,34 +121,36 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
   const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
   if (prefilling || !wanted) return;
   const std::int32_t spare = decoding > 0 ? spare_.next(decoding) : 0;
-  std::int32_t left = std::min<std::int64_t>(spare, max_rows_ - step.size());
+  auto left = static_cast<std::int32_t>(std::clamp<std::int64_t>(max_rows_ - step.size(), 0, spare));
   bool urgent = false;
-  const auto add = [&](EarlySequence& one, std::int32_t rows) {
-    if (rows < 1 || (!one.started() && !start(one, free_bytes))) return;
-    rows = std::min(rows, one.backlog());  // less of it after a prefix was placed
-    if (rows < 1) return;
-    const bool logits = one.add_rows(rows, step);
+  const auto add = [&](EarlySequence& one, std::int64_t rows) {
+    if (rows < 1 || (!one.started() && !start(one, free_bytes))) return false;
+    rows = std::min<std::int64_t>({rows, one.backlog(), max_rows_ - step.size()});  // a prefix may have been placed
+    if (rows < 1) return false;
+    const auto count = static_cast<std::int32_t>(rows);
+    const bool logits = one.add_rows(count, step);
     if (logits) step.logits_rows.push_back(static_cast<std::int32_t>(step.size() - 1));
-    parts_.push_back({&one, rows, logits});
-    left -= rows;
+    parts_.push_back({&one, count, logits});
+    left = std::max(0, left - count);
+    return true;
   };
   // Prompts that are complete are asked for next: they do not wait for a block to fill.
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     if (backlog < 1 || !one->settled()) continue;
     if (decoding > 0 && backlog > kUrgent) continue;
-    add(*one, std::min<std::int64_t>(backlog, max_rows_ - step.size()));
-    urgent = true;
+    urgent = add(*one, backlog) || urgent;
   }
   if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
+  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kBlock);
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     const bool in_step =
         std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.sequence == one.get(); });
-    const bool next = one->prompt().complete && backlog < kBlock;
-    const std::int32_t block = decoding == 0 ? 1 : next ? kNextBlock : kBlock;
-    if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * kBlock)) continue;
-    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, left / kBlock * kBlock)));
+    const bool next = one->prompt().complete && backlog < whole;
+    const std::int32_t block = decoding == 0 ? 1 : next ? std::min(kNextBlock, whole) : whole;
+    if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * whole)) continue;
+    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, left / whole * whole)));
   }
 }
 

@@ -33,6 +33,7 @@ class PrefillAhead {
   bool give_back(EarlyId but);
 
   std::int64_t bytes() const;
+  std::int64_t bytes_of(EarlyId id) const;
 
   /// There is something to run, given that `free_bytes` may be taken for caches.
   bool has_work(std::int64_t free_bytes) const;

@@ -56,43 +56,54 @@ PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
 }
 
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
-  const Walk walk = this->walk(prompt);
+  const Walk walk = living(this->walk(prompt));
   Match match;
   match.length = std::min(walk.length, longest);
-  ++clock_;
   for (std::size_t i = 0; i < walk.entries.size(); ++i) {
-    Entry& entry = *walk.entries[i];
+    const Entry& entry = *walk.entries[i];
     const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
     const std::int32_t count = std::min(end, longest) - entry.begin;
-    if (count < 1) break;
-    std::shared_ptr<const Segment> segment = store_.read(entry.handle);
-    if (!segment) {  // taken back: what branches off it hangs in the air
-      match.length = entry.begin;
-      drop(entry);
-      break;
-    }
-    entry.last_use = clock_;
-    match.pieces.push_back({std::move(segment), entry.begin, count});
+    if (count > 0) match.pieces.push_back({store_.peek(entry.handle), entry.begin, count});
   }
+  use(walk, match.pieces.size());
   return match;
+}
+
+/// The part of the walk whose segments are still there. What branches off one that was taken back goes with it.
+PrefixCache::Walk PrefixCache::living(Walk walk) {
+  for (std::size_t i = 0; i < walk.entries.size(); ++i) {
+    if (store_.peek(walk.entries[i]->handle)) continue;
+    walk.length = walk.entries[i]->begin;
+    drop(*walk.entries[i]);
+    walk.entries.resize(i);
+  }
+  return walk;
+}
+
+/// Counts a use of the first entries, the deepest first, so that the store gives up a text before what it stands on.
+void PrefixCache::use(const Walk& walk, std::size_t count) {
+  ++clock_;
+  for (std::size_t i = count; i-- > 0;) {
+    walk.entries[i]->last_use = clock_;
+    store_.read(walk.entries[i]->handle);
+  }
 }
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  const Walk walk = this->walk(tokens);
+  const Walk walk = living(this->walk(tokens));
   if (walk.length + kWorthKeeping > n) return;
   const auto rest = tokens.subspan(static_cast<std::size_t>(walk.length));
   auto segment = std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
                                            std::vector<TokenId>(rest.begin(), rest.end()));
   SegmentHandle handle = store_.add(std::move(segment), 0);
-  if (!handle) return;
+  use(walk, walk.entries.size());
+  if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return;
   auto entry = std::make_unique<Entry>();
   entry->parent = walk.entries.empty() ? root_.get() : walk.entries.back();
   entry->begin = walk.length;
   entry->tokens.assign(rest.begin(), rest.end());
   entry->handle = std::move(handle);
-  ++clock_;
-  for (Entry* used : walk.entries) used->last_use = clock_;
   entry->last_use = clock_;
   entry->parent->children.push_back(std::move(entry));
   if (++entries_ > kMostEntries) drop_oldest();

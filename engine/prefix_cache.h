@@ -40,6 +40,8 @@ class PrefixCache {
   struct Entry;
   struct Walk;
   Walk walk(std::span<const TokenId> prompt) const;
+  Walk living(Walk walk);
+  void use(const Walk& walk, std::size_t count);
   void drop(const Entry& entry);
   void drop_oldest();
 

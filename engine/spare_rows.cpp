@@ -45,7 +45,7 @@ void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double millis
     add(now.plain, milliseconds, kNewest);
     now.age = 0;
   }
-  if (!std::exchange(asked_, false)) return;
+  if (!std::exchange(asked_, false) || now.plain == 0.0) return;
   now.credit -= spare;
   add(now.slower, spare == 0 ? 0.0 : milliseconds / now.plain - 1.0, kNewestOfAll);
   add(now.rows, spare, kNewestOfAll);

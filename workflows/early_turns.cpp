@@ -7,7 +7,8 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kToolTokens = 1024;  // of a result that is not known yet; a longer one is computed in full
+constexpr std::int64_t kToolTokens = 1024;    // of a result that is not known yet
+constexpr std::size_t kLongText = 64u << 10;  // bytes, of a value that is turned into ids here
 
 }  // namespace
 
@@ -75,51 +76,65 @@ bool EarlyTurns::is_near(const PlanStep& step) const {
   return reads || std::all_of(step.needs.begin(), step.needs.end(), begun);
 }
 
-std::int32_t EarlyTurns::longest(std::size_t step) const {
-  std::int64_t tokens = plan_.steps[step].max_tokens;
-  for (const PromptPart& part : *turns_[step].frame) {
-    tokens += static_cast<std::int64_t>(part.tokens.size());
-    if (part.slot.empty() || !part.tokens.empty()) continue;
-    const SlotSource& source = *plan_.steps[step].slot(part.slot);
-    if (source.kind == SlotSource::Kind::agent_output)
-      tokens += plan_.steps[static_cast<std::size_t>(source.step)].max_tokens;
-    if (source.kind == SlotSource::Kind::tool_result) tokens += kToolTokens;
-  }
-  return static_cast<std::int32_t>(std::min<std::int64_t>(tokens, turns_[step].engine->model().options.context));
-}
-
+/// What cannot be told costs its first token time, and nothing else.
 void EarlyTurns::refresh(std::size_t step) {
   Turn& turn = turns_[step];
+  if (!turn.frame || turn.done || !is_near(plan_.steps[step])) return;
+  try {
+    tell(step);
+  } catch (const std::exception&) {
+    if (const EarlyId id = take(step); id != 0) turn.engine->forget(id);
+  }
+}
+
+void EarlyTurns::tell(std::size_t step) {
+  Turn& turn = turns_[step];
   const PlanStep& planned = plan_.steps[step];
-  if (!turn.frame || turn.done || !is_near(planned)) return;
-  const Tokenizer& tokenizer = *turn.engine->model().tokenizer;
-  const std::vector<SlotInput> values = state_.slot_inputs(step, tokenizer);
+  const Model& model = turn.engine->model();
+  const std::vector<SlotInput> values = state_.slot_inputs(step, *model.tokenizer);
   std::vector<EarlyPart> parts;
-  bool complete = true;
+  bool complete = true;  // as far as it was looked at
+  std::int64_t longest = planned.max_tokens + 1;
   for (const PromptPart& part : *turn.frame) {
-    if (!part.tokens.empty()) {
-      parts.push_back({part.tokens});
+    const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
+    const std::vector<TokenId>* tokens = &part.tokens;
+    if (source != nullptr) {
+      const bool known = state_.known(step, *source);
+      tokens =
+          known ? ids_of(values[static_cast<std::size_t>(source - planned.slots.data())], *model.tokenizer) : nullptr;
+    }
+    if (tokens != nullptr) {
+      longest += static_cast<std::int64_t>(tokens->size());
+      if (complete) parts.push_back({*tokens});
       continue;
     }
-    const SlotSource& source = *planned.slot(part.slot);
-    if (state_.known(step, source)) {
-      const SlotInput& value = values[static_cast<std::size_t>(&source - planned.slots.data())];
-      parts.push_back({value.tokens != nullptr ? *value.tokens
-                       : value.text.empty()    ? std::vector<TokenId>()
-                                               : tokenizer.encode(value.text, SpecialTokens::as_text)});
-      continue;
-    }
-    const Turn* from =
-        source.kind == SlotSource::Kind::agent_output ? &turns_[static_cast<std::size_t>(source.step)] : nullptr;
-    complete = from != nullptr && from->decoding == turn.engine.get();
-    if (!complete) break;
-    parts.push_back({{}, from->request});
+    const bool answer = source->kind == SlotSource::Kind::agent_output;
+    const auto from = static_cast<std::size_t>(source->step);
+    longest += answer ? plan_.steps[from].max_tokens : kToolTokens;
+    const bool follows = answer && turns_[from].decoding == turn.engine.get();
+    if (complete && follows) parts.push_back({{}, turns_[from].request});
+    complete = complete && follows;
+  }
+  const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, model.options.context));
+  if (turn.id != 0 && needed > turn.longest) {  // more came than was reckoned with
+    turn.engine->forget(turn.id);
+    turn.id = 0;
   }
   if (turn.id != 0) {
     turn.engine->update(turn.id, std::move(parts), complete);
   } else if (!parts.empty()) {
-    turn.id = turn.engine->prepare({std::move(parts), complete, longest(step), plan_.reuse});
+    turn.longest = needed;
+    turn.id = turn.engine->prepare({std::move(parts), complete, needed, plan_.reuse});
   }
+}
+
+/// The ids of a value that is known; null where making them would hold up the run.
+const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tokenizer& tokenizer) {
+  if (value.tokens != nullptr) return value.tokens;
+  const auto [at, added] = ids_.try_emplace({value.text.data(), &tokenizer});
+  if (value.text.size() > kLongText) return nullptr;
+  if (added && !value.text.empty()) at->second = tokenizer.encode(value.text, SpecialTokens::as_text);
+  return &at->second;
 }
 
 PromptFrame make_frame(const PlanStep& step, const Model& model, const std::map<std::string, std::string>& inputs) {

@@ -42,19 +42,22 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<Engine> engine;
     EarlyId id = 0;
-    bool done = false;  // submitted, or over
+    std::int32_t longest = 0;  // that the engine was told
+    bool done = false;         // submitted, or over
     const Engine* decoding = nullptr;
     RequestId request = 0;
   };
 
   void refresh(std::size_t step);
+  void tell(std::size_t step);
   void refresh_readers(std::size_t step);
   bool is_near(const PlanStep& step) const;
-  std::int32_t longest(std::size_t step) const;
+  const std::vector<TokenId>* ids_of(const SlotInput& value, const Tokenizer& tokenizer);
 
   const Plan& plan_;
   const RunState& state_;
-  std::vector<Turn> turns_;  // one of each step
+  std::vector<Turn> turns_;                                                       // one of each step
+  std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of texts that are known
 };
 
 /// The frame of a step's prompt, the run's inputs filled in. Any thread. Throws ModelError.

@@ -102,9 +102,13 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     out += '\n';
   }
   if (preview) {
-    out += fmt::format("memory: {} of KV cache per token; at most {} at the same time\n",
+    out += fmt::format("memory: {} of KV cache per token; at most {} at the same time",
                        size(static_cast<double>(preview->kv_bytes_per_token)),
                        size(static_cast<double>(preview->kv_peak_bytes)));
+    if (preview->kv_ahead_bytes > 0)
+      out += fmt::format(", and {} for prompts computed ahead, where there is room",
+                         size(static_cast<double>(preview->kv_ahead_bytes)));
+    out += '\n';
   }
   return out;
 }
@@ -143,7 +147,9 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
   }
   Json json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
   if (preview)
-    json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token}, {"kv_peak_bytes", preview->kv_peak_bytes}};
+    json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token},
+                      {"kv_peak_bytes", preview->kv_peak_bytes},
+                      {"kv_ahead_bytes", preview->kv_ahead_bytes}};
   return json;
 }
 

@@ -210,14 +210,9 @@ std::optional<double> BenchAgents::text_pass(internal::Engine& engine, int agent
   GenerationRequest request;
   request.prompt = prompt(agent, false);
   request.reuse = before.reuse;
-  std::int64_t tokens = -options_.prefix;  // which are in place
-  for (std::size_t i = 0; i + 1 < request.prompt.size(); ++i) {
-    before.parts.push_back({request.prompt[i].tokens});
-    tokens += static_cast<std::int64_t>(request.prompt[i].tokens.size());
-  }
-  const std::int64_t wanted = engine.stats().rows_ahead + tokens;
+  for (std::size_t i = 0; i + 1 < request.prompt.size(); ++i) before.parts.push_back({request.prompt[i].tokens});
   request.early = engine.prepare(std::move(before));
-  while (engine.stats().rows_ahead < wanted && !options_.stop.stop_requested())
+  while (engine.stats().busy_ahead && !options_.stop.stop_requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;

@@ -92,15 +92,38 @@ TurnPreview preview_of(const PlanStep& step, const Model& model, const Values& v
   return preview;
 }
 
+/// Turns before each turn on its longest path.
+std::vector<std::size_t> depths(const Plan& plan) {
+  std::vector<std::size_t> depth(plan.steps.size(), 0);
+  for (std::size_t i = 0; i < depth.size(); ++i) {
+    for (const int need : plan.steps[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
+  }
+  return depth;
+}
+
+/// The largest sum over turns that wait, and read something that is there or on its way.
+std::int64_t ahead(const Plan& plan, const std::vector<TurnPreview>& turns) {
+  if (plan.reuse.method != "lockstep") return 0;
+  const std::vector<std::size_t> depth = depths(plan);
+  std::vector<std::int64_t> sums(turns.size(), 0);  // by depth of the turns under way
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
+    std::size_t first = depth[i];
+    for (const SlotSource& slot : step.slots) {
+      if (slot.kind == SlotSource::Kind::agent_output)
+        first = std::min(first, depth[static_cast<std::size_t>(slot.step)]);
+    }
+    for (std::size_t at = first; at < depth[i] && !step.when; ++at) sums[at] += turns[i].kv_bytes;
+  }
+  return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
+}
+
 /// The largest sum over turns that can be under way at the same time: those with the same number of turns before them
 /// on their longest path, or the `max_parallel` largest of these.
 std::int64_t peak(const Plan& plan, const std::vector<TurnPreview>& turns) {
-  std::vector<std::size_t> depth(turns.size(), 0);
+  const std::vector<std::size_t> depth = depths(plan);
   std::map<std::size_t, std::vector<std::int64_t>> levels;
-  for (std::size_t i = 0; i < turns.size(); ++i) {
-    for (const int need : plan.steps[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
-    levels[depth[i]].push_back(turns[i].kv_bytes);
-  }
+  for (std::size_t i = 0; i < turns.size(); ++i) levels[depth[i]].push_back(turns[i].kv_bytes);
   std::int64_t most = 0;
   for (auto& [level, bytes] : levels) {
     std::sort(bytes.rbegin(), bytes.rend());
@@ -134,6 +157,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
     preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, kv_bytes_per_token(*model));
   }
   preview.kv_peak_bytes = peak(plan, preview.turns);
+  preview.kv_ahead_bytes = ahead(plan, preview.turns);
   return preview;
 }
 

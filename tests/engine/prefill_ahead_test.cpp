@@ -124,6 +124,12 @@ TEST_CASE("ahead: an early sequence knows what its parts say", "[engine][ahead]"
     sequence.ended(7, &decoded);
     CHECK(known(sequence) == std::vector<TokenId>{1, 2, 10, 11, 12, 4});
   }
+  SECTION("an update that has not heard of the end keeps the answer") {
+    decoded = {10, 11};
+    sequence.ended(7, &decoded);
+    sequence.update({{{1, 2}}, {{}, 7}, {{4}}}, true);
+    CHECK(known(sequence) == std::vector<TokenId>{1, 2, 10, 11, 4});
+  }
   SECTION("an update of what came before takes it back") {
     sequence.update({{{1, 5}}, {{}, 7}}, false);
     CHECK(known(sequence) == std::vector<TokenId>{1, 5});
@@ -330,6 +336,35 @@ TEST_CASE("ahead: without memory there is less of it, and requests come first", 
   }
   CHECK(engine->stats().kv_peak_bytes <= 2 * bytes + bytes / 2);
   expect_empty(*engine);
+}
+
+TEST_CASE("ahead: a prompt that does not fit holds up no other", "[engine][ahead]") {
+  const auto room = engine_of();
+  Asked(*room, request_of({random_tokens(100, 1)}, 28, lockstep())).get();
+  const std::int64_t bytes = room->stats().kv_peak_bytes;  // of 128 tokens
+  const auto engine = engine_of({.kv_budget_bytes = bytes + bytes / 2});
+  engine->prepare({{{random_tokens(300, 1)}}, true, 400, lockstep()});
+  const auto text = random_tokens(90, 2);
+  const EarlyId early = engine->prepare({{{text}}, false, 120, lockstep()});
+  wait_for_rows(*engine, 90);
+  const std::int64_t steps = engine->stats().steps;
+  while (engine->stats().busy_ahead) std::this_thread::yield();  // for ever, if it were
+  GenerationRequest request = request_of({text}, 8, lockstep());
+  request.early = early;
+  const Answer got = Asked(*engine, std::move(request)).get();
+  CHECK(same(got, alone({text})));
+  CHECK(got.result.kv_ahead == 89 * 3);
+  CHECK(engine->stats().steps >= steps);
+}
+
+TEST_CASE("ahead: few rows a step are enough", "[engine][ahead]") {
+  const auto engine = engine_of({.max_step_rows = 3});
+  const auto head = random_tokens(30, 1);
+  const Asked upstream(*engine, request_of({random_tokens(5, 2)}, 300, lockstep()), true);
+  engine->prepare({{{head}, {{}, upstream.id}}, false, 400, lockstep()});
+  upstream.open();
+  upstream.get();
+  CHECK(engine->stats().rows_ahead > 30);
 }
 
 TEST_CASE("ahead: ids that are not known, and prompts that make no sense", "[engine][ahead]") {

@@ -104,6 +104,21 @@ TEST_CASE("prefix cache: little more than there is, is not kept; a longer prompt
   check(cache.find(prompt, 70), prompt);
 }
 
+TEST_CASE("prefix cache: over the budget, what others stand on goes last", "[engine][prefix]") {
+  const auto backend = make_cpu_backend(1);
+  SegmentStore store(200 * kTokenBytes);
+  PrefixCache cache(store);
+  const auto role = text(100, 1);
+  for (std::uint64_t i = 0; i < 8; ++i) {  // room for the role and three questions
+    const auto prompt = role + text(30, 10 + i);
+    cache.add(*backend, cache_of(*backend, prompt), prompt);
+    CHECK(cache.find(prompt, 130).length >= 100);
+  }
+  CHECK(store.stats().bytes <= 200 * kTokenBytes);
+  CHECK(store.stats().bytes > 150 * kTokenBytes);
+  CHECK(cache.find(role, 100).length == 100);
+}
+
 TEST_CASE("prefix cache: random prompts of a few texts, against the longest common prefix", "[engine][prefix]") {
   const auto backend = make_cpu_backend(1);
   for (const std::int64_t budget : {std::int64_t{1} << 24, 400 * kTokenBytes}) {

@@ -69,6 +69,15 @@ TEST_CASE("spare rows: each number of decoding rows has its own measure") {
   CHECK(spare.next(3) == 0);  // its first step is without any
 }
 
+TEST_CASE("spare rows: a step with rows that nobody allowed teaches nothing") {
+  SpareRows spare(0.25, 512);
+  CHECK(spare.next(1) == 0);
+  spare.on_step(1, 7, 10.0);
+  const Load load = run(spare, 1, 400, [](double, double rows) { return 10.0 + 0.5 * rows; });
+  CHECK(load.rows > 3);
+  CHECK(load.rows < 6);
+}
+
 TEST_CASE("spare rows: never more than a step takes") {
   SpareRows spare(0.25, 7);
   CHECK(run(spare, 1, 300, [](double, double) { return 1.0; }).rows <= 7);

@@ -45,6 +45,7 @@ struct Preview {
   std::vector<TurnPreview> turns;       // as Workflow::turns()
   std::int64_t kv_bytes_per_token = 0;  // of the largest model
   std::int64_t kv_peak_bytes = 0;       // all turns that may run at the same time, each at its most
+  std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead beside them, where there is room
 };
 
 }  // namespace baton::inline v1
