@@ -349,8 +349,10 @@ class LocalEngine::Core {
       part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
       row += static_cast<std::size_t>(part.rows);
     }
+    const bool busy = ahead_.has_work(free_bytes());
     {
       const std::lock_guard lock(mutex_);
+      stats_.busy_ahead = busy;
       ++stats_.steps;
       stats_.rows += rows_.size();
       stats_.rows_ahead += rows_ahead;
