@@ -348,7 +348,8 @@ TEST_CASE("ahead: a prompt that does not fit holds up no other", "[engine][ahead
   const EarlyId early = engine->prepare({{{text}}, false, 120, lockstep()});
   wait_for_rows(*engine, 90);
   const std::int64_t steps = engine->stats().steps;
-  for (int i = 0; i < 2000 && engine->stats().busy_ahead; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 2000 && engine->stats().busy_ahead; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(!engine->stats().busy_ahead);
   GenerationRequest request = request_of({text}, 8, lockstep());
   request.early = early;

@@ -112,11 +112,11 @@ TEST_CASE("a stopped measurement leaves nothing behind", "[profile]") {
   ProfilerOptions options;
   options.stop = stop.get_token();
   options.on_progress = [&](double) { stop.request_stop(); };
-  CHECK_FALSE(measure_profile(*engine, hand_overs(6), options));
+  CHECK_FALSE(measure_profile(*engine, hand_overs(100), options));
   CHECK(engine->stats().kv_bytes == 0);
   options.on_progress = [](double) { throw std::runtime_error("host"); };
   options.stop = {};
-  CHECK_THROWS_WITH(measure_profile(*engine, hand_overs(6), options), "host");
+  CHECK_THROWS_WITH(measure_profile(*engine, hand_overs(100), options), "host");
   CHECK(engine->stats().kv_bytes == 0);
 }
 
