@@ -9,7 +9,10 @@ const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
 }  // namespace
 
-EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) { refresh(none); }
+EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) {
+  refresh(none);
+  whole_ = settled();
+}
 
 void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
   for (EarlyPart& part : parts) {  // who speaks of a request that is over has not heard of it yet
@@ -82,13 +85,14 @@ void EarlySequence::keep_first(std::size_t count) {
   logits_.clear();
   done_ = std::min(done_, static_cast<std::int32_t>(count));
   placed_ = std::min(placed_, done_);
+  ahead_ = std::min(ahead_, done_);
   if (cache_) cache_->take_back(done_);
 }
 
 void EarlySequence::start(KvCache cache, std::int32_t placed) {
   cache_.emplace(std::move(cache));
   cache_->commit(placed);
-  placed_ = done_ = placed;
+  placed_ = ahead_ = done_ = placed;
 }
 
 bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
@@ -102,6 +106,7 @@ bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
 
 void EarlySequence::commit(std::int32_t count, std::span<const float> logits) {
   done_ += count;
+  if (whole_ || !settled()) ahead_ = done_;
   cache_->commit(done_);
   logits_.assign(logits.begin(), logits.end());
 }
@@ -117,7 +122,7 @@ std::optional<EarlySequence::Taken> EarlySequence::take(std::span<const TokenId>
   const auto length = static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1));
   if (length == 0) return std::nullopt;
   cache_->take_back(length);
-  return Taken{std::move(*cache_), std::min(placed_, length), length, std::move(logits_)};
+  return Taken{std::move(*cache_), std::min(placed_, length), std::min(ahead_, length), length, std::move(logits_)};
 }
 
 }  // namespace baton

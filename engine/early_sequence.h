@@ -54,6 +54,7 @@ class EarlySequence {
   struct Taken {
     KvCache cache;
     std::int32_t placed = 0;    // positions that came from a prefix
+    std::int32_t ahead = 0;     // up to here they were run before all of the prompt was known
     std::int32_t length = 0;    // positions that are in place
     std::vector<float> logits;  // [V] of the prompt's last token; empty: it is still to be run
   };
@@ -69,7 +70,9 @@ class EarlySequence {
   std::size_t part_ = 0;        // the first that may still grow
   std::size_t part_begin_ = 0;  // its place in known_
   std::optional<KvCache> cache_;
+  bool whole_ = false;  // all of the prompt was known from the beginning
   std::int32_t placed_ = 0;
+  std::int32_t ahead_ = 0;
   std::int32_t done_ = 0;  // tokens whose KV is in the cache, or will be placed there
   std::vector<float> logits_;
   std::map<RequestId, std::vector<TokenId>> ended_;  // what those said that were followed

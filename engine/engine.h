@@ -40,7 +40,7 @@ struct PartUse {
   std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // entries (tokens x layers)
   std::int64_t kv_reusable = 0;    // the same if the method had chosen no token to be recomputed: what its layers allow
-  std::int64_t ahead_tokens = 0;   // computed, but before the request came
+  std::int64_t ahead_tokens = 0;   // computed, but before all of the prompt was known
   int hops = 0;                    // of the segment
 };
 
@@ -65,7 +65,7 @@ struct GenerationResult {
   std::int64_t prompt_tokens = 0;
   std::int64_t kv_entries = 0;          // prompt tokens x layers
   std::int64_t kv_computed = 0;         // of those, computed rather than reused
-  std::int64_t kv_ahead = 0;            // of the computed ones: before the request came, in steps of others
+  std::int64_t kv_ahead = 0;            // of the computed ones: before all of the prompt was known, in steps of others
   double queue_ms = 0.0;                // submit to the first step
   double prefill_ms = 0.0;              // first step to the logits of the last prompt token
   double ttft_ms = 0.0;                 // submit to the first token

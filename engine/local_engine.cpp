@@ -239,7 +239,7 @@ class LocalEngine::Core {
     const KvLayout layout = layout_for(request, *model_, request.reuse.range);
     auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
     KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
-    const InPlace in_place = early ? InPlace{early->placed, early->length} : InPlace{};
+    const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
     PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, in_place);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);

@@ -24,7 +24,8 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 /// What a cache holds exactly before its request comes.
 struct InPlace {
   std::int32_t placed = 0;  // positions [0, placed) came from a prefix
-  std::int32_t length = 0;  // positions [placed, length) were computed ahead
+  std::int32_t ahead = 0;   // positions [placed, ahead) were computed before the prompt was complete
+  std::int32_t length = 0;  // positions [placed, length) were computed
 };
 
 /// The engine's thread only.
@@ -44,7 +45,9 @@ class PromptAssembly {
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
   /// Position `at` was computed before the request came.
-  bool ahead(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
+  bool computed(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
+  /// And even before the prompt was complete.
+  bool ahead(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.ahead; }
 
   /// computed[i]: layers whose KV was computed for position i; recomputed[i]: it was not left to its segment.
   void account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers);

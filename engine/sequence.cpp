@@ -49,10 +49,10 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   result_.prefill = times;
   result_.hops = assembly_->hops;
   for (std::int32_t at = 0; at < prompt_length_; ++at) {
-    if (!assembly_->ahead(at)) continue;
+    if (!assembly_->computed(at)) continue;
     computed_[static_cast<std::size_t>(at)] = model_.config.layers;
     recomputed_[static_cast<std::size_t>(at)] = true;
-    result_.kv_ahead += model_.config.layers;
+    if (assembly_->ahead(at)) result_.kv_ahead += model_.config.layers;
   }
   cache_->commit(rows().empty() ? prompt_length_ : rows().front().position);  // what lies before the first is in place
 }

@@ -48,9 +48,10 @@ class PlainView : public View {
   }
   void show(const Relayed& event) {
     if (!verbose_) return;
-    note(fmt::format("{} -> {}: {} by {}, {} of {} tokens reused ({})\n", event.from, turn_name(event.to, event.round),
-                     event.slot.name, event.slot.method, event.slot.reused_tokens, event.slot.tokens,
-                     safe(event.slot.reason)));
+    const bool lockstep = event.slot.method == "lockstep";
+    note(fmt::format("{} -> {}: {} by {}, {} of {} tokens {} ({})\n", event.from, turn_name(event.to, event.round),
+                     event.slot.name, event.slot.method, lockstep ? event.slot.ahead_tokens : event.slot.reused_tokens,
+                     event.slot.tokens, lockstep ? "ahead" : "reused", safe(event.slot.reason)));
   }
   void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
   void show(const RunFinished&) {}

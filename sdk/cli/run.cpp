@@ -47,8 +47,8 @@ std::string slots_text(const RunRecord& record) {
   std::string out;
   for (const auto& agent : record.agents) {
     for (const auto& slot : agent.slots) {
-      out += fmt::format("{}: {}: {} tokens, {}, {} reused", turn_name(agent.agent, agent.round), slot.name,
-                         slot.tokens, slot.method, slot.reused_tokens);
+      out += fmt::format("{}: {}: {} tokens, {}, {} reused, {} ahead", turn_name(agent.agent, agent.round), slot.name,
+                         slot.tokens, slot.method, slot.reused_tokens, slot.ahead_tokens);
       out += slot.reason.empty() ? "\n" : fmt::format(" ({})\n", printable(slot.reason, Lines::fold));
     }
   }

@@ -60,7 +60,7 @@ struct BenchAgent {
   BenchBreakdown breakdown_ms;
   // Of the whole row; 0 where it was not run.
   double decode_ms_per_token = 0;
-  double ahead_rate = 0;    // part of the entries that was computed before the agent's turn (lockstep)
+  double ahead_rate = 0;    // part of the entries that was computed before all of the prompt was known (lockstep)
   double text_pass_ms = 0;  // of lockstep: a pass over the text behind the last placeholder alone
 };
 

@@ -16,7 +16,7 @@ struct SlotRecord {
   std::string method;  // full, prefix, direct, relay, lockstep, anchors, ...
   std::int64_t reused_tokens = 0;
   std::int64_t recomputed_tokens = 0;
-  std::int64_t ahead_tokens = 0;  // of the recomputed ones: before the agent's turn (lockstep)
+  std::int64_t ahead_tokens = 0;  // of the recomputed ones: before all of the prompt was known (lockstep)
   double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
   double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
   int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
@@ -28,7 +28,7 @@ struct KvRecord {
   std::int64_t entries = 0;
   std::int64_t reused = 0;
   std::int64_t computed = 0;
-  std::int64_t ahead = 0;  // of the computed ones: before the agent's turn, exactly, in steps of others (lockstep)
+  std::int64_t ahead = 0;  // of the computed ones: before all of the prompt was known, in steps of others (lockstep)
   double reuse_rate = 0.0;
 };
 
