@@ -276,8 +276,7 @@ class LocalEngine::Core {
     ahead_.refresh([this](RequestId id) { return decoded(id); });
     ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
     const std::int32_t rows_ahead = ahead_.rows();
-    count_kv(0);
-    if (rows_.size() == 0) return;
+    if (rows_.size() == 0) return count_kv(0);
 
     std::span<const float> logits;
     const Clock::time_point begin = Clock::now();
@@ -294,15 +293,14 @@ class LocalEngine::Core {
     }
     const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
     ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
+    count_kv(0);  // with the caches that were begun for rows ahead
     std::size_t row = 0;
     for (const Part& part : parts) {
       part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
       row += static_cast<std::size_t>(part.rows);
     }
-    const bool busy = ahead_.has_work(free_bytes());
     {
       const std::lock_guard lock(mutex_);
-      stats_.busy_ahead = busy;
       ++stats_.steps;
       stats_.rows += rows_.size();
       stats_.rows_ahead += rows_ahead;

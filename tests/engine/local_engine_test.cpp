@@ -4,19 +4,12 @@
 #include <future>
 #include <random>
 
-#include "engine/cpu/cpu.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 using namespace baton;
 using namespace baton::test;
 
 namespace {
-
-std::shared_ptr<LocalEngine> tiny_engine(EngineOptions options = {}, const TinyOptions& model = {}) {
-  auto backend = make_cpu_backend(2);
-  auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);
-}
 
 std::vector<PromptPart> prompt_of(std::vector<TokenId> tokens) { return {{"", std::move(tokens)}}; }
 

@@ -6,21 +6,13 @@
 #include <set>
 #include <thread>
 
-#include "engine/cpu/cpu.h"
 #include "engine/early_sequence.h"
-#include "engine/local_engine.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_engine.h"
 
 using namespace baton;
 using namespace baton::test;
 
 namespace {
-
-std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}, const TinyOptions& model = {}) {
-  auto backend = make_cpu_backend(2);
-  auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);
-}
 
 ReuseOptions lockstep(bool prefix = false) {
   ReuseOptions reuse;
@@ -74,7 +66,7 @@ GenerationRequest request_of(std::vector<std::vector<TokenId>> parts, std::int32
 }
 
 Answer alone(const std::vector<std::vector<TokenId>>& parts, const TinyOptions& model = {}) {
-  const auto engine = engine_of({}, model);
+  const auto engine = tiny_engine({}, model);
   return Asked(*engine, request_of(parts)).get();
 }
 
@@ -151,7 +143,7 @@ TEST_CASE("ahead: no more is followed than there is room for", "[engine][ahead]"
 TEST_CASE("ahead: a mirror ends with its upstream, with the bits of a full prefill", "[engine][ahead]") {
   for (const TinyOptions& model : {TinyOptions{}, TinyOptions{.heads = 4, .kv_heads = 4, .window = 24, .bias = true},
                                    TinyOptions{.heads = 8, .kv_heads = 1, .qk_norm = true, .dtype = DType::f32}}) {
-    const auto engine = engine_of({}, model);
+    const auto engine = tiny_engine({}, model);
     const auto head = random_tokens(60, 1), between = random_tokens(9, 2), tail = random_tokens(5, 3);
     const Asked upstream(*engine, request_of({random_tokens(40, 4)}, 90, lockstep()), true);
     const EarlyId early = engine->prepare({{{head}, {{}, upstream.id}, {tail}}, true, 200, lockstep()});
@@ -172,7 +164,7 @@ TEST_CASE("ahead: a mirror ends with its upstream, with the bits of a full prefi
 }
 
 TEST_CASE("ahead: a complete prompt that waits is asked for its logits only", "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   const auto text = random_tokens(70, 5);
   const EarlyId early = engine->prepare({{{text}}, true, 90, lockstep()});
   wait_for_rows(*engine, 70);
@@ -181,7 +173,7 @@ TEST_CASE("ahead: a complete prompt that waits is asked for its logits only", "[
   request.early = early;
   const Answer got = Asked(*engine, std::move(request)).get();
   CHECK(same(got, [&] {
-    const auto other = engine_of();
+    const auto other = tiny_engine();
     return Asked(*other, request_of({text}, 1)).get();
   }()));
   CHECK(engine->stats().steps == steps);
@@ -190,7 +182,7 @@ TEST_CASE("ahead: a complete prompt that waits is asked for its logits only", "[
 }
 
 TEST_CASE("ahead: what turned out otherwise is computed again", "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   const auto head = random_tokens(50, 6), guess = random_tokens(30, 7);
   for (const std::size_t common : {std::size_t{0}, std::size_t{1}, std::size_t{20}, std::size_t{50}, std::size_t{65}}) {
     const std::int64_t before = engine->stats().rows_ahead;
@@ -213,7 +205,7 @@ TEST_CASE("ahead: what turned out otherwise is computed again", "[engine][ahead]
 }
 
 TEST_CASE("ahead: a stop string takes back what was mirrored behind it", "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   const auto prompt = random_tokens(25, 4), head = random_tokens(33, 8), tail = random_tokens(3, 9);
   const std::string text = Asked(*engine, request_of({prompt}, 40)).get().result.text;
   std::string stop;  // two ASCII characters out of the middle
@@ -235,7 +227,7 @@ TEST_CASE("ahead: a stop string takes back what was mirrored behind it", "[engin
 
 TEST_CASE("ahead: a cancelled upstream rolls its mirrors back; another attempt is followed instead",
           "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   const auto head = random_tokens(30, 1), tail = random_tokens(4, 2);
   const Asked first(*engine, request_of({random_tokens(20, 3)}, 400, lockstep()));
   const EarlyId early = engine->prepare({{{head}, {{}, first.id}, {tail}}, true, 300, lockstep()});
@@ -255,7 +247,7 @@ TEST_CASE("ahead: a cancelled upstream rolls its mirrors back; another attempt i
 
 TEST_CASE("ahead: a chain of agents, each mirrored in all behind it", "[engine][ahead]") {
   for (const std::int32_t most_rows : {512, 16, 3}) {
-    const auto engine = engine_of({.max_step_rows = most_rows});
+    const auto engine = tiny_engine({.max_step_rows = most_rows});
     constexpr std::size_t kAgents = 5;
     std::vector<std::vector<TokenId>> roles, answers;
     for (std::size_t i = 0; i < kAgents; ++i) roles.push_back(random_tokens(20 + i, 10 + i));
@@ -288,7 +280,7 @@ TEST_CASE("ahead: a chain of agents, each mirrored in all behind it", "[engine][
       const Answer& got = asked.get();
       INFO("agent " << agent << ", " << most_rows << " rows a step");
       if (agent > 0) CHECK(got.result.kv_ahead > 0);
-      const auto reference = engine_of();
+      const auto reference = tiny_engine();
       CHECK(same(got, Asked(*reference, request_of(parts_of(agent), 30)).get()));
       answers.push_back(got.result.tokens);
     }
@@ -297,7 +289,7 @@ TEST_CASE("ahead: a chain of agents, each mirrored in all behind it", "[engine][
 }
 
 TEST_CASE("ahead: prefixes are placed, not computed, and counted as reused", "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   const auto role = random_tokens(64, 1), question = random_tokens(30, 2);
   Asked(*engine, request_of({role}, 1, lockstep(true))).get();
   const EarlyId early = engine->prepare({{{role}, {question}}, true, 110, lockstep(true)});
@@ -313,13 +305,13 @@ TEST_CASE("ahead: prefixes are placed, not computed, and counted as reused", "[e
 }
 
 TEST_CASE("ahead: without memory there is less of it, and requests come first", "[engine][ahead]") {
-  const auto room = engine_of();
+  const auto room = tiny_engine();
   const std::int64_t bytes = [&] {
     Asked(*room, request_of({random_tokens(100, 1)}, 50, lockstep())).get();
     return room->stats().kv_peak_bytes;
   }();
   REQUIRE(bytes > 0);
-  const auto engine = engine_of({.kv_budget_bytes = 2 * bytes + bytes / 2});
+  const auto engine = tiny_engine({.kv_budget_bytes = 2 * bytes + bytes / 2});
   const auto text = random_tokens(100, 2);
   std::vector<EarlyId> early;
   for (int i = 0; i < 4; ++i) early.push_back(engine->prepare({{{text}}, true, 150, lockstep()}));
@@ -339,10 +331,10 @@ TEST_CASE("ahead: without memory there is less of it, and requests come first", 
 }
 
 TEST_CASE("ahead: a prompt that does not fit holds up no other", "[engine][ahead]") {
-  const auto room = engine_of();
+  const auto room = tiny_engine();
   Asked(*room, request_of({random_tokens(100, 1)}, 28, lockstep())).get();
   const std::int64_t bytes = room->stats().kv_peak_bytes;  // of 128 tokens
-  const auto engine = engine_of({.kv_budget_bytes = bytes + bytes / 2});
+  const auto engine = tiny_engine({.kv_budget_bytes = bytes + bytes / 2});
   engine->prepare({{{random_tokens(300, 1)}}, true, 400, lockstep()});
   const auto text = random_tokens(90, 2);
   const EarlyId early = engine->prepare({{{text}}, false, 120, lockstep()});
@@ -360,7 +352,7 @@ TEST_CASE("ahead: a prompt that does not fit holds up no other", "[engine][ahead
 }
 
 TEST_CASE("ahead: few rows a step are enough", "[engine][ahead]") {
-  const auto engine = engine_of({.max_step_rows = 3});
+  const auto engine = tiny_engine({.max_step_rows = 3});
   const auto head = random_tokens(30, 1);
   const Asked upstream(*engine, request_of({random_tokens(5, 2)}, 300, lockstep()), true);
   engine->prepare({{{head}, {{}, upstream.id}}, false, 400, lockstep()});
@@ -370,13 +362,13 @@ TEST_CASE("ahead: few rows a step are enough", "[engine][ahead]") {
 }
 
 TEST_CASE("ahead: ids that are not known, and prompts that make no sense", "[engine][ahead]") {
-  const auto engine = engine_of();
+  const auto engine = tiny_engine();
   engine->update(77, {{{1, 2}}}, true);
   engine->forget(78);
   GenerationRequest request = request_of({random_tokens(10, 1)}, 4, lockstep());
   request.early = 79;
   CHECK(same(Asked(*engine, std::move(request)).get(), [] {
-    const auto other = engine_of();
+    const auto other = tiny_engine();
     return Asked(*other, request_of({random_tokens(10, 1)}, 4)).get();
   }()));
   CHECK_THROWS_AS(engine->prepare({{{{1, 99999}}}, true, 10, lockstep()}), EngineError);
@@ -394,7 +386,7 @@ TEST_CASE("ahead: ids that are not known, and prompts that make no sense", "[eng
 }
 
 TEST_CASE("ahead: decoding goes on beside it, and other requests keep their bits", "[engine][ahead]") {
-  const auto engine = engine_of({.max_step_rows = 64});
+  const auto engine = tiny_engine({.max_step_rows = 64});
   std::vector<Asked> asked;
   std::vector<std::vector<TokenId>> texts;
   for (std::uint64_t i = 0; i < 6; ++i) {
@@ -406,10 +398,10 @@ TEST_CASE("ahead: decoding goes on beside it, and other requests keep their bits
 }
 
 TEST_CASE("ahead: 10000 random ends, cancels and changes of mind leave nothing behind", "[engine][ahead]") {
-  const auto engine = engine_of({.max_step_rows = 32},
-                                {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
+  const auto engine = tiny_engine(
+      {.max_step_rows = 32}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
   const auto reference =
-      engine_of({}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
+      tiny_engine({}, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16});
   std::atomic<int> wrong{0}, compared{0};
   const auto storm = [&](std::uint64_t seed) {
     std::mt19937_64 random(seed);
