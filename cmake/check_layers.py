@@ -38,7 +38,7 @@ HOMES = {
     r"hwy/": r"engine/cpu/.*",
     r"pcre2\.h": r"engine/model/regex\.cpp|agents/pattern\.cpp",
     r"utf8proc\.h": r"engine/model/.*\.cpp|sdk/cli/.*\.cpp",
-    r"xxhash\.h": r"engine/model/.*\.cpp",
+    r"xxhash\.h": r"engine/(model|reuse)/.*\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",

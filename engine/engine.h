@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/kv/segment_store.h"
 #include "engine/model/model.h"
 #include "engine/model/sampler.h"
+#include "engine/reuse/anchor_store.h"
 #include "engine/reuse/options.h"
 
 namespace baton {
@@ -32,6 +34,14 @@ struct PromptPart {
   std::int64_t readers = 0;  // above 0: the part becomes a segment itself, for so many later readers
 };
 
+/// What the anchors said of a placeholder.
+struct AnchorUse {
+  std::int32_t anchors = 0;      // that it was corrected by, or would have been
+  float ambiguity = 0.0f;        // entropy of their weights over log(anchors)
+  float distance = 0.0f;         // of the nearest
+  float predicted_error = -1.0f;  // relative error of K and V; below 0: not known
+};
+
 /// What became of a part of the prompt.
 struct PartUse {
   std::string method = "full";  // how its KV came into being: full, prefix, or the request's method
@@ -42,6 +52,7 @@ struct PartUse {
   std::int64_t kv_reusable = 0;    // the same if the method had chosen no token to be recomputed: what its layers allow
   std::int64_t ahead_tokens = 0;   // computed, but before all of the prompt was known
   int hops = 0;                    // of the segment
+  std::optional<AnchorUse> anchors;
 };
 
 /// Parts of the time to first token, milliseconds.
@@ -110,6 +121,7 @@ struct GenerationRequest {
   ReuseOptions reuse;
   EarlyId early = 0;                // what was computed ahead for this request, which ends with submit; 0: nothing
   std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
+  std::string output_slot;          // and the name of its placeholder there, for anchors
   std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
   GenerationCallbacks callbacks;
 };
@@ -124,6 +136,7 @@ struct EngineStats {
   bool busy_ahead = false;      // there is more of early prompts to run, and room for it
   std::int32_t spare_rows = 0;  // that ride along with one decoding sequence within the bound; 0: not measured
   SegmentStoreStats segments;
+  AnchorStoreStats anchors;
 };
 
 /// What the workflow layer sees. Implementations: LocalEngine here; a client of a remote server can stand beside it.
@@ -151,6 +164,9 @@ class Engine {
   virtual BackendInfo device() const = 0;
   virtual EngineStats stats() const = 0;
 
+  /// The anchor pools of this engine's model (method anchors).
+  virtual AnchorStore& anchors() = 0;
+
   /// What a handle of this engine stands for, or null when it was taken back; for looking at, not a planned reader.
   virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
 
@@ -168,6 +184,7 @@ struct EngineOptions {
   ModelOptions model;
   std::int64_t kv_budget_bytes = 0;       // 0: half of the free memory
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
+  std::int64_t anchor_budget_bytes = 0;   // of those, at most this for anchors; 0: half
   std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
   std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
   /// By how much rows computed ahead may lengthen decode steps on average, as a part of a step; 0: kSlowdownCpu or

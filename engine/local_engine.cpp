@@ -21,6 +21,7 @@ EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
   if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
   if (options.kv_budget_bytes <= 0) options.kv_budget_bytes = half_of_free_memory();
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
+  if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
   return options;
 }
 
@@ -47,8 +48,10 @@ class LocalEngine::Core {
         forward_(*backend_, *model_),
         store_(options_.segment_budget_bytes),
         prefixes_(store_),
+        anchors_(*backend_, *model_, options_.anchor_budget_bytes),
         ahead_(*backend_, *model_, prefixes_, options_) {
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
+    anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
   }
 
   RequestId submit(GenerationRequest request) {
@@ -130,9 +133,11 @@ class LocalEngine::Core {
     EngineStats stats = stats_;
     stats.busy_ahead = stats.busy_ahead || !orders_.empty();
     stats.segments = store_.stats();
+    stats.anchors = anchors_.store().stats();
     return stats;
   }
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
+  AnchorStore& anchors() { return anchors_.store(); }
   LayerRange layer_range() const {
     const std::lock_guard lock(mutex_);
     return range_;
@@ -240,7 +245,7 @@ class LocalEngine::Core {
     auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
     KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
     const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, in_place);
+    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, in_place);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);
     PrefillTimes times;
@@ -321,11 +326,20 @@ class LocalEngine::Core {
       scratch_.assign(logits.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
                       logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
       try {
-        if (sequences[i]->advance(scratch_)) end(sequences[i], FinishReason::eos, {});
+        const bool over = sequences[i]->advance(scratch_);
+        follow(*sequences[i]);
+        if (over) end(sequences[i], FinishReason::eos, {});
       } catch (const std::exception& error) {  // no finite logit, or a callback that threw
         end(sequences[i], FinishReason::error, error.what());
       }
     }
+  }
+
+  /// An answer that will be corrected by anchors is compared with them as it comes.
+  void follow(Sequence& sequence) {
+    const GenerationRequest& request = sequence.request();
+    if (request.reuse.method != "anchors" || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
+    anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
   }
 
   void end(Sequence* sequence, FinishReason reason, const std::string& error) {
@@ -341,6 +355,8 @@ class LocalEngine::Core {
     ahead_.forget(sequence->request().early);  // of a request that did not come to take it
     sequence->close(reason, error);
     ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
+    anchors_.ended(sequence->id(), sequence->result().tokens,
+                   sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
     if (reason == FinishReason::eos) hand_over(*sequence);
     count_kv(-bytes);
     try {
@@ -385,6 +401,7 @@ class LocalEngine::Core {
         result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {},
                              sequence.entropy());
       }
+      if (assembly.anchor_turn().learning) anchors_.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
       if (keeps_prefixes(request.reuse)) {
         const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
         if (exact > 0) prefixes_.add(*backend_, cache, tokens.first(static_cast<std::size_t>(exact)));
@@ -426,6 +443,7 @@ class LocalEngine::Core {
   std::int64_t kv_bytes_ = 0;
   SegmentStore store_;
   PrefixCache prefixes_;
+  Anchors anchors_;
   PrefillAhead ahead_;
   StepRows rows_;
   std::vector<float> scratch_;
@@ -463,6 +481,7 @@ void LocalEngine::forget(EarlyId id) { core_->forget(id); }
 const Model& LocalEngine::model() const { return core_->model(); }
 BackendInfo LocalEngine::device() const { return core_->device(); }
 EngineStats LocalEngine::stats() const { return core_->stats(); }
+AnchorStore& LocalEngine::anchors() { return core_->anchors(); }
 std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const {
   return core_->segment(handle);
 }

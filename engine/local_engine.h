@@ -29,6 +29,7 @@ class LocalEngine final : public Engine {
   const Model& model() const override;
   BackendInfo device() const override;
   EngineStats stats() const override;
+  AnchorStore& anchors() override;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
   LayerRange layer_range() const override;
   void set_layer_range(LayerRange range) override;

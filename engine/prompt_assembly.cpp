@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/reuse/placement.h"
+#include "engine/reuse/selection.h"
 
 namespace baton {
 namespace {
@@ -47,8 +48,8 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 }
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                               SegmentStore& store, PrefixCache& prefixes, InPlace in_place)
-    : in_place_(in_place) {
+                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place)
+    : in_place_(in_place), anchors_(anchors), anchor_options_(request.reuse.anchors) {
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
     const std::int32_t longest = std::min(length - 1, first_to_record(request));
@@ -62,7 +63,9 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   const std::int32_t known = std::max(prefix_.length, in_place_.length);
   exact_length = length;
   std::int32_t at = 0;
-  for (const PromptPart& part : request.prompt) {
+  std::vector<std::shared_ptr<const Segment>> segments(request.prompt.size());
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    const PromptPart& part = request.prompt[i];
     const std::int32_t begin = at;
     begins_.push_back(begin);
     at += static_cast<std::int32_t>(part.tokens.size());
@@ -78,17 +81,46 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     }
     if (request.early != 0) use.reason = "not reached before its turn began";
     std::shared_ptr<const Segment> segment = usable(request, part, model, store, use);
-    if (!segment || begin + segment->length() <= prefix_.length) continue;
-    use.method = request.reuse.method;
-    use.from_segment = true;
-    use.hops = segment->hops;
-    hops = std::max(hops, segment->hops + 1);
-    exact_length = std::min(exact_length, std::max(begin, prefix_.length));
-    placed_.push_back({begin, segment.get()});
-    pinned_.push_back(std::move(segment));
+    if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
   }
   begins_.push_back(at);
+  const bool anchored = request.reuse.method == "anchors";
+  if (anchored) turn_ = anchors_.look(request, segments);
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (!segments[i]) continue;
+    PartUse& use = uses[i];
+    PlacedSegment placed{begins_[i], segments[i].get()};
+    if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
+    use.method = request.reuse.method;
+    use.from_segment = true;
+    use.hops = segments[i]->hops;
+    hops = std::max(hops, segments[i]->hops + 1);
+    exact_length = std::min(exact_length, std::max(begins_[i], prefix_.length));
+    placed_.push_back(std::move(placed));
+    const bool text = anchored && anchor_options_.text != AnchorOptions::Text::computed &&
+                      turn_.slots[i]->following > 0 && placed_.back().end() >= prefix_.length;
+    if (text) placed_.push_back({placed_.back().end(), nullptr, {}, turn_.slots[i]->following});
+    corrected_.resize(placed_.size(), i);
+    pinned_.push_back(std::move(segments[i]));
+  }
   schedule = make_schedule(request.reuse, {length, known, placed_, model.config.layers});
+}
+
+/// What the anchors made of a slot; false when it is to be computed.
+bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const {
+  const AnchorChoice& choice = slot.choice;
+  use.reason = choice.reason;
+  use.anchors = {static_cast<std::int32_t>(choice.anchors.size()), choice.ambiguity, choice.distance, choice.error};
+  if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
+  if (choice.kind == AnchorChoice::Kind::refine) {
+    SelectionOptions uncertain;
+    uncertain.share = anchor_options_.recompute;
+    uncertain.suffix = 0;
+    const std::span<const float> entropy = slot.segment->entropy;
+    const std::vector<float> mismatch = choice.mismatch(slot.length());  // of texts that nobody generated
+    placed.recompute = select_by_entropy(uncertain, entropy.empty() ? mismatch : entropy);
+  }
+  return true;
 }
 
 std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
@@ -115,9 +147,16 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
 
 void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {
   baton::place(backend, rope, cache, prefix_);
-  for (const PlacedSegment& placed : placed_) {
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    const PlacedSegment& placed = placed_[i];
     const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
-    baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.segment->length() - first);
+    if (turn_.slots.empty()) {
+      baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.length() - first);
+    } else if (placed.segment != nullptr) {
+      anchors_.place(cache, *turn_.slots[corrected_[i]], first, anchor_options_);
+    } else {
+      anchors_.place_text(cache, *turn_.slots[corrected_[i]], anchor_options_);
+    }
   }
 }
 

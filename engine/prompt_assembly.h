@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/anchors.h"
 #include "engine/engine.h"
 #include "engine/prefix_cache.h"
 #include "engine/reuse/schedule.h"
@@ -34,10 +35,13 @@ class PromptAssembly {
   /// Finds what can be reused and makes the schedule, which is empty when all of the prompt is in place;
   /// `request.reuse.range` is valid where the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                 SegmentStore& store, PrefixCache& prefixes, InPlace in_place = {});
+                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place = {});
 
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
+
+  /// With method anchors; without slots otherwise.
+  const AnchorTurn& anchor_turn() const { return turn_; }
 
   PromptSchedule schedule;
   std::vector<PartUse> uses;      // one for each part; their numbers are filled in by account()
@@ -56,10 +60,16 @@ class PromptAssembly {
   std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, const Model& model,
                                         SegmentStore& store, PartUse& use) const;
 
+  bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
+
   InPlace in_place_;
   PrefixCache::Match prefix_;
+  Anchors& anchors_;
+  AnchorTurn turn_;
+  AnchorOptions anchor_options_;
   std::vector<std::shared_ptr<const Segment>> pinned_;
   std::vector<PlacedSegment> placed_;
+  std::vector<std::size_t> corrected_;  // beside placed_: the part that it is of
   std::vector<std::int32_t> begins_;  // of the parts, then the end of the last
 };
 

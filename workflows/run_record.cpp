@@ -21,6 +21,13 @@ Json json_of(const KvRecord& record) {
           {"reuse_rate", finite(record.reuse_rate)}};
 }
 
+Json json_of(const SlotAnchors& anchors) {
+  return {{"anchors", anchors.anchors},
+          {"ambiguity", finite(anchors.ambiguity)},
+          {"distance", finite(anchors.distance)},
+          {"predicted_error", anchors.predicted_error < 0.0 ? Json(nullptr) : Json(finite(anchors.predicted_error))}};
+}
+
 Json json_of(const SlotRecord& record) {
   return {{"name", record.name},
           {"tokens", record.tokens},
@@ -31,7 +38,8 @@ Json json_of(const SlotRecord& record) {
           {"kv_reuse_rate", finite(record.kv_reuse_rate)},
           {"kv_reuse_bound", finite(record.kv_reuse_bound)},
           {"hops", record.hops},
-          {"reason", record.reason}};
+          {"reason", record.reason},
+          {"anchors", record.anchors ? json_of(*record.anchors) : Json(nullptr)}};
 }
 
 Json json_of(const AgentRecord& record) {
@@ -76,7 +84,8 @@ Json json_of(const RunRecord& record) {
           {"memory",
            {{"weights_bytes", record.memory.weights_bytes},
             {"kv_peak_bytes", record.memory.kv_peak_bytes},
-            {"segments_peak_bytes", record.memory.segments_peak_bytes}}}};
+            {"segments_peak_bytes", record.memory.segments_peak_bytes},
+            {"anchors_bytes", record.memory.anchors_bytes}}}};
 }
 
 std::string RunRecord::to_json(int indent) const { return dump(json_of(*this), indent); }

@@ -144,6 +144,34 @@ class SpecReader {
     }
   }
 
+  void read_anchors(const Fields& fields, AnchorOptions& options) {
+    using Gate = AnchorOptions::Gate;
+    using Offsets = AnchorOptions::Offsets;
+    using Text = AnchorOptions::Text;
+    const auto integer = [&](const char* key, std::int32_t value) {
+      return static_cast<std::int32_t>(fields.integer(key).value_or(value));
+    };
+    const std::string gate = fields.text("gate").value_or("error");
+    options.gate = gate == "none" ? Gate::none : gate == "entropy" ? Gate::entropy : Gate::error;
+    const std::string offsets = fields.text("offsets").value_or("weighted");
+    options.offsets = offsets == "none" ? Offsets::none : offsets == "nearest" ? Offsets::nearest : Offsets::weighted;
+    const std::string text = fields.text("text").value_or("computed");
+    options.text = text == "base" ? Text::base : text == "offset" ? Text::offset : Text::computed;
+    options.size = integer("size", options.size);
+    options.check = integer("check", options.check);
+    options.trust = fields.number("trust").value_or(options.trust);
+    options.refuse = fields.number("refuse").value_or(options.refuse);
+    options.recompute = fields.number("recompute").value_or(static_cast<float>(options.recompute));
+    options.gamma = fields.number("gamma").value_or(options.gamma);
+    options.aligned = fields.boolean("aligned").value_or(options.aligned);
+    options.rotate = fields.boolean("rotate").value_or(options.rotate);
+    options.pool = fields.text("pool").value_or(options.pool);
+    if (options.refuse < options.trust) {
+      diagnostics_.error(fields.where(fields.has("refuse") ? "refuse" : "trust"), "E0412",
+                         fmt::format("relay: anchors.refuse {} is below anchors.trust {}", options.refuse, options.trust));
+    }
+  }
+
   void read_reuse(const Fields& fields, ReuseOptions& options) {
     if (const YamlNode* node = fields.get("layers")) {
       const Fields layers(*node);
@@ -175,6 +203,7 @@ class SpecReader {
     }
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
     options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
+    if (const YamlNode* node = fields.get("anchors")) read_anchors(Fields(*node), options.anchors);
     options.prefix = fields.boolean("prefix").value_or(options.prefix);
     options.min_tokens = static_cast<std::int32_t>(fields.integer("min_tokens").value_or(options.min_tokens));
   }

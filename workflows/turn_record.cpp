@@ -54,6 +54,8 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
       slot.method = uses[i].method;
       slot.hops = std::max(slot.hops, uses[i].hops);
       if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
+      if (const auto& anchors = uses[i].anchors)
+        slot.anchors = {anchors->anchors, anchors->ambiguity, anchors->distance, anchors->predicted_error};
     }
     if (slot.tokens == 0) continue;
     slot.reused_tokens = reused_tokens;

@@ -63,6 +63,13 @@ struct RowSpan {
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
 };
 
+/// What is added to keys and values on their way into a cache: weight * offset[row[i]] for row i.
+struct KvCorrection {
+  ConstTensorView offset;             // [m, 2 K D] bf16: of keys before RoPE, then of values
+  std::span<const std::int32_t> row;  // [T]
+  float weight = 0.0f;
+};
+
 /// A sequence index of a row that an operation is to pass over, where it says so.
 inline constexpr std::int32_t kNoSequence = -1;
 
@@ -83,6 +90,7 @@ struct BackendInfo {
   std::string name;    // "cpu", "cuda:0"
   std::string device;  // "Intel Xeon ..., AVX-512, 2 threads"
   int threads = 1;
+  bool host_memory = true;  // operations read memory of the host as their own
 };
 
 class Backend : public BufferOwner {
@@ -130,6 +138,12 @@ class Backend : public BufferOwner {
   /// once more; v is rounded. Rows of kNoSequence are passed over.
   virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                         ConstTensorView v, const RopeAngles& angles) = 0;
+
+  /// store_kv of the T rows at positions [begin, begin + T) of one slab, k and v corrected first: in f32, in the order of
+  /// the corrections, rounded once. k and v [T, K * D], or both without data: zeros. One pass over all of it.
+  virtual void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
+                                  ConstTensorView v, std::span<const KvCorrection> corrections,
+                                  const RopeAngles& angles) = 0;
 
   /// Reads back what is stored: rotated keys and values [n, K * D] f32 of positions [begin, begin + n).
   virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;

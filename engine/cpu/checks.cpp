@@ -145,6 +145,32 @@ void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const R
   check_angles(angles, rows.size(), shape.head_dim);
 }
 
+void check_store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, const ConstTensorView& k,
+                              const ConstTensorView& v, std::span<const KvCorrection> corrections,
+                              const RopeAngles& angles) {
+  check_kv_shape(shape);
+  check_capacity(slab.capacity);
+  if (slab.keys == nullptr || slab.values == nullptr) refuse("store_corrected_kv: the slab has no memory");
+  const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
+  if ((k.data == nullptr) != (v.data == nullptr)) refuse("store_corrected_kv: only one of k and v has data");
+  if (k.data != nullptr) {
+    if (k.dtype != DType::f32) check_dtype("store_corrected_kv k", k, shape.dtype);
+    check_dtype("store_corrected_kv v", v, k.dtype);
+    check_matrix("store_corrected_kv k", k, rows, cols);
+    check_matrix("store_corrected_kv v", v, rows, cols);
+  }
+  if (begin < 0 || rows > slab.capacity - begin) {
+    refuse("store_corrected_kv: positions [{}, {}) are outside [0, {})", begin, begin + rows, slab.capacity);
+  }
+  check_angles(angles, rows, shape.head_dim);
+  for (const KvCorrection& correction : corrections) {
+    check_dtype("store_corrected_kv offset", correction.offset, DType::bf16);
+    check_matrix("store_corrected_kv offset", correction.offset, correction.offset.rows, 2 * cols);
+    check_length("store_corrected_kv row", correction.row.size(), rows);
+    check_index("store_corrected_kv row", correction.row, correction.offset.rows);
+  }
+}
+
 void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin) {
   check_kv_shape(shape);

@@ -21,6 +21,14 @@ void add(float* x, const float* delta, std::int64_t n) {
                          HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, delta + i)), d, x + i); });
 }
 
+void add_scaled(float* x, const std::uint16_t* delta, float scale, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const hn::Rebind<hwy::bfloat16_t, decltype(d)> half;
+    const auto wide = hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::bfloat16_t*>(delta) + i));
+    hn::StoreU(hn::MulAdd(hn::Set(d, scale), wide, hn::LoadU(d, x + i)), d, x + i);
+  });
+}
+
 void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = hn::LoadU(d, gate + i);
@@ -49,10 +57,15 @@ HWY_AFTER_NAMESPACE();
 namespace baton::cpu {
 
 HWY_EXPORT(add);
+HWY_EXPORT(add_scaled);
 HWY_EXPORT(silu_mul);
 HWY_EXPORT(rope);
 
 void add_row(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, delta, n); }
+
+void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_scaled)(x, delta, scale, n);
+}
 
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(silu_mul)(out, gate, up, n);

@@ -10,6 +10,9 @@ namespace baton::cpu {
 /// x[n] += delta.
 void add_row(float* x, const float* delta, std::int64_t n);
 
+/// x[n] = fma(scale, delta, x), delta bf16.
+void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int64_t n);
+
 /// out[n] = silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
 

@@ -14,6 +14,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
     throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n,
                                             cache.length(), tokens_.size()));
   }
+  position = begin;
   const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(n);
   const auto width = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);

@@ -39,6 +39,7 @@ class Segment {
 
   /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
   int hops = 0;
+  std::int32_t position = 0;   // of its first token in the prompt that it was taken from
   std::string origin;          // "inspector#2", for reports
   std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
 

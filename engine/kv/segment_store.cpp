@@ -19,7 +19,7 @@ struct SegmentStore::State {
   /// not used for longest. Call with the mutex held; what is returned is freed by the caller without it.
   std::vector<std::shared_ptr<const Segment>> make_room() {
     std::vector<std::shared_ptr<const Segment>> taken;
-    while (stats.bytes > budget) {
+    while (stats.bytes + stats.charged_bytes > budget) {
       const auto full = [](const StoredSegment* entry) { return entry->segment_ != nullptr; };
       StoredSegment* least = nullptr;
       for (StoredSegment* entry : entries) {
@@ -95,6 +95,13 @@ std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) c
   if (!handle) return nullptr;
   const std::lock_guard lock(state_->mutex);
   return handle->segment_;
+}
+
+void SegmentStore::charge(std::int64_t bytes) {
+  std::vector<std::shared_ptr<const Segment>> taken;
+  const std::lock_guard lock(state_->mutex);
+  state_->stats.charged_bytes += bytes;
+  taken = state_->make_room();
 }
 
 void SegmentStore::close() {

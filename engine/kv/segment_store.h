@@ -32,6 +32,7 @@ struct SegmentStoreStats {
   std::int64_t bytes = 0;
   std::int64_t peak_bytes = 0;
   std::int64_t segments = 0;
+  std::int64_t charged_bytes = 0;  // of others, in the same budget
   std::int64_t evicted = 0;
 };
 
@@ -48,6 +49,9 @@ class SegmentStore {
 
   /// The same without counting as a use.
   std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;
+
+  /// Bytes of others that count in the same budget came or went; segments make room for them.
+  void charge(std::int64_t bytes);
 
   /// Takes everything back: handles stay, empty. Nothing is taken in any more.
   void close();

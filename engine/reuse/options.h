@@ -32,18 +32,41 @@ struct SelectionOptions {
   bool all = false;  // every token: the layer range alone
 };
 
+/// KVComm (docs/methods.md): KV of a placeholder is corrected by what was seen to happen to similar texts before.
+struct AnchorOptions {
+  enum class Gate : std::uint8_t { error, entropy, none };
+  enum class Offsets : std::uint8_t { weighted, nearest, none };
+  enum class Text : std::uint8_t { computed, offset, base };
+  std::int32_t size = 20;  // anchors of one pool
+  /// error (ours): what corrections of this pool were seen to leave, at a text's distance. entropy: the paper's eq. 5.
+  /// none: whatever the pool has.
+  Gate gate = Gate::error;
+  float trust = 0.1f;       // gate error: up to this relative error of K and V a placeholder is only corrected
+  float refuse = 0.16f;     // above this one it is computed in full; in between its uncertain tokens are recomputed
+  double recompute = 0.15;  // that part of them
+  float gamma = 0.3f;       // gate entropy: a text whose weights have more than gamma log(anchors) nats is a new anchor
+  Offsets offsets = Offsets::weighted;
+  Text text = Text::computed;  // fixed text behind a placeholder: run, or from the anchors, or as it was seen first
+  bool aligned = true;         // tokens find their counterparts by edit distance; false: by index, as in the paper
+  bool rotate = true;          // false: keys stay at their author's positions (to measure what rotation is worth)
+  std::int32_t check = 32;     // one turn in so many is computed in full, to measure the error; 0: none
+  std::string pool;            // pools of different names share nothing
+  bool operator==(const AnchorOptions&) const = default;
+};
+
 struct ReuseOptions {
   std::string method = "full";     // a name of reuse_methods()
   LayerRange range;                // relay; not valid: that of the engine's model
   SelectionOptions selection;      // relay
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
+  AnchorOptions anchors;           // anchors
   std::int32_t min_tokens = 32;    // shorter segments are computed in full
   bool prefix = true;              // methods but full also take exact prefixes
   bool record = false;             // the output and the slots become segments
 };
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".
 const std::vector<std::string>& reuse_methods();
 /// The method places segments, so its KV is approximate. The others are exact.
 bool takes_segments(const ReuseOptions& reuse);

@@ -1,6 +1,8 @@
 // Copying KV that exists into a live cache: gather, rotate at the new position, write.
 #pragma once
 
+#include <functional>
+
 #include "engine/kv/segment.h"
 #include "engine/model/rope.h"
 
@@ -11,5 +13,19 @@ namespace baton {
 /// Throws std::invalid_argument when the shapes differ.
 void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n);
+
+/// Something in host memory that is added to keys and values on their way (Backend::store_corrected_kv).
+struct CorrectionSource {
+  std::function<std::span<const std::uint16_t>(std::int32_t layer)> offset;  // [m, 2 K D] bf16
+  std::span<const std::int32_t> row;                                         // [n]
+  float weight = 0.0f;
+  std::int32_t from_layer = 0;  // layers before it are left as they are
+};
+
+/// The same with corrections, for `n` tokens; keys are rotated as at positions [rotated, rotated + n). Without a segment
+/// the corrections are all there is. Throws std::invalid_argument.
+void place_corrected(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, std::int32_t rotated,
+                     const Segment* segment, std::int32_t first, std::int32_t n,
+                     std::span<const CorrectionSource> corrections);
 
 }  // namespace baton

@@ -44,5 +44,6 @@ PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput&
 PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule anchors_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include <baton/baton.h>
 
@@ -24,6 +25,7 @@ struct Arguments {
   std::size_t limit = 0;
   std::vector<std::string> methods = {"full"};
   std::vector<int> agents;  // sizes of the team; empty: as the file has it
+  std::string order = "file";
   bool ablation = false;
   bool sensitivity = false;
   bool json = false;
@@ -50,6 +52,22 @@ std::vector<std::string> methods_of(const Arguments& arguments) {
       add(settings);
   }
   return methods;
+}
+
+void reorder(std::vector<Question>& questions, const std::string& order, std::uint64_t seed) {
+  const auto length = [](const Question& question) {
+    std::size_t bytes = 0;
+    for (const auto& [name, value] : question.inputs) bytes += value.size();
+    return bytes;
+  };
+  if (order == "random") {
+    std::mt19937_64 random(seed);
+    for (std::size_t i = questions.size(); i > 1; --i) std::swap(questions[i - 1], questions[random() % i]);
+  } else if (order != "file") {
+    std::stable_sort(questions.begin(), questions.end(), [&](const Question& a, const Question& b) {
+      return order == "ascending" ? length(a) < length(b) : length(b) < length(a);
+    });
+  }
 }
 
 /// The workflow cut to `count` agents.
@@ -82,7 +100,9 @@ Part measure(const Arguments& arguments, EvalOptions options, const Engine& engi
   for (const auto& text : methods_of(arguments)) {
     Score& score = part.scores.emplace_back();
     score.method = EvalMethod::parse(text);
-    score.workflow = score.method.load(options.workflow);
+    const std::string pool = fmt::format("{}-{}", agents, part.scores.size());
+    score.workflow = score.method.load(options.workflow, pool);
+    score.forced_workflow = score.method.load(options.workflow, pool + "-forced");
     const auto at_work = agents_at_work(*score.workflow);
     for (const auto& agent : score.workflow->agents()) {
       if (agent.has_answer && std::find(at_work.begin(), at_work.end(), agent.id) != at_work.end())
@@ -116,7 +136,8 @@ Json json_of(const Arguments& arguments, const std::vector<Part>& parts, std::si
 int eval(const Arguments& arguments) {
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
-  const auto questions = read_dataset(arguments.dataset, arguments.limit);
+  auto questions = read_dataset(arguments.dataset, arguments.limit);
+  reorder(questions, arguments.order, arguments.options.seed.value_or(0));
   const Engine engine = Engine::open(
       arguments.options.engine.options(arguments.options.workflow.default_model(), arguments.options.quiet));
   std::vector<Part> parts;
@@ -152,6 +173,9 @@ void add_eval(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1000))
       ->type_name("N,N");
+  verb->add_option("--order", arguments->order, "Of the questions: methods that learn see the first ones first")
+      ->check(CLI::IsMember({"file", "random", "ascending", "descending"}))
+      ->capture_default_str();
   verb->add_flag("--ablation", arguments->ablation,
                  "Also relay with its layers alone, then with each way of choosing added");
   verb->add_flag("--sensitivity", arguments->sensitivity, "Also relay with other thresholds");

@@ -98,7 +98,7 @@ void Measurement::work() {
     }
     const Question& question = questions_[index];
     try {
-      measure(question, index < options_.floor_limit);
+      measure(question, index);
     } catch (const InputError& wrong) {
       const std::lock_guard lock(mutex_);
       error_ =
@@ -119,7 +119,8 @@ RunRecord Measurement::run(const Engine& engine, const Workflow& workflow, const
   return engine.run(workflow, options);
 }
 
-void Measurement::measure(const Question& question, bool with_floor) {
+void Measurement::measure(const Question& question, std::size_t index) {
+  const bool with_floor = index < options_.floor_limit;
   Trace reference;
   const RunRecord full = run(engine_, *reference_, question, reference);
   if (full.state == "cancelled") return;
@@ -134,7 +135,7 @@ void Measurement::measure(const Question& question, bool with_floor) {
     RunRecord record = run(engine_, *scores_[i].workflow, question, trace);
     if (record.state == "cancelled") return;
     records.emplace_back(std::move(record), trace.tokens == reference.tokens);
-    if (run(engine_, *scores_[i].workflow, question, forced[i], &reference).state == "cancelled") return;
+    if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == "cancelled") return;
   }
   Trace precise;
   if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == "cancelled") return;
@@ -144,7 +145,7 @@ void Measurement::measure(const Question& question, bool with_floor) {
   for (std::size_t i = 0; i < scores_.size(); ++i) {
     const auto& [record, exact] = records[i];
     Score& score = scores_[i];
-    score.add(question, record);
+    score.add(question, index, record);
     score.exact.count(exact);
     score.wall_ms += record.wall_ms;
     score.quality.add(reference, score.method.name == "full" ? reference : forced[i], *reference_);

@@ -58,7 +58,7 @@ class Measurement {
   void work();
   RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
                 const Trace* forced = nullptr);
-  void measure(const Question& question, bool with_floor);
+  void measure(const Question& question, std::size_t index);
 
   const EvalOptions& options_;
   const Engine& engine_;

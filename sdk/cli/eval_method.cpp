@@ -25,12 +25,13 @@ EvalMethod EvalMethod::parse(const std::string& text) {
   return method;
 }
 
-Workflow EvalMethod::load(const WorkflowArguments& arguments) const {
+Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string& pool) const {
   WorkflowArguments changed = arguments;
   changed.relay = name;
   changed.set.push_back("relay.min_tokens=1");
   if (name != "prefix")
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
+  if (name == "anchors") changed.set.push_back("relay.anchors.pool=eval-" + pool);
   for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
   try {
     return changed.load();

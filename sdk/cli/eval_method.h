@@ -18,7 +18,7 @@ struct EvalMethod {
   static EvalMethod parse(const std::string& text);
 
   /// The workflow with this method: short segments are reused too, and no prefixes, which other methods leave behind.
-  Workflow load(const WorkflowArguments& arguments) const;
+  Workflow load(const WorkflowArguments& arguments, const std::string& pool = {}) const;
 };
 
 }  // namespace baton::cli

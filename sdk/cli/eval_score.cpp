@@ -22,6 +22,10 @@ const AgentRecord* last_turn(const RunRecord& record, const std::string& agent) 
   return last;
 }
 
+bool is_exact(const SlotRecord& slot) {
+  return slot.method == "full" || slot.method == "prefix" || slot.method == "lockstep";
+}
+
 }  // namespace
 
 std::vector<std::string> agents_at_work(const Workflow& workflow) {
@@ -44,7 +48,7 @@ std::string final_answer(const Workflow& workflow, const RunRecord& record) {
   return turn == nullptr ? std::string() : turn->output;
 }
 
-void Score::add(const Question& question, const RunRecord& record) {
+void Score::add(const Question& question, std::size_t index, const RunRecord& record) {
   right.count(record.state == "ok" && same_answer(final_answer(*workflow, record), question.answer));
   failed += record.state == "ok" ? 0 : 1;
   for (auto& [agent, share] : right_by_agent) {
@@ -56,12 +60,13 @@ void Score::add(const Question& question, const RunRecord& record) {
     reused_entries.part += turn.kv.reused;
     reused_entries.whole += turn.kv.entries;
     if (&turn != &record.agents.front()) ahead_entries.add(turn.kv.ahead, turn.kv.entries);
-    reused_turns.count(!turn.slots.empty() &&
-                       std::all_of(turn.slots.begin(), turn.slots.end(), [](const SlotRecord& slot) {
-                         return slot.reused_tokens == slot.tokens && slot.recomputed_tokens == 0;
-                       }));
+    const bool skipped = !turn.slots.empty() && std::all_of(turn.slots.begin(), turn.slots.end(), [](const auto& slot) {
+      return !is_exact(slot) || slot.recomputed_tokens == 0;
+    });
+    reused_turns.count(skipped);
+    if (index >= kWarmUp) warm_reused_turns.count(skipped);
     for (const auto& slot : turn.slots) {
-      if (slot.method == "full" || slot.method == "prefix" || slot.method == "lockstep" || slot.tokens == 0) continue;
+      if (is_exact(slot) || slot.tokens == 0) continue;
       const std::int64_t entries = turn.kv.entries / turn.prompt_tokens * slot.tokens;
       const auto part = [&](double rate) { return std::llround(rate * static_cast<double>(entries)); };
       relayed_entries.add(part(slot.kv_reuse_rate), entries);
@@ -70,6 +75,7 @@ void Score::add(const Question& question, const RunRecord& record) {
       recomputed_tokens.whole += slot.tokens;
       recomputed_tokens.part += slot.recomputed_tokens;
     }
+    anchors_bytes = std::max(anchors_bytes, record.memory.anchors_bytes);
     ttft_ms += turn.ttft_ms;
     ++turns;
     output_tokens += turn.output_tokens;
@@ -97,6 +103,9 @@ Json json_of(const Score& score) {
           {"kv_reuse_rate_prompt", score.reused_entries.value()},
           {"ahead_rate", score.ahead_entries.value()},
           {"agent_turn_reuse", score.reused_turns.value()},
+          {"agent_turn_reuse_after_50",
+           score.warm_reused_turns.whole > 0 ? Json(score.warm_reused_turns.value()) : Json(nullptr)},
+          {"anchors_bytes", score.anchors_bytes},
           {"ttft_ms", score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0},
           {"output_tokens", score.output_tokens},
           {"failed_runs", score.failed},
@@ -109,16 +118,17 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
   const auto columns = static_cast<int>(width);
   std::string out =
       padded("method", columns) +
-      "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed    ahead  first token\n";
+      "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed    ahead   turns  first token\n";
   for (const auto& score : scores) {
     out +=
         padded(score.method.text, columns) +
         fmt::format(
             " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
-            "{:>11}\n",
+            "{:5.1f} %  {:>11}\n",
             100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
             score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
             100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(), 100 * score.ahead_entries.value(),
+            100 * score.reused_turns.value(),
             duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
   }
   if (floor != nullptr) {

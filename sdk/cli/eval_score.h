@@ -28,6 +28,7 @@ struct Share {
 struct Score {
   EvalMethod method;
   std::optional<Workflow> workflow;
+  std::optional<Workflow> forced_workflow;  // with pools of its own: it must not meet the answers of the free run
   Share right;
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share exact;              // runs whose every answer is that of full, token for token
@@ -37,7 +38,9 @@ struct Score {
   Share relayed_bound;      // the same, had the method chosen no token to be recomputed
   Share long_entries;       // of those with kLongTokens tokens or more
   Share recomputed_tokens;  // of those placeholders
-  Share reused_turns;       // turns that computed no placeholder
+  Share reused_turns;       // turns that computed no placeholder in full
+  Share warm_reused_turns;  // of questions behind the first kWarmUp
+  std::int64_t anchors_bytes = 0;
   Quality quality;          // over forced runs
   double ttft_ms = 0;       // sum over turns
   std::int64_t turns = 0;
@@ -46,8 +49,10 @@ struct Score {
   double wall_ms = 0;       // sum over runs
 
   static constexpr std::int64_t kLongTokens = 100;
+  static constexpr std::size_t kWarmUp = 50;
 
-  void add(const Question& question, const RunRecord& record);
+  /// `index`: of the question in the order in which they are asked.
+  void add(const Question& question, std::size_t index, const RunRecord& record);
 };
 
 /// The agents that have a turn, in the order of their first.

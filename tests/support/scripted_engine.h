@@ -81,6 +81,7 @@ class ScriptedEngine final : public Engine {
   const Model& model() const override { return *model_; }
   BackendInfo device() const override { return {"scripted", "no device", 1}; }
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
+  AnchorStore& anchors() override { return anchors_; }
   std::shared_ptr<const Segment> segment(const SegmentHandle&) const override { return nullptr; }
   LayerRange layer_range() const override { return {}; }
   void set_layer_range(LayerRange) override {}
@@ -97,6 +98,7 @@ class ScriptedEngine final : public Engine {
   std::size_t most_at_once = 0;
 
  private:
+  AnchorStore anchors_{0};
   struct Sequence {
     GenerationRequest request;
     Scripted answer;

@@ -4,10 +4,19 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace baton {
+
+/// What the anchors said of one placeholder (method anchors).
+struct SlotAnchors {
+  int anchors = 0;              // that it was corrected by, or would have been
+  double ambiguity = 0.0;       // entropy of their weights over log(anchors), 0 to 1
+  double distance = 0.0;        // of the text from the nearest, per token: 0 equal, about 1 unrelated
+  double predicted_error = -1;  // relative error of K and V that is expected of the correction; below 0: not known
+};
 
 /// What became of one placeholder of one agent's prompt.
 struct SlotRecord {
@@ -21,6 +30,7 @@ struct SlotRecord {
   double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
   int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
   std::string reason;           // why this method
+  std::optional<SlotAnchors> anchors;
 };
 
 /// KV entries of one prompt; entries = prompt tokens x layers = reused + computed.
@@ -57,6 +67,7 @@ struct MemoryRecord {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_peak_bytes = 0;
   std::int64_t segments_peak_bytes = 0;
+  std::int64_t anchors_bytes = 0;  // of the pools, at the end
 };
 
 /// States: ok, failed, cancelled, timeout.

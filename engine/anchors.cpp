@@ -1,0 +1,217 @@
+#include "engine/anchors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/reuse/placement.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMostFollowed = 64;  // anchors that one answer is compared with while it is decoded
+
+std::uint64_t hash_of(const std::string& name, std::uint64_t seed) {
+  const std::vector<TokenId> letters(name.begin(), name.end());
+  return baton::hash_of(letters, seed ^ 0x5107);
+}
+
+AnchorShape shape_of(const KvLayout& layout) {
+  return {layout.layers, layout.shape.kv_heads * layout.shape.head_dim};
+}
+
+}  // namespace
+
+AnchorTurn Anchors::look(const GenerationRequest& request, std::span<const std::shared_ptr<const Segment>> segments) {
+  const AnchorOptions& options = request.reuse.anchors;
+  AnchorTurn turn;
+  turn.slots.resize(request.prompt.size());
+  std::vector<SharedText> before;
+  std::uint64_t context = 0;
+  std::int32_t at = 0;
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    const PromptPart& part = request.prompt[i];
+    const std::int32_t begin = at;
+    at += static_cast<std::int32_t>(part.tokens.size());
+    if (part.slot.empty()) {
+      context = baton::hash_of(part.tokens, context);
+      continue;
+    }
+    context = hash_of(part.slot, context);
+    const SharedText text = sketcher_.sketch(
+        std::span(part.tokens).first(segments[i] ? static_cast<std::size_t>(segments[i]->length()) : part.tokens.size()));
+    if (segments[i]) {
+      AnchorSlot& slot = turn.slots[i].emplace();
+      slot.begin = begin;
+      slot.segment = segments[i];
+      slot.text = text;
+      slot.before = before;
+      slot.key = {context, part.slot, options.pool};
+      for (std::size_t next = i + 1; next < request.prompt.size() && request.prompt[next].slot.empty(); ++next) {
+        slot.following += static_cast<std::int32_t>(request.prompt[next].tokens.size());
+        slot.key.context = baton::hash_of(request.prompt[next].tokens, slot.key.context);
+      }
+      // The last token of an answer that was cut off has no KV, so the text behind it does not begin where the KV ends.
+      if (segments[i]->length() < static_cast<std::int32_t>(part.tokens.size())) slot.following = 0;
+    }
+    before.push_back(text);
+  }
+  bool check = false;
+  for (std::optional<AnchorSlot>& slot : turn.slots) {
+    if (!slot) continue;
+    const AnchorPoolView pool = store_.ask(slot->key);
+    slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_);
+    turn.learning = turn.learning || slot->choice.kind == AnchorChoice::Kind::learn;
+    check = check || (options.check > 0 && pool.since_learning + 1 >= static_cast<std::uint64_t>(options.check));
+  }
+  for (std::optional<AnchorSlot>& slot : turn.slots) {
+    if (!slot) continue;
+    if (!turn.learning && check) slot->choice.reason = "computed to measure the pool's error";
+    if (turn.learning && slot->choice.kind != AnchorChoice::Kind::learn)
+      slot->choice.reason = "computed, because another text of the prompt becomes an anchor";
+    if (turn.learning || check) {
+      store_.learning(slot->key);
+    } else if (slot->choice.kind != AnchorChoice::Kind::refuse) {
+      for (std::size_t a = 0; a < slot->choice.anchors.size(); ++a) ++slot->choice.anchors[a]->uses;
+    }
+  }
+  turn.learning = turn.learning || check;
+  return turn;
+}
+
+void Anchors::place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, const AnchorOptions& options) {
+  const auto n = static_cast<std::size_t>(slot.length() - first);
+  if (slot.length() <= first) return;
+  std::vector<std::vector<std::int32_t>> rows;
+  if (options.offsets != AnchorOptions::Offsets::none) {
+    for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
+      std::vector<std::int32_t>& row = rows.emplace_back();
+      for (std::size_t i = 0; i < n; ++i)
+        row.push_back(std::min(slot.choice.alignments[a]->to[static_cast<std::size_t>(first) + i],
+                               slot.choice.anchors[a]->length - 1));
+    }
+  }
+  std::vector<CorrectionSource> sources;
+  for (std::size_t a = 0; a < rows.size(); ++a) {
+    const Anchor& anchor = *slot.choice.anchors[a];
+    sources.push_back({[&anchor](std::int32_t layer) { return anchor.offset_of(layer); }, rows[a],
+                       slot.choice.weights[a], 1});
+  }
+  const std::int32_t turned = options.rotate ? slot.begin : slot.segment->position;
+  place_corrected(backend_, model_.rope, cache, slot.begin + first, turned + first, slot.segment.get(), first,
+                  static_cast<std::int32_t>(n), sources);
+}
+
+void Anchors::place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {
+  if (slot.following == 0) return;
+  std::vector<std::int32_t> row(static_cast<std::size_t>(slot.following));
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::int32_t>(i);
+  // Weights sum to 1, so the text's own KV cancels out: what is left is the mean of what it was in the anchors' prompts.
+  std::vector<CorrectionSource> sources;
+  for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
+    const Anchor& anchor = *slot.choice.anchors[a];
+    const bool base = options.text == AnchorOptions::Text::base;
+    sources.push_back({[&anchor](std::int32_t layer) { return anchor.text_of(layer); }, row,
+                       base ? 1.0f : slot.choice.weights[a], 0});
+    if (base) break;
+  }
+  const std::int32_t begin = slot.begin + slot.length();
+  place_corrected(backend_, model_.rope, cache, begin, begin, nullptr, 0, slot.following, sources);
+}
+
+void Anchors::gather(std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) const {
+  const auto width = static_cast<std::size_t>(raw_k.cols);
+  std::size_t column = 0;
+  for (const ConstTensorView& view : {raw_k, v}) {
+    const std::size_t count = static_cast<std::size_t>(view.rows) * width;
+    std::vector<std::uint16_t> bits(count);
+    if (view.dtype == DType::f32) {
+      std::vector<float> values(count);
+      backend_.copy_to_host(std::as_writable_bytes(std::span(values)), view.data);
+      std::transform(values.begin(), values.end(), bits.begin(), f32_to_bf16);
+    } else {
+      backend_.copy_to_host(std::as_writable_bytes(std::span(bits)), view.data);
+    }
+    for (std::size_t i = 0; i < static_cast<std::size_t>(view.rows); ++i)
+      std::copy_n(bits.begin() + static_cast<std::ptrdiff_t>(i * width), width,
+                  out.begin() + static_cast<std::ptrdiff_t>(i * 2 * width + column));
+    column += width;
+  }
+}
+
+std::vector<std::uint16_t> Anchors::kv_of(const KvCache& cache, std::int32_t begin, std::int32_t n) const {
+  const KvLayout& layout = cache.layout();
+  const AnchorShape shape = shape_of(layout);
+  const std::size_t matrix = static_cast<std::size_t>(n) * static_cast<std::size_t>(shape.width);
+  const Buffer memory = backend_.allocate(2 * matrix * size_of(layout.shape.dtype));
+  const TensorView raw_k = memory.view(layout.shape.dtype, n, shape.width);
+  TensorView v = raw_k;
+  v.data += matrix * size_of(layout.shape.dtype);
+  std::vector<std::uint16_t> kv(2 * matrix * static_cast<std::size_t>(layout.layers));
+  for (std::int32_t layer = 0; layer < layout.layers && n > 0; ++layer) {
+    backend_.save_kv(raw_k, v, cache.slab(layer), layout.shape, begin);
+    gather(std::span(kv).subspan(2 * matrix * static_cast<std::size_t>(layer), 2 * matrix), raw_k, v);
+  }
+  return kv;
+}
+
+std::vector<std::uint16_t> Anchors::kv_of(const Segment& segment) const {
+  const AnchorShape shape = shape_of(segment.layout());
+  const std::size_t rows = static_cast<std::size_t>(segment.length()) * 2 * static_cast<std::size_t>(shape.width);
+  std::vector<std::uint16_t> kv(rows * static_cast<std::size_t>(shape.layers));
+  for (std::int32_t layer = 0; layer < shape.layers; ++layer)
+    gather(std::span(kv).subspan(rows * static_cast<std::size_t>(layer), rows), segment.raw_keys(layer),
+           segment.values(layer));
+  return kv;
+}
+
+void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
+  for (const std::optional<AnchorSlot>& slot : turn.slots) {
+    if (!slot) continue;
+    AnchorSample sample;
+    sample.key = slot->key;
+    sample.size = options.size;
+    sample.shape = shape_of(cache.layout());
+    sample.text = slot->text;
+    sample.before = slot->before;
+    sample.length = slot->length();
+    sample.truth = kv_of(cache, slot->begin, slot->length());
+    sample.base = kv_of(*slot->segment);
+    sample.following = slot->following;
+    sample.text_kv = kv_of(cache, slot->begin + slot->length(), slot->following);
+    sample.choice = slot->choice;
+    store_.learn(std::move(sample));
+  }
+}
+
+void Anchors::follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer) {
+  const auto [entry, added] = following_.try_emplace(id);
+  Follower& follower = entry->second;
+  if (added) {
+    for (const SharedText& other : store_.texts(slot, pool, kMostFollowed)) {
+      follower.others.push_back(other);
+      follower.aligners.emplace_back(other);
+    }
+  }
+  if (follower.aligners.empty() || answer.size() <= follower.tokens) return;
+  const SharedText fresh = sketcher_.sketch(answer.subspan(follower.tokens));
+  for (std::int64_t i = 0; i < fresh->size(); ++i) {
+    for (Aligner& aligner : follower.aligners) aligner.push(fresh->sketch.data() + i * SketchedText::kSketch);
+  }
+  follower.tokens = answer.size();
+}
+
+void Anchors::ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv) {
+  const auto found = following_.find(id);
+  if (found == following_.end()) return;
+  // What was compared must be the text as its readers will know it: not cut by a stop string.
+  const Follower& follower = found->second;
+  if (follower.tokens == answer.size() && with_kv == static_cast<std::int32_t>(answer.size()) && !answer.empty()) {
+    const SharedText text = sketcher_.sketch(answer);
+    for (std::size_t i = 0; i < follower.aligners.size(); ++i)
+      memo_.add(text, follower.others[i], follower.aligners[i].result());
+  }
+  following_.erase(found);
+}
+
+}  // namespace baton

@@ -1,0 +1,73 @@
+// Anchors: what the anchor pools of an engine make of a prompt, and what they learn from it (KVComm; docs/methods.md).
+// The pools themselves are in engine/reuse/anchor_store.h.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "engine/engine.h"
+#include "engine/reuse/anchor_store.h"
+
+namespace baton {
+
+/// A placeholder whose text has KV, in one prompt.
+struct AnchorSlot {
+  AnchorKey key;
+  std::int32_t begin = 0;  // position of its first token
+  std::int32_t following = 0;  // tokens of fixed text behind it
+  std::shared_ptr<const Segment> segment;
+  SharedText text;  // the tokens that have KV
+  std::vector<SharedText> before;
+  AnchorChoice choice;
+  std::int32_t length() const { return segment->length(); }
+};
+
+struct AnchorTurn {
+  std::vector<std::optional<AnchorSlot>> slots;  // one for each part of the prompt
+  bool learning = false;  // all of the prompt is computed, and its texts become anchors
+};
+
+/// The engine's thread only, but for store().
+class Anchors {
+ public:
+  Anchors(Backend& backend, const Model& model, std::int64_t budget_bytes)
+      : backend_(backend), model_(model), sketcher_(backend, model), store_(budget_bytes) {}
+
+  AnchorStore& store() { return store_; }
+  const AnchorStore& store() const { return store_; }
+
+  /// `segments`: of each part of the prompt, null where it has no KV to reuse.
+  AnchorTurn look(const GenerationRequest& request, std::span<const std::shared_ptr<const Segment>> segments);
+
+  /// Tokens [first, n) of the slot go into the cache, corrected.
+  void place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, const AnchorOptions& options);
+  /// The fixed text behind it.
+  void place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
+
+  /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.
+  void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);
+
+  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, so that
+  /// nothing is left to compare when its readers begin.
+  void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
+  void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
+
+ private:
+  struct Follower {
+    std::vector<SharedText> others;
+    std::vector<Aligner> aligners;
+    std::size_t tokens = 0;
+  };
+  std::vector<std::uint16_t> kv_of(const KvCache& cache, std::int32_t begin, std::int32_t n) const;
+  std::vector<std::uint16_t> kv_of(const Segment& segment) const;
+  void gather(std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) const;
+
+  Backend& backend_;
+  const Model& model_;
+  TokenSketcher sketcher_;
+  AlignmentMemo memo_;
+  std::map<RequestId, Follower> following_;
+  AnchorStore store_;
+};
+
+}  // namespace baton
