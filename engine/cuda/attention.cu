@@ -45,12 +45,23 @@ __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gri
 template <class Fn>
 bool with_width(std::int32_t head_dim, const Fn& fn) {
   switch (head_dim) {
-    case 32: fn(std::integral_constant<int, 32>()); return true;
-    case 64: fn(std::integral_constant<int, 64>()); return true;
-    case 80: fn(std::integral_constant<int, 80>()); return true;
-    case 96: fn(std::integral_constant<int, 96>()); return true;
-    case 128: fn(std::integral_constant<int, 128>()); return true;
-    default: return false;
+    case 32:
+      fn(std::integral_constant<int, 32>());
+      return true;
+    case 64:
+      fn(std::integral_constant<int, 64>());
+      return true;
+    case 80:
+      fn(std::integral_constant<int, 80>());
+      return true;
+    case 96:
+      fn(std::integral_constant<int, 96>());
+      return true;
+    case 128:
+      fn(std::integral_constant<int, 128>());
+      return true;
+    default:
+      return false;
   }
 }
 

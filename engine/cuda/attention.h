@@ -12,21 +12,21 @@ namespace baton::cuda {
 
 /// One call, all pointers in device memory. Widths in elements.
 struct AttentionCall {
-  const KvSlab* slabs = nullptr;                // [number of sequences]
-  const float* q = nullptr;                     // [T, H * D]
+  const KvSlab* slabs = nullptr;  // [number of sequences]
+  const float* q = nullptr;       // [T, H * D]
   std::int64_t q_stride = 0;
-  void* out = nullptr;                          // [T, H * D], f32 or bf16
+  void* out = nullptr;  // [T, H * D], f32 or bf16
   std::int64_t out_stride = 0;
   bool out_bf16 = false;
   std::int32_t heads = 0, kv_heads = 0, part_heads = 0, parts = 0;
   float scale = 0;
-  AttentionSum* const* received = nullptr;      // [number of sequences], each null or [K, capacity]; or null
+  AttentionSum* const* received = nullptr;  // [number of sequences], each null or [K, capacity]; or null
   // Of the tiles:
-  const TileRow* rows = nullptr;                // sorted
-  float* partial = nullptr;                     // [slots, H, D]
-  float* partial_max = nullptr;                 // [slots, H], of scores times scale times log2(e)
-  float* partial_sum = nullptr;                 // [slots, H]
-  float* logsum = nullptr;                      // [T, H] log2 of the sum of exponentials, or null: not wanted
+  const TileRow* rows = nullptr;  // sorted
+  float* partial = nullptr;       // [slots, H, D]
+  float* partial_max = nullptr;   // [slots, H], of scores times scale times log2(e)
+  float* partial_sum = nullptr;   // [slots, H]
+  float* logsum = nullptr;        // [T, H] log2 of the sum of exponentials, or null: not wanted
 };
 
 /// Head widths that have tiles.

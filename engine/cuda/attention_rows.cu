@@ -46,7 +46,8 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
   const int thread = static_cast<int>(threadIdx.x);
   const int kv_head = head / (call.heads / call.kv_heads);
   const KvSlab slab = call.slabs[rows.sequence[row]];
-  const Cache* keys = reinterpret_cast<const Cache*>(slab.keys) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
+  const Cache* keys =
+      reinterpret_cast<const Cache*>(slab.keys) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
   const Cache* values =
       reinterpret_cast<const Cache*>(slab.values) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
   for (int c = thread; c < width; c += kThreads) shared.q[c] = call.q[row * call.q_stride + head * width + c];
@@ -70,7 +71,8 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
       for (int c = 0; c < kColumns; ++c) {
         const int column = thread + c * kThreads;
         if (column >= width) continue;
-        out[c] = fmaf(shared.weight[i], to_float(values[static_cast<std::int64_t>(chunk + i) * width + column]), out[c]);
+        out[c] =
+            fmaf(shared.weight[i], to_float(values[static_cast<std::int64_t>(chunk + i) * width + column]), out[c]);
       }
     }
   }

@@ -54,7 +54,7 @@ struct ReceivedShared {
 
 /// The two packed rows of a lane: g and g + 8 of its warp's 16.
 struct LaneRow {
-  int row = -1;    // of the call; -1: none
+  int row = -1;  // of the call; -1: none
   int tile_row = 0;
   int head = 0;
   int key_begin = 0, key_end = 0;
@@ -386,7 +386,8 @@ __global__ void __launch_bounds__(kTileThreads) receive_tiles(AttentionCall call
     }
     float s[Shape::kScoreTiles][4];
     score_tiles<D, Shape>(s, q, shared.keys[stage], warp_keys);
-    mask_tiles(s, own, block + warp_keys, 1);  // keys before the row: not its own; none at all for rows that are not there
+    mask_tiles(s, own, block + warp_keys,
+               1);  // keys before the row: not its own; none at all for rows that are not there
 #pragma unroll
     for (int n = 0; n < Shape::kScoreTiles; ++n) {
 #pragma unroll

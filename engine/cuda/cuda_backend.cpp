@@ -267,8 +267,9 @@ class CudaBackend final : public Backend {
       const std::int64_t count = std::min(rows_at_once, part.rows - row);
       const ConstTensorView piece = part.row_range(row, row + count);
       const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;  // the last row's padding: not ours
-      const TensorView target{matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)),
-                              matrix.dtype, count, matrix.stride, matrix.stride};
+      const TensorView target{
+          matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)), matrix.dtype,
+          count, matrix.stride, matrix.stride};
       const bool same = part.dtype == matrix.dtype && part.stride == matrix.stride && part.cols == matrix.stride;
       std::byte* sent = same ? target.data : operand_.reserve<std::byte>(bytes);
       staging_.to_device(sent, {piece.data, static_cast<std::size_t>(bytes)});

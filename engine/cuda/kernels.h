@@ -24,8 +24,8 @@ struct DeviceRows {
 /// become zero.
 void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
                       const std::int32_t* in_index, std::int64_t rows);
-void launch_add(Stream stream, TensorView x, ConstTensorView delta);             // f32
-void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);    // gate_up f32, out f32 or bf16
+void launch_add(Stream stream, TensorView x, ConstTensorView delta);           // f32
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
 
 // norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
 void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps);

@@ -116,12 +116,11 @@ __global__ void save_rows(Cache* raw_k,  // [n, K * D]
   for (int unit = static_cast<int>(threadIdx.x); unit < kv_heads * chunks; unit += static_cast<int>(kThreads)) {
     const int head = unit / chunks, first = unit % chunks * kChunk;
     float values[kChunk];
-    read<kChunk, true>(values, reinterpret_cast<const Cache*>(slab.raw_keys) +
-                                   ((begin + row) * kv_heads + head) * width + first);
+    read<kChunk, true>(
+        values, reinterpret_cast<const Cache*>(slab.raw_keys) + ((begin + row) * kv_heads + head) * width + first);
     write<kChunk, kAligned>(raw_k + row * k_stride + head * width + first, values);
-    read<kChunk, true>(values,
-                       reinterpret_cast<const Cache*>(slab.values) +
-                           (static_cast<std::int64_t>(head) * slab.capacity + begin + row) * width + first);
+    read<kChunk, true>(values, reinterpret_cast<const Cache*>(slab.values) +
+                                   (static_cast<std::int64_t>(head) * slab.capacity + begin + row) * width + first);
     write<kChunk, kAligned>(v + row * v_stride + head * width + first, values);
   }
 }

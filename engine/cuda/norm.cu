@@ -29,9 +29,9 @@ __device__ float block_sum(float value, NormShared& shared) {
 }
 
 template <class To, bool kAligned, bool kAdd>
-__global__ void norm_rows(To* out,             // [T, C]
+__global__ void norm_rows(To* out,  // [T, C]
                           std::int64_t out_stride,
-                          float* x,            // [T, C]; becomes x + delta where kAdd
+                          float* x,  // [T, C]; becomes x + delta where kAdd
                           std::int64_t x_stride,
                           const float* delta,  // [T, C] where kAdd
                           std::int64_t delta_stride,
@@ -65,7 +65,7 @@ __global__ void norm_rows(To* out,             // [T, C]
   }
 }
 
-__global__ void norm_heads(float* x,  // [T, heads * width]
+__global__ void norm_heads(float* x,                                                       // [T, heads * width]
                            std::int64_t x_stride, std::int64_t heads, std::int64_t count,  // count: T * heads
                            const float* weight,                                            // [width]
                            std::int64_t width, float eps) {

@@ -19,7 +19,7 @@ __device__ __forceinline__ std::int64_t own_column() {
 }
 
 template <class To, class From, bool kAligned>
-__global__ void copy_rows(To* out,                        // [.., out_cols], rows out_stride apart
+__global__ void copy_rows(To* out,  // [.., out_cols], rows out_stride apart
                           std::int64_t out_stride, std::int64_t out_cols,
                           const std::int32_t* out_index,  // [rows] or null
                           const From* in,                 // [.., in_cols], rows in_stride apart
@@ -36,11 +36,12 @@ __global__ void copy_rows(To* out,                        // [.., out_cols], row
     write<kVector, kAligned>(to, values);
     return;
   }
-  for (int i = 0; i < kVector && c + i < out_cols; ++i) to[i] = from_float<To>(c + i < in_cols ? to_float(from[i]) : 0.0f);
+  for (int i = 0; i < kVector && c + i < out_cols; ++i)
+    to[i] = from_float<To>(c + i < in_cols ? to_float(from[i]) : 0.0f);
 }
 
 template <bool kAligned>
-__global__ void add_rows(float* x,            // [T, cols]
+__global__ void add_rows(float* x,  // [T, cols]
                          std::int64_t x_stride,
                          const float* delta,  // [T, cols]
                          std::int64_t delta_stride, std::int64_t cols) {
@@ -62,7 +63,7 @@ __global__ void add_rows(float* x,            // [T, cols]
 __device__ __forceinline__ float gated(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
 template <class To, bool kAligned>
-__global__ void silu_mul_rows(To* out,               // [T, F]
+__global__ void silu_mul_rows(To* out,  // [T, F]
                               std::int64_t out_stride,
                               const float* gate_up,  // [T, 2 F]: gates, then ups
                               std::int64_t in_stride, std::int64_t cols) {

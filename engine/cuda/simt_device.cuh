@@ -23,8 +23,8 @@ void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes
             Args&&... args) {
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
-    BATON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          static_cast<int>(shared_bytes)));
+    BATON_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
   kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Args>(args)...);
   BATON_CUDA_CHECK(cudaGetLastError());

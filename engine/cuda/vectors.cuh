@@ -88,9 +88,8 @@ __device__ __forceinline__ float warp_max(float value) {
 
 /// Whether rows of the view can be read N elements at a time.
 inline bool is_aligned(const ConstTensorView& view, std::int64_t n) {
-  const auto bytes = static_cast<std::int64_t>(size_of(view.dtype)) * n < 16
-                         ? static_cast<std::int64_t>(size_of(view.dtype)) * n
-                         : 16;
+  const auto bytes =
+      static_cast<std::int64_t>(size_of(view.dtype)) * n < 16 ? static_cast<std::int64_t>(size_of(view.dtype)) * n : 16;
   return view.cols % n == 0 && reinterpret_cast<std::uintptr_t>(view.data) % static_cast<std::uintptr_t>(bytes) == 0 &&
          (view.rows <= 1 || view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % bytes == 0);
 }

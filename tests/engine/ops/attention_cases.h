@@ -125,8 +125,9 @@ class Exact {
   std::int64_t cols_;
 };
 
-/// `rounding`: relative, of queries and weights, where products take them in bf16. A score's error moves its weight by as much; the scores' norms are about |q| sqrt(D). The sums over keys are
-/// averages of values with weights that add up to 1.
+/// `rounding`: relative, of queries and weights, where products take them in bf16. A score's error moves its weight by
+/// as much; the scores' norms are about |q| sqrt(D). The sums over keys are averages of values with weights that add up
+/// to 1.
 inline float attention_tolerance(const Caches& caches, const Values& q, std::int64_t row, float scale,
                                  float rounding = 0) {
   const auto width = caches.shape().head_dim;

@@ -24,7 +24,7 @@ TEST_CASE("store_kv rounds, rotates, rounds again; load_kv reads it back") {
     v.data = {1.01171875f, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<std::int32_t> sequence = {0}, position = {37}, begin = {0};
     backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
-                      {cos.view(), sin.view()});
+                     {cos.view(), sin.view()});
     Values k_back(1, 8), v_back(1, 8);
     backend.load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
     const auto turned = [](double value) { return round_to(static_cast<float>(value), DType::bf16); };
@@ -154,12 +154,13 @@ TEST_CASE("kv: storing one position leaves the others as they were") {
     const Values ones(1, 96, 1), none(1, 0);
     const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
     backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
-                  {none.view(), none.view()});
+                     {none.view(), none.view()});
     Values k(128, 96), v(128, 96);
     backend.load_kv(k.view(), v.view(), cache.slab, shape, 0);
     for (std::int64_t p = 0; p < 128; ++p) {
       for (std::int64_t c = 0; c < 96; ++c) {
-        if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c)) FAIL("position " << p << " column " << c);
+        if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c))
+          FAIL("position " << p << " column " << c);
       }
     }
   });

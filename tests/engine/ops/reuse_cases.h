@@ -111,7 +111,7 @@ struct Sums {
 };
 
 inline Values attend(Backend& backend, const Caches& caches, const Values& q, const Rows& rows, std::int64_t from,
-              std::int64_t to, std::span<AttentionSum* const> received) {
+                     std::int64_t to, std::span<AttentionSum* const> received) {
   Values out(to - from, q.cols);
   backend.attention(out.view(), q.view().row_range(from, to), caches.slabs, caches.shape, rows.part(from, to), 0.25f,
                     received);

@@ -199,8 +199,8 @@ TEST_CASE("attention received agrees with double, for the sequences that record"
             }
           }
         }
-        INFO(backend.info().name << " " << way.name << " H " << heads << " K " << shape.kv_heads << " D " << shape.head_dim << ", rows "
-                                  << count);
+        INFO(backend.info().name << " " << way.name << " H " << heads << " K " << shape.kv_heads << " D "
+                                 << shape.head_dim << ", rows " << count);
         for (std::size_t s = 0; s < sums.sums.size(); ++s) {
           for (std::size_t key = 0; key < sums.sums[s].size(); ++key) {
             const double actual = static_cast<double>(sums.sums[s][key]);

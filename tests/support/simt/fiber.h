@@ -24,9 +24,9 @@ class Fiber {
 
  private:
   static constexpr std::size_t kStackBytes = std::size_t{1} << 18;
-  void* stack_ = nullptr;      // lowest address
-  void* own_ = nullptr;        // stack pointer or context of the fiber
-  void* host_ = nullptr;       // the same of the host while the fiber runs
+  void* stack_ = nullptr;       // lowest address
+  void* own_ = nullptr;         // stack pointer or context of the fiber
+  void* host_ = nullptr;        // the same of the host while the fiber runs
   void* host_stack_ = nullptr;  // for the address sanitizer
   std::size_t host_bytes_ = 0;
 };

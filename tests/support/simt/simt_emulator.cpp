@@ -16,7 +16,7 @@ namespace baton::simt {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr std::size_t kGuard = 256;  // bytes beyond the shared memory of a launch that must stay as they are
+constexpr std::size_t kGuard = 256;      // bytes beyond the shared memory of a launch that must stay as they are
 constexpr unsigned char kPoison = 0xff;  // NaN in every float type
 
 enum class State : std::uint8_t { ready, at_block_barrier, in_warp, done };
@@ -33,8 +33,8 @@ struct Thread {
   State state = State::done;
   Place at;
   void* operand = nullptr;
-  std::vector<Copy> copies;               // not yet committed
-  std::deque<std::vector<Copy>> groups;   // committed, oldest first
+  std::vector<Copy> copies;              // not yet committed
+  std::deque<std::vector<Copy>> groups;  // committed, oldest first
 };
 
 struct Warp {
@@ -141,9 +141,9 @@ void run_block(Machine& m) {
   for (std::size_t i = 0; i < m.count; ++i) {
     const Thread& thread = *m.threads[i];
     if (thread.state == State::ready || thread.state == State::done) continue;
-    waiting = fmt::format("thread {} waits at {} {}", i,
-                          thread.state == State::in_warp ? "the warp operation of" : "the barrier of",
-                          describe(thread.at));
+    waiting =
+        fmt::format("thread {} waits at {} {}", i,
+                    thread.state == State::in_warp ? "the warp operation of" : "the barrier of", describe(thread.at));
     break;
   }
   throw Fault(fmt::format("not all threads reach it: {}; {} of {} have ended", waiting, m.done, m.count));
@@ -250,7 +250,8 @@ void copy_async(void* shared, const void* global, bool valid, const Place& place
   Machine& m = machine();
   const auto* base = static_cast<const unsigned char*>(shared_bytes(0, place));
   const auto* to = static_cast<const unsigned char*>(shared);
-  if (to < base || to + 16 > base + m.shared_size) fault(fmt::format("{}: a copy outside shared memory", describe(place)));
+  if (to < base || to + 16 > base + m.shared_size)
+    fault(fmt::format("{}: a copy outside shared memory", describe(place)));
   if (reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 || reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
     fault(fmt::format("{}: a copy of 16 bytes that are not aligned", describe(place)));
   }
@@ -366,7 +367,8 @@ void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t 
           for (int i = 0; i < 4; ++i) {
             const int row = g + i / 2 * 8, col = p + i % 2;
             float sum = own.c[i];
-            for (int k = 0; k < 16; ++k) sum += a_all[row][k] * b_all[k][col];  // a product of two bf16 is exact in fp32
+            for (int k = 0; k < 16; ++k)
+              sum += a_all[row][k] * b_all[k][col];  // a product of two bf16 is exact in fp32
             own.c[i] = sum;
           }
         }

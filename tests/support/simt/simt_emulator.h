@@ -135,7 +135,7 @@ T shuffle(T value, int lane, const Place& place = Place::current()) {
 }
 template <class T>
 T shuffle_xor(T value, int mask, const Place& place = Place::current()) {
-  return shuffle(value, static_cast<int>(simt::here().thread.x % 32) ^ mask, place);
+  return cuda::shuffle(value, static_cast<int>(simt::here().thread.x % 32) ^ mask, place);
 }
 
 inline void atomic_add(std::uint64_t* to, std::uint64_t value) { *to += value; }

@@ -2,12 +2,13 @@
 #include "tests/engine/ops/subjects.h"
 
 #include "engine/cuda/attention.h"
+#include "tests/engine/cuda/host_memory.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {
 
 std::vector<Subject> subjects() {
-  std::vector<Subject> all(1);
+  std::vector<Subject> all(2);
   all[0].backend = make_emulated_backend();
   all[0].matmul_rounding = [](DType weight) { return weight == DType::bf16 ? kBf16Rounding : 0.0f; };
   all[0].attention_rounding = [](const KvShape& shape) { return cuda::has_tiles(shape) ? kBf16Rounding : 0.0f; };
@@ -21,6 +22,11 @@ std::vector<Subject> subjects() {
       body({name, true});
     }
   };
+  // As a GPU is tested: its memory apart from the host's.
+  all[1].backend = with_host_memory(make_emulated_backend());
+  all[1].matmul_rounding = all[0].matmul_rounding;
+  all[1].attention_rounding = all[0].attention_rounding;
+  all[1].most_work = 100;
   return all;
 }
 
