@@ -17,6 +17,9 @@ inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
 inline constexpr float kUnits = 1 << 24;  // of an AttentionSum
 
+/// Blocks of a multiprocessor that the registers are to leave room for.
+constexpr int least_blocks(int head_dim) { return head_dim <= 32 ? 4 : head_dim <= 64 ? 3 : 2; }
+
 template <int D, int kWarpsM>
 struct TileShape {
   static constexpr int kWarpsK = kTileWarps / kWarpsM;
@@ -289,7 +292,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
 }
 
 template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kTileThreads, least_blocks(D))
     attend_tiles(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   using Shape = TileShape<D, kWarpsM>;
   TileShared<D>& shared = shared_memory<TileShared<D>>();
@@ -351,7 +354,7 @@ __global__ void __launch_bounds__(kTileThreads)
 /// Adds to `received` what the rows of a tile give to keys before them: the scores once more, as weights of the final
 /// sum, in integer units, so that the order of the additions does not matter.
 template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads) receive_tiles(AttentionCall call, const AttentionTile* tiles) {
+__global__ void __launch_bounds__(kTileThreads, least_blocks(D)) receive_tiles(AttentionCall call, const AttentionTile* tiles) {
   using Shape = TileShape<D, kWarpsM>;
   ReceivedShared<D>& shared = shared_memory<ReceivedShared<D>>();
   const AttentionTile tile = tiles[blockIdx.x];
