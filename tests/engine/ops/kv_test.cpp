@@ -1,5 +1,4 @@
-#include "fixtures.h"
-#include "targets.h"
+#include "tests/engine/ops/subjects.h"
 
 namespace baton::test {
 namespace {
@@ -13,31 +12,32 @@ struct Slab {
   KvSlab slab;
 };
 
+/// The bits of a number; one and the same for every NaN, whose payload is the machine's own.
+std::uint32_t bits_of(float value) { return std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value); }
+
 TEST_CASE("store_kv rounds, rotates, rounds again; load_kv reads it back") {
-  const auto reference = make_reference_backend();
-  const auto cpu = make_cpu_backend(1);
-  for (Backend* backend : {reference.get(), cpu.get()}) {
+  for_each_backend([](Backend& backend) {
     const KvShape shape{1, 8, DType::bf16};
-    const Slab cache(*backend, shape, 64);
+    const Slab cache(backend, shape, 64);
     Values k(1, 8), v(1, 8), cos(1, 1, 0.7071f), sin(1, 1, 0.7071f);
     k.data = {1.001f, 3, 5, 7, 1, 0, 0, 0};  // 1.001 is stored as 1 before it is turned
     v.data = {1.01171875f, 2, 3, 4, 5, 6, 7, 8};
     const std::vector<std::int32_t> sequence = {0}, position = {37}, begin = {0};
-    backend->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
-                      {cos.view(), sin.view()});
+    backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, k.view(), v.view(),
+                     {cos.view(), sin.view()});
     Values k_back(1, 8), v_back(1, 8);
-    backend->load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
+    backend.load_kv(k_back.view(), v_back.view(), cache.slab, shape, 37);
     const auto turned = [](double value) { return round_to(static_cast<float>(value), DType::bf16); };
     const double c = static_cast<double>(0.7071f);
     REQUIRE(k_back.data == std::vector<float>{turned(c - 3 * c), turned(c + 3 * c), 5, 7, 1, 0, 0, 0});
     REQUIRE(v_back.data == std::vector<float>{1.015625f, 2, 3, 4, 5, 6, 7, 8});
-  }
+  });
 }
 
 TEST_CASE("kv: every position and column of several sequences comes back as in the reference") {
   Random random(30);
   const auto reference = make_reference_backend();
-  const auto cpu = make_cpu_backend(3);
+  const auto backends = subjects();
   for (const DType dtype : kStored) {
     for (const std::int32_t width : {8, 48, 64, 80, 256}) {
       INFO("D " << width << " " << name_of(dtype));
@@ -73,10 +73,10 @@ TEST_CASE("kv: every position and column of several sequences comes back as in t
         return all;
       };
       const std::vector<float> expected = read(*reference);
-      for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-        if (!is_fused(target)) continue;
-        const OnlyTarget only(target);
-        require_same_bits(read(*cpu), expected);
+      for (const Subject& subject : backends) {
+        subject.every_way([&](const Way& way) {
+          if (way.fused) require_same_bits(read(*subject.backend), expected);
+        });
       }
     }
   }
@@ -85,7 +85,7 @@ TEST_CASE("kv: every position and column of several sequences comes back as in t
 TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the reference") {
   Random random(31);
   const auto reference = make_reference_backend();
-  const auto cpu = make_cpu_backend(3);
+  const auto backends = subjects();
   for (const DType dtype : kStored) {
     for (const std::int32_t width : {8, 48, 64, 80, 128, 256}) {
       INFO("D " << width << " " << name_of(dtype));
@@ -117,7 +117,8 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
       const auto read = [&](Backend& backend, bool from_bits) {
         const Slab first(backend, shape, 192), second(backend, shape, 256);
         KvSlab slabs[] = {first.slab, second.slab};
-        std::vector<std::byte> raw(2 * 256 * static_cast<std::size_t>(cols) * size_of(dtype));
+        const Buffer memory = backend.allocate(2 * 256 * static_cast<std::size_t>(cols) * size_of(dtype));
+        const std::span<std::byte> raw(memory.data(), memory.bytes());
         slabs[0].raw_keys = raw.data();
         slabs[1].raw_keys = raw.data() + raw.size() / 2;
         backend.store_kv(slabs, shape, {sequence, position, begin}, from_bits ? stored(k_bits) : k.view(),
@@ -126,8 +127,8 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
         for (const KvSlab& slab : slabs) {
           Values keys(slab.capacity, cols), values(slab.capacity, cols);
           backend.load_kv(keys.view(), values.view(), slab, shape, 0);
-          for (const float value : keys.data) all.push_back(std::bit_cast<std::uint32_t>(value));
-          for (const float value : values.data) all.push_back(std::bit_cast<std::uint32_t>(value));
+          for (const float value : keys.data) all.push_back(bits_of(value));
+          for (const float value : values.data) all.push_back(bits_of(value));
         }
         for (const std::byte byte : raw) all.push_back(static_cast<std::uint32_t>(byte));
         return all;
@@ -135,11 +136,11 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
       for (const bool from_bits : {false, true}) {
         if (from_bits && dtype == DType::f32) continue;
         const auto expected = read(*reference, from_bits);
-        for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
-          if (!is_fused(target)) continue;
-          const OnlyTarget only(target);
-          INFO("target " << hwy::TargetName(target) << (from_bits ? ", from bf16" : ""));
-          REQUIRE(read(*cpu, from_bits) == expected);
+        for (const Subject& subject : backends) {
+          subject.every_way([&](const Way& way) {
+            INFO(subject.backend->info().name << " " << way.name << (from_bits ? ", from bf16" : ""));
+            if (way.fused) REQUIRE(read(*subject.backend, from_bits) == expected);
+          });
         }
       }
     }
@@ -147,20 +148,22 @@ TEST_CASE("kv: runs of rows, stored a panel at a time, come back as in the refer
 }
 
 TEST_CASE("kv: storing one position leaves the others as they were") {
-  const auto cpu = make_cpu_backend(1);
-  const KvShape shape{2, 48, DType::bf16};
-  const Slab cache(*cpu, shape, 128);
-  const Values ones(1, 96, 1), none(1, 0);
-  const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
-  cpu->store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
-                {none.view(), none.view()});
-  Values k(128, 96), v(128, 96);
-  cpu->load_kv(k.view(), v.view(), cache.slab, shape, 0);
-  for (std::int64_t p = 0; p < 128; ++p) {
-    for (std::int64_t c = 0; c < 96; ++c) {
-      if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c)) FAIL("position " << p << " column " << c);
+  for_each_backend([](Backend& backend) {
+    const KvShape shape{2, 48, DType::bf16};
+    const Slab cache(backend, shape, 128);
+    const Values ones(1, 96, 1), none(1, 0);
+    const std::vector<std::int32_t> sequence = {0}, position = {70}, begin = {0};
+    backend.store_kv({&cache.slab, 1}, shape, {sequence, position, begin}, ones.view(), ones.view(),
+                     {none.view(), none.view()});
+    Values k(128, 96), v(128, 96);
+    backend.load_kv(k.view(), v.view(), cache.slab, shape, 0);
+    for (std::int64_t p = 0; p < 128; ++p) {
+      for (std::int64_t c = 0; c < 96; ++c) {
+        if (k.at(p, c) != (p == 70 ? 1.0f : 0.0f) || v.at(p, c) != k.at(p, c))
+          FAIL("position " << p << " column " << c);
+      }
     }
-  }
+  });
 }
 
 }  // namespace
