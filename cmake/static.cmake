@@ -1,5 +1,5 @@
-# BATON_STATIC: programs that need nothing but the C library of the machine they run on (and, with CUDA, its driver and
-# cuBLAS, which is loaded when it is first called). What ./dev gpu --pack builds.
+# BATON_STATIC: programs that need nothing but the C library of the machine they run on (with CUDA its driver and
+# cuBLASLt are found at run time). What ./dev gpu --pack builds.
 
 add_link_options(-static-libstdc++ -static-libgcc)
 find_library(BATON_YAML_A libyaml-cpp.a REQUIRED)
@@ -34,29 +34,3 @@ endfunction()
 baton_replace(yaml-cpp ${BATON_YAML_A})
 baton_compiled(fmt::fmt cmake/static/fmt.cpp)
 baton_compiled(hwy::hwy cmake/static/highway.cpp)
-
-if(BATON_CUDA)
-  find_package(CUDAToolkit REQUIRED)
-  foreach(library cublas cublasLt)
-    if(TARGET CUDA::${library})
-      baton_replace(CUDA::${library} ${CMAKE_BINARY_DIR}/libbaton_lazy_cublas.a)
-    endif()
-  endforeach()
-endif()
-
-# Behind the layers: the library that loads cuBLAS, with the functions that the CUDA backend calls.
-function(baton_lazy_cublas)
-  set(source ${CMAKE_BINARY_DIR}/lazy_cublas.cpp)
-  add_custom_command(OUTPUT ${source} DEPENDS baton_cuda ${PROJECT_SOURCE_DIR}/cmake/static/lazy_library.py
-    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/static/lazy_library.py ${source} --nm ${CMAKE_NM}
-      --archive $<TARGET_FILE:baton_cuda>
-      --library cublasLt=libcublasLt.so.${CUDAToolkit_VERSION_MAJOR} --library cublas=libcublas.so.${CUDAToolkit_VERSION_MAJOR}
-    VERBATIM)
-  add_library(baton_lazy_cublas STATIC ${source})
-  set_target_properties(baton_lazy_cublas PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-  foreach(library cublas cublasLt)
-    if(TARGET CUDA::${library})
-      add_dependencies(CUDA::${library} baton_lazy_cublas)
-    endif()
-  endforeach()
-endfunction()

@@ -87,24 +87,6 @@ class Pack(Folder):
         self.assertTrue(os.access(self.folder / "second/run.sh", os.X_OK))
 
 
-class LazyLibrary(Folder):
-    def test_loaded_when_called_and_missing(self):
-        if os.uname().machine != "x86_64":
-            self.skipTest("for x86-64")
-        self.write("demo.cpp", 'extern "C" { int demo_sum(int a, double b, long c, int d, int e, int f, int g) '
-                   '{ return a + int(b) + int(c) + d + e + f + g; }\nconst char* demoString(int) { return "here"; } }\n')
-        self.write("user.cpp", '#include <cstdio>\nextern "C" { int demo_sum(int, double, long, int, int, int, int); const char* demoString(int); }\n'
-                   'int main() { for (int i = 0; i < 2; ++i) std::printf("%d %s\\n", demo_sum(1, 2.5, 3, 4, 5, 6, 7), demoString(0)); }\n')
-        def run(*command, **more):
-            return subprocess.run(command, cwd=self.folder, check=True, capture_output=True, text=True, **more).stdout
-        run(COMPILER, "-shared", "-fPIC", "demo.cpp", "-o", "libdemo.so.1")
-        run(COMPILER, "-c", "user.cpp")
-        run(sys.executable, str(ROOT / "cmake/static/lazy_library.py"), "lazy.cpp", "--archive", "user.o", "--library", "demo=libdemo.so.1")
-        run(COMPILER, "-std=c++20", "user.o", "lazy.cpp", "-ldl", "-o", "user")
-        self.assertEqual(run("./user", env={"LD_LIBRARY_PATH": str(self.folder)}), "28 here\n" * 2)
-        self.assertEqual(run("./user", env={}), "1 the library could not be loaded: libdemo.so.1\n" * 2)
-
-
 class Measure(Folder):
     """measure.sh with programs that only pretend."""
 

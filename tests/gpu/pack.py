@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-# What a machine with a GPU has: the C library, and the driver. cuBLAS is loaded when it is called (cmake/static).
+# What a machine with a GPU has: the C library, the driver, cuBLAS.
 ALLOWED = re.compile(r"^(linux-vdso|ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libcuda|libcublas|libcublasLt)\.so(\.|$)")
 RUN = """#!/usr/bin/env bash
 # run.sh [RESULTS] [--sanitize] [--device cpu]...: the GPU tests and the benchmark tables, into RESULTS (./results).
