@@ -56,8 +56,8 @@ class Folder(unittest.TestCase):
 class Lists(unittest.TestCase):
     def test_tests_with_the_label_gpu(self):
         def test(name, labels):
-            return {"name": name, "command": ["/b/bin/baton_test_cuda", name], "properties": [{"name": "LABELS", "value": labels}]}
-        listing = {"tests": [test("cuda: a, b: c", ["cuda", "gpu"]), test("cpu: d", ["cpu"]), {"name": "no command", "properties": []}]}
+            return {"name": name, "command": ["/b/bin/baton_test_cuda", name.replace(",", "\\,")], "properties": [{"name": "LABELS", "value": labels}]}
+        listing = {"tests": [test("a, b: c", ["cuda", "gpu"]), test("d", ["cpu"]), {"name": "no command", "properties": []}]}
         self.assertEqual(list_tests.lines_of(listing), ["baton_test_cuda\ta, b: c\n"])
 
 
@@ -99,7 +99,7 @@ class Measure(Folder):
         (self.folder / "rates.json").write_text(json.dumps(AGENTS))
         self.runner("ok    device cuda:0  a GPU")
         self.write("bin/gpu_tests.txt", "test_a\tone, with a comma\ntest_b\ttwo\n")
-        self.write("bin/test_a", f'#!/bin/sh\ncp "$4" {self.folder}/names\n', True)
+        self.write("bin/test_a", f'#!/bin/sh\necho ran; echo "SKIPPED: too old"\n', True)
         self.write("bin/test_b", "#!/bin/sh\nexit 0\n", True)
 
     def runner(self, device, bench="cat {}/rates.json"):
@@ -122,7 +122,8 @@ class Measure(Folder):
 
     def test_all_well(self):
         done = self.measure("--only", "tests,shapes,launch,peer", code=0)
-        self.assertEqual((self.folder / "names").read_text(), "one, with a comma\n")
+        self.assertIn("ran", (self.folder / "out/parts/tests-test_a.txt").read_text())
+        self.assertIn("1 SKIPPED: too old", done.stderr)
         self.assertEqual(self.states()["tests-test_b"], "ok")
         self.assertEqual(self.states()["peer"], "not run")
         self.assertIn("# Measured on a GPU", done.stdout)

@@ -8,13 +8,14 @@ import sys
 
 
 def lines_of(listing: dict) -> list[str]:
-    """From `ctest --show-only=json-v1`. A test of a Catch2 program is named "room: name of the case"."""
+    """From `ctest --show-only=json-v1`. The first argument of a Catch2 program is the name of the case, its commas escaped."""
     lines = []
     for test in listing["tests"]:
         labels = next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
-        if "gpu" not in labels or "command" not in test:
+        if "gpu" not in labels or len(test.get("command", [])) < 2:
             continue
-        lines.append(f"{pathlib.Path(test['command'][0]).name}\t{test['name'].split(': ', 1)[-1]}\n")
+        program, case = test["command"][:2]
+        lines.append(pathlib.Path(program).name + "\t" + case.replace("\\,", ",") + "\n")
     return lines
 
 

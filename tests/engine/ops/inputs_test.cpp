@@ -95,7 +95,7 @@ TEST_CASE("no rows are no work") {
   });
 }
 
-TEST_CASE("memory is zeroed and aligned; too much of it is an error that says how much") {
+TEST_CASE("memory is zeroed and aligned, and too much of it is an error that says how much") {
   for_each_backend([](Backend& backend) {
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, std::size_t{100}, std::size_t{9} << 20}) {
       for (int round = 0; round < 3; ++round) {  // memory that was used before as well
