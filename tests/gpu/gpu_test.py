@@ -105,9 +105,9 @@ class Measure(Folder):
     def runner(self, device, bench="cat {}/rates.json"):
         self.write("bin/baton", f'#!/bin/sh\ncase $1 in doctor) echo "{device}" ;; bench) {bench.format(self.folder)} ;; *) exit 9 ;; esac\n', True)
 
-    def measure(self, *options, code):
+    def measure(self, *options, code, env=os.environ):
         done = subprocess.run([str(HERE / "measure.sh"), "--bin", self.folder / "bin", "--root", self.folder, "--out", self.folder / "out",
-                               *options], capture_output=True, text=True, cwd="/", timeout=60, env={**os.environ, "PYTHON": "/nonexistent"})
+                               *options], capture_output=True, text=True, cwd="/", timeout=60, env={**env, "PYTHON": "/nonexistent"})
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
@@ -134,6 +134,13 @@ class Measure(Folder):
         said = self.measure("--only", "tests,load", code=1).stderr
         self.assertIn("wrong number", said)
         self.assertEqual(self.states(), {"tests-test_a": "failed", "tests-test_b": "ok", "load-nano": "ok"})
+
+    def test_under_the_sanitizer(self):
+        said = self.write("tools/compute-sanitizer", '#!/bin/sh\necho "$@"\n', True).parent
+        with_it = {**os.environ, "PATH": f"{said}:{os.environ['PATH']}"}
+        self.measure("--only", "sanitize", "--sanitize", code=0, env=with_it)
+        self.assertEqual(set(self.states()), {f"{tool}-test_{x}" for tool in ("memcheck", "racecheck") for x in "ab"})
+        self.assertIn("--tool racecheck --error-exitcode 9", (self.folder / "out/parts/racecheck-test_a.txt").read_text())
 
     def test_limits(self):
         self.runner("ok    device cuda:0  a GPU", bench="exec sleep 30")

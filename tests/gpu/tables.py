@@ -33,9 +33,9 @@ def find(lines: list[dict], **wanted) -> dict | None:
 
 
 def limits(results: dict) -> str:
-    rows = [[one["shape"], one["dtype"], number(one["limits"]["gemm_gflops"] / 1000, 1), number(one["limits"]["bandwidth_gbs"], 0),
+    rows = [[one["shape"], one["dtype"], number(one["limits"]["gemm_gflops"], 0), number(one["limits"]["bandwidth_gbs"], 0),
              number(one["load_ms"] / 1000, 1)] for one in results["rates"]]
-    return table(["run", "type", "product, TFLOP/s", "memory, GB/s", "ready after, s"], rows)
+    return table(["run", "type", "product, GFLOP/s", "memory, GB/s", "ready after, s"], rows)
 
 
 def prefill(results: dict) -> str:
