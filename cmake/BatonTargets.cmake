@@ -4,8 +4,8 @@ add_library(baton_flags INTERFACE)
 target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/sdk/include)
 # -ffp-contract=off: a product is fused with a sum only where the source says fma, so that a row's result
 # does not depend on what the compiler saw around it.
-target_compile_options(baton_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -ffp-contract=off)
+target_compile_options(baton_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+  -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -ffp-contract=off>)
 target_link_libraries(baton_flags INTERFACE Threads::Threads)
 if(BATON_SANITIZE)
   # Everywhere, samples included. -Wno-tsan: Asio's fences are not seen by the thread sanitizer.

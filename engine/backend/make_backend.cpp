@@ -4,23 +4,36 @@
 
 #include <charconv>
 
+#include "engine/backend/limits.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cuda/cuda.h"
 
 namespace baton {
+namespace {
+
+/// The N of "cuda:N", or -1.
+int device_index(std::string_view device) {
+  if (!device.starts_with("cuda:")) return -1;
+  const std::string_view digits = device.substr(5);
+  int index = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  return error == std::errc() && end == digits.data() + digits.size() ? index : -1;
+}
+
+}  // namespace
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const std::string_view device = options.device;
   if (device == "cpu") return make_cpu_backend(options.threads);
   if (device == "auto") return cuda_available() ? make_cuda_backend(0) : make_cpu_backend(options.threads);
   if (device == "cuda") return make_cuda_backend(0);
-  if (device.starts_with("cuda:")) {
-    const std::string_view digits = device.substr(5);
-    int index = -1;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0) return make_cuda_backend(index);
-  }
+  if (const int index = device_index(device); index >= 0) return make_cuda_backend(index);
   throw BackendError(fmt::format("device '{}' is not known; expected auto, cpu, cuda or cuda:N", device));
+}
+
+MachineLimits measure_limits(Backend& backend, DType dtype) {
+  const int index = device_index(backend.info().name);
+  return index >= 0 ? measure_cuda_limits(index) : measure_host_limits(backend, dtype);
 }
 
 }  // namespace baton

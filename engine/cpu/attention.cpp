@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "engine/cpu/attention.h"
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 #include "engine/cpu/kv.h"
 #include "engine/cpu/lanes-inl.h"
 #include "engine/cpu/tile-inl.h"

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "engine/cpu/attention.h"
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 #include "engine/cpu/elementwise.h"
 
 namespace baton::cpu {

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"
 #include "engine/cpu/kv_block.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 
 namespace baton::cpu {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/memory.h"
 

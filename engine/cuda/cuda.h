@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "engine/backend/backend.h"
+#include "engine/backend/limits.h"
 
 namespace baton {
 
@@ -12,5 +13,8 @@ bool cuda_available();
 
 /// Throws BackendError with what is missing.
 std::unique_ptr<Backend> make_cuda_backend(int device);
+
+/// What the device can do at best, measured now (engine/backend/limits.h). Throws BackendError.
+MachineLimits measure_cuda_limits(int device);
 
 }  // namespace baton

@@ -9,4 +9,6 @@ std::unique_ptr<Backend> make_cuda_backend(int /*device*/) {
   throw BackendError("device 'cuda': this build has no CUDA backend; use --device cpu or auto");
 }
 
+MachineLimits measure_cuda_limits(int /*device*/) { throw BackendError("this build has no CUDA backend"); }
+
 }  // namespace baton

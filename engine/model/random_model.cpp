@@ -28,13 +28,16 @@ float normal(std::uint64_t bits) {
   return static_cast<float>(sum - 2 * 0xffff) / kDeviation;
 }
 
+/// The backend's own on the CPU, all cores for a GPU.
+unsigned filling_threads(const BackendInfo& info) {
+  const unsigned own = static_cast<unsigned>(std::max(1, info.threads));
+  return info.name == "cpu" ? own : std::max(own, std::thread::hardware_concurrency());
+}
+
 class RandomWeights {
  public:
   RandomWeights(Backend& backend, DType dtype, std::uint64_t seed)
-      : backend_(backend),
-        dtype_(dtype),
-        seed_(seed),
-        threads_(static_cast<unsigned>(std::max(1, backend.info().threads))) {}
+      : backend_(backend), dtype_(dtype), seed_(seed), threads_(filling_threads(backend.info())) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
     const std::uint64_t first = scrambled(seed_ ^ scrambled(++matrices_));

@@ -51,6 +51,15 @@ constexpr Entry kShapes[] = {
        "tie_word_embeddings": true, "eos_token_id": 2})"},
 };
 
+const Entry& find_entry(std::string_view name) {
+  const auto* entry =
+      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
+  if (entry == std::end(kShapes)) {
+    throw ModelError(fmt::format("shape '{}' is not known; known are {}", name, fmt::join(shape_names(), ", ")));
+  }
+  return *entry;
+}
+
 }  // namespace
 
 const std::vector<std::string>& shape_names() {
@@ -63,19 +72,17 @@ const std::vector<std::string>& shape_names() {
 }
 
 Shape find_shape(std::string_view name, std::int32_t layers) {
-  const auto* entry =
-      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
-  if (entry == std::end(kShapes)) {
-    throw ModelError(fmt::format("shape '{}' is not known; known are {}", name, fmt::join(shape_names(), ", ")));
-  }
-  Shape shape{std::string(name), parse_config(entry->config, std::string(name)), entry->relay_start,
-              entry->relay_detect, entry->relay_end};
+  const Entry& entry = find_entry(name);
+  Shape shape{std::string(name), parse_config(entry.config, std::string(name)), entry.relay_start, entry.relay_detect,
+              entry.relay_end};
   if (layers > 0) {
     shape.config.layers = layers;
     shape.config.window.resize(static_cast<std::size_t>(layers), shape.config.window.back());
   }
   return shape;
 }
+
+std::string shape_config(std::string_view name) { return std::string(find_entry(name).config); }
 
 std::int64_t parameter_count(const ModelConfig& c) {
   const std::int64_t width = c.width, ffn = c.ffn_width;

@@ -26,6 +26,9 @@ const std::vector<std::string>& shape_names();
 /// With `layers` in place of the model's own number of them, unless 0. Throws ModelError for an unknown name.
 Shape find_shape(std::string_view name, std::int32_t layers = 0);
 
+/// The config.json of the shape's model. Throws ModelError for an unknown name.
+std::string shape_config(std::string_view name);
+
 /// Weights and biases; an embedding that is also the head counts once.
 std::int64_t parameter_count(const ModelConfig& config);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,8 @@ struct Arguments {
   BenchOptions bench;
   EngineArguments engine;
   std::vector<int> range;
+  std::vector<std::string> decode;  // "ROWSxDEPTH"
+  bool config = false;
   bool json = false;
   bool quiet = false;
 };
@@ -58,6 +61,12 @@ Json json_of(const BenchMethod& method) {
   return json;
 }
 
+Json json_of(const RowCosts& costs) {
+  Json steps = Json::array();
+  for (const auto& step : costs.steps) steps.push_back({{"rows", step.rows}, {"ms", step.ms}});
+  return {{"depth", costs.depth}, {"slowdown", costs.slowdown}, {"knee", costs.knee}, {"steps", std::move(steps)}};
+}
+
 Json json_of(const BenchResult& result, const BenchOptions& options) {
   Json prefill = Json::array(), decode = Json::array(), methods = Json::array();
   for (const auto& line : result.prefill) {
@@ -71,32 +80,36 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
                       {"recording", line.recording}});
   }
   for (const auto& method : result.methods) methods.push_back(json_of(method));
-  return {{"schema", 1},
-          {"device", result.device},
-          {"shape", result.shape},
-          {"dtype", result.dtype},
-          {"threads", result.threads},
-          {"params",
-           {{"layers", result.layers},
-            {"layers_range", result.layers_range},
-            {"agents", options.agents},
-            {"prefix", options.prefix},
-            {"question", options.question},
-            {"output", options.output},
-            {"select", options.select},
-            {"seed", options.seed},
-            {"repeat", result.repeat}}},
-          {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
-          {"logits_hash", result.logits_hash},
-          {"prefill", std::move(prefill)},
-          {"decode", std::move(decode)},
-          {"methods", std::move(methods)},
-          {"memory",
-           {{"weights_bytes", result.weights_bytes},
-            {"kv_bytes_per_token", result.kv_bytes_per_token},
-            {"segment_bytes_per_token", result.segment_bytes_per_token},
-            {"kv_peak_bytes", result.kv_peak_bytes},
-            {"segments_peak_bytes", result.segments_peak_bytes}}}};
+  Json json = {{"schema", 1},
+               {"device", result.device},
+               {"shape", result.shape},
+               {"dtype", result.dtype},
+               {"threads", result.threads},
+               {"params",
+                {{"layers", result.layers},
+                 {"layers_range", result.layers_range},
+                 {"agents", options.agents},
+                 {"prefix", options.prefix},
+                 {"question", options.question},
+                 {"output", options.output},
+                 {"select", options.select},
+                 {"seed", options.seed},
+                 {"repeat", result.repeat}}},
+               {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
+               {"logits_hash", result.logits_hash},
+               {"prefill", std::move(prefill)},
+               {"decode", std::move(decode)},
+               {"methods", std::move(methods)},
+               {"memory",
+                {{"weights_bytes", result.weights_bytes},
+                 {"kv_bytes_per_token", result.kv_bytes_per_token},
+                 {"segment_bytes_per_token", result.segment_bytes_per_token},
+                 {"kv_peak_bytes", result.kv_peak_bytes},
+                 {"segments_peak_bytes", result.segments_peak_bytes}}},
+               {"load_ms", result.load_ms},
+               {"complete", result.complete}};
+  if (result.row_costs) json["row_costs"] = json_of(*result.row_costs);
+  return json;
 }
 
 std::string milliseconds(double ms) { return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0); }
@@ -139,7 +152,7 @@ std::string rows_of(const BenchResult& result) {
 
 std::string text_of(const BenchResult& result) {
   std::string out = fmt::format("{}, {} layers, {}, on {}\n", result.shape, result.layers, result.dtype, result.device);
-  out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s read; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
+  out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
                      result.logits_hash.empty() ? "not hashed" : result.logits_hash);
   for (const auto& line : result.prefill) {
     out += fmt::format("prefill {:>5} tokens            {:>9.1f} tokens/s  {:>3.0f} % of the limit\n", line.tokens,
@@ -150,6 +163,14 @@ std::string text_of(const BenchResult& result) {
         "decode  {:>5} x {:>4} tokens deep  {:>8.1f} tokens/s  {:>3.0f} % of the limit; recording {:+.1f} %\n",
         line.rows, line.depth, line.tokens_per_s, 100 * line.share, 100 * line.recording);
   }
+  if (result.row_costs) {
+    out += fmt::format("rows beside a decoding one, {} tokens deep:", result.row_costs->depth);
+    for (const auto& step : result.row_costs->steps) out += fmt::format(" {}: {:.3f} ms", step.rows, step.ms);
+    out += fmt::format("; {} lengthen a step by at most {:.0f} %\n", result.row_costs->knee,
+                       100 * result.row_costs->slowdown);
+  }
+  out += fmt::format("ready after {}\n", milliseconds(result.load_ms));
+  if (result.methods.empty()) return out;
   const BenchMethod* full = find(result, "full");
   const BenchMethod* prefix = find(result, "prefix");
   out += "\nagent  tokens  method      first token  over full  over prefix  KV reused\n";
@@ -177,6 +198,15 @@ std::string option_of(std::string text) {
   return "--" + text;
 }
 
+/// "8x1024": 8 sequences, each 1024 tokens deep.
+BenchOptions::Decode decode_of(const std::string& text) {
+  BenchOptions::Decode step;
+  char behind = 0;
+  if (std::sscanf(text.c_str(), "%dx%d%c", &step.rows, &step.depth, &behind) != 2)
+    throw Failure(kUsage, fmt::format("--decode: '{}' is none; expected ROWSxDEPTH, as 8x1024", text));
+  return step;
+}
+
 int bench(Arguments arguments) {
   BenchOptions& options = arguments.bench;
   options.device = arguments.engine.device;
@@ -184,6 +214,12 @@ int bench(Arguments arguments) {
   options.slowdown = arguments.engine.slowdown;
   if (options.shape.empty() && options.model.empty())
     throw Failure(kUsage, "--shape: say which shape, or which --model, is to be measured");
+  if (arguments.config) {
+    if (options.shape.empty()) throw Failure(kUsage, "--config: only a --shape has one to print");
+    result(Json::parse(bench_config(options.shape)).dump(2) + "\n");
+    return kOk;
+  }
+  for (const std::string& step : arguments.decode) options.decode.push_back(decode_of(step));
   if (!arguments.range.empty()) options.layers_range = {arguments.range[0], arguments.range[1], arguments.range[2]};
   options.stop = interrupted();
   const bool shown = !arguments.quiet;
@@ -202,10 +238,10 @@ int bench(Arguments arguments) {
     throw Failure(kUsage, option_of(error.what()));
   }
   if (shown && can_redraw()) note("\r\x1b[K");
-  if (!found.complete) return kInterrupted;
-  result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                        : text_of(found));
-  return kOk;
+  if (found.complete || arguments.json)
+    result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                          : text_of(found));
+  return found.complete ? kOk : kInterrupted;
 }
 
 }  // namespace
@@ -234,11 +270,24 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--output", options.output, "Tokens of each answer")->type_name("N")->capture_default_str();
   options.methods = bench_methods();
   std::erase(options.methods, "lockstep");
-  verb->add_option("--methods", options.methods,
-                   "Methods to measure; with lockstep all agents also decode their answers, under every method")
+  std::vector<std::string> known = bench_methods();
+  known.push_back("none");
+  verb->add_option(
+          "--methods", options.methods,
+          "Methods to measure; with lockstep all agents also decode their answers, under every method; none: no "
+          "agents, only prefill and decode")
       ->delimiter(',')
       ->type_name("A,B")
-      ->check(CLI::IsMember(bench_methods()));
+      ->check(CLI::IsMember(known));
+  verb->add_option("--prefill", options.prefill, "Prompts of the bare model, tokens; without it 64,512")
+      ->delimiter(',')
+      ->type_name("N,N")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--decode", arguments->decode,
+                   "Steps of the bare model: sequences and the tokens in each; without it 1x512,4x512,16x512")
+      ->delimiter(',')
+      ->type_name("NxN,NxN");
+  verb->add_flag("--rows", options.rows, "Also what rows of a prompt that ride along in a decode step cost");
   verb->add_option("--select", options.select, "Part of the reused tokens that epic, cacheblend and relay recompute")
       ->type_name("0..1")
       ->capture_default_str();
@@ -254,6 +303,7 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--repeat", options.repeat, "Take the median of N; without it 3, or 1 above a billion weights")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
+  verb->add_flag("--config", arguments->config, "Only print the shape's config.json, for measuring a peer");
   verb->add_flag("--json", arguments->json, "As one JSON object");
   verb->add_flag("-q,--quiet", arguments->quiet, "No progress");
   verb->footer(
@@ -263,7 +313,8 @@ void add_bench(CLI::App& app, Action& action) {
       "Examples:\n"
       "  baton bench --shape smollm2-135m --agents 3\n"
       "  baton bench --shape llama-3.1-8b --layers 8 --methods full,prefix,relay --json\n"
-      "  baton bench --model nano --prefix 32 --question 48 --output 40");
+      "  baton bench --model nano --prefix 32 --question 48 --output 40\n"
+      "  baton bench --shape llama-3.1-8b --methods none --prefill 512,3584 --decode 1x1024,8x1024 --rows");
   verb->callback([arguments, &action] { action = [arguments] { return bench(*arguments); }; });
 }
 

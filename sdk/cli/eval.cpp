@@ -189,6 +189,9 @@ void add_eval(CLI::App& app, Action& action) {
       ->capture_default_str();
   verb->add_option("--seed", arguments->options.seed, "Seed of the sampling")->type_name("N");
   verb->add_option("--timeout", arguments->options.timeout, "For each question")->type_name("60s");
+  verb->add_option("--answers", arguments->options.answers,
+                   "Add a JSON line for each question and method to FILE: every agent's answer as token ids")
+      ->type_name("FILE.jsonl");
   verb->add_flag("--json", arguments->json, "As one JSON object");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "No progress");
   verb->add_flag("-v,--verbose", arguments->options.verbose,

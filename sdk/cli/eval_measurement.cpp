@@ -76,6 +76,10 @@ Measurement::Measurement(const EvalOptions& options, const Engine& engine, std::
   }
   base_.seed = options.seed;
   base_.stop = interrupted();
+  if (!options.answers.empty()) {
+    answers_.open(options.answers, std::ios::app);
+    if (!answers_) throw Failure(kUsage, fmt::format("--answers: cannot write {}", options.answers));
+  }
   if (!options.timeout.empty()) base_.timeout = parse_duration(options.timeout, "--timeout");
 }
 
@@ -119,22 +123,29 @@ RunRecord Measurement::run(const Engine& engine, const Workflow& workflow, const
   return engine.run(workflow, options);
 }
 
+/// One line for --answers.
+void Measurement::keep(const Question& question, const Score& score, const Trace& trace) {
+  if (!answers_.is_open()) return;
+  const nlohmann::ordered_json line = {{"id", question.id}, {"method", score.method.text}, {"tokens", trace.tokens}};
+  answers_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  if (!answers_.flush()) throw Failure(kRunFailed, fmt::format("--answers: {} could not be written", options_.answers));
+}
+
 void Measurement::measure(const Question& question, std::size_t index) {
   const bool with_floor = index < options_.floor_limit;
   Trace reference;
   const RunRecord full = run(engine_, *reference_, question, reference);
   if (full.state == "cancelled") return;
   std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
-  std::vector<Trace> forced(scores_.size());
+  std::vector<Trace> forced(scores_.size()), own(scores_.size());
   for (std::size_t i = 0; i < scores_.size(); ++i) {
     if (scores_[i].method.name == "full") {
       records.emplace_back(full, true);
       continue;
     }
-    Trace trace;
-    RunRecord record = run(engine_, *scores_[i].workflow, question, trace);
+    RunRecord record = run(engine_, *scores_[i].workflow, question, own[i]);
     if (record.state == "cancelled") return;
-    records.emplace_back(std::move(record), trace.tokens == reference.tokens);
+    records.emplace_back(std::move(record), own[i].tokens == reference.tokens);
     if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == "cancelled") return;
   }
   Trace precise;
@@ -147,6 +158,7 @@ void Measurement::measure(const Question& question, std::size_t index) {
     Score& score = scores_[i];
     score.add(question, index, record);
     score.exact.count(exact);
+    keep(question, score, score.method.name == "full" ? reference : own[i]);
     score.wall_ms += record.wall_ms;
     score.quality.add(reference, score.method.name == "full" ? reference : forced[i], *reference_);
     if (record.error_kind == "resources") throw Failure(kResources, record.error);

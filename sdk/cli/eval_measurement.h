@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -19,6 +20,7 @@ struct EvalOptions {
   std::size_t floor_limit = 50;
   std::optional<std::uint64_t> seed;
   std::string timeout;
+  std::string answers;  // a file for what every agent said, as token ids; empty: none
   bool quiet = false;
   bool verbose = false;
 };
@@ -59,6 +61,7 @@ class Measurement {
   RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
                 const Trace* forced = nullptr);
   void measure(const Question& question, std::size_t index);
+  void keep(const Question& question, const Score& score, const Trace& trace);
 
   const EvalOptions& options_;
   const Engine& engine_;
@@ -67,6 +70,7 @@ class Measurement {
   std::optional<Workflow> reference_;
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
   RunOptions base_;
+  std::ofstream answers_;
 
   std::mutex mutex_;
   EvalProgress progress_;

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 
+#include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/model/shapes.h"
@@ -16,7 +18,7 @@ namespace baton::inline v1 {
 namespace {
 
 const std::string kLockstep = "lockstep";
-constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters, from which one repeat has to do
+constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
@@ -27,6 +29,9 @@ void check_name(const char* name, const std::string& value, const std::vector<st
   if (std::find(known.begin(), known.end(), value) != known.end()) return;
   throw InputError(fmt::format("{}: '{}' is not known; known are {}", name, value, fmt::join(known, ", ")));
 }
+
+/// No agents.
+bool only_rates(const BenchOptions& options) { return options.methods == std::vector<std::string>{"none"}; }
 
 void check(const BenchOptions& options) {
   if (options.shape.empty() == options.model.empty()) throw InputError("shape: either a shape or a model is measured");
@@ -40,7 +45,14 @@ void check(const BenchOptions& options) {
   check_number("output", options.output, 1, 1 << 20);
   check_number("repeat", options.repeat, 0, 1000);
   check_name("dtype", options.dtype, {"bf16", "f32"});
-  for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
+  if (!only_rates(options)) {
+    for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
+  }
+  for (const int tokens : options.prefill) check_number("prefill", tokens, 1, 1 << 20);
+  for (const auto& [rows, depth] : options.decode) {
+    check_number("decode", rows, 1, 4096);
+    check_number("decode", depth, 1, 1 << 20);
+  }
   if (!(options.select > 0.0 && options.select <= 1.0))
     throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
 }
@@ -75,20 +87,21 @@ class Bench {
   BenchResult run() {
     open();
     choose_range();
-    const BenchAgents agents(options_, range_, model_->config.vocabulary);
-    const std::int64_t longest = agents.length(options_.agents);
-    if (longest >= model_->options.context) {
-      throw InputError(
-          fmt::format("agents: the last of {} has a prompt of {} tokens; the context of {} leaves room for {}",
-                      options_.agents, longest, model_->options.context, model_->options.context - 1));
-    }
+    std::optional<BenchAgents> agents;
+    if (!only_rates(options_)) agents.emplace(options_, range_, model_->config.vocabulary);
+    check_context(agents ? &*agents : nullptr);
     describe();
     progress("limits of the machine");
     const MachineLimits limits = measure_limits(*backend_, model_->options.dtype);
     result_.gemm_gflops = limits.gemm_gflops;
     result_.bandwidth_gbs = limits.bandwidth_gbs;
-    measure_rates(result_, *backend_, *model_, large_, options_);
-    result_.complete = !options_.stop.stop_requested() && measure(agents);
+    measure_rates(result_, *backend_, *model_, options_);
+    const auto stopped = [this] { return options_.stop.stop_requested(); };
+    if (options_.rows && !stopped()) {
+      progress("rows that ride along");
+      result_.row_costs = measure_row_costs(*backend_, *model_, stopped);
+    }
+    result_.complete = !stopped() && (!agents || measure(*agents));
     return std::move(result_);
   }
 
@@ -102,7 +115,21 @@ class Bench {
     if (options_.on_progress) options_.on_progress(what);
   }
 
+  void check_context(const BenchAgents* agents) const {
+    const std::int64_t room = model_->options.context - 1;
+    const auto fits = [&](const char* option, const std::string& what, std::int64_t tokens) {
+      if (tokens <= room) return;
+      throw InputError(fmt::format("{}: {} {} tokens; the context of {} leaves room for {}", option, what, tokens,
+                                   model_->options.context, room));
+    };
+    if (agents != nullptr)
+      fits("agents", fmt::format("the last of {} has a prompt of", options_.agents), agents->length(options_.agents));
+    for (const int tokens : options_.prefill) fits("prefill", "a prompt of", tokens);
+    for (const auto& step : options_.decode) fits("decode", "a depth of", step.depth);
+  }
+
   void open() {
+    const auto begin = std::chrono::steady_clock::now();
     backend_ = make_backend({options_.device, options_.threads});
     ModelOptions own;
     own.dtype = own.kv_dtype = options_.dtype == "f32" ? DType::f32 : DType::bf16;
@@ -114,8 +141,8 @@ class Bench {
       progress("making random weights");
       model_ = make_random_model(*backend_, *shape_, options_.seed, own);
     }
-    large_ = parameter_count(model_->config) > kLargeModel;
-    if (options_.repeat == 0) options_.repeat = large_ ? 1 : 3;
+    result_.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    if (options_.repeat == 0) options_.repeat = repeats();
   }
 
   void choose_range() {
@@ -139,6 +166,11 @@ class Bench {
     range_ = {};
   }
 
+  /// A large model on the CPU is measured once.
+  int repeats() const {
+    return backend_->info().name == "cpu" && parameter_count(model_->config) > kLargeModel ? 1 : 3;
+  }
+
   void describe() {
     const ModelConfig& c = model_->config;
     const BackendInfo info = backend_->info();
@@ -156,7 +188,7 @@ class Bench {
                                       static_cast<std::int64_t>(sizeof(float) + sizeof(TokenId));
   }
 
-  /// All repeats; the methods take turns, so that a machine that slows down hits all of them. False when stopped.
+  /// All repeats of the agents under each method. False when stopped.
   bool measure(BenchAgents agents) {
     internal::EngineOptions own;
     own.slowdown = options_.slowdown;
@@ -165,6 +197,28 @@ class Bench {
     if (!agents.prepare(engine)) return false;
     std::vector<Row> rows(options_.methods.size());
     for (Row& row : rows) row.passes.resize(static_cast<std::size_t>(options_.agents));
+    const bool all = run_passes(agents, engine, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (options_.methods[i] == kLockstep) {
+        if (all) result_.methods.push_back({kLockstep, {}});
+      } else if (all || !rows[i].passes.back().empty()) {  // at least one whole repeat
+        result_.methods.push_back(summary(options_.methods[i], rows[i]));
+      }
+    }
+    if (!all) return false;
+    const auto& methods = options_.methods;
+    if (std::find(methods.begin(), methods.end(), kLockstep) != methods.end() && !measure_rows(agents, engine))
+      return false;
+    const EngineStats stats = engine.stats();
+    if (stats.segments.evicted > 0)
+      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+    result_.kv_peak_bytes = stats.kv_peak_bytes;
+    result_.segments_peak_bytes = stats.segments.peak_bytes;
+    return true;
+  }
+
+  /// The methods take turns, so that a machine that slows down hits all of them. False when stopped.
+  bool run_passes(const BenchAgents& agents, LocalEngine& engine, std::vector<Row>& rows) {
     for (int repeat = 0; repeat < options_.repeat; ++repeat) {
       for (Row& row : rows) row.wall_ms.push_back(0.0);
       for (int agent = 1; agent <= options_.agents; ++agent) {
@@ -180,21 +234,6 @@ class Bench {
         }
       }
     }
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (options_.methods[i] == kLockstep) {
-        result_.methods.push_back({kLockstep, {}});
-      } else {
-        result_.methods.push_back(summary(options_.methods[i], rows[i]));
-      }
-    }
-    const auto& methods = options_.methods;
-    if (std::find(methods.begin(), methods.end(), kLockstep) != methods.end() && !measure_rows(agents, engine))
-      return false;
-    const EngineStats stats = engine.stats();
-    if (stats.segments.evicted > 0)
-      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
-    result_.kv_peak_bytes = stats.kv_peak_bytes;
-    result_.segments_peak_bytes = stats.segments.peak_bytes;
     return true;
   }
 
@@ -254,7 +293,6 @@ class Bench {
   std::shared_ptr<const Model> model_;
   std::optional<Shape> shape_;
   LayerRange range_;
-  bool large_ = false;
   std::uint64_t hash_ = 14695981039346656037u;
   BenchResult result_;
 };
@@ -262,6 +300,11 @@ class Bench {
 }  // namespace
 
 std::vector<std::string> bench_shapes() { return shape_names(); }
+std::string bench_config(const std::string& shape) {
+  check_name("shape", shape, bench_shapes());
+  return shape_config(shape);
+}
+
 std::vector<std::string> bench_methods() { return reuse_methods(); }
 
 RowCosts measure_rows(const BenchOptions& options) {

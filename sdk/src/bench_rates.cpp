@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <thread>
+#include <functional>
 
 #include "engine/model/forward.h"
 #include "engine/reuse/placement.h"
@@ -15,6 +14,7 @@ namespace {
 
 constexpr std::int32_t kDepth = 512;  // of decoding sequences
 constexpr double kSeconds = 0.3;      // for each measured line, at least
+constexpr double kLong = 2.0;         // seconds of a run that is repeated once only
 
 double seconds_of(const std::function<void()>& run) {
   const auto begin = std::chrono::steady_clock::now();
@@ -28,60 +28,16 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The median of 5 runs or more; `once`: one run.
-double median_seconds(const std::function<void()>& run, bool once = false) {
-  std::vector<double> times = {seconds_of(run)};
-  double spent = times.back();
-  while (!once && (times.size() < 5 || (spent < kSeconds && times.size() < 1000))) {
+/// The median of 5 runs or more; where they take long, one. A first run, which may start things, is never counted.
+double median_seconds(const std::function<void()>& run) {
+  if (seconds_of(run) > kLong) return seconds_of(run);
+  std::vector<double> times;
+  double spent = 0.0;
+  while (times.size() < 5 || (spent < kSeconds && times.size() < 1000)) {
     times.push_back(seconds_of(run));
     spent += times.back();
   }
   return median(std::move(times));
-}
-
-double gemm_gflops(Backend& backend, DType dtype) {
-  constexpr std::int64_t kRows = 480, kWidth = 4096, kDeep = 2048;
-  std::vector<float> values(static_cast<std::size_t>(kWidth * kDeep));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
-  const ConstTensorView weights = view_of(static_cast<const float*>(values.data()), kWidth, kDeep);
-  const auto matrix = backend.load_matrix({&weights, 1}, dtype);
-  const Buffer x = backend.allocate(kRows * kDeep * sizeof(float)),
-               out = backend.allocate(kRows * kWidth * sizeof(float));
-  backend.copy_to_device(x.data(), std::as_bytes(std::span(values).first(kRows * kDeep)));
-  const auto run = [&] {
-    backend.matmul(out.view(DType::f32, kRows, kWidth), x.view(DType::f32, kRows, kDeep), *matrix, {});
-  };
-  run();
-  return 2.0 * kRows * kWidth * kDeep / median_seconds(run) / 1e9;
-}
-
-std::uint64_t sum_of(std::span<const std::uint64_t> words) {
-  std::uint64_t sums[8] = {};
-  for (std::size_t i = 0; i + 8 <= words.size(); i += 8) {
-    for (std::size_t j = 0; j < 8; ++j) sums[j] += words[i + j];
-  }
-  std::uint64_t total = 0;
-  for (const std::uint64_t sum : sums) total += sum;
-  return total;
-}
-
-double bandwidth_gbs(Backend& backend) {
-  const Buffer buffer = backend.allocate(std::size_t{384} << 20);
-  std::memset(buffer.data(), 1, buffer.bytes());
-  const std::span words(reinterpret_cast<const std::uint64_t*>(buffer.data()), buffer.bytes() / sizeof(std::uint64_t));
-  const auto threads = static_cast<std::size_t>(std::max(1, backend.info().threads));
-  std::vector<std::uint64_t> sums(threads);
-  volatile std::uint64_t sink = 0;
-  const double seconds = median_seconds([&] {
-    std::vector<std::thread> readers;
-    const std::size_t share = words.size() / threads;
-    for (std::size_t t = 0; t < threads; ++t) {
-      readers.emplace_back([&, t] { sums[t] = sum_of(words.subspan(t * share, share)); });
-    }
-    for (std::thread& reader : readers) reader.join();
-    for (const std::uint64_t sum : sums) sink = sink + sum;
-  });
-  return static_cast<double>(buffer.bytes()) / seconds / 1e9;
 }
 
 /// Multiply-adds x 2 of one token in all layers, without attention over keys.
@@ -92,34 +48,35 @@ double layer_flops(const ModelConfig& c) {
 
 class Rates {
  public:
-  Rates(Backend& backend, const Model& model, bool quick)
-      : backend_(backend), model_(model), forward_(backend, model), quick_(quick) {}
+  Rates(Backend& backend, const Model& model) : backend_(backend), model_(model), forward_(backend, model) {}
 
   BenchPrefill prefill(std::int32_t tokens, double gemm_limit) {
     KvLayout layout = model_.kv_layout();
     layout.raw_keys = true;  // decode() copies from it
-    prompt_.emplace(backend_, layout, tokens);
+    KvCache cache(backend_, layout, tokens);
     StepRows rows;
-    const std::int32_t index = rows.add_cache(&*prompt_);
+    const std::int32_t index = rows.add_cache(&cache);
     for (std::int32_t i = 0; i < tokens; ++i) rows.add_row(index, i, (i * 37 + 11) % model_.config.vocabulary);
     rows.logits_rows.push_back(tokens - 1);
-    const double seconds = median_seconds([&] { forward_.run(rows); }, quick_);
-    prompt_->commit(tokens);
+    const double seconds = median_seconds([&] { forward_.run(rows); });
+    cache.commit(tokens);
+    if (!prompt_ || prompt_->length() < tokens) prompt_ = std::move(cache);
     const ModelConfig& c = model_.config;
     const double attention = 4.0 * c.layers * c.heads * c.head_dim * tokens * (tokens + 1) / 2.0;
     const double flops = layer_flops(c) * tokens + attention + 2.0 * c.width * c.vocabulary;
     return {tokens, tokens / seconds, flops / seconds / 1e9 / gemm_limit};
   }
 
-  /// Behind prefill(): all sequences begin with copies of its tokens. Plain steps and recording ones take turns.
-  BenchDecode decode(std::int32_t sequences, double bandwidth_limit) {
-    const std::int32_t depth = prompt_->length();
+  /// All sequences begin with copies of the longest prefill's tokens. Plain steps and recording ones take turns.
+  BenchDecode decode(std::int32_t sequences, std::int32_t depth, double bandwidth_limit) {
+    if (!prompt_ || prompt_->length() < depth) prefill(depth, 1.0);
     const Segment text(backend_, *prompt_, 0, depth, std::vector<TokenId>(static_cast<std::size_t>(depth)));
     KvLayout recording = model_.kv_layout();
     recording.raw_keys = recording.received = true;
     recording.hidden_width = model_.config.width;
     recording.hidden_layer = 1;
     Step plain(*this, model_.kv_layout(), text, sequences), recorded(*this, recording, text, sequences);
+    plain.seconds(), recorded.seconds();
     std::vector<double> seconds, ratios;
     double spent = 0.0;
     while (seconds.size() < 5 || (spent < 2 * kSeconds && seconds.size() < 1000)) {
@@ -165,15 +122,10 @@ class Rates {
   Backend& backend_;
   const Model& model_;
   Forward forward_;
-  bool quick_;
-  std::optional<KvCache> prompt_;
+  std::optional<KvCache> prompt_;  // the longest so far
 };
 
 }  // namespace
-
-MachineLimits measure_limits(Backend& backend, DType dtype) {
-  return {gemm_gflops(backend, dtype), bandwidth_gbs(backend)};
-}
 
 RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped) {
   RowCosts costs;
@@ -206,20 +158,24 @@ RowCosts measure_row_costs(Backend& backend, const Model& model, const std::func
   return costs;
 }
 
-void measure_rates(BenchResult& result, Backend& backend, const Model& model, bool quick, const BenchOptions& options) {
+void measure_rates(BenchResult& result, Backend& backend, const Model& model, const BenchOptions& options) {
   const auto step = [&](const std::string& what) {
     if (options.on_progress) options.on_progress(what);
     return !options.stop.stop_requested();
   };
-  Rates rates(backend, model, quick);
-  const std::int32_t depth = std::min(kDepth, model.options.context - 1);
-  for (const std::int32_t tokens : {std::min(64, depth), depth}) {
+  Rates rates(backend, model);
+  const std::int32_t usual = std::min(kDepth, model.options.context - 1);
+  std::vector<int> prompts = options.prefill;
+  if (prompts.empty()) prompts = {std::min(64, usual), usual};
+  std::vector<BenchOptions::Decode> steps = options.decode;
+  if (steps.empty()) steps = {{1, usual}, {4, usual}, {16, usual}};
+  for (const int tokens : prompts) {
     if (!step(fmt::format("prefill of {} tokens", tokens))) return;
     result.prefill.push_back(rates.prefill(tokens, result.gemm_gflops));
   }
-  for (const std::int32_t sequences : {1, 4, 16}) {
-    if (!step(fmt::format("decode of {} sequences", sequences))) return;
-    result.decode.push_back(rates.decode(sequences, result.bandwidth_gbs));
+  for (const auto& [rows, depth] : steps) {
+    if (!step(fmt::format("decode of {} sequences, {} tokens deep", rows, depth))) return;
+    result.decode.push_back(rates.decode(rows, depth, result.bandwidth_gbs));
   }
 }
 

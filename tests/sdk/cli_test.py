@@ -385,6 +385,10 @@ class Eval(Cli):
         self.assertEqual(method["accuracy"], method["accuracy_by_agent"]["checker"])
         self.assertEqual((method["kv_reuse_rate"], method["agent_turn_reuse"], method["exact_match"]), (0, 0, 1))
         self.assertIn("3 of 3", done.stderr)
+        self.baton("eval", self.team, "--dataset", data, "--limit", "2", "--answers", "said.jsonl", "-q")
+        said = [json.loads(line) for line in (self.folder / "said.jsonl").read_text().splitlines()]
+        self.assertEqual({(line["id"], line["method"]) for line in said}, {("q0", "full"), ("q1", "full")})
+        self.assertTrue(all(len(line["tokens"]) == 2 and all(line["tokens"].values()) for line in said))
         self.assertIn("expected 2", self.baton("eval", self.team, "--dataset", data, "--limit", "1", "-v").stderr)
 
     def test_methods_are_compared_with_full(self):
@@ -601,6 +605,28 @@ class Bench(Cli):
         other = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "full", "--repeat", "1", "--seed", "2").stdout)
         self.assertNotEqual(other["logits_hash"], found["logits_hash"])
 
+    def test_prefill_and_decode_alone(self):
+        found = json.loads(self.baton("bench", "--shape", "nano", "--layers", "4", "--methods", "none", "--prefill", "16,48", "--decode",
+                                      "1x32,3x64", "--rows", "--json", "-q").stdout)
+        self.assertEqual([line["tokens"] for line in found["prefill"]], [16, 48])
+        self.assertEqual([(line["rows"], line["depth"]) for line in found["decode"]], [(1, 32), (3, 64)])
+        self.assertEqual((found["methods"], found["complete"]), ([], True))
+        self.assertGreater(found["load_ms"], 0)
+        self.assertEqual(found["row_costs"]["steps"][0]["rows"], 0)
+        self.assertEqual(set(found["row_costs"]), {"depth", "slowdown", "knee", "steps"})
+        table = self.baton("bench", "--shape", "nano", "--methods", "none", "--prefill", "16", "--decode", "1x16", "-q").stdout
+        self.assertIn("prefill    16 tokens", table)
+        self.assertNotIn("first token", table)
+        self.assertEqual(json.loads(self.baton("bench", "--shape", "qwen3-0.6b", "--config").stdout)["head_dim"], 128)
+
+    def test_interrupted_json_says_so(self):
+        process = subprocess.Popen([RUNNER, "bench", "--shape", "nano", "--repeat", "1000", "--json", "-q"], cwd=self.folder,
+                                   env=self.environment(), stdout=subprocess.PIPE, text=True)
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        found = json.loads(process.communicate(timeout=60)[0])
+        self.assertEqual((process.returncode, found["complete"]), (130, False))
+
     def test_table(self):
         done = self.baton("bench", "--model", str(ROOT / "samples/models/nano"), "--agents", "2", "--prefix", "16", "--question", "24",
                           "--output", "16", "--methods", "full,relay", "--repeat", "1", "--layers-range", "0,3,7")
@@ -626,7 +652,7 @@ class Bench(Cli):
     def test_mistakes_name_the_option(self):
         for option, value in (("--shape", "gpt-5"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),
                               ("--select", "1.5"), ("--prefix", "0"), ("--layers-range", "1,2"), ("--layers-range", "5,3,8"),
-                              ("--layers", "3"), ("--dtype", "f8"), ("--repeat", "0"), ("--device", "abacus")):
+                              ("--layers", "3"), ("--decode", "3"), ("--decode", "1x4000"), ("--prefill", "9999"), ("--dtype", "f8"), ("--repeat", "0"), ("--device", "abacus")):
             base = {"--shape": "nano", "--agents": "2", "--output": "40", option: value}
             done = self.baton("bench", "-q", *sum(map(list, base.items()), []), code=4 if option == "--device" else 2)
             self.assertIn(value if option == "--device" else option, done.stderr)

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/support/folders.h"
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -15,8 +17,8 @@ using namespace std::chrono_literals;
 const std::string kQuestion = "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
 
 baton::Engine& engine() {
-  static baton::Engine shared =
-      baton::Engine::open({.model = BATON_SOURCE_DIR "/samples/models/nano", .device = "cpu", .threads = 1});
+  static baton::Engine shared = baton::Engine::open(
+      {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
   return shared;
 }
 
@@ -228,9 +230,9 @@ TEST_CASE("the engine is shared by threads, and outlives its handle") {
 }
 
 TEST_CASE("16 runs from 16 threads answer as each would alone, and none is left behind", "[fair]") {
-  const baton::Engine shared =
-      baton::Engine::open({.model = BATON_SOURCE_DIR "/samples/models/nano", .device = "cpu", .threads = 2});
-  const auto workflow = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_team.yaml");
+  const baton::Engine shared = baton::Engine::open(
+      {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 2});
+  const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_team.yaml");
   shared.prepare(workflow);
   const auto texts = [](const baton::RunRecord& record) {
     std::vector<std::string> all;
@@ -257,13 +259,13 @@ TEST_CASE("16 runs from 16 threads answer as each would alone, and none is left 
 
 TEST_CASE("lockstep is what auto means, and its outputs are those of full prefill") {
   const auto outputs = [](const std::string& relay) {
-    const auto workflow = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_review.yaml",
+    const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml",
                                                 {.set = {{"relay.method", relay}}});
     return engine().run(workflow, {.inputs = {{"user_question", kQuestion}}}).to_json();
   };
   const auto answers = [](const std::string& json) { return json.substr(json.find("\"outputs\""), 60); };
   CHECK(answers(outputs("auto")) == answers(outputs("full")));
-  const auto turns = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_review.yaml").turns();
+  const auto turns = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml").turns();
   CHECK(turns[1].slots[1].method == "lockstep");
 }
 
@@ -287,10 +289,10 @@ TEST_CASE("a preview shows the prompt that a run sends") {
 }
 
 TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[stress]") {
-  const auto own =
-      baton::Engine::open({.model = BATON_SOURCE_DIR "/samples/models/nano", .device = "cpu", .threads = 1});
+  const auto own = baton::Engine::open(
+      {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
   // Exact prefixes stay on purpose, up to 64 of them: they are off here.
-  const auto workflow = baton::Workflow::load(BATON_SOURCE_DIR "/workflows/library/math_team.yaml",
+  const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_team.yaml",
                                               {.set = {{"relay.method", "relay"},
                                                        {"relay.min_tokens", "1"},
                                                        {"relay.prefix", "false"},

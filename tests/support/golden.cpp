@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "tests/support/folders.h"
+
 namespace baton::test {
 namespace {
 
@@ -17,7 +19,7 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::filesystem::path golden_folder() { return std::filesystem::path(BATON_TEST_DIR) / "golden" / "models"; }
+std::filesystem::path golden_folder() { return test_folder() / "golden" / "models"; }
 
 std::vector<float> decode_floats(const std::string& base64) {
   constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -21,7 +21,7 @@ struct WorkingFolder {
 
 std::vector<fs::path> error_files() {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(BATON_TEST_DIR) / "workflows" / "errors")) {
+  for (const auto& entry : fs::directory_iterator(test_folder() / "workflows" / "errors")) {
     if (entry.path().extension() == ".yaml") files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
@@ -47,7 +47,7 @@ std::string errors_of_file(const fs::path& file) {
 }
 
 TEST_CASE("every mistake is reported as its golden text says") {
-  const WorkingFolder folder(fs::path(BATON_TEST_DIR) / "workflows" / "errors");
+  const WorkingFolder folder(test_folder() / "workflows" / "errors");
   for (const fs::path& file : error_files()) {
     INFO(file.filename().string());
     CHECK(errors_of_file(file) == read_text(fs::path(file).replace_extension(".txt")));
@@ -68,7 +68,7 @@ TEST_CASE("every error code has a golden text, and no other code is used") {
 }
 
 TEST_CASE("the team of the reference is read, and its misspelt placeholder is shown in place") {
-  const fs::path file = fs::path(BATON_TEST_DIR) / "workflows" / "reference" / "team.yaml";
+  const fs::path file = test_folder() / "workflows" / "reference" / "team.yaml";
   const ToolRegistry tools = fake_tools();
   ReadOptions options;
   options.tools = &tools;

@@ -26,7 +26,7 @@ std::string schema_errors(const std::string& yaml) {
 std::vector<fs::path> workflows_of_the_repository() {
   std::vector<fs::path> files;
   for (const char* folder : {"workflows/library", "samples", "tests/workflows/reference"}) {
-    const fs::path root = fs::path(BATON_SOURCE_DIR) / folder;
+    const fs::path root = source_folder() / folder;
     if (!fs::exists(root)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root)) {
       if (entry.path().extension() == ".yaml" && read_text(entry.path()).find("version: 1") != std::string::npos)
@@ -52,7 +52,7 @@ TEST_CASE("every workflow of the repository passes the reader, the planner and t
 }
 
 TEST_CASE("every role of the repository can be used") {
-  const fs::path folder = fs::path(BATON_SOURCE_DIR) / "agents" / "roles";
+  const fs::path folder = source_folder() / "agents" / "roles";
   for (const auto& entry : fs::directory_iterator(folder)) {
     INFO(entry.path().string());
     const std::string yaml = with_header("agents: {a: {use: " + entry.path().stem().string() + "}}\n");

@@ -9,7 +9,7 @@ namespace baton::test {
 namespace {
 
 TEST_CASE("damaged workflows are read or refused") {
-  const auto file = std::filesystem::path(BATON_TEST_DIR) / "workflows" / "reference" / "team.yaml";
+  const auto file = test_folder() / "workflows" / "reference" / "team.yaml";
   const std::string sound = read_text(file);
   static constexpr char kBytes[] = "{}[]:,-&*!|>'\"%@`#?\n\t \\<$~0aA_\x01\x7f\x80\xc3\xff";
   std::mt19937 random(7);

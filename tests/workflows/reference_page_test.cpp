@@ -9,7 +9,7 @@ namespace {
 
 const std::string kHeading = "## Reference\n\n";
 
-std::filesystem::path page_file() { return std::filesystem::path(BATON_SOURCE_DIR) / "docs" / "yaml.md"; }
+std::filesystem::path page_file() { return source_folder() / "docs" / "yaml.md"; }
 
 /// The page up to its generated part.
 std::string prose() {

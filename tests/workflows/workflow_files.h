@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agents/tool.h"
+#include "tests/support/folders.h"
 #include "workflows/plan.h"
 
 namespace baton::test {

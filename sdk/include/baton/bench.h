@@ -24,8 +24,15 @@ struct BenchOptions {
   int output = 256;    // tokens of each answer
   /// Names of bench_methods(); empty: all that one pass can measure. With "lockstep" every method also runs the whole
   /// row of agents once, their answers decoded.
-  std::vector<std::string> methods{};
-  double select = 0.18;  // the part of the reused tokens that epic, cacheblend and relay recompute
+  std::vector<std::string> methods{};  // "none" alone: no agents, only prefill and decode
+  struct Decode {
+    int rows = 1;   // sequences in the step
+    int depth = 0;  // tokens in the cache of each
+  };
+  std::vector<int> prefill{};    // prompt lengths of the bare model; empty: 64, 512
+  std::vector<Decode> decode{};  // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
+  bool rows = false;             // also measure what rows that ride along in a decode step cost (RowCosts)
+  double select = 0.18;          // the part of the reused tokens that epic, cacheblend and relay recompute
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
@@ -85,34 +92,6 @@ struct BenchDecode {
   double recording = 0;     // part of a step's time that recording for a later hand-over adds
 };
 
-struct BenchResult {
-  std::string device;
-  std::string shape;  // or the model's name
-  std::string dtype;
-  int threads = 0;
-  int layers = 0;
-  std::array<int, 3> layers_range{};
-  int repeat = 0;
-  double gemm_gflops = 0;    // of our own product of two large matrices
-  double bandwidth_gbs = 0;  // reading memory on all threads
-  std::string logits_hash;   // of the first-token logits of method full, all agents; empty without full
-  std::vector<BenchPrefill> prefill;
-  std::vector<BenchDecode> decode;
-  std::vector<BenchMethod> methods;  // in the order asked for
-  std::int64_t weights_bytes = 0;
-  std::int64_t kv_bytes_per_token = 0;       // keys and values
-  std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
-  std::int64_t kv_peak_bytes = 0;
-  std::int64_t segments_peak_bytes = 0;
-  bool complete = true;  // false: stopped on request; the methods were not all measured
-};
-
-/// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".
-std::vector<std::string> bench_shapes();
-
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
-std::vector<std::string> bench_methods();
-
 /// What it costs that rows of a prompt ride along in a decode step, which is how lockstep computes prompts ahead.
 struct RowCosts {
   struct Step {
@@ -125,7 +104,43 @@ struct RowCosts {
   std::int64_t knee = 0;    // the most rows of one step within it
 };
 
-/// Measures it for `shape` or `model` of the options, on the caller's thread. Throws InputError, ResourceError.
+struct BenchResult {
+  std::string device;
+  std::string shape;  // or the model's name
+  std::string dtype;
+  int threads = 0;
+  int layers = 0;
+  std::array<int, 3> layers_range{};
+  int repeat = 0;
+  // Of this machine, measured: on the CPU our own product of two large matrices and reading memory on all threads; on
+  // a GPU a bf16 product by cuBLAS and copying within its memory, bytes read and written.
+  double gemm_gflops = 0;
+  double bandwidth_gbs = 0;
+  double load_ms = 0;       // starting the device and reading the model, or making its random weights
+  std::string logits_hash;  // of the first-token logits of method full, all agents; empty without full
+  std::vector<BenchPrefill> prefill;
+  std::vector<BenchDecode> decode;
+  std::vector<BenchMethod> methods;  // in the order asked for
+  std::int64_t weights_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;       // keys and values
+  std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
+  std::int64_t kv_peak_bytes = 0;
+  std::int64_t segments_peak_bytes = 0;
+  std::optional<RowCosts> row_costs;  // where asked for
+  bool complete = true;               // false: stopped on request; what was not measured by then is missing
+};
+
+/// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".
+std::vector<std::string> bench_shapes();
+
+/// The shape's config.json, as a peer needs it to make the same model. Throws InputError for an unknown name.
+std::string bench_config(const std::string& shape);
+
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
+std::vector<std::string> bench_methods();
+
+/// Measures what rows that ride along cost, for `shape` or `model` of the options, on the caller's thread. Throws
+/// InputError, ResourceError.
 RowCosts measure_rows(const BenchOptions& options);
 
 /// Runs the benchmark on the caller's thread. Throws InputError for an unsound option, what() beginning with its name,

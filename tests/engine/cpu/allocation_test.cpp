@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "fixtures.h"
+#include "tests/engine/ops/fixtures.h"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};  // by operator new, of the whole test program

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "engine/model/tokenizer.h"
+#include "tests/support/folders.h"
 
 namespace baton::test {
 
 using Json = nlohmann::json;
 
 inline std::string golden_text(const std::string& path) {
-  std::ifstream file(std::string(BATON_TEST_DIR) + "/golden/" + path, std::ios::binary);
+  std::ifstream file(test_folder() / "golden" / path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

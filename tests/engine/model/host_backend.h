@@ -47,6 +47,10 @@ class HostBackend : public Backend {
                 const RopeAngles&) override {
     unused();
   }
+  void store_corrected_kv(const KvSlab&, const KvShape&, std::int32_t, ConstTensorView, ConstTensorView,
+                          std::span<const KvCorrection>, const RopeAngles&) override {
+    unused();
+  }
   void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
   void save_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
   void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&,

@@ -1,10 +1,10 @@
-#include "engine/cpu/checks.h"
+#include "engine/backend/checks.h"
 
 #include <fmt/format.h>
 
 #include <limits>
 
-namespace baton::cpu {
+namespace baton {
 namespace {
 
 template <class... Args>
@@ -236,4 +236,4 @@ void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up) 
   check_shape("silu_mul gate_up", gate_up, out.rows, 2 * out.cols);
 }
 
-}  // namespace baton::cpu
+}  // namespace baton

@@ -1,4 +1,4 @@
-// Checks at the border of the CPU backends: the fast one and the reference refuse the same calls with the same words.
+// Checks at the border of every backend: all refuse the same calls with the same words.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "engine/backend/backend.h"
 
-namespace baton::cpu {
+namespace baton {
 
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
@@ -49,4 +49,4 @@ void check_copy_rows(std::string_view name, const ConstTensorView& some, const C
                      std::span<const std::int32_t> index);
 void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up);
 
-}  // namespace baton::cpu
+}  // namespace baton

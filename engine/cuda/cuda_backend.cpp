@@ -1,0 +1,342 @@
+// Checks at the border, then launches on one stream. Views are device memory; row descriptions, token ids and the
+// weights of norms come from host memory and are sent through pinned staging, the last two kinds only when they change.
+#include "engine/cuda/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/backend/checks.h"
+#include "engine/cuda/attention.h"
+#include "engine/cuda/attention_plan.h"
+#include "engine/cuda/kernels.h"
+#include "engine/cuda/staging.h"
+
+namespace baton::cuda {
+namespace {
+
+/// Rows of a matrix are padded with zeros to that many elements, so that every row begins at 16 bytes.
+constexpr std::int64_t kRowUnit = 8;
+/// Blocks per multiprocessor that attention asks its plan for: as many as fit, twice over.
+constexpr int kBlocksPerMultiprocessor = 4;
+
+/// A weight [N, C] as stored, row-major, rows `stride` elements apart.
+struct DeviceMatrix final : Matrix {
+  DeviceMatrix(Runtime& runtime_in, std::int64_t rows_in, std::int64_t cols_in, DType dtype_in)
+      : runtime(runtime_in), stride(round_up(cols_in, kRowUnit)) {
+    rows = rows_in;
+    cols = cols_in;
+    dtype = dtype_in;
+    bytes = checked_bytes("load_matrix", rows, stride, size_of(dtype));
+    data = static_cast<std::byte*>(runtime.allocate(bytes));
+  }
+  ~DeviceMatrix() override { runtime.release(data); }
+  ConstTensorView view() const { return BasicView<const std::byte>{data, dtype, rows, cols, stride}; }
+
+  Runtime& runtime;
+  std::byte* data = nullptr;
+  std::int64_t stride;
+};
+
+const DeviceMatrix& device(const Matrix& matrix) {
+  const auto* ours = dynamic_cast<const DeviceMatrix*>(&matrix);
+  if (ours == nullptr) throw std::invalid_argument("the matrix belongs to another backend");
+  return *ours;
+}
+
+/// Vectors of floats that live in host memory (weights of norms, biases), kept on the device. A vector is known by its
+/// address and compared by content, so that one that took another's place is noticed.
+class KeptVectors {
+ public:
+  KeptVectors(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
+  const float* put(std::span<const float> values) {
+    if (values.empty()) return nullptr;
+    auto& kept = vectors_[values.data()];
+    if (kept == nullptr) kept = std::make_unique<KeptArray>(runtime_, staging_);
+    return kept->put(values);
+  }
+
+ private:
+  Runtime& runtime_;
+  Staging& staging_;
+  std::unordered_map<const float*, std::unique_ptr<KeptArray>> vectors_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::unique_ptr<Runtime> runtime) : owned_(std::move(runtime)) {}
+
+  BackendInfo info() const override {
+    const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+    return {runtime_.name(), runtime_.description(), threads, false};
+  }
+
+  Buffer allocate(std::size_t bytes) override {
+    const std::size_t size = std::max<std::size_t>(bytes, 1);
+    void* data = runtime_.allocate(size);
+    runtime_.clear(data, size);
+    return {this, data, bytes};
+  }
+  void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    if (!out.empty()) staging_.to_host(out, device);
+  }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+    const std::int64_t rows = check_parts(parts, dtype);
+    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
+    std::int64_t first = 0;
+    for (const ConstTensorView& part : parts) {
+      load_part(*matrix, first, part);
+      first += part.rows;
+    }
+    return matrix;
+  }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    launch_copy_rows(stream(), out, nullptr, device(table).view(), index_.put(ids), out.rows);
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight);
+    launch_rms_norm(stream(), out, x, vectors_.put(weight), eps);
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight);
+    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
+    launch_add_rms_norm(stream(), out, x, delta, vectors_.put(weight), eps);
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    launch_add(stream(), x, delta);
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    launch_head_rms_norm(stream(), x, vectors_.put(weight), static_cast<std::int64_t>(weight.size()), eps);
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias);
+    if (x.rows == 0) return;
+    const DeviceMatrix& matrix = device(w);
+    Product product{.out = reinterpret_cast<float*>(out.data),
+                    .out_stride = out.stride,
+                    .x = x.data,
+                    .x_stride = x.stride,
+                    .w = matrix.data,
+                    .w_stride = matrix.stride,
+                    .bias = vectors_.put(bias),
+                    .t = x.rows,
+                    .n = w.rows,
+                    .c = w.cols,
+                    .dtype = w.dtype};
+    if (w.dtype == DType::bf16) {  // the padding is zeros on both sides
+      product.c = product.x_stride = matrix.stride;
+      std::byte* rounded = operand_.reserve<std::byte>(x.rows * matrix.stride * 2);
+      launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
+                       x.rows);
+      product.x = rounded;
+    }
+    runtime_.multiply(product);
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    launch_rope(stream(), x, head_dim, angles);
+  }
+
+  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                ConstTensorView v, const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    launch_store_kv(stream(), slabs_.put(slabs), shape, stored_.put(rows), k, v, angles);
+  }
+
+  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
+                          ConstTensorView v, std::span<const KvCorrection> corrections,
+                          const RopeAngles& angles) override {
+    check_store_corrected_kv(slab, shape, begin, k, v, corrections, angles);
+    const std::int64_t rows = angles.cos.rows;
+    counterparts_.clear();
+    for (const KvCorrection& one : corrections) counterparts_.insert(counterparts_.end(), one.row.begin(), one.row.end());
+    const std::int32_t* row = counterpart_.put(std::span<const std::int32_t>(counterparts_));
+    std::vector<DeviceCorrection> all;
+    for (const KvCorrection& one : corrections) {
+      all.push_back({reinterpret_cast<const std::uint16_t*>(one.offset.data), one.offset.stride, row, one.weight});
+      row += rows;
+    }
+    launch_store_corrected_kv(stream(), slab, shape, begin, k, v,
+                              correction_.put(std::span<const DeviceCorrection>(all)), static_cast<int>(all.size()),
+                              angles);
+  }
+
+  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_load_kv(k, v, slab, shape, begin);
+    launch_load_kv(stream(), k, v, slab, shape, begin);
+  }
+
+  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_save_kv(raw_k, v, slab, shape, begin);
+    launch_save_kv(stream(), raw_k, v, slab, shape, begin);
+  }
+
+  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       ConstTensorView v) override {
+    check_value_deviation(out.size(), slabs, shape, rows, v);
+    if (out.empty()) return;
+    float* device_out = operand_.reserve<float>(static_cast<std::int64_t>(out.size()));
+    launch_value_deviation(stream(), device_out, slabs_.put(slabs), shape, compared_.put(rows), v);
+    deviations_.resize(out.size());
+    copy_to_host(std::as_writable_bytes(std::span(deviations_)), reinterpret_cast<const std::byte*>(device_out));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (rows.sequence[i] != kNoSequence) out[i] = deviations_[i];
+    }
+  }
+
+  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+    check_attention(out, q, slabs, shape, rows, received);
+    if (rows.size() == 0) return;
+    const auto heads = static_cast<std::int32_t>(q.cols / shape.head_dim);
+    const AttentionShape grouped{heads, shape.kv_heads};
+    AttentionCall call{.slabs = slabs_.put(slabs),
+                       .q = reinterpret_cast<const float*>(q.data),
+                       .q_stride = q.stride,
+                       .out = out.data,
+                       .out_stride = out.stride,
+                       .heads = heads,
+                       .kv_heads = shape.kv_heads,
+                       .part_heads = grouped.part_heads(),
+                       .parts = grouped.parts(),
+                       .scale = scale};
+    if (std::ranges::any_of(received, [](const AttentionSum* sums) { return sums != nullptr; })) {
+      call.received = received_.put(received);
+    }
+    // Tiles read and write pairs of columns.
+    const auto in_pairs = [](const ConstTensorView& view) {
+      return reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && (view.rows <= 1 || view.stride % 2 == 0);
+    };
+    if (has_tiles(shape) && in_pairs(q) && in_pairs(out)) {
+      attend_in_tiles(call, shape, rows, grouped);
+    } else {
+      launch_attention_rows(stream(), call, shape, attended_.put(rows));
+    }
+  }
+
+  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_silu_mul(out, gate_up);
+    launch_silu_mul(stream(), out, gate_up);
+  }
+
+  void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
+    check_copy_rows("gather_rows", out, x, index);
+    launch_copy_rows(stream(), out, nullptr, x, index_.put(index), out.rows);
+  }
+
+  void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
+    check_copy_rows("scatter_rows", in, x, index);
+    launch_copy_rows(stream(), x, index_.put(index), in, nullptr, in.rows);
+  }
+
+ private:
+  /// A RowSpan on the device, sent when it has changed.
+  class KeptRows {
+   public:
+    KeptRows(Runtime& runtime, Staging& staging) : array_(runtime, staging) {}
+    DeviceRows put(const RowSpan& rows) {
+      together_.clear();
+      for (const auto& part : {rows.sequence, rows.position, rows.key_begin}) {
+        together_.insert(together_.end(), part.begin(), part.end());
+      }
+      const std::int32_t* all = array_.put(std::span<const std::int32_t>(together_));
+      return {all, all + rows.size(), all + 2 * rows.size(), rows.size()};
+    }
+
+   private:
+    KeptArray array_;
+    std::vector<std::int32_t> together_;
+  };
+
+  Stream stream() { return runtime_.stream(); }
+
+  /// Rows of the host's part to rows [first, ...) of the matrix, in pieces of bounded size.
+  void load_part(DeviceMatrix& matrix, std::int64_t first, const ConstTensorView& part) {
+    constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
+    const auto element = static_cast<std::int64_t>(size_of(part.dtype));
+    const std::int64_t rows_at_once = std::max<std::int64_t>(1, kPieceBytes / (part.stride * element));
+    for (std::int64_t row = 0; row < part.rows; row += rows_at_once) {
+      const std::int64_t count = std::min(rows_at_once, part.rows - row);
+      const ConstTensorView piece = part.row_range(row, row + count);
+      const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;  // the last row's padding: not ours
+      const TensorView target{
+          matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)), matrix.dtype,
+          count, matrix.stride, matrix.stride};
+      const bool same = part.dtype == matrix.dtype && part.stride == matrix.stride && part.cols == matrix.stride;
+      std::byte* sent = same ? target.data : operand_.reserve<std::byte>(bytes);
+      staging_.to_device(sent, {piece.data, static_cast<std::size_t>(bytes)});
+      if (same) continue;
+      launch_copy_rows(stream(), target, nullptr,
+                       BasicView<const std::byte>{sent, part.dtype, count, part.cols, part.stride}, nullptr, count);
+    }
+  }
+
+  void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
+    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors());
+    call.rows = tile_rows_.put(plan_.rows());
+    const AttentionTile* narrow = narrow_.put(plan_.narrow());
+    const AttentionTile* wide = wide_.put(plan_.wide());
+    const MergeRow* merges = merges_.put(plan_.merges());
+    const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
+    const std::int64_t logsums = call.received == nullptr ? 0 : rows.size() * call.heads;
+    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) + logsums);
+    call.partial = scratch;
+    call.partial_max = scratch + slots * shape.head_dim;
+    call.partial_sum = call.partial_max + slots;
+    if (call.received != nullptr) call.logsum = call.partial_sum + slots;
+    launch_attention_tiles(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide, plan_.wide().size());
+    launch_attention_merge(stream(), call, shape.head_dim, merges, plan_.merges().size());
+    if (call.received != nullptr) {
+      launch_attention_received(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide,
+                                plan_.wide().size());
+    }
+  }
+
+  std::unique_ptr<Runtime> owned_;
+  Runtime& runtime_ = *owned_;
+  Staging staging_{runtime_};
+  KeptVectors vectors_{runtime_, staging_};
+  KeptArray index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
+  KeptArray tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
+      merges_{runtime_, staging_};
+  KeptArray counterpart_{runtime_, staging_}, correction_{runtime_, staging_};
+  KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
+  DeviceScratch operand_{runtime_}, partial_{runtime_};
+  AttentionPlan plan_;
+  std::vector<std::int32_t> counterparts_;
+  std::vector<float> deviations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend_over(std::unique_ptr<Runtime> runtime) {
+  return std::make_unique<CudaBackend>(std::move(runtime));
+}
+
+}  // namespace baton::cuda

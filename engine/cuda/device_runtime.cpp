@@ -1,0 +1,173 @@
+// The device behind Runtime: the CUDA runtime library (linked in; the driver is found by it at run time) and cuBLASLt
+// (found at run time). Memory comes from the device's stream-ordered pool, which keeps what was given back.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "engine/cuda/check.h"
+#include "engine/cuda/cuda.h"
+#include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/products.h"
+#include "engine/cuda/runtime.h"
+
+namespace baton {
+namespace cuda {
+namespace {
+
+constexpr int kLeastCapability = 8;  // bf16 tensor cores and asynchronous copies
+
+/// What keeps a device from being used, or nothing.
+std::optional<std::string> what_is_missing(int index) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("device 'cuda': no NVIDIA driver or no GPU: {} ({})", cudaGetErrorString(code),
+                       cudaGetErrorName(code));
+  }
+  if (index >= count) return fmt::format("device 'cuda:{}': there are {} GPUs", index, count);
+  int capability = 0;
+  BATON_CUDA_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, index));
+  if (capability < kLeastCapability) {
+    return fmt::format("device 'cuda:{}': compute capability {} is below {}.0", index, capability, kLeastCapability);
+  }
+  return std::nullopt;
+}
+
+class StreamOwner {
+ public:
+  StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  ~StreamOwner() { cudaStreamDestroy(stream_); }
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class EventOwner {
+ public:
+  EventOwner() { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~EventOwner() { cudaEventDestroy(event_); }
+  EventOwner(const EventOwner&) = delete;
+  EventOwner& operator=(const EventOwner&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Everything of one device lives after the device was chosen: members that need it come behind this one.
+class Selected {
+ public:
+  explicit Selected(int index) : index_(index) { select(); }
+  void select() const { BATON_CUDA_CHECK(cudaSetDevice(index_)); }
+  int index() const { return index_; }
+
+ private:
+  int index_;
+};
+
+class DeviceRuntime final : public Runtime {
+ public:
+  explicit DeviceRuntime(int index) : device_(index) {
+    BATON_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
+    int pools = 0;
+    BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
+    if (pools == 0) throw BackendError(fmt::format("device '{}': its driver has no memory pools", name()));
+    cudaMemPool_t pool = nullptr;
+    BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, index));
+    std::uint64_t keep_all = UINT64_MAX;
+    BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+    workspace_ = allocate(Products::kWorkspaceBytes);
+  }
+  ~DeviceRuntime() override {
+    cudaStreamSynchronize(stream_.get());
+    release(workspace_);
+    cudaStreamSynchronize(stream_.get());
+  }
+
+  std::string name() const override { return fmt::format("cuda:{}", device_.index()); }
+  std::string description() const override {
+    return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB", properties_.name,
+                       properties_.major, properties_.minor, properties_.multiProcessorCount,
+                       static_cast<double>(properties_.totalGlobalMem) / (1 << 30));
+  }
+  int multiprocessors() const override { return properties_.multiProcessorCount; }
+  Stream stream() override {
+    device_.select();  // the host may call from a thread that has not chosen it
+    return stream_.get();
+  }
+
+  void* allocate(std::size_t bytes) override {
+    device_.select();
+    void* data = nullptr;
+    const cudaError_t code = cudaMallocAsync(&data, bytes, stream_.get());
+    if (code == cudaErrorMemoryAllocation || code == cudaErrorInvalidValue) {
+      cudaGetLastError();
+      throw BackendError(fmt::format("device '{}': cannot allocate {} bytes of memory", name(), bytes));
+    }
+    BATON_CUDA_CHECK(code);
+    return data;
+  }
+  void release(void* data) noexcept override { cudaFreeAsync(data, stream_.get()); }
+  void* allocate_pinned(std::size_t bytes) override {
+    device_.select();
+    void* data = nullptr;
+    BATON_CUDA_CHECK(cudaMallocHost(&data, bytes));
+    return data;
+  }
+  void release_pinned(void* data) noexcept override { cudaFreeHost(data); }
+
+  void clear(void* device, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, selected()));
+  }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, selected()));
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, selected()));
+  }
+  void multiply(const Product& product) override { products_.multiply(product, workspace_, stream()); }
+
+  void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
+  void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
+  void synchronize() override { BATON_CUDA_CHECK(cudaStreamSynchronize(selected())); }
+
+ private:
+  cudaStream_t selected() {
+    device_.select();
+    return stream_.get();
+  }
+
+  Selected device_;
+  cudaDeviceProp properties_{};
+  StreamOwner stream_;
+  EventOwner events_[kEvents];
+  Products products_;
+  void* workspace_ = nullptr;
+};
+
+}  // namespace
+}  // namespace cuda
+
+bool cuda_available() {
+  try {
+    if (cuda::what_is_missing(0)) return false;
+    const cuda::CublasLt library;
+    return true;
+  } catch (const BackendError&) {
+    return false;
+  }
+}
+
+std::unique_ptr<Backend> make_cuda_backend(int device) {
+  if (const auto missing = cuda::what_is_missing(device)) throw BackendError(*missing);
+  return cuda::make_backend_over(std::make_unique<cuda::DeviceRuntime>(device));
+}
+
+}  // namespace baton

@@ -1,0 +1,60 @@
+// The kernels' launches, one family per .cu file. Plain C++: host code needs no CUDA header to call them.
+//
+// All pointers are device memory. Views are of the caller's shapes and were checked at the border (backend/checks.h);
+// launches of no rows do nothing. Element types are f32 and bf16 where nothing else is said.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/backend/backend.h"
+#include "engine/cuda/types.h"
+
+namespace baton::cuda {
+
+/// KvCorrection in device memory.
+struct DeviceCorrection {
+  const std::uint16_t* offset = nullptr;  // [m, 2 K D] bf16
+  std::int64_t stride = 0;
+  const std::int32_t* row = nullptr;  // [T]
+  float weight = 0;
+  bool operator==(const DeviceCorrection&) const = default;
+};
+
+/// RowSpan in device memory.
+struct DeviceRows {
+  const std::int32_t* sequence = nullptr;   // [T]
+  const std::int32_t* position = nullptr;   // [T]
+  const std::int32_t* key_begin = nullptr;  // [T]
+  std::int64_t count = 0;
+};
+
+// rows.cu. Null indices stand for 0, 1, 2, ...
+/// out[out_index[i]] = in[in_index[i]] for `rows` rows, converted; `in` may be f16. Columns of out beyond those of in
+/// become zero.
+void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
+                      const std::int32_t* in_index, std::int64_t rows);
+void launch_add(Stream stream, TensorView x, ConstTensorView delta);           // f32
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
+
+// norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
+void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps);
+void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,
+                         float eps);
+void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std::int64_t width, float eps);
+
+// kv.cu. A slab is [K][capacity][D] for the keys and the same for the values; slabs [number of sequences]
+void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);
+void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, const DeviceRows& rows,
+                     ConstTensorView k, ConstTensorView v, const RopeAngles& angles);
+/// Rows [0, rows) at positions from `begin`; k and v may be without data.
+void launch_store_corrected_kv(Stream stream, const KvSlab& slab, const KvShape& shape, std::int64_t begin,
+                               ConstTensorView k, ConstTensorView v, const DeviceCorrection* corrections, int count,
+                               const RopeAngles& angles);
+void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                    std::int32_t begin);
+void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                    std::int32_t begin);
+void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
+                            const DeviceRows& rows, ConstTensorView v);
+
+}  // namespace baton::cuda

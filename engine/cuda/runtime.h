@@ -1,0 +1,61 @@
+// What the backend's host code needs of a device, and nothing of CUDA: memory, one stream, copies, matrix products.
+// device_runtime.cpp is the device; the tests have an emulated one, so that all host code runs where there is no GPU.
+//
+// Work on the stream runs in the order it was given; release() may be called for memory that queued work still uses.
+// Threads: one caller at a time. Errors: BackendError.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/backend/backend.h"
+#include "engine/cuda/types.h"
+
+namespace baton::cuda {
+
+/// out[T, N] f32 = x[T, C] * w[N, C]^T + bias. x and w are both bf16 or both f32; strides in elements.
+struct Product {
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  const std::byte* x = nullptr;
+  std::int64_t x_stride = 0;
+  const std::byte* w = nullptr;
+  std::int64_t w_stride = 0;
+  const float* bias = nullptr;  // [N] or null
+  std::int64_t t = 0, n = 0, c = 0;
+  DType dtype = DType::bf16;
+};
+
+/// Segments of pinned memory, each with an event.
+inline constexpr int kEvents = 4;
+
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+  virtual std::string name() const = 0;         // "cuda:0"
+  virtual std::string description() const = 0;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors"
+  virtual int multiprocessors() const = 0;
+  virtual Stream stream() = 0;
+
+  /// Device memory with any content, aligned to 256 bytes. Throws BackendError naming the size when there is none.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* data) noexcept = 0;
+  virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void release_pinned(void* data) noexcept = 0;
+
+  // On the stream; host memory is pinned, and stays as it is until the copy has been made.
+  virtual void clear(void* device, std::size_t bytes) = 0;
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void multiply(const Product& product) = 0;
+
+  /// Marks this point of the stream; wait() returns when it has been reached. An event never recorded is reached.
+  virtual void record(int event) = 0;
+  virtual void wait(int event) = 0;
+  /// Returns when all work given so far is done.
+  virtual void synchronize() = 0;
+};
+
+}  // namespace baton::cuda

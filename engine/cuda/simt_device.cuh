@@ -1,0 +1,33 @@
+// The device behind simt.cuh. Every line of inline PTX of the backend is in ptx.cuh.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "engine/cuda/check.h"
+#include "engine/cuda/ptx.cuh"
+
+namespace baton::cuda {
+
+/// The block's dynamic shared memory. A kernel asks once, with the layout whose size its launch gave.
+template <class Layout>
+__device__ __forceinline__ Layout& shared_memory() {
+  extern __shared__ __align__(128) unsigned char baton_shared_memory[];
+  return *reinterpret_cast<Layout*>(baton_shared_memory);
+}
+
+/// Starts kernel<<<grid, threads, shared_bytes, stream>>>(arguments...).
+template <class... Params, class... Args>
+void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
+            Args&&... args) {
+  constexpr std::size_t kWithoutAsking = 48 * 1024;
+  if (shared_bytes > kWithoutAsking) {
+    BATON_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  }
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Args>(args)...);
+  BATON_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace baton::cuda

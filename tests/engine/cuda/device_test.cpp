@@ -1,0 +1,23 @@
+// What the backend says of its device, and of one that is not there.
+#include <catch2/catch.hpp>
+#include <cstdio>
+
+#include "engine/backend/make_backend.h"
+#include "engine/cuda/cuda.h"
+
+namespace baton::test {
+namespace {
+
+TEST_CASE("a GPU that is not there is refused by name, and auto falls back") {
+  REQUIRE_THROWS_AS(make_cuda_backend(99), BackendError);
+  if (!cuda_available()) {
+    REQUIRE_THROWS_WITH(make_backend({"cuda", 1}), Catch::Contains("device 'cuda'"));
+    REQUIRE(make_backend({"auto", 1})->info().name == "cpu");
+  } else {
+    REQUIRE(make_backend({"auto", 1})->info().name == "cuda:0");
+    REQUIRE(make_cuda_backend(0)->info().device.find("multiprocessors") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace baton::test

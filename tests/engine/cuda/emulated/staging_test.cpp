@@ -1,0 +1,104 @@
+// Pinned memory is never written while a copy may still read it; content arrives whole, in any sizes.
+#include "engine/cuda/staging.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "tests/support/simt/emulated_backend.h"
+
+namespace baton::test {
+namespace {
+
+/// A runtime whose stream lags: copies are made only when something waits for them.
+class LazyRuntime final : public cuda::Runtime {
+ public:
+  std::string name() const override { return "lazy"; }
+  std::string description() const override { return "copies as late as may be"; }
+  int multiprocessors() const override { return 1; }
+  cuda::Stream stream() override { return nullptr; }
+  void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
+  void release(void* data) noexcept override { real_->release(data); }
+  void* allocate_pinned(std::size_t bytes) override { return real_->allocate_pinned(bytes); }
+  void release_pinned(void* data) noexcept override { real_->release_pinned(data); }
+  void clear(void*, std::size_t) override {}
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    ++copies;
+    queue_.push_back({device, host, bytes});
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    queue_.push_back({host, device, bytes});
+  }
+  void multiply(const cuda::Product&) override {}
+  void record(int event) override { reached_[event] = queue_.size() + done_; }
+  void wait(int event) override { run_until(reached_[event]); }
+  void synchronize() override { run_until(queue_.size() + done_); }
+
+  int copies = 0;
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+  void run_until(std::size_t count) {
+    for (; done_ < count; ++done_, queue_.pop_front()) {
+      std::memcpy(queue_.front().to, queue_.front().from, queue_.front().bytes);
+    }
+  }
+  std::unique_ptr<cuda::Runtime> real_ = make_emulated_runtime();
+  std::deque<Copy> queue_;
+  std::size_t done_ = 0;
+  std::size_t reached_[cuda::kEvents] = {};
+};
+
+TEST_CASE("staging: what was given arrives, however late the copies are") {
+  std::mt19937 random(5);
+  LazyRuntime runtime;
+  {
+    cuda::Staging staging(runtime, 1024);
+    std::vector<std::vector<std::byte>> sent;
+    std::vector<void*> memory;
+    for (int i = 0; i < 200; ++i) {
+      std::vector<std::byte>& bytes = sent.emplace_back(random() % (i % 10 == 0 ? 9000u : 300u));
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+      memory.push_back(runtime.allocate(bytes.size() + 1));
+      std::vector<std::byte> given = bytes;
+      staging.to_device(memory.back(), given);
+      std::fill(given.begin(), given.end(), std::byte{0});  // ours again
+    }
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      std::vector<std::byte> back(sent[i].size());
+      staging.to_host(back, memory[i]);
+      REQUIRE(back == sent[i]);
+      runtime.release(memory[i]);
+    }
+  }
+}
+
+TEST_CASE("staging: an array is sent again only when it has changed") {
+  LazyRuntime runtime;
+  cuda::Staging staging(runtime, 4096);
+  cuda::KeptArray array(runtime, staging);
+  std::vector<std::int32_t> values = {1, 2, 3};
+  const auto put = [&] { return array.put(std::span<const std::int32_t>(values)); };
+  const std::int32_t* first = put();
+  REQUIRE(put() == first);
+  REQUIRE(array.sent() == 1);
+  values[1] = 7;
+  REQUIRE(put() == first);
+  REQUIRE(array.sent() == 2);
+  values.assign(500, 4);
+  const std::int32_t* grown = put();
+  runtime.synchronize();
+  REQUIRE(grown[499] == 4);
+  values.clear();
+  put();
+  put();
+  REQUIRE(array.sent() == 4);
+}
+
+}  // namespace
+}  // namespace baton::test

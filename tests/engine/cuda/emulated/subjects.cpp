@@ -1,0 +1,33 @@
+// The CUDA kernels on the emulator, with the threads of a block in three orders.
+#include "tests/engine/ops/subjects.h"
+
+#include "engine/cuda/attention.h"
+#include "tests/engine/cuda/host_memory.h"
+#include "tests/support/simt/emulated_backend.h"
+
+namespace baton::test {
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all(2);
+  all[0].backend = make_emulated_backend();
+  all[0].matmul_rounding = [](DType weight) { return weight == DType::bf16 ? kBf16Rounding : 0.0f; };
+  all[0].attention_rounding = [](const KvShape& shape) { return cuda::has_tiles(shape) ? kBf16Rounding : 0.0f; };
+  all[0].most_work = 800;
+  all[0].every_way = [](const std::function<void(const Way&)>& body) {
+    const std::pair<simt::Order, const char*> orders[] = {{simt::Order::ascending, "ascending"},
+                                                          {simt::Order::descending, "descending"},
+                                                          {simt::Order::random, "random"}};
+    for (const auto& [order, name] : orders) {
+      const InOrder only(order, 7);
+      body({name, true});
+    }
+  };
+  // As a GPU is tested: its memory apart from the host's.
+  all[1].backend = with_host_memory(make_emulated_backend());
+  all[1].matmul_rounding = all[0].matmul_rounding;
+  all[1].attention_rounding = all[0].attention_rounding;
+  all[1].most_work = 100;
+  return all;
+}
+
+}  // namespace baton::test

@@ -1,0 +1,220 @@
+#include "tests/engine/cuda/host_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <vector>
+
+namespace baton::test {
+namespace {
+
+std::size_t bytes_of(const ConstTensorView& view) {
+  if (view.rows <= 0 || view.cols <= 0) return 0;
+  return static_cast<std::size_t>((view.rows - 1) * view.stride + view.cols) * size_of(view.dtype);
+}
+
+class HostMemory final : public Backend {
+ public:
+  explicit HostMemory(std::unique_ptr<Backend> device) : device_(std::move(device)) {}
+
+  BackendInfo info() const override { return device_->info(); }
+
+  Buffer allocate(std::size_t bytes) override {
+    Buffer twin = device_->allocate(bytes);  // the device's own word on what is too much
+    auto* data = static_cast<std::byte*>(std::aligned_alloc(64, std::max<std::size_t>(64, (bytes + 63) / 64 * 64)));
+    if (data == nullptr) throw BackendError("no host memory");
+    device_->copy_to_host({data, bytes}, twin.data());  // zeros, if they are
+    owned_.emplace(data, std::move(twin));
+    return {this, data, bytes};
+  }
+  void release(void* data, std::size_t /*bytes*/) noexcept override {
+    owned_.erase(static_cast<std::byte*>(data));
+    std::free(data);
+  }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
+    std::copy(host.begin(), host.end(), out);
+  }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    std::copy_n(device, out.size(), out.begin());
+  }
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+    return device_->load_matrix(parts, dtype);
+  }
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    return device_->kv_slab_bytes(shape, capacity);
+  }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    Moved m(*this);
+    device_->embed(m.view(out), table, ids);
+    m.back();
+  }
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    Moved m(*this);
+    device_->rms_norm(m.view(out), m.view(x), weight, eps);
+    m.back();
+  }
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    Moved m(*this);
+    device_->add_rms_norm(m.view(out), m.view(x), m.view(delta), weight, eps);
+    m.back();
+  }
+  void add(TensorView x, ConstTensorView delta) override {
+    Moved m(*this);
+    device_->add(m.view(x), m.view(delta));
+    m.back();
+  }
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    Moved m(*this);
+    device_->head_rms_norm(m.view(x), weight, eps);
+    m.back();
+  }
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    Moved m(*this);
+    device_->matmul(m.view(out), m.view(x), w, bias);
+    m.back();
+  }
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    Moved m(*this);
+    device_->rope(m.view(x), head_dim, m.angles(angles));
+    m.back();
+  }
+  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                ConstTensorView v, const RopeAngles& angles) override {
+    Moved m(*this);
+    device_->store_kv(m.slabs(slabs, shape), shape, rows, m.view(k), m.view(v), m.angles(angles));
+    m.back();
+  }
+  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
+                          ConstTensorView v, std::span<const KvCorrection> corrections,
+                          const RopeAngles& angles) override {
+    Moved m(*this);
+    std::vector<KvCorrection> moved;
+    for (const KvCorrection& one : corrections) moved.push_back({m.view(one.offset), one.row, one.weight});
+    device_->store_corrected_kv(m.slabs({&slab, 1}, shape)[0], shape, begin, k.data == nullptr ? k : m.view(k),
+                                v.data == nullptr ? v : m.view(v), moved, m.angles(angles));
+    m.back();
+  }
+  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    Moved m(*this);
+    device_->load_kv(m.view(k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
+    m.back();
+  }
+  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    Moved m(*this);
+    device_->save_kv(m.view(raw_k), m.view(v), m.slabs({&slab, 1}, shape)[0], shape, begin);
+    m.back();
+  }
+  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       ConstTensorView v) override {
+    Moved m(*this);
+    device_->value_deviation(out, m.slabs(slabs, shape), shape, rows, m.view(v));
+    m.back();
+  }
+  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+    Moved m(*this);
+    std::vector<AttentionSum*> sums;
+    for (std::size_t i = 0; i < received.size(); ++i) {
+      const std::size_t count =
+          i < slabs.size() ? static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(slabs[i].capacity) : 0;
+      sums.push_back(received[i] == nullptr
+                         ? nullptr
+                         : reinterpret_cast<AttentionSum*>(
+                               m.to_device(reinterpret_cast<std::byte*>(received[i]), count * sizeof(AttentionSum))));
+    }
+    device_->attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scale, sums);
+    m.back();
+  }
+  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+    Moved m(*this);
+    device_->silu_mul(m.view(out), m.view(gate_up));
+    m.back();
+  }
+  void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
+    Moved m(*this);
+    device_->gather_rows(m.view(out), m.view(x), index);
+    m.back();
+  }
+  void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
+    Moved m(*this);
+    device_->scatter_rows(m.view(x), m.view(in), index);
+    m.back();
+  }
+
+ private:
+  /// The memory of one operation: pieces of host memory, and where they are on the device. Pieces that overlap (an
+  /// operation in place, columns of one matrix) share one copy of their union.
+  class Moved {
+   public:
+    explicit Moved(HostMemory& owner) : device_(*owner.device_) {}
+
+    TensorView view(TensorView v) {
+      if (bytes_of(v) > 0) v.data = to_device(v.data, bytes_of(v));
+      return v;
+    }
+    ConstTensorView view(ConstTensorView v) {
+      if (bytes_of(v) > 0) v.data = to_device(const_cast<std::byte*>(v.data), bytes_of(v));
+      return v;
+    }
+    RopeAngles angles(const RopeAngles& a) { return {view(a.cos), view(a.sin)}; }
+    std::span<const KvSlab> slabs(std::span<const KvSlab> from, const KvShape& shape) {
+      slabs_.assign(from.begin(), from.end());
+      for (KvSlab& slab : slabs_) {
+        if (slab.capacity <= 0 || slab.capacity % kKeyBlock != 0) continue;  // refused by the device
+        const std::size_t bytes = device_.kv_slab_bytes(shape, slab.capacity);
+        if (slab.keys != nullptr) slab.keys = to_device(slab.keys, bytes);
+        if (slab.values != nullptr) slab.values = to_device(slab.values, bytes);
+        if (slab.raw_keys != nullptr) slab.raw_keys = to_device(slab.raw_keys, bytes);
+      }
+      return slabs_;
+    }
+
+    /// Sends a piece; its place on the device, with the same alignment to 64 bytes.
+    std::byte* to_device(std::byte* host, std::size_t bytes) {
+      for (const Piece& piece : pieces_) {
+        if (host >= piece.host && host + bytes <= piece.host + piece.bytes) return piece.device() + (host - piece.host);
+      }
+      const std::size_t shift = reinterpret_cast<std::uintptr_t>(host) % 64;
+      Piece& piece = pieces_.emplace_back(Piece{host, bytes, shift, device_.allocate(bytes + shift)});
+      device_.copy_to_device(piece.device(), {host, bytes});
+      piece.before.assign(host, host + bytes);
+      return piece.device();
+    }
+
+    /// Brings back what has changed: pieces may share memory that only one of them wrote.
+    void back() {
+      for (const Piece& piece : pieces_) {
+        std::vector<std::byte> after(piece.bytes);
+        device_.copy_to_host(after, piece.device());
+        for (std::size_t i = 0; i < piece.bytes; ++i) {
+          if (after[i] != piece.before[i]) piece.host[i] = after[i];
+        }
+      }
+    }
+
+   private:
+    struct Piece {
+      std::byte* host;
+      std::size_t bytes, shift;
+      Buffer buffer;
+      std::vector<std::byte> before = {};
+      std::byte* device() const { return buffer.data() + shift; }
+    };
+    Backend& device_;
+    std::vector<Piece> pieces_;
+    std::vector<KvSlab> slabs_;
+  };
+
+  std::unique_ptr<Backend> device_;
+  std::map<std::byte*, Buffer> owned_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> with_host_memory(std::unique_ptr<Backend> device) {
+  return std::make_unique<HostMemory>(std::move(device));
+}
+
+}  // namespace baton::test

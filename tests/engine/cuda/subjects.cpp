@@ -1,0 +1,24 @@
+// The CUDA backend on the first GPU. Without one there is nothing to try, and every test says so.
+#include "tests/engine/ops/subjects.h"
+
+#include <cstdio>
+
+#include "engine/cuda/cuda.h"
+#include "tests/engine/cuda/host_memory.h"
+
+namespace baton::test {
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all(1);
+  try {
+    all[0].backend = with_host_memory(make_cuda_backend(0));
+  } catch (const BackendError& missing) {
+    std::printf("SKIPPED: %s\n", missing.what());  // CTest lists the test as not run
+    return {};
+  }
+  all[0].matmul_rounding = [](DType weight) { return weight == DType::bf16 ? kBf16Rounding : 0.0f; };
+  all[0].attention_rounding = [](const KvShape& shape) { return shape.dtype == DType::bf16 ? kBf16Rounding : 0.0f; };
+  return all;
+}
+
+}  // namespace baton::test

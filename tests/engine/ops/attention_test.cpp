@@ -1,0 +1,85 @@
+#include "tests/engine/ops/attention_cases.h"
+#include "tests/engine/ops/subjects.h"
+
+namespace baton::test {
+namespace {
+
+using namespace attending;
+
+/// Random rows of the sequences.
+void compare_with_exact(const Subject& subject, const Way& way, const Shape& shape,
+                        std::span<const std::int32_t> lengths, std::int64_t count, std::uint32_t seed) {
+  Random random(seed);
+  Backend& backend = *subject.backend;
+  const Caches caches(backend, shape, lengths, seed + 1);
+  const Rows rows = scattered_rows(random, lengths, count);
+  const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  const Exact exact(caches, q, rows, scale);
+  const float rounding = subject.attention_rounding(caches.shape());
+  std::vector<float> tolerance;
+  for (std::int64_t row = 0; row < q.rows; ++row) {
+    tolerance.push_back(attention_tolerance(caches, q, row, scale, rounding));
+  }
+  INFO(backend.info().name << " " << way.name << " H " << shape.heads << " K " << shape.kv_heads << " D "
+                           << shape.head_dim << " " << name_of(shape.dtype) << " T " << count);
+  require_close(attend(backend, caches, q, rows.span(), scale), exact, [&](auto row, auto) { return tolerance[row]; });
+}
+
+TEST_CASE("attention by hand") {
+  for_each_backend([](Backend& backend) {
+    const KvShape shape{1, 8, DType::f32};
+    const std::size_t bytes = backend.kv_slab_bytes(shape, 64);
+    const Buffer keys = backend.allocate(bytes);
+    const Buffer values = backend.allocate(bytes);
+    const KvSlab slab{keys.data(), values.data(), 64};
+    // Keys 0 and 1 differ by log(3) in their score, so they weigh 1 : 3. Key 2 would outweigh both.
+    Values k(3, 8), v(3, 8), none(3, 0);
+    k.at(1, 0) = std::log(3.0f);
+    k.at(2, 0) = 100;
+    v.at(0, 5) = 4;
+    v.at(1, 5) = 8;
+    v.at(2, 5) = 1000;
+    const std::vector<std::int32_t> zeros = {0, 0, 0}, positions = {0, 1, 2};
+    backend.store_kv({&slab, 1}, shape, {zeros, positions, zeros}, k.view(), v.view(), {none.view(), none.view()});
+    Values q(2, 8), out(2, 8);
+    q.at(0, 0) = q.at(1, 0) = 1;
+    const std::vector<std::int32_t> both = {0, 0}, position = {1, 1}, begin = {0, 1};
+    backend.attention(out.view(), q.view(), {&slab, 1}, shape, {both, position, begin}, 1.0f);
+    REQUIRE(out.at(0, 5) == Approx(7));  // (1 * 4 + 3 * 8) / 4
+    REQUIRE(out.at(1, 5) == Approx(8));  // only key 1
+    REQUIRE(out.at(0, 4) == 0);
+  });
+}
+
+TEST_CASE("attention of scattered rows agrees with double") {
+  const std::vector<std::int32_t> lengths = {1, 63, 64, 65, 200};
+  for_each_subject([&](Backend&, const Subject& subject, const Way& way) {
+    std::uint32_t seed = 10;
+    for (const Shape& shape : kShapes) {
+      for (const std::int64_t count : {1, 3, 9, 20, 100}) {
+        ++seed;
+        if (count * shape.heads <= subject.most_work) compare_with_exact(subject, way, shape, lengths, count, seed);
+      }
+    }
+  });
+}
+
+TEST_CASE("attention survives scores far beyond the range of exp") {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : kStored) {
+      const Shape shape{1, 1, 64, dtype};
+      const std::vector<std::int32_t> lengths = {150};
+      const Caches caches(backend, shape, lengths, 70);
+      Random random(71);
+      const Rows rows = scattered_rows(random, lengths, 30);
+      Values q = random.values(rows.size(), 64);
+      for (float& value : q.data) value *= 1000;
+      const Values out = attend(backend, caches, q, rows.span(), 1.0f);
+      for (const float value : out.data) REQUIRE(std::abs(value) <= caches.largest_value() * 1.0001f);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace baton::test

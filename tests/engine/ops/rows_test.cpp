@@ -1,0 +1,158 @@
+// Operations that work row by row: norms, residual, gate, rotation, gather and scatter.
+#include "tests/engine/ops/subjects.h"
+
+namespace baton::test {
+namespace {
+
+RopeAngles angles_of(const Values& cos, const Values& sin) { return {cos.view(), sin.view()}; }
+
+/// cos and sin of random angles, [T, half].
+std::pair<Values, Values> random_angles(Random& random, std::int64_t rows, std::int64_t half) {
+  Values cos(rows, half), sin(rows, half);
+  for (std::size_t i = 0; i < cos.data.size(); ++i) {
+    const double angle = static_cast<double>(random.normal()) * 10;
+    cos.data[i] = static_cast<float>(std::cos(angle));
+    sin.data[i] = static_cast<float>(std::sin(angle));
+  }
+  return {cos, sin};
+}
+
+TEST_CASE("rows by hand") {
+  for_each_backend([](Backend& backend) {
+    Values x(1, 2), out(1, 2), delta(1, 2);
+    x.data = {3, 4};
+    delta.data = {-2, 4};
+    const std::vector<float> weight = {1, 10};
+    backend.rms_norm(out.view(), x.view(), weight, 0);  // root mean square: sqrt(12.5)
+    REQUIRE(out.at(0, 0) == Approx(3 / std::sqrt(12.5)));
+    REQUIRE(out.at(0, 1) == Approx(40 / std::sqrt(12.5)));
+    backend.rms_norm(out.view(), x.view(), weight, 37.5f);  // sqrt(12.5 + 37.5)
+    REQUIRE(out.at(0, 0) == Approx(3 / std::sqrt(50.0)));
+
+    backend.add_rms_norm(out.view(), x.view(), delta.view(), weight, 0);
+    REQUIRE(x.data == std::vector<float>{1, 8});
+    REQUIRE(out.at(0, 1) == Approx(80 / std::sqrt(32.5)));
+
+    backend.add(x.view(), delta.view());
+    REQUIRE(x.data == std::vector<float>{-1, 12});
+
+    Values gate_up(1, 4);
+    gate_up.data = {0, std::log(3.0f), 5, 8};  // silu(log 3) = log 3 * 3 / 4
+    backend.silu_mul(out.view(), gate_up.view());
+    REQUIRE(out.at(0, 0) == 0);
+    REQUIRE(out.at(0, 1) == Approx(std::log(3.0) * 6));
+
+    Values heads(1, 4);
+    heads.data = {3, 4, 0, 2};
+    backend.head_rms_norm(heads.view(), std::vector<float>{1, 1}, 0);
+    REQUIRE(heads.at(0, 0) == Approx(3 / std::sqrt(12.5)));
+    REQUIRE(heads.at(0, 3) == Approx(2 / std::sqrt(2.0)));
+
+    Values turned(1, 8), cos(1, 1, 0), sin(1, 1, 1);  // a quarter turn of the pair (0, 1) in heads of 4
+    turned.data = {1, 2, 3, 4, 5, 6, 7, 8};
+    backend.rope(turned.view(), 4, angles_of(cos, sin));
+    REQUIRE(turned.data == std::vector<float>{-2, 1, 3, 4, -6, 5, 7, 8});
+  });
+}
+
+TEST_CASE("silu of extreme gates") {
+  for_each_backend([](Backend& backend) {
+    Values gate_up(1, 40, 1), out(1, 20);
+    for (int i = 0; i < 20; ++i) gate_up.at(0, i) = i % 2 == 0 ? 200.0f + static_cast<float>(i) : -200.0f;
+    backend.silu_mul(out.view(), gate_up.view());
+    for (int i = 0; i < 20; ++i) {
+      if (i % 2 == 0) REQUIRE(out.at(0, i) == gate_up.at(0, i));
+      if (i % 2 == 1) REQUIRE(std::abs(out.at(0, i)) < 1e-30f);
+    }
+  });
+}
+
+TEST_CASE("row operations agree with double") {
+  Random random(20);
+  for_each_backend([&](Backend& backend) {
+    for (const std::int64_t rows : {1, 5, 64}) {
+      for (const std::int64_t cols : kSizes) {
+        INFO("T " << rows << " C " << cols);
+        const Values x = random.values(rows, cols);
+        const Values delta = random.values(rows, cols);
+        const std::vector<float> weight = random.vector(cols);
+        const auto normed = [&](const Values& in) {
+          return [&](std::int64_t t, std::int64_t c) {
+            const double square = std::pow(static_cast<double>(norm_of(in.row(t))), 2) / static_cast<double>(cols);
+            return in.at(t, c) / std::sqrt(square + 1e-3) * weight[c];
+          };
+        };
+        // The mean of squares has the relative error of a sum of n positive products, the scale half of it.
+        const auto norm_tolerance = [&](std::int64_t, std::int64_t c) {
+          return sum_tolerance(cols, 1, 1) * std::sqrt(static_cast<float>(cols)) * std::abs(weight[c]);
+        };
+        Values out(rows, cols);
+        backend.rms_norm(out.view(), x.view(), weight, 1e-3f);
+        require_close(out, normed(x), norm_tolerance);
+
+        Values sum = x;
+        backend.add_rms_norm(out.view(), sum.view(), delta.view(), weight, 1e-3f);
+        for (std::size_t i = 0; i < sum.data.size(); ++i) REQUIRE(sum.data[i] == x.data[i] + delta.data[i]);
+        require_close(out, normed(sum), [&](auto t, auto c) { return 4 * norm_tolerance(t, c); });
+
+        const Values gate_up = random.values(rows, 2 * cols);
+        backend.silu_mul(out.view(), gate_up.view());
+        require_close(
+            out,
+            [&](std::int64_t t, std::int64_t c) {
+              const double gate = gate_up.at(t, c);
+              return gate / (1 + std::exp(-gate)) * gate_up.at(t, c + cols);
+            },
+            [&](std::int64_t t, std::int64_t c) {
+              return sum_tolerance(1, std::abs(gate_up.at(t, c)), std::abs(gate_up.at(t, c + cols))) + 1e-30f;
+            });
+      }
+    }
+  });
+}
+
+TEST_CASE("rope turns pairs of every width, and only the rotated part") {
+  Random random(21);
+  for_each_backend([&](Backend& backend) {
+    const std::pair<int, int> widths[] = {{8, 4}, {48, 24}, {80, 40}, {64, 32}, {64, 16}, {128, 64}, {62, 31}, {64, 0}};
+    for (const auto& [width, half] : widths) {
+      INFO("D " << width << " R " << 2 * half);
+      const std::int64_t rows = 7, heads = 3;
+      const auto [cos, sin] = random_angles(random, rows, half);
+      const Values before = random.values(rows, heads * width);
+      Values x = before;
+      backend.rope(x.view(), width, angles_of(cos, sin));
+      require_close(
+          x,
+          [&, w = width, h = half, &c = cos, &s = sin](std::int64_t t, std::int64_t col) -> double {
+            const std::int64_t j = col % w;
+            if (j >= 2 * h) return before.at(t, col);
+            const bool first = j < h;
+            const double a = before.at(t, col), b = before.at(t, first ? col + h : col - h);
+            const double angle_sin = s.at(t, first ? j : j - h);
+            return a * static_cast<double>(c.at(t, first ? j : j - h)) + (first ? -b : b) * angle_sin;
+          },
+          [](auto, auto) { return sum_tolerance(2, 4, 1); });
+    }
+  });
+}
+
+TEST_CASE("gather and scatter move whole rows") {
+  Random random(22);
+  for_each_backend([&](Backend& backend) {
+    const Values x = random.values(9, 33);
+    const std::vector<std::int32_t> index = {8, 0, 3, 3};
+    Values picked(4, 33);
+    backend.gather_rows(picked.view(), x.view(), index);
+    for (int i = 0; i < 4; ++i) require_same_bits(picked.row(i), x.row(index[i]));
+    Values target(9, 33, -1);
+    backend.scatter_rows(target.view(), picked.view(), index);
+    require_same_bits(target.row(8), x.row(8));
+    require_same_bits(target.row(0), x.row(0));
+    require_same_bits(target.row(3), x.row(3));
+    for (const int untouched : {1, 2, 4, 5, 6, 7}) REQUIRE(target.at(untouched, 5) == -1);
+  });
+}
+
+}  // namespace
+}  // namespace baton::test

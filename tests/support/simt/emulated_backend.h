@@ -1,0 +1,33 @@
+// The CUDA backend over the emulator: its own host code and its own kernels, run on the host. Device memory is host
+// memory, so tests may look at it; matrix products are a plain loop in place of the library's.
+#pragma once
+
+#include <memory>
+
+#include "engine/backend/backend.h"
+#include "engine/cuda/runtime.h"
+#include "simt_emulator.h"
+
+namespace baton::test {
+
+/// Memory has guards on both sides, checked when it is given back, and begins as NaN. `multiprocessors` is what plans
+/// are made for.
+std::unique_ptr<cuda::Runtime> make_emulated_runtime(int multiprocessors = 2);
+
+std::unique_ptr<Backend> make_emulated_backend(int multiprocessors = 2);
+
+/// Until destruction, threads run in this order between barriers.
+class InOrder {
+ public:
+  explicit InOrder(simt::Order order, std::uint32_t seed = 1) : before_(simt::settings()) {
+    simt::settings() = {order, seed};
+  }
+  ~InOrder() { simt::settings() = before_; }
+  InOrder(const InOrder&) = delete;
+  InOrder& operator=(const InOrder&) = delete;
+
+ private:
+  simt::Settings before_;
+};
+
+}  // namespace baton::test
