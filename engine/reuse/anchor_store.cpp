@@ -230,6 +230,7 @@ void AnchorStore::restore(const AnchorKey& key, AnchorPoolView view) {
   const auto size = static_cast<std::int32_t>(view.anchors.size());
   for (SharedAnchor& anchor : view.anchors) add(key, std::move(anchor), size);
   const std::lock_guard lock(mutex_);
+  stats_.learned -= size;
   pools_[key].view.records = std::move(view.records);
   pools_[key].view.turns = view.turns;
 }

@@ -56,7 +56,10 @@ Json json_of(const BenchMethod& method) {
     agents.back()["ahead_rate"] = agent.ahead_rate;
     agents.back()["text_pass_ms"] = agent.text_pass_ms;
   }
-  Json json = {{"method", method.method}, {"agents", std::move(agents)}, {"wall_ms", method.wall_ms}};
+  Json json = {{"method", method.method}};
+  if (method.anchors > 0) json["anchors"] = method.anchors;
+  json["agents"] = std::move(agents);
+  json["wall_ms"] = method.wall_ms;
   if (method.row_ms > 0) json["row_ms"] = method.row_ms;
   return json;
 }
@@ -114,6 +117,10 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
 
 std::string milliseconds(double ms) { return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0); }
 
+std::string name_of(const BenchMethod& method) {
+  return method.anchors > 0 ? fmt::format("{} {}", method.method, method.anchors) : method.method;
+}
+
 const BenchMethod* find(const BenchResult& result, const std::string& name) {
   const auto found =
       std::find_if(result.methods.begin(), result.methods.end(), [&](const auto& one) { return one.method == name; });
@@ -133,7 +140,7 @@ std::string rows_of(const BenchResult& result) {
   const BenchMethod* full = find(result, "full");
   std::string out = "\nall agents with their answers: method, to the last token, ms per decoded token of each agent\n";
   for (const auto& method : result.methods) {
-    out += fmt::format("       {}{:>11} ", padded(method.method, 12), milliseconds(method.row_ms));
+    out += fmt::format("       {}{:>11} ", padded(name_of(method), 12), milliseconds(method.row_ms));
     for (std::size_t i = 0; i < method.agents.size(); ++i) {
       const double ms = method.agents[i].decode_ms_per_token;
       out += fmt::format("{:>9.2f}", ms);
@@ -178,7 +185,7 @@ std::string text_of(const BenchResult& result) {
     for (const auto& method : result.methods) {
       const BenchAgent& numbers = method.agents[agent];
       out += fmt::format("{:>5}  {:>6}  {}{:>11}{:>11}{:>13}{:>9.1f} %\n", numbers.agent, numbers.prompt_tokens,
-                         padded(method.method, 12), milliseconds(numbers.ttft_ms), speedup(full, method, agent),
+                         padded(name_of(method), 12), milliseconds(numbers.ttft_ms), speedup(full, method, agent),
                          speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
     }
   }
@@ -291,6 +298,10 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--select", options.select, "Part of the reused tokens that epic, cacheblend and relay recompute")
       ->type_name("0..1")
       ->capture_default_str();
+  verb->add_option("--anchors", options.anchors, "With method anchors: how many each placeholder has, one row each")
+      ->delimiter(',')
+      ->type_name("N,N")
+      ->check(CLI::Range(1, 1000));
   verb->add_option("--layers-range", arguments->range, "Relay's first, detecting and last layer")
       ->delimiter(',')
       ->expected(3)

@@ -73,6 +73,8 @@ void EngineArguments::add_to(CLI::App& verb) {
                   "By how much lockstep may lengthen decode steps, as a part of one; 0: 0.25 on the CPU, 0.1 on a GPU")
       ->type_name("PART")
       ->check(CLI::Range(0.0, 10.0));
+  verb.add_option("--anchors-dir", anchors, "Where method anchors keeps what it has learned, for the next time")
+      ->type_name("DIR");
 }
 
 EngineOptions EngineArguments::options(const std::string& model, bool quiet) const {
@@ -81,6 +83,8 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.device = device;
   options.threads = threads;
   options.slowdown = slowdown;
+  options.anchors_folder = anchors;
+  options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
   if (!quiet && can_redraw()) {
     const auto line = [](const char* doing) {
       return [doing](const std::string& path, double share) {

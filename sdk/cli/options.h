@@ -32,6 +32,7 @@ struct EngineArguments {
   std::string device = "auto";
   int threads = 0;
   double slowdown = 0;
+  std::string anchors;  // folder
 
   void add_to(CLI::App& verb);
   /// `model`: in place of a workflow's default one, or empty. With a line on stderr's terminal while a model loads,

@@ -18,6 +18,7 @@ namespace baton::inline v1 {
 namespace {
 
 const std::string kLockstep = "lockstep";
+const std::string kAnchors = "anchors";
 constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -48,6 +49,7 @@ void check(const BenchOptions& options) {
   if (!only_rates(options)) {
     for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
   }
+  for (const int anchors : options.anchors) check_number("anchors", anchors, 1, 1000);
   for (const int tokens : options.prefill) check_number("prefill", tokens, 1, 1 << 20);
   for (const auto& [rows, depth] : options.decode) {
     check_number("decode", rows, 1, 4096);
@@ -107,6 +109,7 @@ class Bench {
 
  private:
   struct Row {                                           // of one method
+    BenchAgents::Way way;
     std::vector<std::vector<BenchAgents::Pass>> passes;  // [agents][repeats]
     std::vector<double> wall_ms;                         // [repeats]
   };
@@ -192,17 +195,26 @@ class Bench {
   bool measure(BenchAgents agents) {
     internal::EngineOptions own;
     own.slowdown = options_.slowdown;
+    if (measures_anchors()) own.segment_budget_bytes = own.anchor_budget_bytes = std::int64_t{1} << 48;  // as asked for
     LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     progress("KV of the question and the answers");
     if (!agents.prepare(engine)) return false;
-    std::vector<Row> rows(options_.methods.size());
-    for (Row& row : rows) row.passes.resize(static_cast<std::size_t>(options_.agents));
+    std::vector<Row> rows;
+    for (const std::string& method : options_.methods) {
+      const std::vector<int> none = {0};
+      for (const int anchors : method == kAnchors ? options_.anchors : none)
+        rows.push_back({{method, anchors}, decltype(Row::passes)(static_cast<std::size_t>(options_.agents)), {}});
+    }
+    if (measures_anchors()) {
+      progress("anchors");
+      if (!agents.learn_anchors(engine)) return false;
+    }
     const bool all = run_passes(agents, engine, rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (options_.methods[i] == kLockstep) {
-        if (all) result_.methods.push_back({kLockstep, {}});
-      } else if (all || !rows[i].passes.back().empty()) {  // at least one whole repeat
-        result_.methods.push_back(summary(options_.methods[i], rows[i]));
+    for (Row& row : rows) {
+      if (row.way.method == kLockstep) {
+        if (all) result_.methods.push_back({kLockstep, 0, {}});
+      } else if (all || !row.passes.back().empty()) {  // at least one whole repeat
+        result_.methods.push_back(summary(row));
       }
     }
     if (!all) return false;
@@ -218,19 +230,22 @@ class Bench {
   }
 
   /// The methods take turns, so that a machine that slows down hits all of them. False when stopped.
-  bool run_passes(const BenchAgents& agents, LocalEngine& engine, std::vector<Row>& rows) {
+  bool run_passes(BenchAgents& agents, LocalEngine& engine, std::vector<Row>& rows) {
     for (int repeat = 0; repeat < options_.repeat; ++repeat) {
-      for (Row& row : rows) row.wall_ms.push_back(0.0);
+      for (Row& row : rows) {
+        row.wall_ms.push_back(0.0);
+        row.way.repeat = repeat;  // with texts of its own: comparing them is part of the time
+        if (row.way.anchors > 0) agents.add_anchors(engine, row.way.anchors, repeat);
+      }
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
-          const std::size_t method = (turn + static_cast<std::size_t>(repeat + agent)) % rows.size();
-          if (options_.methods[method] == kLockstep) continue;
-          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent,
-                               options_.methods[method]));
-          auto pass = agents.run(engine, options_.methods[method], agent);
+          Row& row = rows[(turn + static_cast<std::size_t>(repeat + agent)) % rows.size()];
+          if (row.way.method == kLockstep) continue;
+          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent, row.way.method));
+          auto pass = agents.run(engine, row.way, agent);
           if (!pass) return false;
-          rows[method].wall_ms.back() += pass->wall_ms;
-          rows[method].passes[static_cast<std::size_t>(agent - 1)].push_back(std::move(*pass));
+          row.wall_ms.back() += pass->wall_ms;
+          row.passes[static_cast<std::size_t>(agent - 1)].push_back(std::move(*pass));
         }
       }
     }
@@ -241,7 +256,7 @@ class Bench {
   bool measure_rows(const BenchAgents& agents, LocalEngine& engine) {
     for (BenchMethod& method : result_.methods) {
       progress(fmt::format("all agents with their answers, {}", method.method));
-      auto row = agents.run_row(engine, method.method);
+      auto row = agents.run_row(engine, {method.method, method.anchors, 0});
       if (!row) return false;
       method.row_ms = row->wall_ms;
       if (method.method == kLockstep) {
@@ -267,10 +282,14 @@ class Bench {
     return true;
   }
 
-  BenchMethod summary(const std::string& method, Row& row) {
-    BenchMethod summary{method, {}};
+  bool measures_anchors() const {
+    return std::find(options_.methods.begin(), options_.methods.end(), kAnchors) != options_.methods.end();
+  }
+
+  BenchMethod summary(Row& row) {
+    BenchMethod summary{row.way.method, row.way.anchors, {}};
     for (auto& passes : row.passes) {
-      if (method == "full") hash(passes.front().logits);
+      if (row.way.method == "full") hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
       std::nth_element(passes.begin(), middle, passes.end(),
                        [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });

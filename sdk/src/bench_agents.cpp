@@ -1,5 +1,7 @@
 #include "sdk/src/bench_agents.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,6 +12,10 @@ namespace baton::inline v1 {
 namespace {
 
 constexpr std::size_t kSeparator = 4;  // tokens around each reused text
+
+const std::string kLearned = "learned";
+
+std::string pool_name(int anchors, int repeat) { return fmt::format("{} anchors, repeat {}", anchors, repeat); }
 
 /// The same everywhere: the standard's distributions are not.
 std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std::int32_t vocabulary) {
@@ -96,6 +102,9 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
   reuse.epic_tokens =
       std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
+  reuse.anchors.gate = AnchorOptions::Gate::none;
+  reuse.anchors.check = 0;
+  reuse.anchors.size = 1000;
   const bool relays = takes_segments(reuse);
   reuse.record = relays && agent < options_.agents;   // its answer would be handed over
   if (relays && agent == 1) reuse.method = "prefix";  // there is nothing to reuse yet
@@ -104,11 +113,61 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   return reuse;
 }
 
-std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const std::string& method,
-                                                  int agent) const {
+bool BenchAgents::learn_anchors(internal::Engine& engine) const {
+  for (int agent = 2; agent <= options_.agents; ++agent) {
+    GenerationRequest request;
+    request.reuse = reuse("anchors", agent);
+    request.reuse.record = true;
+    request.reuse.anchors.pool = kLearned;
+    request.prompt = prompt(agent, true);
+    if (!answer(engine, std::move(request))) return false;
+  }
+  return true;
+}
+
+void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
+  std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    if (key.pool != kLearned) continue;
+    const Anchor& like = *pool.anchors.front();
+    for (int i = 0; i < count; ++i) {
+      auto& offset = offsets_[{key.context, i}];
+      if (!offset) {  // small numbers of either sign
+        auto values = std::make_shared<std::vector<std::uint16_t>>(like.offset.size());
+        for (std::uint16_t& value : *values) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          value = f32_to_bf16((static_cast<float>(state >> 40) / static_cast<float>(1 << 24) - 0.5f) * 0.02f);
+        }
+        offset = values;
+      }
+      auto text = std::make_shared<SketchedText>(*like.text);  // the same tokens in another order
+      const auto n = static_cast<std::size_t>(text->size());
+      for (std::size_t at = n; at > 1; --at) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const std::size_t other = (state >> 33) % at;
+        std::swap(text->tokens[at - 1], text->tokens[other]);
+        std::swap_ranges(&text->sketch[(at - 1) * SketchedText::kSketch], &text->sketch[at * SketchedText::kSketch - 1] + 1,
+                         &text->sketch[other * SketchedText::kSketch]);
+      }
+      text->hash = hash_of(text->tokens);
+      auto anchor = std::make_shared<Anchor>();
+      anchor->shape = like.shape;
+      anchor->text = text;
+      anchor->before = like.before;
+      anchor->length = like.length;
+      anchor->offset = *offset;
+      anchor->owner = offset;
+      engine.anchors().add({key.context, key.slot, pool_name(count, repeat)}, std::move(anchor), count);
+    }
+  }
+}
+
+std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const Way& way, int agent) const {
+  const std::string& method = way.method;
   Pass pass;
   GenerationRequest request;
   request.reuse = reuse(method, agent);
+  request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
   request.prompt = prompt(agent, agent > 1);
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
@@ -154,7 +213,8 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
   return early;
 }
 
-std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, const std::string& method) const {
+std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, const Way& way) const {
+  const std::string& method = way.method;
   const bool lockstep = method == "lockstep";
   Row row;
   std::vector<EarlyId> early(static_cast<std::size_t>(options_.agents) + 1, 0);
@@ -165,6 +225,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
     GenerationRequest request;
     request.prompt = prompt(agent, agent > 1);
     request.reuse = reuse(method, agent);
+    request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
     if (request.reuse.record) request.output_readers = options_.agents - agent;
     request.forced = agent < options_.agents ? reused_[static_cast<std::size_t>(agent)] : last_answer_;
     request.early = early[static_cast<std::size_t>(agent)];

@@ -24,15 +24,27 @@ class BenchAgents {
     double wall_ms = 0;         // to the end of the request
     std::vector<float> logits;  // of the first token
   };
+  /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not depend
+  /// on them.
+  void add_anchors(internal::Engine& engine, int count, int repeat);
+  /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
+  bool learn_anchors(internal::Engine& engine) const;
+
+  /// A method, and what else says which of its variants it is.
+  struct Way {
+    std::string method;
+    int anchors = 0;
+    int repeat = 0;
+  };
   /// None when it was stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
-  std::optional<Pass> run(internal::Engine& engine, const std::string& method, int agent) const;
+  std::optional<Pass> run(internal::Engine& engine, const Way& way, int agent) const;
 
   struct Row {
     std::vector<BenchAgent> agents;
     double wall_ms = 0;  // from the first agent's request to the last agent's last token
   };
   /// All agents one after the other, each with its answer decoded.
-  std::optional<Row> run_row(internal::Engine& engine, const std::string& method) const;
+  std::optional<Row> run_row(internal::Engine& engine, const Way& way) const;
 
   /// The time of a pass over the text behind an agent's last placeholder, all before it being in place, milliseconds.
   std::optional<double> text_pass(internal::Engine& engine, int agent) const;
@@ -47,6 +59,7 @@ class BenchAgents {
 
   const BenchOptions& options_;
   LayerRange range_;
+  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<const std::vector<std::uint16_t>>> offsets_;
   std::vector<std::vector<TokenId>> roles_;  // [agents]
   std::vector<TokenId> separator_;
   std::vector<std::vector<TokenId>> reused_;  // the question, then the answers

@@ -6,7 +6,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "sdk/src/model_ranges.h"  // of the layers below: before any public header
+#include "engine/anchor_file.h"  // of the layers below: before any public header
+#include "sdk/src/model_ranges.h"
 
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
@@ -16,6 +17,16 @@ namespace baton::inline v1 {
 struct Engine::Impl {
   using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
   using Opened = std::shared_future<std::shared_ptr<internal::Engine>>;
+
+  ~Impl() {
+    for (const auto& [key, opened] : models) {
+      try {
+        keep_anchors(*opened.get());
+      } catch (const std::exception& error) {
+        warn(error.what());
+      }
+    }
+  }
 
   EngineOptions options;
   std::mutex mutex;
@@ -70,6 +81,32 @@ struct Engine::Impl {
     return opened.get();
   }
 
+  void warn(const std::string& message) const {
+    if (options.on_warning) options.on_warning(message);
+  }
+
+  std::filesystem::path anchor_file(const internal::Engine& engine) const {
+    return std::filesystem::path(options.anchors_folder) / (anchor_model_key(engine.model()) + ".anchors");
+  }
+  void read_anchors(internal::Engine& engine) const {
+    if (options.anchors_folder.empty()) return;
+    std::error_code missing;
+    const std::filesystem::path file = anchor_file(engine);
+    if (!std::filesystem::exists(file, missing)) return;
+    try {
+      const ModelConfig& config = engine.model().config;
+      load_anchors(file, anchor_model_key(engine.model()), {config.layers, config.kv_heads * config.head_dim},
+                   engine.anchors());
+    } catch (const std::exception& error) {
+      warn(error.what());
+    }
+  }
+  void keep_anchors(internal::Engine& engine) const {
+    if (options.anchors_folder.empty() || engine.anchors().stats().learned == 0) return;
+    std::filesystem::create_directories(options.anchors_folder);
+    save_anchors(anchor_file(engine), anchor_model_key(engine.model()), engine.anchors());
+  }
+
   std::shared_ptr<internal::Engine> load(const LocatedModel& model, std::int64_t workflow_budget) const {
     internal::EngineOptions engine;
     engine.device = options.device;
@@ -82,7 +119,9 @@ struct Engine::Impl {
     if (options.on_load) {
       engine.model.progress = [&](double share) { options.on_load(model.folder.string(), share); };
     }
-    return open_engine(model.folder, engine);
+    auto opened = open_engine(model.folder, engine);
+    read_anchors(*opened);
+    return opened;
   }
 };
 

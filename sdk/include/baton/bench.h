@@ -32,6 +32,7 @@ struct BenchOptions {
   std::vector<int> prefill{};    // prompt lengths of the bare model; empty: 64, 512
   std::vector<Decode> decode{};  // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
   bool rows = false;             // also measure what rows that ride along in a decode step cost (RowCosts)
+  std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
   double select = 0.18;          // the part of the reused tokens that epic, cacheblend and relay recompute
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.
@@ -73,6 +74,7 @@ struct BenchAgent {
 
 struct BenchMethod {
   std::string method;
+  int anchors = 0;  // of each placeholder, with method anchors
   std::vector<BenchAgent> agents;
   double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the row
   double row_ms = 0;   // the whole row, from the first request to the last token of the last answer; 0: not run
@@ -136,7 +138,7 @@ std::vector<std::string> bench_shapes();
 /// The shape's config.json, as a peer needs it to make the same model. Throws InputError for an unknown name.
 std::string bench_config(const std::string& shape);
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".
 std::vector<std::string> bench_methods();
 
 /// Measures what rows that ride along cost, for `shape` or `model` of the options, on the caller's thread. Throws
