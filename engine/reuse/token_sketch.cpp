@@ -18,8 +18,13 @@ std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed) {
 }
 
 float token_distance(const float* a, const float* b) {
+  constexpr std::int64_t kSums = 8;  // side by side, so that the compiler takes vectors
+  float sums[kSums] = {};
+  for (std::int64_t i = 0; i < kWidth; i += kSums) {
+    for (std::int64_t j = 0; j < kSums; ++j) sums[j] += (a[i + j] - b[i + j]) * (a[i + j] - b[i + j]);
+  }
   float sum = 0.0f;
-  for (std::int64_t i = 0; i < kWidth; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  for (const float part : sums) sum += part;
   return std::min(1.0f, std::sqrt(sum));
 }
 

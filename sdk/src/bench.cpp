@@ -203,7 +203,12 @@ class Bench {
     for (const std::string& method : options_.methods) {
       const std::vector<int> none = {0};
       for (const int anchors : method == kAnchors ? options_.anchors : none)
-        rows.push_back({{method, anchors}, decltype(Row::passes)(static_cast<std::size_t>(options_.agents)), {}});
+      {
+        Row& row = rows.emplace_back();
+        row.way.method = method;
+        row.way.anchors = anchors;
+        row.passes.resize(static_cast<std::size_t>(options_.agents));
+      }
     }
     if (measures_anchors()) {
       progress("anchors");

@@ -119,6 +119,7 @@ bool BenchAgents::learn_anchors(internal::Engine& engine) const {
     request.reuse = reuse("anchors", agent);
     request.reuse.record = true;
     request.reuse.anchors.pool = kLearned;
+    request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
     request.prompt = prompt(agent, true);
     if (!answer(engine, std::move(request))) return false;
   }
