@@ -40,15 +40,15 @@ Answer ask(Engine& engine, GenerationRequest request) {
 /// One agent answers, the next one's prompt holds the answer; by each method. Logits of the second agent's first token.
 std::vector<Answer> relay(Engine& engine, bool exact_choices) {
   std::vector<Answer> answers;
+  GenerationRequest first;
+  first.prompt = {{"", random_tokens(45, 1), nullptr, 0}};
+  first.reuse.record = true;
+  first.output_readers = static_cast<std::int64_t>(reuse_methods().size());
+  first.forced = random_tokens(30, 2);
+  const Answer upstream = ask(engine, std::move(first));
+  REQUIRE(upstream.result.output);
   for (const std::string& method : reuse_methods()) {
     if (method == "lockstep") continue;  // rows ahead: other tests
-    GenerationRequest first;
-    first.prompt = {{"", random_tokens(45, 1), nullptr, 0}};
-    first.reuse.record = true;
-    first.output_readers = 2;
-    first.forced = random_tokens(30, 2);
-    const Answer upstream = ask(engine, std::move(first));
-    REQUIRE(upstream.result.output);
     GenerationRequest second;
     second.prompt = {{"", random_tokens(33, 3), nullptr, 0},
                      {"answer", upstream.result.tokens, upstream.result.output, 0},

@@ -142,7 +142,7 @@ class SealedRuntime final : public cuda::Runtime {
   void synchronize() override {}
 
  private:
-  static constexpr std::size_t kBytes = std::size_t{1} << 32;
+  static constexpr std::size_t kBytes = std::size_t{1} << 30;
   struct Open {
     explicit Open(SealedRuntime& owner_in) : owner(owner_in) { owner.set_open(true); }
     ~Open() { owner.set_open(false); }
