@@ -19,7 +19,8 @@ double milliseconds(Clock::duration time) { return std::chrono::duration<double,
 
 EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
   if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
-  if (options.kv_budget_bytes <= 0) options.kv_budget_bytes = half_of_free_memory();
+  if (options.kv_budget_bytes <= 0)
+    options.kv_budget_bytes = device.free_bytes > 0 ? device.free_bytes / 2 : half_of_free_memory();
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
   if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
   return options;

@@ -90,7 +90,8 @@ struct BackendInfo {
   std::string name;    // "cpu", "cuda:0"
   std::string device;  // "Intel Xeon ..., AVX-512, 2 threads"
   int threads = 1;
-  bool host_memory = true;  // operations read memory of the host as their own
+  std::int64_t free_bytes = 0;  // that allocate can give now, about; 0: what the machine has free
+  bool host_memory = true;      // operations read memory of the host as their own
 };
 
 class Backend : public BufferOwner {
@@ -109,6 +110,10 @@ class Backend : public BufferOwner {
 
   /// Bytes of the keys (and, the same number, of the values) of one layer for `capacity` positions.
   virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
+
+  /// The type in which matmul takes inputs for weights of a type as they are; f32 is always taken. What only products
+  /// read, the outputs of rms_norm, add_rms_norm, attention and silu_mul, may be asked for in this type.
+  virtual DType operand_type(DType weight) const = 0;
 
   /// out[T, C] f32 = rows `ids` of table [V, C].
   virtual void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) = 0;

@@ -32,6 +32,12 @@ void check_shape(std::string_view name, const ConstTensorView& view, std::int64_
   check_matrix(name, view, rows, cols);
 }
 
+void check_operand(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols,
+                   DType operand) {
+  if (view.dtype != operand) check_dtype(name, view, DType::f32);
+  check_matrix(name, view, rows, cols);
+}
+
 void check_length(std::string_view name, std::size_t length, std::int64_t expected) {
   if (static_cast<std::int64_t>(length) != expected) refuse("{}: expected {} values, got {}", name, expected, length);
 }
@@ -68,15 +74,17 @@ std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype) {
   return rows;
 }
 
-void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias) {
-  check_shape("matmul x", x, x.rows, w.cols);
+void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias,
+                  DType operand) {
+  check_operand("matmul x", x, x.rows, w.cols, operand);
   check_shape("matmul out", out, x.rows, w.rows);
   if (!bias.empty()) check_length("matmul bias", bias.size(), w.rows);
 }
 
-void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight) {
+void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight,
+                    DType operand) {
   check_shape("rms_norm x", x, x.rows, static_cast<std::int64_t>(weight.size()));
-  check_shape("rms_norm out", out, x.rows, x.cols);
+  check_operand("rms_norm out", out, x.rows, x.cols, operand);
 }
 
 void check_head_norm(const ConstTensorView& x, std::span<const float> weight) {
@@ -218,12 +226,13 @@ void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvS
 }
 
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
-                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received) {
+                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received,
+                     DType operand) {
   check_kv_shape(shape);
   check_rows(slabs, rows);
   if (!received.empty()) check_length("attention received", received.size(), static_cast<std::int64_t>(slabs.size()));
   check_shape("attention q", q, rows.size(), q.cols);
-  check_shape("attention out", out, rows.size(), q.cols);
+  check_operand("attention out", out, rows.size(), q.cols, operand);
   const std::int64_t group = std::int64_t{shape.kv_heads} * shape.head_dim;
   if (q.cols == 0 || q.cols % group != 0) {
     refuse("attention: {} query columns are not a multiple of {} kv heads of {}", q.cols, shape.kv_heads,
@@ -231,8 +240,8 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
   }
 }
 
-void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up) {
-  check_shape("silu_mul out", out, out.rows, out.cols);
+void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand) {
+  check_operand("silu_mul out", out, out.rows, out.cols, operand);
   check_shape("silu_mul gate_up", gate_up, out.rows, 2 * out.cols);
 }
 

@@ -13,6 +13,9 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 
 /// All of them throw std::invalid_argument that says what was expected and what came.
 void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols);
+/// The same for a view that may be of the type of operands as well.
+void check_operand(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols,
+                   DType operand);
 void check_length(std::string_view name, std::size_t length, std::int64_t expected);
 void check_index(std::string_view name, std::span<const std::int32_t> index, std::int64_t end);
 
@@ -22,8 +25,11 @@ std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype);
 /// rows * cols * element_bytes, or std::invalid_argument when it overflows.
 std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes);
 
-void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias);
-void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight);
+// `operand`: what the backend's operand_type says.
+void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias,
+                  DType operand = DType::f32);
+void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight,
+                    DType operand = DType::f32);
 void check_head_norm(const ConstTensorView& x, std::span<const float> weight);
 void check_angles(const RopeAngles& angles, std::int64_t rows, std::int32_t head_dim);
 void check_rope(const ConstTensorView& x, std::int32_t head_dim, const RopeAngles& angles);
@@ -43,10 +49,11 @@ void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const
 void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
                            const ConstTensorView& v);
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
-                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received);
+                     const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received,
+                     DType operand = DType::f32);
 /// Views for gather_rows and scatter_rows: f32, or bf16 on one side.
 void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
                      std::span<const std::int32_t> index);
-void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up);
+void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);
 
 }  // namespace baton

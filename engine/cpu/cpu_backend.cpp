@@ -8,8 +8,8 @@
 #include <fstream>
 #include <thread>
 
-#include "engine/cpu/attention.h"
 #include "engine/backend/checks.h"
+#include "engine/cpu/attention.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"
@@ -77,6 +77,8 @@ class CpuBackend final : public Backend {
     check_capacity(capacity);
     return checked_bytes("kv slab", kv_elements(shape, capacity), 1, size_of(shape.dtype));
   }
+
+  DType operand_type(DType /*weight*/) const override { return DType::f32; }
 
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);

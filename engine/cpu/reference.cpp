@@ -99,6 +99,8 @@ class ReferenceBackend final : public Backend {
     return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
   }
 
+  DType operand_type(DType /*weight*/) const override { return DType::f32; }
+
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);

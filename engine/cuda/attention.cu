@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "engine/cuda/attention.h"
+#include "engine/cuda/attention_lanes.cuh"
 #include "engine/cuda/attention_width.h"
 #include "engine/cuda/simt.cuh"
 
@@ -38,6 +39,33 @@ __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gri
   }
   if (threadIdx.x == 0 && call.logsum != nullptr) {
     call.logsum[static_cast<std::int64_t>(merge.row) * call.heads + head] = high + log2f(total);
+  }
+}
+
+/// Adds to `received` what the rows of a narrow tile give to keys before them, from the scores that it kept: one thread
+/// per key, and 4 bytes per query head where the key has 2 D. Integer units: the order of the additions does not
+/// matter.
+__global__ void receive_scores(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
+  const AttentionTile tile = tiles[blockIdx.x];
+  if (call.received[tile.sequence] == nullptr) return;  // the whole block
+  const KvSlab slab = call.slabs[tile.sequence];
+  const int kv_head = static_cast<int>(blockIdx.y) / call.parts;
+  AttentionSum* received = call.received[tile.sequence] + static_cast<std::int64_t>(kv_head) * slab.capacity;
+  const float* scores = scores_of(call, tile);
+  const int packed_rows = tile.rows * call.part_heads;
+  const int first = tile.key_begin / kTileKeys * kTileKeys;
+  for (int key = tile.key_begin + static_cast<int>(threadIdx.x); key < tile.key_end;
+       key += static_cast<int>(kThreads)) {
+    const float* column = scores + static_cast<std::int64_t>((key - first) / kTileKeys) * packed_rows * kTileKeys +
+                          (key - first) % kTileKeys;
+    std::uint32_t units = 0;  // of at most 16 rows
+    for (int packed = 0; packed < packed_rows; ++packed) {
+      const LaneRow own = lane_row(call, tile, packed);
+      if (own.row < 0 || key >= own.key_end - 1) continue;
+      const float logsum = call.logsum[static_cast<std::int64_t>(own.row) * call.heads + own.head];
+      units += static_cast<std::uint32_t>(exp2_fast(column[packed * kTileKeys] - logsum) * kUnits + 0.5f);
+    }
+    if (units != 0) atomic_add(received + key, std::uint64_t{units});
   }
 }
 
@@ -82,9 +110,14 @@ void launch_attention_tiles(Stream stream, const AttentionCall& call, std::int32
 void launch_attention_received(Stream stream, const AttentionCall& call, std::int32_t head_dim,
                                const AttentionTile* narrow, std::size_t narrow_count, const AttentionTile* wide,
                                std::size_t wide_count) {
-  with_width(head_dim, [&](auto width) {
-    TileLaunches<decltype(width)::value>::receive(stream, call, narrow, narrow_count, wide, wide_count);
-  });
+  if (wide_count > 0) {
+    with_width(head_dim,
+               [&](auto width) { TileLaunches<decltype(width)::value>::receive(stream, call, wide, wide_count); });
+  }
+  if (narrow_count > 0) {
+    launch(stream, dim3(static_cast<unsigned>(narrow_count), static_cast<unsigned>(call.kv_heads * call.parts)),
+           kThreads, 0, receive_scores, call, narrow);
+  }
 }
 
 void launch_attention_merge(Stream stream, const AttentionCall& call, std::int32_t head_dim, const MergeRow* merges,

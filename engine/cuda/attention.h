@@ -26,6 +26,7 @@ struct AttentionCall {
   float* partial = nullptr;       // [slots, H, D]
   float* partial_max = nullptr;   // [slots, H], of scores times scale times log2(e)
   float* partial_sum = nullptr;   // [slots, H]
+  float* scores = nullptr;        // of narrow tiles that record, see launch_attention_received, or null
   float* logsum = nullptr;        // [T, H] log2 of the sum of exponentials, or null: not wanted
 };
 
@@ -38,7 +39,9 @@ void launch_attention_tiles(Stream stream, const AttentionCall& call, std::int32
 /// Brings the slots of split rows together.
 void launch_attention_merge(Stream stream, const AttentionCall& call, std::int32_t head_dim, const MergeRow* merges,
                             std::size_t count);
-/// After the outputs: adds the weights that rows give to earlier keys to `received`, from logsum.
+/// After the outputs: adds the weights that rows give to earlier keys to `received`, from logsum. Wide tiles compute
+/// their scores once more; narrow ones kept them: for each kv head part and tile [key block][packed row][kKeyBlock],
+/// times scale times log2(e), minus infinity where the row does not see the key.
 void launch_attention_received(Stream stream, const AttentionCall& call, std::int32_t head_dim,
                                const AttentionTile* narrow, std::size_t narrow_count, const AttentionTile* wide,
                                std::size_t wide_count);

@@ -21,7 +21,7 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
   narrow_.clear();
   wide_.clear();
   merges_.clear();
-  slots_ = 0;
+  slots_ = score_rows_ = 0;
   order_.resize(count);
   std::iota(order_.begin(), order_.end(), 0);
   const auto before = [&](std::int32_t a, std::int32_t b) {
@@ -51,6 +51,10 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
   const std::int64_t heads = std::int64_t{shape.kv_heads} * shape.parts();
   split(narrow_, heads, blocks);
   split(wide_, heads, blocks);
+  for (AttentionTile& tile : narrow_) {
+    tile.scores = score_rows_;
+    score_rows_ += blocks_between(tile.key_begin, tile.key_end) * tile.rows * shape.part_heads();
+  }
   // The longest first: the last blocks to start should be short.
   const auto longer = [](const AttentionTile& a, const AttentionTile& b) {
     return a.key_end - a.key_begin > b.key_end - b.key_begin;
@@ -64,7 +68,7 @@ void AttentionPlan::cut(std::vector<AttentionTile>& out, std::int32_t begin, std
                         std::int32_t tile_rows) {
   for (std::int32_t first = begin; first < end;) {
     const TileRow& top = rows_[static_cast<std::size_t>(first)];
-    AttentionTile tile{sequence, first, 0, top.key_begin, top.key_end, top.key_begin, top.key_end, -1};
+    AttentionTile tile{sequence, first, 0, top.key_begin, top.key_end, top.key_begin, top.key_end, -1, 0};
     std::int32_t row = first;
     for (; row < end && row < first + tile_rows; ++row) {
       const TileRow& r = rows_[static_cast<std::size_t>(row)];

@@ -28,6 +28,7 @@ struct AttentionTile {
   std::int32_t free_begin;  // keys [free_begin, free_end) are seen by every row: no masking there
   std::int32_t free_end;
   std::int32_t partial;  // first slot of the rows' partial results; -1: the tile sees all keys and writes its output
+  std::int32_t scores;   // of narrow tiles: where their scores are kept, in rows of kKeyBlock scores per kv head part
 };
 
 /// A row whose result is merged from `splits` slots, `stride` apart, beginning at `partial`.
@@ -66,6 +67,8 @@ class AttentionPlan {
   std::span<const MergeRow> merges() const { return merges_; }
   /// Slots of partial results.
   std::int32_t slots() const { return slots_; }
+  /// Rows of kKeyBlock scores that the narrow tiles have, per kv head and part.
+  std::int32_t score_rows() const { return score_rows_; }
 
  private:
   void cut(std::vector<AttentionTile>& out, std::int32_t begin, std::int32_t end, std::int32_t sequence,
@@ -77,6 +80,7 @@ class AttentionPlan {
   std::vector<MergeRow> merges_;
   std::vector<std::int32_t> order_;
   std::int32_t slots_ = 0;
+  std::int32_t score_rows_ = 0;
 };
 
 }  // namespace baton::cuda

@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "engine/cuda/attention_lanes.cuh"
 #include "engine/cuda/attention_width.h"
 #include "engine/cuda/simt.cuh"
 
@@ -15,10 +16,12 @@ namespace baton::cuda {
 
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
-inline constexpr float kUnits = 1 << 24;  // of an AttentionSum
 
-/// Blocks of a multiprocessor that the registers are to leave room for.
-constexpr int least_blocks(int head_dim) { return head_dim <= 32 ? 4 : head_dim <= 64 ? 3 : 2; }
+/// Blocks of a multiprocessor that the registers are to leave room for. Narrow tiles wait for memory: more of them.
+constexpr int least_blocks(int head_dim, int warps_m) {
+  if (warps_m == 1) return head_dim <= 64 ? 4 : 3;
+  return head_dim <= 32 ? 4 : head_dim <= 64 ? 3 : 2;
+}
 
 template <int D, int kWarpsM>
 struct TileShape {
@@ -55,29 +58,6 @@ struct ReceivedShared {
   KeyStage<D> keys[2];
 };
 
-/// The two packed rows of a lane: g and g + 8 of its warp's 16.
-struct LaneRow {
-  int row = -1;  // of the call; -1: none
-  int tile_row = 0;
-  int head = 0;
-  int key_begin = 0, key_end = 0;
-};
-
-__device__ __forceinline__ LaneRow lane_row(const AttentionCall& call, const AttentionTile& tile, int packed) {
-  LaneRow own;
-  const int kv_head = static_cast<int>(blockIdx.y) / call.parts, part = static_cast<int>(blockIdx.y) % call.parts;
-  const int group = call.heads / call.kv_heads;
-  const int in_part = packed % call.part_heads, in_group = part * call.part_heads + in_part;
-  own.tile_row = packed / call.part_heads;
-  if (own.tile_row >= tile.rows || in_group >= group) return own;
-  const TileRow& row = call.rows[tile.row_begin + own.tile_row];
-  own.row = row.row;
-  own.head = kv_head * group + in_group;
-  own.key_begin = row.key_begin;
-  own.key_end = row.key_end;
-  return own;
-}
-
 /// The queries of a lane's rows as the left operand, rounded to bf16.
 template <int D>
 __device__ __forceinline__ void load_queries(std::uint32_t (&q)[D / 16][4], const AttentionCall& call,
@@ -105,7 +85,7 @@ __device__ __forceinline__ void load_queries(std::uint32_t (&q)[D / 16][4], cons
 template <int D>
 __device__ __forceinline__ void load_stage(KeyStage<D>& stage, const Bf16* head, int block, const AttentionTile& tile) {
   constexpr int kChunks = D / 8;
-#pragma unroll
+#pragma unroll 4  // whole, it holds so many addresses that heads of 128 spill
   for (int i = 0; i < kTileKeys * kChunks / kTileThreads; ++i) {
     const int at = static_cast<int>(threadIdx.x) + i * kTileThreads;
     const int key = at / kChunks, chunk = at % kChunks * 8;
@@ -160,6 +140,25 @@ __device__ __forceinline__ float quad_max(float value) {
 __device__ __forceinline__ float quad_sum(float value) {
   value += shuffle_xor(value, 1);
   return value + shuffle_xor(value, 2);
+}
+
+/// Keeps the scores of a narrow tile's key block number `ordinal` for receive_scores.
+template <int kScoreTiles>
+__device__ __forceinline__ void keep_scores(const AttentionCall& call, const AttentionTile& tile,
+                                            const LaneRow (&own)[2], const float (&s)[kScoreTiles][4], int ordinal,
+                                            int warp_keys, float scale) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int packed_rows = tile.rows * call.part_heads;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (own[r].row < 0) continue;
+    float* to = scores_of(call, tile) +
+                static_cast<std::int64_t>(ordinal * packed_rows + lane / 4 + 8 * r) * kTileKeys + warp_keys;
+#pragma unroll
+    for (int n = 0; n < kScoreTiles; ++n) {
+      *reinterpret_cast<float2*>(to + n * 8 + lane % 4 * 2) = float2{s[n][2 * r] * scale, s[n][2 * r + 1] * scale};
+    }
+  }
 }
 
 /// Where exponents count from: 0 for a row that has seen no key yet, so that nothing is infinity minus infinity.
@@ -292,7 +291,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
 }
 
 template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D))
+__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
     attend_tiles(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   using Shape = TileShape<D, kWarpsM>;
   TileShared<D>& shared = shared_memory<TileShared<D>>();
@@ -317,6 +316,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D))
   float out[Shape::kOutTiles][4] = {};
   float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
+  const bool keep = kWarpsM == 1 && call.scores != nullptr && call.received[tile.sequence] != nullptr;
   int stage = 0;
   for (int block = first; block < tile.key_end; block += kTileKeys, stage ^= 1) {
     copy_async_wait<0>();
@@ -329,6 +329,9 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D))
     float s[Shape::kScoreTiles][4];
     score_tiles<D, Shape>(s, q, shared.stages.keys[stage], warp_keys);
     if (needs_mask(tile, block)) mask_tiles(s, own, block + warp_keys);
+    if constexpr (kWarpsM == 1) {
+      if (keep) keep_scores(call, tile, own, s, (block - first) / kTileKeys, warp_keys, scale);
+    }
     soften(s, out, most, sum, scale);
     add_values<D, Shape>(out, s, shared.stages.values[stage], warp_keys);
   }
@@ -351,11 +354,12 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D))
   }
 }
 
-/// Adds to `received` what the rows of a tile give to keys before them: the scores once more, as weights of the final
-/// sum, in integer units, so that the order of the additions does not matter.
-template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D)) receive_tiles(AttentionCall call, const AttentionTile* tiles) {
-  using Shape = TileShape<D, kWarpsM>;
+/// Adds to `received` what the rows of a wide tile give to keys before them: the scores once more, as weights of the
+/// final sum, in integer units, so that the order of the additions does not matter.
+template <int D>
+__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kTileWarps))
+    receive_tiles(AttentionCall call, const AttentionTile* tiles) {
+  using Shape = TileShape<D, kTileWarps>;
   ReceivedShared<D>& shared = shared_memory<ReceivedShared<D>>();
   const AttentionTile tile = tiles[blockIdx.x];
   if (call.received[tile.sequence] == nullptr) return;  // the whole block
@@ -363,8 +367,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D)) receive_tiles(A
   const int kv_head = static_cast<int>(blockIdx.y) / call.parts;
   AttentionSum* received = call.received[tile.sequence] + static_cast<std::int64_t>(kv_head) * slab.capacity;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const int warp_rows = kWarpsM == 1 ? 0 : warp * 16;
-  const int warp_keys = kWarpsM == 1 ? warp * Shape::kWarpKeys : 0;
+  const int warp_rows = warp * 16;
   const Bf16* keys = reinterpret_cast<const Bf16*>(slab.keys) + static_cast<std::int64_t>(kv_head) * slab.capacity * D;
   const float scale = call.scale * 1.44269504f;
 
@@ -388,9 +391,8 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D)) receive_tiles(A
       copy_async_commit();
     }
     float s[Shape::kScoreTiles][4];
-    score_tiles<D, Shape>(s, q, shared.keys[stage], warp_keys);
-    mask_tiles(s, own, block + warp_keys,
-               1);  // keys before the row: not its own; none at all for rows that are not there
+    score_tiles<D, Shape>(s, q, shared.keys[stage], 0);
+    mask_tiles(s, own, block, 1);  // keys before the row: not its own; none at all for rows that are not there
 #pragma unroll
     for (int n = 0; n < Shape::kScoreTiles; ++n) {
 #pragma unroll
@@ -404,7 +406,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D)) receive_tiles(A
         units += shuffle_xor(units, 8);
         units += shuffle_xor(units, 16);
         if (lane < 4 && units != 0) {
-          atomic_add(received + block + warp_keys + n * 8 + lane * 2 + column, std::uint64_t{units});
+          atomic_add(received + block + n * 8 + lane * 2 + column, std::uint64_t{units});
         }
       }
     }
@@ -426,17 +428,10 @@ void TileLaunches<D>::attend(Stream stream, const AttentionCall& call, const Att
 }
 
 template <int D>
-void TileLaunches<D>::receive(Stream stream, const AttentionCall& call, const AttentionTile* narrow,
-                              std::size_t narrow_count, const AttentionTile* wide, std::size_t wide_count) {
-  const auto heads = static_cast<unsigned>(call.kv_heads * call.parts);
-  if (wide_count > 0) {
-    launch(stream, dim3(static_cast<unsigned>(wide_count), heads), kTileThreads, sizeof(ReceivedShared<D>),
-           receive_tiles<D, 4>, call, wide);
-  }
-  if (narrow_count > 0) {
-    launch(stream, dim3(static_cast<unsigned>(narrow_count), heads), kTileThreads, sizeof(ReceivedShared<D>),
-           receive_tiles<D, 1>, call, narrow);
-  }
+void TileLaunches<D>::receive(Stream stream, const AttentionCall& call, const AttentionTile* wide,
+                              std::size_t wide_count) {
+  launch(stream, dim3(static_cast<unsigned>(wide_count), static_cast<unsigned>(call.kv_heads * call.parts)),
+         kTileThreads, sizeof(ReceivedShared<D>), receive_tiles<D>, call, wide);
 }
 
 }  // namespace baton::cuda

@@ -9,8 +9,8 @@ template <int D>
 struct TileLaunches {
   static void attend(Stream stream, const AttentionCall& call, const AttentionTile* narrow, std::size_t narrow_count,
                      const AttentionTile* wide, std::size_t wide_count);
-  static void receive(Stream stream, const AttentionCall& call, const AttentionTile* narrow, std::size_t narrow_count,
-                      const AttentionTile* wide, std::size_t wide_count);
+  /// Of wide tiles.
+  static void receive(Stream stream, const AttentionCall& call, const AttentionTile* wide, std::size_t wide_count);
 };
 
 }  // namespace baton::cuda

@@ -72,7 +72,7 @@ class CudaBackend final : public Backend {
 
   BackendInfo info() const override {
     const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
-    return {runtime_.name(), runtime_.description(), threads, false};
+    return {runtime_.name(), runtime_.description(), threads, runtime_.free_bytes(), false};
   }
 
   Buffer allocate(std::size_t bytes) override {
@@ -104,6 +104,8 @@ class CudaBackend final : public Backend {
     return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
   }
 
+  DType operand_type(DType weight) const override { return weight; }
+
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);
@@ -111,13 +113,13 @@ class CudaBackend final : public Backend {
   }
 
   void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
-    check_rms_norm(out, x, weight);
+    check_rms_norm(out, x, weight, DType::bf16);
     launch_rms_norm(stream(), out, x, vectors_.put(weight), eps);
   }
 
   void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
                     float eps) override {
-    check_rms_norm(out, x, weight);
+    check_rms_norm(out, x, weight, DType::bf16);
     check_shape("add_rms_norm delta", delta, x.rows, x.cols);
     launch_add_rms_norm(stream(), out, x, delta, vectors_.put(weight), eps);
   }
@@ -134,7 +136,7 @@ class CudaBackend final : public Backend {
   }
 
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
-    check_matmul(out, x, w, bias);
+    check_matmul(out, x, w, bias, w.dtype);
     if (x.rows == 0) return;
     const DeviceMatrix& matrix = device(w);
     Product product{.out = reinterpret_cast<float*>(out.data),
@@ -149,11 +151,15 @@ class CudaBackend final : public Backend {
                     .c = w.cols,
                     .dtype = w.dtype};
     if (w.dtype == DType::bf16) {  // the padding is zeros on both sides
-      product.c = product.x_stride = matrix.stride;
-      std::byte* rounded = operand_.reserve<std::byte>(x.rows * matrix.stride * 2);
-      launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
-                       x.rows);
-      product.x = rounded;
+      product.c = matrix.stride;
+      const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
+      if (!as_it_is) {
+        std::byte* rounded = operand_.reserve<std::byte>(x.rows * matrix.stride * 2);
+        launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
+                         x.rows);
+        product.x = rounded;
+        product.x_stride = matrix.stride;
+      }
     }
     runtime_.multiply(product);
   }
@@ -212,7 +218,7 @@ class CudaBackend final : public Backend {
 
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
                  const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
-    check_attention(out, q, slabs, shape, rows, received);
+    check_attention(out, q, slabs, shape, rows, received, DType::bf16);
     if (rows.size() == 0) return;
     const auto heads = static_cast<std::int32_t>(q.cols / shape.head_dim);
     const AttentionShape grouped{heads, shape.kv_heads};
@@ -221,6 +227,7 @@ class CudaBackend final : public Backend {
                        .q_stride = q.stride,
                        .out = out.data,
                        .out_stride = out.stride,
+                       .out_bf16 = out.dtype == DType::bf16,
                        .heads = heads,
                        .kv_heads = shape.kv_heads,
                        .part_heads = grouped.part_heads(),
@@ -241,7 +248,7 @@ class CudaBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_silu_mul(out, gate_up);
+    check_silu_mul(out, gate_up, DType::bf16);
     launch_silu_mul(stream(), out, gate_up);
   }
 
@@ -276,6 +283,12 @@ class CudaBackend final : public Backend {
 
   Stream stream() { return runtime_.stream(); }
 
+  /// Every row begins at 16 bytes.
+  static bool is_whole(const ConstTensorView& view) {
+    return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+           view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
+  }
+
   /// Rows of the host's part to rows [first, ...) of the matrix, in pieces of bounded size.
   void load_part(DeviceMatrix& matrix, std::int64_t first, const ConstTensorView& part) {
     constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
@@ -304,12 +317,16 @@ class CudaBackend final : public Backend {
     const AttentionTile* wide = wide_.put(plan_.wide());
     const MergeRow* merges = merges_.put(plan_.merges());
     const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
-    const std::int64_t logsums = call.received == nullptr ? 0 : rows.size() * call.heads;
-    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) + logsums);
+    const std::int64_t scores = std::int64_t{plan_.score_rows()} * kKeyBlock * call.kv_heads * call.parts;
+    const bool record = call.received != nullptr;
+    // Whole rows first: they are written in pairs.
+    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) +
+                                             (record ? scores + rows.size() * call.heads : std::int64_t{0}));
     call.partial = scratch;
-    call.partial_max = scratch + slots * shape.head_dim;
+    if (record) call.scores = scratch + slots * shape.head_dim;
+    call.partial_max = scratch + slots * shape.head_dim + (record ? scores : std::int64_t{0});
     call.partial_sum = call.partial_max + slots;
-    if (call.received != nullptr) call.logsum = call.partial_sum + slots;
+    if (record) call.logsum = call.partial_sum + slots;
     launch_attention_tiles(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide, plan_.wide().size());
     launch_attention_merge(stream(), call, shape.head_dim, merges, plan_.merges().size());
     if (call.received != nullptr) {

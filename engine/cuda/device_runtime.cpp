@@ -79,10 +79,9 @@ class DeviceRuntime final : public Runtime {
     int pools = 0;
     BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
     if (pools == 0) throw BackendError(fmt::format("device '{}': its driver has no memory pools", name()));
-    cudaMemPool_t pool = nullptr;
-    BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, index));
+    BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
     std::uint64_t keep_all = UINT64_MAX;
-    BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all));
+    BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
     workspace_ = allocate(Products::kWorkspaceBytes);
   }
   ~DeviceRuntime() override {
@@ -98,6 +97,15 @@ class DeviceRuntime final : public Runtime {
                        static_cast<double>(properties_.totalGlobalMem) / (1 << 30));
   }
   int multiprocessors() const override { return properties_.multiProcessorCount; }
+  std::int64_t free_bytes() const override {
+    device_.select();
+    std::size_t free = 0, total = 0;
+    BATON_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    std::uint64_t reserved = 0, used = 0;  // what the pool holds and nobody uses is as good as free
+    BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
+    return static_cast<std::int64_t>(free + reserved - used);
+  }
   Stream stream() override {
     device_.select();  // the host may call from a thread that has not chosen it
     return stream_.get();
@@ -146,6 +154,7 @@ class DeviceRuntime final : public Runtime {
 
   Selected device_;
   cudaDeviceProp properties_{};
+  cudaMemPool_t pool_ = nullptr;  // the device's own
   StreamOwner stream_;
   EventOwner events_[kEvents];
   Products products_;

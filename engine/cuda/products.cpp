@@ -92,7 +92,7 @@ Products::Plan& Products::plan_for(const Product& p) {
   int found = 0;
   const cublasStatus_t status =
       lt_.heuristic(handle_, plan->desc, plan->w, plan->x, plan->out, plan->out, preference.get(), 1, &best, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
     throw BackendError(fmt::format("cuBLASLt: no algorithm for [{}, {}] times [{}, {}] in {}: {}", p.t, p.c, p.n, p.c,
                                    name_of(p.dtype), lt_.status_string(status)));
   }

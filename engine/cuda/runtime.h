@@ -37,6 +37,7 @@ class Runtime {
   virtual std::string name() const = 0;         // "cuda:0"
   virtual std::string description() const = 0;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors"
   virtual int multiprocessors() const = 0;
+  virtual std::int64_t free_bytes() const = 0;  // that allocate can give now, about
   virtual Stream stream() = 0;
 
   /// Device memory with any content, aligned to 256 bytes. Throws BackendError naming the size when there is none.

@@ -134,9 +134,11 @@ std::span<const float> Forward::logits(const StepRows& rows) {
   }
   const TensorView last = last_.view(DType::f32, wanted, c.width);
   const TensorView logits = logits_.view(DType::f32, wanted, c.vocabulary);
+  const Matrix& head = *model_.weights.lm_head;
+  const TensorView normed = normed_.view(backend_.operand_type(head.dtype), wanted, c.width);
   backend_.gather_rows(last, residual(), index_);
-  backend_.rms_norm(last, last, model_.weights.final_norm, c.norm_eps);
-  backend_.matmul(logits, last, *model_.weights.lm_head, {});
+  backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
+  backend_.matmul(logits, normed, head, {});
   const std::span<float> host(host_logits_.data(), static_cast<std::size_t>(wanted * c.vocabulary));
   backend_.copy_to_host(std::as_writable_bytes(host), logits.data);
   return host;
@@ -256,7 +258,8 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   slabs_.clear();
   for (const KvCache* cache : rows.caches) slabs_.push_back(cache->slab(layer));
 
-  const TensorView first_normed = normed_.view(DType::f32, count(), c.width);
+  const DType operand = backend_.operand_type(w.qkv->dtype);  // of what only products read
+  const TensorView first_normed = normed_.view(operand, count(), c.width);
   backend_.rms_norm(first_normed, residual(), w.input_norm, c.norm_eps);
   backend_.matmul(qkv, first_normed, *w.qkv, w.qkv_bias);
   if (c.qk_norm) {
@@ -280,16 +283,16 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   }
   backend_.rope(q, c.head_dim, angles());
   const TensorView x = residual();
-  const TensorView normed = normed_.view(DType::f32, count(), c.width);
+  const TensorView normed = normed_.view(operand, count(), c.width);
   const TensorView delta = delta_.view(DType::f32, count(), c.width);
-  const TensorView attended = attended_.view(DType::f32, count(), q_cols);
+  const TensorView attended = attended_.view(operand, count(), q_cols);
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   backend_.attention(attended, q, slabs_, shape, span, scale, received_);
   backend_.matmul(delta, attended, *w.output, w.output_bias);
 
   backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
   const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * static_cast<std::int64_t>(c.ffn_width));
-  const TensorView hidden = hidden_.view(DType::f32, count(), c.ffn_width);
+  const TensorView hidden = hidden_.view(operand, count(), c.ffn_width);
   backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
   backend_.silu_mul(hidden, gate_up);
   backend_.matmul(delta, hidden, *w.down, w.down_bias);

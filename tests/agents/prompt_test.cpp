@@ -69,7 +69,7 @@ TEST_CASE("without a chat template the messages are joined by newlines after the
   CHECK(slots_of(slot_first) == std::vector<std::string>{"", "question"});
 }
 
-TEST_CASE("a slot that stands twice is filled twice and asked for once, and an empty value has no part") {
+TEST_CASE("a slot that stands twice is filled twice and asked for once, an empty value has no part") {
   const auto model = toy_model();
   int asked = 0;
   const auto parts =

@@ -225,7 +225,7 @@ TEST_CASE("ahead: a stop string takes back what was mirrored behind it", "[engin
   expect_empty(*engine);
 }
 
-TEST_CASE("ahead: a cancelled upstream rolls its mirrors back, and another attempt is followed instead",
+TEST_CASE("ahead: a cancelled upstream rolls its mirrors back, another attempt is followed instead",
           "[engine][ahead]") {
   const auto engine = tiny_engine();
   const auto head = random_tokens(30, 1), tail = random_tokens(4, 2);

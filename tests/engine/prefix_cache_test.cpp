@@ -87,7 +87,7 @@ TEST_CASE("prefix cache: what prompts share is stored once", "[engine][prefix]")
   CHECK(store.stats().bytes == 0);
 }
 
-TEST_CASE("prefix cache: little more than there is, is not kept, and a longer prompt goes on", "[engine][prefix]") {
+TEST_CASE("prefix cache: little more than there is, is not kept, a longer prompt goes on", "[engine][prefix]") {
   const auto backend = make_cpu_backend(1);
   SegmentStore store(1 << 24);
   PrefixCache cache(store);

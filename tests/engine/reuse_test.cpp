@@ -191,7 +191,7 @@ TEST_CASE("reuse: direct behind the same text is full prefill with a cache of bf
   }
 }
 
-TEST_CASE("placing a segment where it was changes no bit, and elsewhere only keys turn", "[reuse]") {
+TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys turn", "[reuse]") {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const auto backend = make_cpu_backend(2);
     const auto model = make_tiny_model(*backend, {.kv_dtype = dtype});

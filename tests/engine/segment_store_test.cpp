@@ -172,8 +172,7 @@ TEST_CASE("what the fewest will read goes first, then what was not used for long
   CHECK(store.stats().peak_bytes == 4 * kBytes);
 }
 
-TEST_CASE("a reader keeps what the store takes back, and a segment above the budget is not taken in",
-          "[reuse][store]") {
+TEST_CASE("a reader keeps what the store takes back, a segment above the budget is not taken in", "[reuse][store]") {
   const auto backend = make_cpu_backend(1);
   SegmentStore store(kBytes);
   const SegmentHandle first = store.add(segment_of(*backend, 10, 1), 5);

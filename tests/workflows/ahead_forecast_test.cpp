@@ -21,7 +21,7 @@ std::string why(const Plan& plan, int index, const std::string& slot) {
 
 }  // namespace
 
-TEST_CASE("a chain mirrors each answer, and the first turn computes its own prompt") {
+TEST_CASE("a chain mirrors each answer, the first turn computes its own prompt") {
   const Plan made = plan(with_header(R"(
 inputs: {q: string}
 agents:

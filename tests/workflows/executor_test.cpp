@@ -70,7 +70,7 @@ TEST_CASE("a chain hands each output to the next agent") {
                                                      "token", "token", "agent_finished", "run_finished"});
 }
 
-TEST_CASE("ids that were generated move on as they are, and role markers move on as text") {
+TEST_CASE("ids that were generated move on as they are, role markers move on as text") {
   PlanBuilder builder;
   builder.add("a", {});
   builder.add("b", {0});
@@ -148,7 +148,7 @@ TEST_CASE("a debate over rounds reads the rounds before") {
   CHECK(record.agents.size() == 5);
 }
 
-TEST_CASE("until ends the rounds early, and the deciding agent sees the last outputs there are") {
+TEST_CASE("until ends the rounds early, the deciding agent sees the last outputs there are") {
   PlanBuilder builder;
   builder.add("a", {});
   builder.add("b", {0});

@@ -8,7 +8,7 @@
 namespace baton::test {
 namespace {
 
-TEST_CASE("a GPU that is not there is refused by name, and auto falls back") {
+TEST_CASE("a GPU that is not there is refused by name, auto falls back") {
   REQUIRE_THROWS_AS(make_cuda_backend(99), BackendError);
   if (!cuda_available()) {
     REQUIRE_THROWS_WITH(make_backend({"cuda", 1}), Catch::Contains("device 'cuda'"));

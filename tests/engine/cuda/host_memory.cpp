@@ -43,6 +43,7 @@ class HostMemory final : public Backend {
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     return device_->kv_slab_bytes(shape, capacity);
   }
+  DType operand_type(DType weight) const override { return device_->operand_type(weight); }
 
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     Moved m(*this);

@@ -5,17 +5,24 @@
 
 #include "engine/cuda/cuda.h"
 #include "tests/engine/cuda/host_memory.h"
+#include "tests/engine/cuda/models.h"
 
 namespace baton::test {
 
-std::vector<Subject> subjects() {
-  std::vector<Subject> all(1);
+std::unique_ptr<Backend> make_backend_under_test() {
   try {
-    all[0].backend = with_host_memory(make_cuda_backend(0));
+    return make_cuda_backend(0);
   } catch (const BackendError& missing) {
     std::printf("SKIPPED: %s\n", missing.what());  // CTest lists the test as not run
-    return {};
+    return nullptr;
   }
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all(1);
+  all[0].backend = make_backend_under_test();
+  if (all[0].backend == nullptr) return {};
+  all[0].backend = with_host_memory(std::move(all[0].backend));
   all[0].matmul_rounding = [](DType weight) { return weight == DType::bf16 ? kBf16Rounding : 0.0f; };
   all[0].attention_rounding = [](const KvShape& shape) { return shape.dtype == DType::bf16 ? kBf16Rounding : 0.0f; };
   return all;

@@ -36,6 +36,7 @@ class HostBackend : public Backend {
   void copy_to_device(std::byte*, std::span<const std::byte>) override { unused(); }
   void copy_to_host(std::span<std::byte>, const std::byte*) override { unused(); }
   std::size_t kv_slab_bytes(const KvShape&, std::int32_t) const override { unused(); }
+  DType operand_type(DType) const override { return DType::f32; }
   void embed(TensorView, const Matrix&, std::span<const std::int32_t>) override { unused(); }
   void rms_norm(TensorView, ConstTensorView, std::span<const float>, float) override { unused(); }
   void add_rms_norm(TensorView, TensorView, ConstTensorView, std::span<const float>, float) override { unused(); }

@@ -48,7 +48,7 @@ TEST_CASE("shapes have the parameters of the models they are named after") {
   CHECK(find_shape("llama-3.1-8b").config.rope.scaling == RopeScaling::llama3);
 }
 
-TEST_CASE("a shape can have fewer layers, and an unknown one is named") {
+TEST_CASE("a shape can have fewer layers, an unknown one is named") {
   const Shape shape = find_shape("mistral-7b", 3);
   CHECK(shape.config.layers == 3);
   CHECK(shape.config.window == std::vector<std::int32_t>{0, 0, 0});

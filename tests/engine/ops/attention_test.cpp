@@ -65,6 +65,24 @@ TEST_CASE("attention of scattered rows agrees with double") {
   });
 }
 
+TEST_CASE("operands: attention in bf16 is that in f32, rounded") {
+  for_each_backend([](Backend& backend) {
+    if (backend.operand_type(DType::bf16) != DType::bf16) return;
+    for (const Shape& shape : {Shape{4, 2, 64, DType::bf16}, Shape{2, 2, 16, DType::f32}}) {
+      const std::vector<std::int32_t> lengths = {40, 700};
+      const Caches caches(backend, shape, lengths, 72);
+      Random random(73);
+      const Rows rows = scattered_rows(random, lengths, 12);
+      const Values q = random.values(rows.size(), shape.heads * shape.head_dim);
+      const Values full = attend(backend, caches, q, rows.span(), 0.2f);
+      std::vector<std::uint16_t> half(full.data.size());
+      backend.attention({reinterpret_cast<std::byte*>(half.data()), DType::bf16, q.rows, q.cols, q.cols}, q.view(),
+                        caches.slabs(), caches.shape(), rows.span(), 0.2f);
+      for (std::size_t i = 0; i < half.size(); ++i) REQUIRE(half[i] == f32_to_bf16(full.data[i]));
+    }
+  });
+}
+
 TEST_CASE("attention survives scores far beyond the range of exp") {
   for_each_backend([](Backend& backend) {
     for (const DType dtype : kStored) {

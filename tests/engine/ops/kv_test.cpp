@@ -15,7 +15,7 @@ struct Slab {
 /// The bits of a number; one and the same for every NaN, whose payload is the machine's own.
 std::uint32_t bits_of(float value) { return std::isnan(value) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value); }
 
-TEST_CASE("store_kv rounds, rotates, rounds again, and load_kv reads it back") {
+TEST_CASE("store_kv rounds, rotates, rounds again, load_kv reads it back") {
   for_each_backend([](Backend& backend) {
     const KvShape shape{1, 8, DType::bf16};
     const Slab cache(backend, shape, 64);

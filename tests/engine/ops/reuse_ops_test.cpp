@@ -91,7 +91,7 @@ TEST_CASE("save_kv gives back raw keys and values exactly, and stored again they
   });
 }
 
-TEST_CASE("value_deviation agrees with double, and equal values give exactly zero", "[reuse]") {
+TEST_CASE("value_deviation agrees with double, equal values give exactly zero", "[reuse]") {
   Random random(82);
   for_each_backend([&](Backend& backend) {
     for (const DType dtype : kStored) {

@@ -1,4 +1,6 @@
 // Operations that work row by row: norms, residual, gate, rotation, gather and scatter.
+#include <functional>
+
 #include "tests/engine/ops/subjects.h"
 
 namespace baton::test {
@@ -107,6 +109,44 @@ TEST_CASE("row operations agree with double") {
               return sum_tolerance(1, std::abs(gate_up.at(t, c)), std::abs(gate_up.at(t, c + cols))) + 1e-30f;
             });
       }
+    }
+  });
+}
+
+TEST_CASE("operands: outputs in the type that products take are the outputs in f32, rounded") {
+  Random random(24);
+  for_each_backend([&](Backend& backend) {
+    if (backend.operand_type(DType::bf16) != DType::bf16) return;
+    for (const std::int64_t cols : {1, 31, 64, 100}) {
+      const std::int64_t rows = 5;
+      const Values x = random.values(rows, cols), delta = random.values(rows, cols),
+                   gate_up = random.values(rows, 2 * cols);
+      const std::vector<float> weight = random.vector(cols);
+      const auto compare = [&](const std::function<void(TensorView)>& op) {
+        Values full(rows, cols);
+        op(full.view());
+        std::vector<std::uint16_t> half(static_cast<std::size_t>(rows * cols));
+        op({reinterpret_cast<std::byte*>(half.data()), DType::bf16, rows, cols, cols});
+        for (std::size_t i = 0; i < half.size(); ++i) REQUIRE(half[i] == f32_to_bf16(full.data[i]));
+        return full;
+      };
+      compare([&](TensorView out) { backend.rms_norm(out, x.view(), weight, 1e-5f); });
+      compare([&](TensorView out) {
+        Values sum = x;
+        backend.add_rms_norm(out, sum.view(), delta.view(), weight, 1e-5f);
+      });
+      compare([&](TensorView out) { backend.silu_mul(out, gate_up.view()); });
+
+      const auto w = load(backend, random.values(9, cols), DType::bf16);
+      std::vector<std::uint16_t> rounded;
+      for (const float value : x.data) rounded.push_back(f32_to_bf16(value));
+      Values expected(rows, 9), actual(rows, 9);
+      backend.matmul(expected.view(), x.view(), *w, {});
+      backend.matmul(
+          actual.view(),
+          BasicView<const std::byte>{reinterpret_cast<const std::byte*>(rounded.data()), DType::bf16, rows, cols, cols},
+          *w, {});
+      require_same_bits(actual.data, expected.data);
     }
   });
 }

@@ -1,11 +1,13 @@
 #include "tests/support/simt/emulated_backend.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 
 #include "engine/cuda/cuda_backend.h"
 
@@ -29,6 +31,7 @@ class EmulatedRuntime final : public cuda::Runtime {
   std::string name() const override { return "emulated"; }
   std::string description() const override { return "CUDA kernels emulated on the host"; }
   int multiprocessors() const override { return multiprocessors_; }
+  std::int64_t free_bytes() const override { return kLimit; }
   cuda::Stream stream() override { return nullptr; }
 
   void* allocate(std::size_t bytes) override {
@@ -89,7 +92,74 @@ class EmulatedRuntime final : public cuda::Runtime {
   std::map<void*, std::size_t> blocks_;
 };
 
+/// Device memory in one reservation that is closed whenever no device work runs. What is given back is not used again.
+class SealedRuntime final : public cuda::Runtime {
+ public:
+  SealedRuntime() {
+    base_ =
+        static_cast<std::byte*>(mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (base_ == MAP_FAILED) throw BackendError("cannot reserve memory");
+    simt::gate() = [this](bool open) { set_open(open); };
+  }
+  ~SealedRuntime() override {
+    simt::gate() = nullptr;
+    munmap(base_, kBytes);
+  }
+  std::string name() const override { return "sealed"; }
+  std::string description() const override { return "emulated, with memory that the host cannot touch"; }
+  int multiprocessors() const override { return 2; }
+  std::int64_t free_bytes() const override { return static_cast<std::int64_t>(kBytes - used_); }
+  cuda::Stream stream() override { return nullptr; }
+
+  void* allocate(std::size_t bytes) override {
+    const std::size_t size = (bytes + 255) / 256 * 256;
+    if (size < bytes || size > kBytes - used_)
+      throw BackendError(fmt::format("cannot allocate {} bytes of memory", bytes));
+    used_ += size;
+    return base_ + used_ - size;
+  }
+  void release(void* /*data*/) noexcept override {}
+  void* allocate_pinned(std::size_t bytes) override { return ::operator new (bytes, std::align_val_t{256}); }
+  void release_pinned(void* data) noexcept override { ::operator delete (data, std::align_val_t{256}); }
+  void clear(void* device, std::size_t bytes) override {
+    const Open open(*this);
+    plain_->clear(device, bytes);
+  }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    const Open open(*this);
+    plain_->copy_to_device(device, host, bytes);
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    const Open open(*this);
+    plain_->copy_to_host(host, device, bytes);
+  }
+  void multiply(const cuda::Product& product) override {
+    const Open open(*this);
+    plain_->multiply(product);
+  }
+  void record(int /*event*/) override {}
+  void wait(int /*event*/) override {}
+  void synchronize() override {}
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{1} << 30;
+  struct Open {
+    explicit Open(SealedRuntime& owner_in) : owner(owner_in) { owner.set_open(true); }
+    ~Open() { owner.set_open(false); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+    SealedRuntime& owner;
+  };
+  void set_open(bool open) { mprotect(base_, kBytes, open ? PROT_READ | PROT_WRITE : PROT_NONE); }
+
+  std::unique_ptr<cuda::Runtime> plain_ = make_emulated_runtime();
+  std::byte* base_ = nullptr;
+  std::size_t used_ = 0;
+};
+
 }  // namespace
+
+std::unique_ptr<Backend> make_sealed_backend() { return cuda::make_backend_over(std::make_unique<SealedRuntime>()); }
 
 std::unique_ptr<cuda::Runtime> make_emulated_runtime(int multiprocessors) {
   return std::make_unique<EmulatedRuntime>(multiprocessors);

@@ -16,6 +16,10 @@ std::unique_ptr<cuda::Runtime> make_emulated_runtime(int multiprocessors = 2);
 
 std::unique_ptr<Backend> make_emulated_backend(int multiprocessors = 2);
 
+/// The same, and device memory cannot be touched but by kernels and copies: host code that looks at it crashes. One at
+/// a time.
+std::unique_ptr<Backend> make_sealed_backend();
+
 /// Until destruction, threads run in this order between barriers.
 class InOrder {
  public:

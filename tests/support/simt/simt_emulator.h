@@ -62,6 +62,11 @@ struct Settings {
 };
 Settings& settings();
 
+/// Called with true before the threads of a launch run and with false after: whoever keeps memory that only kernels
+/// may touch. Null: nobody does.
+using Gate = std::function<void(bool open)>;
+Gate& gate();
+
 /// Launches and threads so far: a test that meant to emulate something checks that it did.
 struct Counters {
   std::uint64_t launches = 0, threads = 0, products = 0;

@@ -62,6 +62,13 @@ void check_plan(const AttentionPlan& plan, const Rows& rows, const AttentionShap
       if (tile.partial < 0) REQUIRE((tile.key_begin == low && tile.key_end == high));
     }
   }
+  std::int32_t scores = 0;
+  for (const AttentionTile& tile : plan.narrow()) {
+    REQUIRE(tile.scores == scores);
+    scores +=
+        ((tile.key_end + kKeyBlock - 1) / kKeyBlock - tile.key_begin / kKeyBlock) * tile.rows * shape.part_heads();
+  }
+  REQUIRE(plan.score_rows() == scores);
   for (std::size_t i = 0; i < count; ++i) {
     REQUIRE(!covered[i].empty());
     REQUIRE(covered[i].begin()->first <= rows.begin[i]);

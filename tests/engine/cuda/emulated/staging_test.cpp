@@ -17,6 +17,7 @@ class LazyRuntime final : public cuda::Runtime {
   std::string name() const override { return "lazy"; }
   std::string description() const override { return "copies as late as may be"; }
   int multiprocessors() const override { return 1; }
+  std::int64_t free_bytes() const override { return 1 << 20; }
   cuda::Stream stream() override { return nullptr; }
   void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   void release(void* data) noexcept override { real_->release(data); }

@@ -3,6 +3,7 @@
 
 #include "engine/cuda/attention.h"
 #include "tests/engine/cuda/host_memory.h"
+#include "tests/engine/cuda/models.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {
@@ -29,5 +30,7 @@ std::vector<Subject> subjects() {
   all[1].most_work = 100;
   return all;
 }
+
+std::unique_ptr<Backend> make_backend_under_test() { return make_sealed_backend(); }
 
 }  // namespace baton::test
