@@ -15,7 +15,7 @@ constexpr float kLeast = 0.002f;       // weights below this are left out: they 
 constexpr std::size_t kNeighbours = 8;  // records that predict an error
 constexpr float kFarther = 1.5f;       // than the farthest text that was measured: unknown ground
 constexpr float kNear = 0.05f;
-constexpr std::size_t kMostAlignments = 4096;
+constexpr std::size_t kMostAligned = std::size_t{1} << 21;  // tokens in a memo, before it begins anew
 
 std::uint64_t pair_hash(const SketchedText& text, const SketchedText& other, bool aligned) {
   return (text.hash * 0x9e3779b97f4a7c15u) ^ (other.hash + 0x7f4a7c15u + (text.hash << 7) + (aligned ? 0 : 1));
@@ -135,15 +135,20 @@ std::shared_ptr<const Alignment> AlignmentMemo::find(const SharedText& text, con
   const std::uint64_t key = pair_hash(*text, *other, aligned);
   if (const auto found = known_.find(key); found != known_.end() && found->second->to.size() == text->tokens.size())
     return found->second;
-  if (known_.size() >= kMostAlignments) known_.clear();
-  auto made = std::make_shared<const Alignment>(aligned ? align(*text, other) : align_by_index(*text, *other));
-  known_[key] = made;
-  return made;
+  return keep(key, aligned ? align(*text, other) : align_by_index(*text, *other));
 }
 
 void AlignmentMemo::add(const SharedText& text, const SharedText& other, Alignment alignment) {
-  if (known_.size() >= kMostAlignments) known_.clear();
-  known_[pair_hash(*text, *other, true)] = std::make_shared<const Alignment>(std::move(alignment));
+  keep(pair_hash(*text, *other, true), std::move(alignment));
+}
+
+std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignment alignment) {
+  tokens_ += alignment.to.size();
+  if (tokens_ > kMostAligned) {
+    known_.clear();
+    tokens_ = alignment.to.size();
+  }
+  return known_[key] = std::make_shared<const Alignment>(std::move(alignment));
 }
 
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,

@@ -45,9 +45,11 @@ class AlignmentMemo {
  public:
   std::shared_ptr<const Alignment> find(const SharedText& text, const SharedText& other, bool aligned);
   void add(const SharedText& text, const SharedText& other, Alignment alignment);
-  std::size_t size() const { return known_.size(); }
 
  private:
+  std::shared_ptr<const Alignment> keep(std::uint64_t key, Alignment alignment);
+
+  std::size_t tokens_ = 0;  // of all that are known
   std::unordered_map<std::uint64_t, std::shared_ptr<const Alignment>> known_;
 };
 

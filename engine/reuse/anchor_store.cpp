@@ -9,6 +9,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kRecords = 64;
+constexpr std::size_t kMostPools = 4096;  // prompts that never come again leave pools behind
 
 struct Memory {
   std::vector<std::uint16_t> offset, text;
@@ -47,12 +48,31 @@ AnchorStore::~AnchorStore() {
 
 AnchorPoolView AnchorStore::ask(const AnchorKey& key) {
   flush();
-  const std::lock_guard lock(mutex_);
-  Pool& pool = pools_[key];
-  AnchorPoolView view = pool.view;
-  ++pool.view.turns;
-  ++pool.view.since_learning;
+  std::int64_t freed = 0;
+  AnchorPoolView view;
+  {
+    const std::lock_guard lock(mutex_);
+    Pool& pool = pool_of(key, freed);
+    view = pool.view;
+    ++pool.view.turns;
+    ++pool.view.since_learning;
+  }
+  if (freed > 0 && on_bytes_) on_bytes_(-freed);
   return view;
+}
+
+/// Makes the pool, in place of the one that was not used for longest where there are too many.
+AnchorStore::Pool& AnchorStore::pool_of(const AnchorKey& key, std::int64_t& freed) {
+  if (pools_.size() >= kMostPools && pools_.find(key) == pools_.end()) {
+    const auto oldest = std::min_element(pools_.begin(), pools_.end(), [](const auto& a, const auto& b) {
+      return a.second.last_use < b.second.last_use;
+    });
+    freed += prune(oldest->second, 0);
+    pools_.erase(oldest);
+  }
+  Pool& pool = pools_[key];
+  pool.last_use = ++clock_;
+  return pool;
 }
 
 void AnchorStore::learning(const AnchorKey& key) {
@@ -135,7 +155,9 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
   if (change > budget_) return;
   {
     const std::lock_guard lock(mutex_);
-    Pool& pool = pools_[key];
+    std::int64_t freed = 0;
+    Pool& pool = pool_of(key, freed);
+    change -= freed;
     const auto twin = std::find_if(pool.view.anchors.begin(), pool.view.anchors.end(), [&](const SharedAnchor& other) {
       return other->text->hash == anchor->text->hash && other->text->tokens == anchor->text->tokens &&
              std::equal(other->before.begin(), other->before.end(), anchor->before.begin(), anchor->before.end(),
@@ -155,7 +177,7 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
         pool.view.records[pool.next_record++ % kRecords] = *record;
       }
     }
-    stats_.bytes += change;
+    stats_.bytes += change + freed;  // pool_of has taken its part away
     change -= prune(pool, static_cast<std::size_t>(std::max(1, size)));
     change -= keep_budget();
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes);

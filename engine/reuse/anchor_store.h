@@ -74,12 +74,14 @@ class AnchorStore {
  private:
   struct Pool {
     AnchorPoolView view;
+    std::uint64_t last_use = 0;
     std::size_t next_record = 0;
   };
   void work();
   void make(AnchorSample& sample);
   std::int64_t prune(Pool& pool, std::size_t size);
   std::int64_t keep_budget();
+  Pool& pool_of(const AnchorKey& key, std::int64_t& freed);
 
   const std::int64_t budget_;
   std::function<void(std::int64_t)> on_bytes_;
@@ -89,6 +91,7 @@ class AnchorStore {
   std::deque<AnchorSample> samples_;
   std::size_t pending_ = 0;  // samples given and not yet anchors
   bool stopping_ = false;
+  std::uint64_t clock_ = 0;
   AnchorStoreStats stats_;
   std::jthread worker_;  // last: it uses all of the above
 };

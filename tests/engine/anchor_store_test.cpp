@@ -106,6 +106,19 @@ TEST_CASE("anchor store: the least used of the older half goes, pools stay in th
   CHECK(counted == stats.bytes);
 }
 
+TEST_CASE("anchor store: prompts that never come again do not leave pools without end", "[anchors]") {
+  AnchorStore store(1 << 24);
+  std::int64_t counted = 0;
+  store.on_bytes([&counted](std::int64_t bytes) { counted += bytes; });
+  for (std::uint64_t i = 0; i < 5000; ++i) store.learn(sample_of({i, "answer", ""}, i % 50, 2));
+  store.flush();
+  for (std::uint64_t i = 0; i < 100; ++i) store.ask({10000 + i, "answer", ""});
+  const AnchorStoreStats stats = store.stats();
+  CHECK(stats.pools == 4096);
+  CHECK(stats.anchors == 4096 - 100);
+  CHECK(counted == stats.bytes);
+}
+
 TEST_CASE("anchor store: anchors that come from many threads are all there", "[anchors]") {
   AnchorStore store(std::int64_t{1} << 30);
   const AnchorKey key{1, "answer", ""};
