@@ -22,8 +22,8 @@ AnchorShape shape_of(const KvLayout& layout) {
 
 }  // namespace
 
-AnchorTurn Anchors::look(const GenerationRequest& request, std::span<const std::shared_ptr<const Segment>> segments) {
-  const AnchorOptions& options = request.reuse.anchors;
+AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& options,
+                         std::span<const std::shared_ptr<const Segment>> segments) {
   AnchorTurn turn;
   turn.slots.resize(request.prompt.size());
   std::vector<SharedText> before;

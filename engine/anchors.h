@@ -37,7 +37,8 @@ class Anchors {
   const AnchorStore& store() const { return store_; }
 
   /// `segments`: of each part of the prompt, null where it has no KV to reuse.
-  AnchorTurn look(const GenerationRequest& request, std::span<const std::shared_ptr<const Segment>> segments);
+  AnchorTurn look(const GenerationRequest& request, const AnchorOptions& options,
+                  std::span<const std::shared_ptr<const Segment>> segments);
 
   /// Tokens [first, n) of the slot go into the cache, corrected.
   void place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, const AnchorOptions& options);

@@ -246,12 +246,13 @@ class LocalEngine::Core {
     auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
     KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
     const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, in_place);
+    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, in_place, costs_);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);
     PrefillTimes times;
     times.match = milliseconds(matched - begin);
     times.copy = milliseconds(Clock::now() - matched);
+    if (assembly.placed_tokens() > 0) learn_cost(costs_.copy_ms, times.copy / assembly.placed_tokens());
     sequence.start(std::move(cache), std::move(assembly), times);
     sequence.on_step_begin(begin);
     return early ? std::move(early->logits) : std::vector<float>();
@@ -297,6 +298,7 @@ class LocalEngine::Core {
       for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
       return;
     }
+    if (prefilling) learn_cost(costs_.row_ms, milliseconds(Clock::now() - begin) / static_cast<double>(rows_.size()));
     const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
     ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
     count_kv(0);  // with the caches that were begun for rows ahead
@@ -339,7 +341,7 @@ class LocalEngine::Core {
   /// An answer that will be corrected by anchors is compared with them as it comes.
   void follow(Sequence& sequence) {
     const GenerationRequest& request = sequence.request();
-    if (request.reuse.method != "anchors" || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
+    if ((request.reuse.method != "anchors" && !is_tolerant(request.reuse)) || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
     anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
   }
 
@@ -412,6 +414,11 @@ class LocalEngine::Core {
     }
   }
 
+  static void learn_cost(double& known, double measured) {
+    constexpr double kNewest = 0.2;
+    known = known > 0.0 ? (1.0 - kNewest) * known + kNewest * measured : measured;
+  }
+
   void count_kv(std::int64_t bytes) {
     kv_bytes_ += bytes;
     const bool busy = ahead_.has_work(free_bytes());
@@ -446,6 +453,7 @@ class LocalEngine::Core {
   PrefixCache prefixes_;
   Anchors anchors_;
   PrefillAhead ahead_;
+  ReuseCosts costs_;
   StepRows rows_;
   std::vector<float> scratch_;
 };

@@ -39,8 +39,9 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
-  layout.received = reuse.record;
-  if (range.start > 0 && (reuse.record || reuse.method == "relay")) {
+  const bool for_relay = reuse.record && reuse.method != "lockstep";  // whose caches are begun before their requests
+  layout.received = for_relay;
+  if (range.start > 0 && (for_relay || reuse.method == "relay")) {
     layout.hidden_width = model.config.width;
     layout.hidden_layer = range.start;
   }
@@ -48,8 +49,14 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 }
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place)
-    : in_place_(in_place), anchors_(anchors), anchor_options_(request.reuse.anchors) {
+                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place,
+                               ReuseCosts costs)
+    : in_place_(in_place),
+      costs_(costs),
+      tolerant_(is_tolerant(request.reuse)),
+      anchors_(anchors),
+      anchor_options_(request.reuse.anchors) {
+  if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
     const std::int32_t longest = std::min(length - 1, first_to_record(request));
@@ -84,14 +91,14 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
   }
   begins_.push_back(at);
-  const bool anchored = request.reuse.method == "anchors";
-  if (anchored) turn_ = anchors_.look(request, segments);
+  const bool anchored = request.reuse.method == "anchors" || tolerant_;
+  if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   for (std::size_t i = 0; i < segments.size(); ++i) {
     if (!segments[i]) continue;
     PartUse& use = uses[i];
     PlacedSegment placed{begins_[i], segments[i].get()};
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
-    use.method = request.reuse.method;
+    use.method = anchored ? "anchors" : request.reuse.method;
     use.from_segment = true;
     use.hops = segments[i]->hops;
     hops = std::max(hops, segments[i]->hops + 1);
@@ -112,6 +119,12 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
   use.reason = choice.reason;
   use.anchors = {static_cast<std::int32_t>(choice.anchors.size()), choice.ambiguity, choice.distance, choice.error};
   if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
+  if (tolerant_ && costs_.row_ms > 0.0) {
+    const double exact = slot.length() * costs_.row_ms, corrected = slot.length() * costs_.copy_ms;
+    use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust, corrected,
+                              exact);
+    if (corrected >= exact) return false;
+  }
   if (choice.kind == AnchorChoice::Kind::refine) {
     SelectionOptions uncertain;
     uncertain.share = anchor_options_.recompute;
@@ -143,6 +156,12 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
     return segment;
   }
   return nullptr;
+}
+
+std::int32_t PromptAssembly::placed_tokens() const {
+  std::int32_t tokens = prefix_.length;
+  for (const PlacedSegment& placed : placed_) tokens += placed.length();
+  return tokens;
 }
 
 void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {

@@ -29,16 +29,26 @@ struct InPlace {
   std::int32_t length = 0;  // positions [placed, length) were computed
 };
 
+/// What this engine was seen to take; 0: not known yet.
+struct ReuseCosts {
+  double row_ms = 0.0;   // of a row through all layers, in steps that prefill
+  double copy_ms = 0.0;  // of a token that is placed
+};
+
 /// The engine's thread only.
 class PromptAssembly {
  public:
   /// Finds what can be reused and makes the schedule, which is empty when all of the prompt is in place;
   /// `request.reuse.range` is valid where the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place = {});
+                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place = {},
+                 ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
+
+  /// Tokens that place() copies.
+  std::int32_t placed_tokens() const;
 
   /// With method anchors; without slots otherwise.
   const AnchorTurn& anchor_turn() const { return turn_; }
@@ -63,6 +73,8 @@ class PromptAssembly {
   bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
 
   InPlace in_place_;
+  ReuseCosts costs_;
+  bool tolerant_ = false;
   PrefixCache::Match prefix_;
   Anchors& anchors_;
   AnchorTurn turn_;

@@ -124,7 +124,10 @@ void EarlyTurns::tell(std::size_t step) {
     turn.engine->update(turn.id, std::move(parts), complete);
   } else if (!parts.empty()) {
     turn.longest = needed;
-    turn.id = turn.engine->prepare({std::move(parts), complete, needed, plan_.reuse});
+    ReuseOptions exact = plan_.reuse;
+    exact.tolerance = 0.0f;
+    exact.record = false;
+    turn.id = turn.engine->prepare({std::move(parts), complete, needed, exact});
   }
 }
 

@@ -219,6 +219,9 @@ std::vector<FormatKey> make_keys() {
           {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
 
           {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
+          {"relay", "tolerance", number(0, 100), false, "0",
+           "`auto`: a placeholder that was not computed ahead may be corrected by anchors up to this expected relative error of K "
+           "and V, where that is faster; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `relay` recomputes."},
           {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},

@@ -204,6 +204,7 @@ class SpecReader {
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
     options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
     if (const YamlNode* node = fields.get("anchors")) read_anchors(Fields(*node), options.anchors);
+    if (spec_.relay.method == "auto") options.tolerance = fields.number("tolerance").value_or(options.tolerance);
     options.prefix = fields.boolean("prefix").value_or(options.prefix);
     options.min_tokens = static_cast<std::int32_t>(fields.integer("min_tokens").value_or(options.min_tokens));
   }

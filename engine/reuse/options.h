@@ -60,7 +60,10 @@ struct ReuseOptions {
   SelectionOptions selection;      // relay
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
-  AnchorOptions anchors;           // anchors
+  AnchorOptions anchors;           // anchors; lockstep with a tolerance
+  /// lockstep: above 0, what was not computed ahead may be corrected by anchors where that is expected to leave no larger
+  /// relative error of K and V, and to be faster.
+  float tolerance = 0.0f;
   std::int32_t min_tokens = 32;    // shorter segments are computed in full
   bool prefix = true;              // methods but full also take exact prefixes
   bool record = false;             // the output and the slots become segments
@@ -68,6 +71,8 @@ struct ReuseOptions {
 
 /// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".
 const std::vector<std::string>& reuse_methods();
+/// lockstep that may fall back to anchors.
+inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method == "lockstep" && reuse.tolerance > 0.0f; }
 /// The method places segments, so its KV is approximate. The others are exact.
 bool takes_segments(const ReuseOptions& reuse);
 

@@ -32,6 +32,7 @@ const std::vector<std::string>& reuse_methods() {
 }
 
 bool takes_segments(const ReuseOptions& reuse) {
+  if (is_tolerant(reuse)) return true;
   const auto found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
                                   [&](const auto& policy) { return policy.first == reuse.method; });
   return found != std::end(kPolicies) && found->second != full_schedule;
@@ -46,7 +47,7 @@ PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& i
     throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start,
                                             options.range.detect, options.range.end, input.layers));
   }
-  return found->second(options, input);
+  return (is_tolerant(options) ? anchors_schedule : found->second)(options, input);
 }
 
 }  // namespace baton
