@@ -162,11 +162,17 @@ class SpecReader {
       selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
       selection.deviation = selection.deviation_threshold > 0.0f;
       selection.influence = selection.influence_threshold > 0.0f;
-      if (select.text("score").value_or("deviation") == "entropy") {
+      const std::string score = select.text("score").value_or("deviation");
+      if (score == "entropy") {
         selection.score = SelectionOptions::Score::entropy;
         selection.share = 0.25;
         selection.head = 16;
         selection.suffix = 0;
+      } else if (score == "author") {
+        selection.score = SelectionOptions::Score::author;
+        selection.share = 0.33;
+        selection.head = 8;
+        selection.suffix = 8;
       }
       selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
       selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
