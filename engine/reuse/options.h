@@ -25,6 +25,7 @@ struct SelectionOptions {
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
   double share = 0.0;  // above 0: exactly this part of each segment, the best by score, not by thresholds
+  std::int32_t least = 0;  // with a share, which grows in a short prompt: its segments have so many chosen, together
   /// entropy (ours): tokens that their author was least sure of. It is known before anything runs, so these segments
   /// need no detection; only chosen tokens run, from range.start to range.end. Texts that nobody generated have none
   /// and go by deviation.
@@ -32,12 +33,16 @@ struct SelectionOptions {
   /// nobody generated go by the attention alone.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
+
+  static SelectionOptions by_author() {
+    return {.suffix = 8, .head = 8, .share = 0.2, .least = 80, .score = Score::author};
+  }
 };
 
 struct ReuseOptions {
   std::string method = "full";     // a name of reuse_methods()
   LayerRange range;                // relay; not valid: that of the engine's model
-  SelectionOptions selection;      // relay
+  SelectionOptions selection = SelectionOptions::by_author();  // relay
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
   std::int32_t min_tokens = 32;    // shorter segments are computed in full

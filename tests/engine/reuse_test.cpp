@@ -49,6 +49,7 @@ ReuseOptions method(const std::string& name, bool prefix = false) {
   ReuseOptions reuse;
   reuse.method = name;
   reuse.range = kRange;
+  reuse.selection = {};
   reuse.min_tokens = 1;
   reuse.prefix = prefix;
   return reuse;
@@ -113,7 +114,11 @@ std::vector<ReuseOptions> everything(bool prefix) {
   share.selection = {.share = 1.0};
   ReuseOptions unsure = relay;
   unsure.selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
-  return {epic, blend, relay, share, unsure};
+  ReuseOptions author = relay;
+  author.selection = {.share = 1.0, .score = SelectionOptions::Score::author};
+  ReuseOptions least = relay;
+  least.selection = {.share = 0.1, .least = 1000, .score = SelectionOptions::Score::author};
+  return {epic, blend, relay, share, unsure, author, least};
 }
 
 }  // namespace
