@@ -240,11 +240,9 @@ std::vector<FormatKey> make_keys() {
           {"select", "influence", number(0, 1000), false, "1.45",
            "Tokens that received more than this many times the mean attention; 0: none."},
           {"select", "suffix", integer(0), false, "8; 10 by deviation, 0 by entropy", "The last tokens of each segment."},
-          {"select", "head", integer(0), false, "8; 0 by deviation, 16 by entropy", "The first tokens of each segment."},
-          {"select", "share", number(0, 1), false, "0.2; 0 by deviation, 0.25 by entropy",
+          {"select", "head", integer(0), false, "16; 0 by deviation", "The first tokens of each segment."},
+          {"select", "share", number(0, 1), false, "0.32; 0 by deviation, 0.25 by entropy",
            "Above 0: this share of each segment, the best by score, in place of the thresholds."},
-          {"select", "least", integer(0), false, "80; 0 by deviation and by entropy",
-           "The share grows until the segments of a prompt have so many chosen tokens, together."},
           {"select", "score", choice({"author", "entropy", "deviation"}), false,
            "author; deviation where a threshold is set",
            "The tokens their author was unsure of or looked back at, only was unsure of, or that deviate most "

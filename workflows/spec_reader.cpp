@@ -170,7 +170,6 @@ class SpecReader {
       selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
       selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
       selection.share = select.number("share").value_or(static_cast<float>(selection.share));
-      selection.least = static_cast<std::int32_t>(select.integer("least").value_or(selection.least));
       selection.all = select.boolean("all").value_or(false);
     }
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));

@@ -25,7 +25,6 @@ struct SelectionOptions {
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
   double share = 0.0;  // above 0: exactly this part of each segment, the best by score, not by thresholds
-  std::int32_t least = 0;  // with a share, which grows in a short prompt: its segments have so many chosen, together
   /// entropy (ours): tokens that their author was least sure of. It is known before anything runs, so these segments
   /// need no detection; only chosen tokens run, from range.start to range.end. Texts that nobody generated have none
   /// and go by deviation.
@@ -35,7 +34,7 @@ struct SelectionOptions {
   bool all = false;  // every token: the layer range alone
 
   static SelectionOptions by_author() {
-    return {.suffix = 8, .head = 8, .share = 0.2, .least = 80, .score = Score::author};
+    return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author};
   }
 };
 

@@ -1,8 +1,6 @@
 // relay: reused tokens enter at l_s from their stored hidden states, are compared in l_d, and the chosen ones go on to
 // l_e (RelayCaching, docs/methods.md). The received attention and the last tokens choose without any computation; where
 // what the author left chooses, nothing else does, and nothing is compared.
-#include <algorithm>
-
 #include "engine/reuse/policy.h"
 #include "engine/reuse/selection.h"
 
@@ -25,20 +23,11 @@ std::span<const float> part_of(std::span<const float> values, std::size_t first,
   return first + n <= values.size() ? values.subspan(first, n) : std::span<const float>();
 }
 
-/// The share with which the segments of this prompt have at least `selection.least` tokens chosen.
-double share_of(const SelectionOptions& selection, std::span<const PlacedSegment> segments) {
-  double tokens = 0.0;
-  for (const PlacedSegment& placed : segments) tokens += placed.segment->length();
-  if (selection.share <= 0.0 || tokens <= 0.0) return selection.share;
-  return std::min(1.0, std::max(selection.share, selection.least / tokens));
-}
-
 }  // namespace
 
 PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
-  SelectionOptions selection = options.selection;
-  selection.share = share_of(selection, input.segments);
+  const SelectionOptions& selection = options.selection;
   ScheduleBuilder builder(input);
   const auto reused = [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
     const auto first = static_cast<std::size_t>(begin - placed.begin), n = static_cast<std::size_t>(end - begin);

@@ -92,7 +92,6 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
   reuse.range = range_;
   reuse.min_tokens = 1;
   reuse.selection.share = options_.select;
-  reuse.selection.least = 0;
   reuse.cacheblend_share = options_.select;
   const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
   reuse.epic_tokens =
