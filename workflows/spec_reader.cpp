@@ -186,16 +186,15 @@ class SpecReader {
     if (const YamlNode* node = fields.get("select")) {
       const Fields select(*node);
       SelectionOptions& selection = options.selection;
+      const bool thresholds = select.get("deviation") != nullptr || select.get("influence") != nullptr;
+      const std::string score = select.text("score").value_or(thresholds ? "deviation" : "author");
+      if (score == "deviation") selection = {};
+      if (score == "entropy")
+        selection = {.suffix = 0, .head = 16, .share = 0.25, .score = SelectionOptions::Score::entropy};
       selection.deviation_threshold = select.number("deviation").value_or(selection.deviation_threshold);
       selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
       selection.deviation = selection.deviation_threshold > 0.0f;
       selection.influence = selection.influence_threshold > 0.0f;
-      if (select.text("score").value_or("deviation") == "entropy") {
-        selection.score = SelectionOptions::Score::entropy;
-        selection.share = 0.25;
-        selection.head = 16;
-        selection.suffix = 0;
-      }
       selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
       selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
       selection.share = select.number("share").value_or(static_cast<float>(selection.share));

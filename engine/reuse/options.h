@@ -17,7 +17,7 @@ struct LayerRange {
 
 /// Which tokens of a segment RelayCaching recomputes beyond the detection layer.
 struct SelectionOptions {
-  enum class Score : std::uint8_t { deviation, entropy };
+  enum class Score : std::uint8_t { deviation, entropy, author };
   bool deviation = true;     // d_i > deviation_threshold * mean(d), eq. 5
   bool influence = true;     // A_j > influence_threshold * mean(A), eq. 7
   std::int32_t suffix = 10;  // the last tokens of the segment, eq. 8
@@ -28,8 +28,14 @@ struct SelectionOptions {
   /// entropy (ours): tokens that their author was least sure of. It is known before anything runs, so these segments
   /// need no detection; only chosen tokens run, from range.start to range.end. Texts that nobody generated have none
   /// and go by deviation.
+  /// author (ours): entropy and the attention received before, each as a part of its sum over the segment. Texts that
+  /// nobody generated go by the attention alone.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
+
+  static SelectionOptions by_author() {
+    return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author};
+  }
 };
 
 /// KVComm (docs/methods.md): KV of a placeholder is corrected by what was seen to happen to similar texts before.
@@ -57,7 +63,7 @@ struct AnchorOptions {
 struct ReuseOptions {
   std::string method = "full";     // a name of reuse_methods()
   LayerRange range;                // relay; not valid: that of the engine's model
-  SelectionOptions selection;      // relay
+  SelectionOptions selection = SelectionOptions::by_author();  // relay
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
   AnchorOptions anchors;           // anchors; lockstep with a tolerance

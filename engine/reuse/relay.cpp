@@ -1,10 +1,29 @@
 // relay: reused tokens enter at l_s from their stored hidden states, are compared in l_d, and the chosen ones go on to
 // l_e (RelayCaching, docs/methods.md). The received attention and the last tokens choose without any computation; where
-// entropy chooses, nothing else does, and nothing is compared.
+// what the author left chooses, nothing else does, and nothing is compared.
 #include "engine/reuse/policy.h"
 #include "engine/reuse/selection.h"
 
 namespace baton {
+namespace {
+
+/// The choice where it is known before anything runs; empty: a detection has to choose.
+std::vector<bool> choose_known(const SelectionOptions& selection, std::span<const float> entropy,
+                               std::span<const float> received) {
+  using Score = SelectionOptions::Score;
+  if (selection.all || selection.share <= 0.0) return {};
+  if (selection.score == Score::entropy && !entropy.empty()) return select_by_entropy(selection, entropy);
+  if (selection.score == Score::author && (!entropy.empty() || !received.empty()))
+    return select_by_author(selection, entropy, received);
+  return {};
+}
+
+/// [first, first + n) of what is kept for each token of a segment; empty: not kept for all of them.
+std::span<const float> part_of(std::span<const float> values, std::size_t first, std::size_t n) {
+  return first + n <= values.size() ? values.subspan(first, n) : std::span<const float>();
+}
+
+}  // namespace
 
 PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
@@ -12,18 +31,15 @@ PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& 
   ScheduleBuilder builder(input);
   const auto reused = [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
     const auto first = static_cast<std::size_t>(begin - placed.begin), n = static_cast<std::size_t>(end - begin);
-    const std::span<const float> entropy = placed.segment->entropy, received = placed.segment->received();
-    if (selection.score == SelectionOptions::Score::entropy && selection.share > 0.0 && first + n <= entropy.size()) {
-      const std::vector<bool> chosen = select_by_entropy(selection, entropy.subspan(first, n));
+    const std::span<const float> entropy = part_of(placed.segment->entropy, first, n);
+    const std::span<const float> received = part_of(placed.segment->received(), first, n);
+    if (const std::vector<bool> chosen = choose_known(selection, entropy, received); !chosen.empty()) {
       for (std::size_t i = 0; i < n; ++i) {
         if (chosen[i]) builder.add(begin + static_cast<std::int32_t>(i), {range.start, range.end + 1, -1, true});
       }
       return;
     }
-    std::vector<float> known;
-    if (!received.empty())
-      known.assign(received.begin() + static_cast<std::ptrdiff_t>(first),
-                   received.begin() + static_cast<std::ptrdiff_t>(first + n));
+    std::vector<float> known(received.begin(), received.end());
     const std::int32_t detection = builder.add_detection(
         {range.detect, range.end + 1, [selection, known = std::move(known)](std::span<const float> deviation) {
            return select_tokens(selection, deviation, known);

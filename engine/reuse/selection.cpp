@@ -65,4 +65,14 @@ std::vector<bool> select_by_entropy(const SelectionOptions& options, std::span<c
   return best_share(options, entropy);
 }
 
+std::vector<bool> select_by_author(const SelectionOptions& options, std::span<const float> entropy,
+                                   std::span<const float> received) {
+  std::vector<float> scores(std::max(entropy.size(), received.size()), 0.0f);
+  for (const std::span<const float> values : {entropy, received}) {
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    for (std::size_t i = 0; sum > 0.0 && i < values.size(); ++i) scores[i] += static_cast<float>(values[i] / sum);
+  }
+  return best_share(options, scores);
+}
+
 }  // namespace baton

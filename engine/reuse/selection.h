@@ -18,6 +18,10 @@ std::vector<bool> select_tokens(const SelectionOptions& options, std::span<const
 /// the suffix, are part of the budget.
 std::vector<bool> select_by_entropy(const SelectionOptions& options, std::span<const float> entropy);
 
+/// By what the author left: entropy and attention received, each as a part of its sum. Either may be empty: not known.
+std::vector<bool> select_by_author(const SelectionOptions& options, std::span<const float> entropy,
+                                   std::span<const float> received);
+
 /// The `count` largest scores; among equals the later token.
 std::vector<bool> largest(std::span<const double> scores, std::size_t count);
 

@@ -41,15 +41,18 @@ std::vector<std::string> methods_of(const Arguments& arguments) {
     const std::string text = settings.empty() ? base : base + (base == "relay" ? ":" : ";") + settings;
     if (std::find(methods.begin(), methods.end(), text) == methods.end()) methods.push_back(text);
   };
+  const auto by_thresholds = [](const std::string& settings) {
+    return "select.score=deviation" + (settings.empty() ? "" : ";" + settings);
+  };
   if (arguments.ablation) {
     for (const char* settings : {"select.all=true", "select.influence=0;select.suffix=0", "select.suffix=0", ""})
-      add(settings);
+      add(by_thresholds(settings));
   }
   if (arguments.sensitivity) {
     for (const char* settings :
          {"select.deviation=1.2", "select.deviation=2", "select.deviation=3", "select.influence=1.2",
           "select.influence=2", "select.influence=3", "select.suffix=0", "select.suffix=5", "select.suffix=20"})
-      add(settings);
+      add(by_thresholds(settings));
   }
   return methods;
 }

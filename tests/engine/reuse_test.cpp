@@ -49,6 +49,7 @@ ReuseOptions method(const std::string& name, bool prefix = false) {
   ReuseOptions reuse;
   reuse.method = name;
   reuse.range = kRange;
+  reuse.selection = {};
   reuse.min_tokens = 1;
   reuse.prefix = prefix;
   return reuse;
@@ -113,7 +114,9 @@ std::vector<ReuseOptions> everything(bool prefix) {
   share.selection = {.share = 1.0};
   ReuseOptions unsure = relay;
   unsure.selection = {.share = 1.0, .score = SelectionOptions::Score::entropy};
-  return {epic, blend, relay, share, unsure};
+  ReuseOptions author = relay;
+  author.selection = {.share = 1.0, .score = SelectionOptions::Score::author};
+  return {epic, blend, relay, share, unsure, author};
 }
 
 }  // namespace
@@ -458,6 +461,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   blend.cacheblend_share = 0.26;
   ReuseOptions unsure = method("relay");
   unsure.selection = {.suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
+  ReuseOptions author = method("relay");
+  author.selection = {.suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
   ReuseOptions from_zero = range_alone;
   from_zero.range.start = 0;
   struct Known {
@@ -474,6 +479,7 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
       {share, s * kLayers + r * detect + 10 * (length - detect), r - 10},
       {from_zero, s * kLayers + r * kRange.end, 0},
       {unsure, s * kLayers + 10 * length, r - 10},  // no detection: the others are not computed at all
+      {author, s * kLayers + 10 * length, r - 10},
   };
   for (const auto& [reuse, computed, reused_tokens] : known) {
     const GenerationResult result = ask(*engine, prompt, reuse).result;

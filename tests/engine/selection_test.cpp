@@ -78,3 +78,17 @@ TEST_CASE("selection: by entropy, after the head", "[reuse]") {
         std::vector<bool>{true, true, true, true, false, false, false, false});
   CHECK(select_by_entropy({.share = 0.5}, {}).empty());
 }
+
+TEST_CASE("selection: by author, entropy and attention are parts of their sums", "[reuse]") {
+  const std::vector<float> entropy = {0.0f, 0.6f, 0.0f, 0.4f, 0.0f, 0.0f}, received = {10, 0, 50, 0, 0, 40};
+  const SelectionOptions half{.suffix = 0, .share = 0.5, .score = SelectionOptions::Score::author};
+  using Flags = std::vector<bool>;
+  CHECK(select_by_author(half, entropy, received) == Flags{false, true, true, false, false, true});  // later of equals
+  CHECK(select_by_author(half, entropy, {}) == Flags{false, true, false, true, false, true});
+  CHECK(select_by_author(half, {}, received) == Flags{true, false, true, false, false, true});
+  SelectionOptions ends = half;
+  ends.head = ends.suffix = 1;
+  CHECK(select_by_author(ends, entropy, received) == Flags{true, true, false, false, false, true});
+  CHECK(select_by_author(half, std::vector<float>(4, 0.0f), {}) == Flags{false, false, true, true});
+  CHECK(select_by_author(half, {}, {}).empty());
+}

@@ -164,6 +164,28 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.relay.method == "auto");
 }
 
+TEST_CASE("which tokens relay recomputes: by author, and by deviation where a threshold is set") {
+  using Score = SelectionOptions::Score;
+  const auto selection = [](const std::string& relay) {
+    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.selection;
+  };
+  const SelectionOptions plain = selection("relay"), wider = selection("{select: {share: 0.5}}");
+  CHECK(plain.score == Score::author);
+  CHECK(plain.share == 0.32);
+  CHECK(wider.score == Score::author);
+  CHECK(wider.share == 0.5);
+  CHECK(wider.head == plain.head);
+  CHECK(selection("{select: {score: entropy}}").share == 0.25);
+  CHECK(selection("{select: {score: entropy}}").suffix == 0);
+  for (const char* text : {"{select: {score: deviation}}", "{select: {influence: 1.45}}"}) {
+    const SelectionOptions paper = selection(text);
+    CHECK(paper.score == Score::deviation);
+    CHECK(paper.share == 0.0);
+    CHECK(paper.suffix == 10);
+    CHECK((paper.deviation && paper.influence));
+  }
+}
+
 TEST_CASE("inputs, messages, outputs and conditions are read") {
   const WorkflowSpec spec = parse(
       R"yaml(
