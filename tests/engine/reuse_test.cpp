@@ -309,8 +309,11 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
         ++at;
       }
     }
-    for (std::size_t i = 0; i < expected.size(); ++i)  // there is something to see
-      CHECK(same(expected[i], expected[0]) == !takes_segments({.method = reuse_methods()[i]}));
+    for (std::size_t i = 0; i < expected.size(); ++i) {  // there is something to see
+      const std::string& name = reuse_methods()[i];
+      const bool exact = !takes_segments({.method = name}) || name == "anchors";  // which computes what it never saw
+      CHECK(same(expected[i], expected[0]) == exact);
+    }
   }
 }
 
