@@ -33,9 +33,7 @@ struct SelectionOptions {
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
 
-  static SelectionOptions by_author() {
-    return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author};
-  }
+  static SelectionOptions by_author() { return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author}; }
 };
 
 /// KVComm (docs/methods.md): KV of a placeholder is corrected by what was seen to happen to similar texts before.
@@ -61,8 +59,8 @@ struct AnchorOptions {
 };
 
 struct ReuseOptions {
-  std::string method = "full";     // a name of reuse_methods()
-  LayerRange range;                // relay; not valid: that of the engine's model
+  std::string method = "full";                                 // a name of reuse_methods()
+  LayerRange range;                                            // relay; not valid: that of the engine's model
   SelectionOptions selection = SelectionOptions::by_author();  // relay
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed

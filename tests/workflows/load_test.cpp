@@ -167,7 +167,8 @@ TEST_CASE("the shortest workflow") {
 TEST_CASE("which tokens relay recomputes: by author, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {
-    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.selection;
+    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay))
+        .relay.options.selection;
   };
   const SelectionOptions plain = selection("relay"), wider = selection("{select: {share: 0.5}}");
   CHECK(plain.score == Score::author);
