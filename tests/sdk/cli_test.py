@@ -210,7 +210,7 @@ class Run(Cli):
             self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate"})
             self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
         for slot in record["agents"][1]["slots"]:
-            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "reason"})
+            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "reason", "anchors"})
 
     def test_inputs_from_files(self):
         self.write("q.txt", "What is 6 x 7?\n")
