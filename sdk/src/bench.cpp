@@ -76,7 +76,7 @@ class Bench {
     check(options_);
     if (options_.methods.empty()) {
       options_.methods = bench_methods();
-      std::erase(options_.methods, kLockstep);
+      for (const std::string& method : {kLockstep, kAnchors}) std::erase(options_.methods, method);
     }
   }
 
