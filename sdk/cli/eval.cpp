@@ -39,8 +39,10 @@ std::vector<std::string> methods_of(const Arguments& arguments) {
     const std::string text = settings.empty() ? base : base + (base == "relay" ? ":" : ";") + settings;
     if (std::find(methods.begin(), methods.end(), text) == methods.end()) methods.push_back(text);
   };
-  const auto by_thresholds = [](const std::string& settings) {
-    return "select.score=deviation" + (settings.empty() ? "" : ";" + settings);
+  const std::string score = "select.score=deviation";  // the variants are of the published choice
+  const auto by_thresholds = [&](const std::string& settings) {
+    if (base.find(score) != std::string::npos) return settings;
+    return settings.empty() ? score : score + ";" + settings;
   };
   if (arguments.ablation) {
     for (const char* settings : {"select.all=true", "select.influence=0;select.suffix=0", "select.suffix=0", ""})

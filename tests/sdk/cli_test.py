@@ -406,7 +406,7 @@ class Eval(Cli):
     def test_teams_of_other_sizes_and_the_parts_of_relay(self):
         data = self.data({"id": "q", "inputs": {"user_question": "Mia has 5 apples. She buys 7 more apples. How many apples does Mia have?"}, "answer": "12"})
         team = str(ROOT / "workflows/library/math_roles.yaml")
-        relay = "relay:layers.start=0;layers.detect=1;layers.end=4"
+        relay = "relay:select.score=deviation;layers.start=0;layers.detect=1;layers.end=4"
         found = json.loads(self.baton("eval", team, "--dataset", data, "--methods", f"full,{relay}", "--agents", "2,3", "--ablation",
                                       "--sensitivity", "--json", "-q").stdout)
         self.assertEqual(sorted({m["params"]["agents"] for m in found["methods"]}), [2, 3])
