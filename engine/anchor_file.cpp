@@ -1,5 +1,5 @@
-// The file: a head of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with their places and
-// checksums. All numbers are little-endian.
+// The file: a head of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with their places
+// and checksums. All numbers are little-endian.
 #include "engine/anchor_file.h"
 
 #include <fmt/format.h>
@@ -42,9 +42,7 @@ std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
 }
 
 std::uint64_t hash_of_text(const std::string& text) { return hash_of_bytes(std::as_bytes(std::span(text))); }
-std::uint64_t hash_of_head(const Head& head) {
-  return hash_of_bytes(std::as_bytes(std::span(&head.magic, 4)));
-}
+std::uint64_t hash_of_head(const Head& head) { return hash_of_bytes(std::as_bytes(std::span(&head.magic, 4))); }
 
 class Writer {
  public:

@@ -16,9 +16,7 @@ std::uint64_t hash_of(const std::string& name, std::uint64_t seed) {
   return baton::hash_of(letters, seed ^ 0x5107);
 }
 
-AnchorShape shape_of(const KvLayout& layout) {
-  return {layout.layers, layout.shape.kv_heads * layout.shape.head_dim};
-}
+AnchorShape shape_of(const KvLayout& layout) { return {layout.layers, layout.shape.kv_heads * layout.shape.head_dim}; }
 
 }  // namespace
 
@@ -39,7 +37,8 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
     }
     context = hash_of(part.slot, context);
     const SharedText text = sketcher_.sketch(
-        std::span(part.tokens).first(segments[i] ? static_cast<std::size_t>(segments[i]->length()) : part.tokens.size()));
+        std::span(part.tokens)
+            .first(segments[i] ? static_cast<std::size_t>(segments[i]->length()) : part.tokens.size()));
     if (segments[i]) {
       AnchorSlot& slot = turn.slots[i].emplace();
       slot.begin = begin;
@@ -94,8 +93,8 @@ void Anchors::place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, 
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < rows.size(); ++a) {
     const Anchor& anchor = *slot.choice.anchors[a];
-    sources.push_back({[&anchor](std::int32_t layer) { return anchor.offset_of(layer); }, rows[a],
-                       slot.choice.weights[a], 1});
+    sources.push_back(
+        {[&anchor](std::int32_t layer) { return anchor.offset_of(layer); }, rows[a], slot.choice.weights[a], 1});
   }
   const std::int32_t turned = options.rotate ? slot.begin : slot.segment->position;
   place_corrected(backend_, model_.rope, cache, slot.begin + first, turned + first, slot.segment.get(), first,
@@ -106,7 +105,8 @@ void Anchors::place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOpt
   if (slot.following == 0) return;
   std::vector<std::int32_t> row(static_cast<std::size_t>(slot.following));
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::int32_t>(i);
-  // Weights sum to 1, so the text's own KV cancels out: what is left is the mean of what it was in the anchors' prompts.
+  // Weights sum to 1, so the text's own KV cancels out: what is left is the mean of what it was in the anchors'
+  // prompts.
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
     const Anchor& anchor = *slot.choice.anchors[a];

@@ -13,7 +13,7 @@ namespace baton {
 /// A placeholder whose text has KV, in one prompt.
 struct AnchorSlot {
   AnchorKey key;
-  std::int32_t begin = 0;  // position of its first token
+  std::int32_t begin = 0;      // position of its first token
   std::int32_t following = 0;  // tokens of fixed text behind it
   std::shared_ptr<const Segment> segment;
   SharedText text;  // the tokens that have KV
@@ -24,7 +24,7 @@ struct AnchorSlot {
 
 struct AnchorTurn {
   std::vector<std::optional<AnchorSlot>> slots;  // one for each part of the prompt
-  bool learning = false;  // all of the prompt is computed, and its texts become anchors
+  bool learning = false;                         // all of the prompt is computed, and its texts become anchors
 };
 
 /// The engine's thread only, but for store().
@@ -48,8 +48,8 @@ class Anchors {
   /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.
   void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);
 
-  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, so that
-  /// nothing is left to compare when its readers begin.
+  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, so
+  /// that nothing is left to compare when its readers begin.
   void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
   void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
 

@@ -121,8 +121,8 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
   if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
   if (tolerant_ && costs_.row_ms > 0.0) {
     const double exact = slot.length() * costs_.row_ms, corrected = slot.length() * costs_.copy_ms;
-    use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust, corrected,
-                              exact);
+    use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust,
+                              corrected, exact);
     if (corrected >= exact) return false;
   }
   if (choice.kind == AnchorChoice::Kind::refine) {

@@ -82,7 +82,7 @@ class PromptAssembly {
   std::vector<std::shared_ptr<const Segment>> pinned_;
   std::vector<PlacedSegment> placed_;
   std::vector<std::size_t> corrected_;  // beside placed_: the part that it is of
-  std::vector<std::int32_t> begins_;  // of the parts, then the end of the last
+  std::vector<std::int32_t> begins_;    // of the parts, then the end of the last
 };
 
 }  // namespace baton

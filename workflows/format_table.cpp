@@ -220,7 +220,8 @@ std::vector<FormatKey> make_keys() {
 
           {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
           {"relay", "tolerance", number(0, 100), false, "0",
-           "`auto`: a placeholder that was not computed ahead may be corrected by anchors up to this expected relative error of K "
+           "`auto`: a placeholder that was not computed ahead may be corrected by anchors up to this expected relative "
+           "error of K "
            "and V, where that is faster; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `relay` recomputes."},
@@ -256,7 +257,8 @@ std::vector<FormatKey> make_keys() {
 
           {"anchors", "size", integer(1, 10000), false, "20", "Anchors of one pool: one placeholder of one prompt."},
           {"anchors", "gate", choice({"error", "entropy", "none"}), false, "error",
-           "What is trusted: corrections whose expected error is small, weights whose entropy is (the paper's eq. 5), or all."},
+           "What is trusted: corrections whose expected error is small, weights whose entropy is (the paper's eq. 5), "
+           "or all."},
           {"anchors", "trust", number(0, 100), false, "0.1",
            "Gate `error`: up to this expected relative error of K and V a placeholder is only corrected."},
           {"anchors", "refuse", number(0, 100), false, "0.16",

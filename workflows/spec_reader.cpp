@@ -167,8 +167,9 @@ class SpecReader {
     options.rotate = fields.boolean("rotate").value_or(options.rotate);
     options.pool = fields.text("pool").value_or(options.pool);
     if (options.refuse < options.trust) {
-      diagnostics_.error(fields.where(fields.has("refuse") ? "refuse" : "trust"), "E0412",
-                         fmt::format("relay: anchors.refuse {} is below anchors.trust {}", options.refuse, options.trust));
+      diagnostics_.error(
+          fields.where(fields.has("refuse") ? "refuse" : "trust"), "E0412",
+          fmt::format("relay: anchors.refuse {} is below anchors.trust {}", options.refuse, options.trust));
     }
   }
 

@@ -185,8 +185,8 @@ class CpuBackend final : public Backend {
       const auto position = static_cast<std::int32_t>(begin + from);
       if (n == kPanel) return store_kv_panel(slab, shape, position, keys, values, turned, 0);
       for (std::int32_t i = 0; i < n; ++i) {
-        store_kv_row(slab, shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1),
-                     turned.cos.f32(i), turned.sin.f32(i), turned.cos.cols);
+        store_kv_row(slab, shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1), turned.cos.f32(i),
+                     turned.sin.f32(i), turned.cos.cols);
       }
     });
   }

@@ -11,13 +11,13 @@
 namespace baton {
 
 struct Alignment {
-  float distance = 0.0f;          // cost per token: 0 for equal texts, about 1 for unrelated ones
-  std::vector<std::int32_t> to;   // [n] the counterpart of each token; of one that was added, that before it
-  std::vector<float> mismatch;    // [n] what each token cost
+  float distance = 0.0f;         // cost per token: 0 for equal texts, about 1 for unrelated ones
+  std::vector<std::int32_t> to;  // [n] the counterpart of each token; of one that was added, that before it
+  std::vector<float> mismatch;   // [n] what each token cost
 };
 
-/// Takes the tokens of a text one by one, as they are decoded. What the other text has behind the last counterpart costs
-/// nothing. One thread at a time.
+/// Takes the tokens of a text one by one, as they are decoded. What the other text has behind the last counterpart
+/// costs nothing. One thread at a time.
 class Aligner {
  public:
   explicit Aligner(std::shared_ptr<const SketchedText> other);
@@ -34,7 +34,7 @@ class Aligner {
 
   std::shared_ptr<const SketchedText> other_;
   std::int64_t rows_ = 0;
-  std::vector<float> cost_;          // [m + 1] of the newest row
+  std::vector<float> cost_;  // [m + 1] of the newest row
   std::vector<float> next_;
   std::vector<Move> moves_;          // one row of the band for each token
   std::vector<std::size_t> begins_;  // of the rows in moves_

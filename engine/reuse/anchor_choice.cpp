@@ -9,11 +9,11 @@
 namespace baton {
 namespace {
 
-constexpr float kTemperature = 0.15f;  // distances this much above the nearest weigh 1/e
-constexpr float kContext = 0.5f;       // of the distances of the placeholders in front
-constexpr float kLeast = 0.002f;       // weights below this are left out: they move nothing, and cost a pass each
+constexpr float kTemperature = 0.15f;   // distances this much above the nearest weigh 1/e
+constexpr float kContext = 0.5f;        // of the distances of the placeholders in front
+constexpr float kLeast = 0.002f;        // weights below this are left out: they move nothing, and cost a pass each
 constexpr std::size_t kNeighbours = 8;  // records that predict an error
-constexpr float kFarther = 1.5f;       // than the farthest text that was measured: unknown ground
+constexpr float kFarther = 1.5f;        // than the farthest text that was measured: unknown ground
 constexpr float kNear = 0.05f;
 constexpr std::size_t kMostAligned = std::size_t{1} << 21;  // tokens in a memo, before it begins anew
 
@@ -24,8 +24,9 @@ std::uint64_t pair_hash(const SketchedText& text, const SketchedText& other, boo
 bool same(const SketchedText& a, const SketchedText& b) { return a.hash == b.hash && a.tokens == b.tokens; }
 
 bool same_place(const Anchor& anchor, const SketchedText& text, std::span<const SharedText> before) {
-  return same(*anchor.text, text) && std::equal(before.begin(), before.end(), anchor.before.begin(), anchor.before.end(),
-                                                [](const auto& a, const auto& b) { return same(*a, *b); });
+  return same(*anchor.text, text) &&
+         std::equal(before.begin(), before.end(), anchor.before.begin(), anchor.before.end(),
+                    [](const auto& a, const auto& b) { return same(*a, *b); });
 }
 
 /// The mean error of the records nearest in distance; below 0 without any.

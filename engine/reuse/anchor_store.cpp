@@ -29,8 +29,8 @@ void add_offsets(std::span<float> rows, const AnchorChoice& choice, std::int32_t
     const std::span<const std::uint16_t> offset = anchor.offset_of(layer);
     const auto width = static_cast<std::size_t>(2 * anchor.shape.width);
     for (std::int32_t i = 0; i < n; ++i) {
-      const auto from = static_cast<std::size_t>(
-          std::min(choice.alignments[a]->to[static_cast<std::size_t>(i)], anchor.length - 1));
+      const auto from =
+          static_cast<std::size_t>(std::min(choice.alignments[a]->to[static_cast<std::size_t>(i)], anchor.length - 1));
       for (std::size_t c = 0; c < width; ++c)
         rows[static_cast<std::size_t>(i) * width + c] += choice.weights[a] * bf16_to_f32(offset[from * width + c]);
     }
@@ -191,8 +191,8 @@ std::int64_t AnchorStore::prune(Pool& pool, std::size_t size) {
   std::vector<SharedAnchor>& anchors = pool.view.anchors;
   while (anchors.size() > size) {
     const auto half = anchors.begin() + static_cast<std::ptrdiff_t>((anchors.size() + 1) / 2);  // in the order of birth
-    const auto least = std::min_element(
-        anchors.begin(), half, [](const SharedAnchor& a, const SharedAnchor& b) { return a->uses < b->uses; });
+    const auto least = std::min_element(anchors.begin(), half,
+                                        [](const SharedAnchor& a, const SharedAnchor& b) { return a->uses < b->uses; });
     freed += (*least)->bytes();
     anchors.erase(least);
     ++stats_.pruned;

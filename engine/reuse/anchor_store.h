@@ -1,5 +1,6 @@
-// AnchorStore: the anchor pools of one model. Pools are bounded in anchors and all of them together in bytes; new anchors
-// are made from measured KV on a thread of the store's own, and join their pool without taking anything away from readers.
+// AnchorStore: the anchor pools of one model. Pools are bounded in anchors and all of them together in bytes; new
+// anchors are made from measured KV on a thread of the store's own, and join their pool without taking anything away
+// from readers.
 #pragma once
 
 #include <condition_variable>
@@ -30,12 +31,12 @@ struct AnchorSample {
   AnchorShape shape;
   SharedText text;
   std::vector<SharedText> before;
-  std::int32_t length = 0;            // n
-  std::vector<std::uint16_t> truth;   // [L, n, 2 K D] keys before RoPE, then values
-  std::vector<std::uint16_t> base;    // [L, n, 2 K D]
-  std::int32_t following = 0;         // t
+  std::int32_t length = 0;             // n
+  std::vector<std::uint16_t> truth;    // [L, n, 2 K D] keys before RoPE, then values
+  std::vector<std::uint16_t> base;     // [L, n, 2 K D]
+  std::int32_t following = 0;          // t
   std::vector<std::uint16_t> text_kv;  // [L, t, 2 K D]
-  AnchorChoice choice;                // how the pool would have corrected it; empty: there was no anchor
+  AnchorChoice choice;                 // how the pool would have corrected it; empty: there was no anchor
 };
 
 /// Any thread.

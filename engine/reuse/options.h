@@ -65,12 +65,12 @@ struct ReuseOptions {
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
   AnchorOptions anchors;           // anchors; lockstep with a tolerance
-  /// lockstep: above 0, what was not computed ahead may be corrected by anchors where that is expected to leave no larger
-  /// relative error of K and V, and to be faster.
+  /// lockstep: above 0, what was not computed ahead may be corrected by anchors where that is expected to leave no
+  /// larger relative error of K and V, and to be faster.
   float tolerance = 0.0f;
-  std::int32_t min_tokens = 32;    // shorter segments are computed in full
-  bool prefix = true;              // methods but full also take exact prefixes
-  bool record = false;             // the output and the slots become segments
+  std::int32_t min_tokens = 32;  // shorter segments are computed in full
+  bool prefix = true;            // methods but full also take exact prefixes
+  bool record = false;           // the output and the slots become segments
 };
 
 /// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".

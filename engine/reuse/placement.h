@@ -22,8 +22,8 @@ struct CorrectionSource {
   std::int32_t from_layer = 0;  // layers before it are left as they are
 };
 
-/// The same with corrections, for `n` tokens; keys are rotated as at positions [rotated, rotated + n). Without a segment
-/// the corrections are all there is. Throws std::invalid_argument.
+/// The same with corrections, for `n` tokens; keys are rotated as at positions [rotated, rotated + n). Without a
+/// segment the corrections are all there is. Throws std::invalid_argument.
 void place_corrected(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, std::int32_t rotated,
                      const Segment* segment, std::int32_t first, std::int32_t n,
                      std::span<const CorrectionSource> corrections);

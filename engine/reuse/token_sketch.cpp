@@ -37,8 +37,8 @@ void TokenSketcher::project(std::span<const TokenId> tokens) {
       state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
       sign = (state * 0x2545f4914f6cdd1du) >> 63 != 0 ? 1.0f : -1.0f;
     }
-    const ConstTensorView view = BasicView<const std::byte>{reinterpret_cast<const std::byte*>(signs.data()),
-                                                            DType::f32, kWidth, width, width};
+    const ConstTensorView view =
+        BasicView<const std::byte>{reinterpret_cast<const std::byte*>(signs.data()), DType::f32, kWidth, width, width};
     projection_ = backend_.load_matrix({&view, 1}, DType::f32);
   }
   std::vector<TokenId> fresh;

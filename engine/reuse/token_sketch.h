@@ -40,9 +40,9 @@ class TokenSketcher {
 
   Backend& backend_;
   const Model& model_;
-  std::unique_ptr<Matrix> projection_;                 // [kSketch, C]
-  float scale_ = 0.0f;                                 // 1 / the typical distance of two tokens; 0: not known yet
-  std::unordered_map<TokenId, std::size_t> known_;     // where in sketches_
+  std::unique_ptr<Matrix> projection_;              // [kSketch, C]
+  float scale_ = 0.0f;                              // 1 / the typical distance of two tokens; 0: not known yet
+  std::unordered_map<TokenId, std::size_t> known_;  // where in sketches_
   std::vector<float> sketches_;
 };
 

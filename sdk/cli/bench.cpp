@@ -276,7 +276,8 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--question", options.question, "Tokens of the question")->type_name("N")->capture_default_str();
   verb->add_option("--output", options.output, "Tokens of each answer")->type_name("N")->capture_default_str();
   options.methods = bench_methods();
-  for (const char* method : {"lockstep", "anchors"}) std::erase(options.methods, method);  // which do more than one pass
+  for (const char* method : {"lockstep", "anchors"})
+    std::erase(options.methods, method);  // which do more than one pass
   std::vector<std::string> known = bench_methods();
   known.push_back("none");
   verb->add_option(

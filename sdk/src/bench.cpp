@@ -108,7 +108,7 @@ class Bench {
   }
 
  private:
-  struct Row {                                           // of one method
+  struct Row {  // of one method
     BenchAgents::Way way;
     std::vector<std::vector<BenchAgents::Pass>> passes;  // [agents][repeats]
     std::vector<double> wall_ms;                         // [repeats]
@@ -202,8 +202,7 @@ class Bench {
     std::vector<Row> rows;
     for (const std::string& method : options_.methods) {
       const std::vector<int> none = {0};
-      for (const int anchors : method == kAnchors ? options_.anchors : none)
-      {
+      for (const int anchors : method == kAnchors ? options_.anchors : none) {
         Row& row = rows.emplace_back();
         row.way.method = method;
         row.way.anchors = anchors;

@@ -147,7 +147,8 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         const std::size_t other = (state >> 33) % at;
         std::swap(text->tokens[at - 1], text->tokens[other]);
-        std::swap_ranges(&text->sketch[(at - 1) * SketchedText::kSketch], &text->sketch[at * SketchedText::kSketch - 1] + 1,
+        std::swap_ranges(&text->sketch[(at - 1) * SketchedText::kSketch],
+                         &text->sketch[at * SketchedText::kSketch - 1] + 1,
                          &text->sketch[other * SketchedText::kSketch]);
       }
       text->hash = hash_of(text->tokens);

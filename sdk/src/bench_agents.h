@@ -24,8 +24,8 @@ class BenchAgents {
     double wall_ms = 0;         // to the end of the request
     std::vector<float> logits;  // of the first token
   };
-  /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not depend
-  /// on them.
+  /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not
+  /// depend on them.
   void add_anchors(internal::Engine& engine, int count, int repeat);
   /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
   bool learn_anchors(internal::Engine& engine) const;

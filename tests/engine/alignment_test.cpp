@@ -50,8 +50,8 @@ float least_cost(const SketchedText& a, const SketchedText& b) {
       }
       cost[i][j] = cost[i - 1][j] + 1;
       if (j == 0) continue;
-      const float replaced = token_distance(&a.sketch[(i - 1) * SketchedText::kSketch],
-                                            &b.sketch[(j - 1) * SketchedText::kSketch]);
+      const float replaced =
+          token_distance(&a.sketch[(i - 1) * SketchedText::kSketch], &b.sketch[(j - 1) * SketchedText::kSketch]);
       cost[i][j] = std::min({cost[i][j], cost[i - 1][j - 1] + replaced, cost[i][j - 1] + 1});
     }
   }
@@ -165,7 +165,7 @@ TEST_CASE("anchors: the gates", "[anchors]") {
   CHECK(choose_anchors(options, near, strange, {}, memo).kind == Kind::learn);  // unlike all anchors
   near.records.clear();
   CHECK(choose_anchors(options, near, text, {}, memo).kind == Kind::learn);  // nothing is known of the error
-  options.size = 5;  // filling: every second text is learned
+  options.size = 5;                                                          // filling: every second text is learned
   AnchorPoolView filling = pool_of({anchors[0], anchors[1], anchor_of(strange)});
   CHECK(choose_anchors(options, filling, text, {}, memo).kind == Kind::hit);
   filling.since_learning = 1;

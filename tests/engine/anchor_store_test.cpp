@@ -1,9 +1,9 @@
 // Pools of anchors: what they measure, what they forget, how they are kept in files.
+#include <unistd.h>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 #include <thread>
-#include <unistd.h>
 
 #include "engine/anchor_file.h"
 #include "tests/support/tiny_model.h"
@@ -44,8 +44,7 @@ AnchorSample sample_of(const AnchorKey& key, std::uint64_t seed, std::size_t n =
 }
 
 struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("baton-anchors-" + std::to_string(getpid()));
+  std::filesystem::path path = std::filesystem::temp_directory_path() / ("baton-anchors-" + std::to_string(getpid()));
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
 };
@@ -195,7 +194,8 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
     } catch (const AnchorFileError&) {
     }
   }
-  for (const std::size_t length : {std::size_t{0}, std::size_t{10}, std::size_t{64}, good.size() / 2, good.size() - 1}) {
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{10}, std::size_t{64}, good.size() / 2, good.size() - 1}) {
     std::ofstream(file, std::ios::binary).write(good.data(), static_cast<std::streamsize>(length));
     CHECK_THROWS_AS(load_anchors(file, "key", kShape, empty), AnchorFileError);
   }

@@ -47,7 +47,8 @@ std::future<Run> start(Engine& engine, GenerationRequest request) {
   return promise->get_future();
 }
 
-Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::vector<TokenId> forced = {1, 2}) {
+Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
+        std::vector<TokenId> forced = {1, 2}) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.reuse = reuse;
@@ -273,7 +274,9 @@ TEST_CASE("anchors: offsets before RoPE predict later placeholders better than t
   auto nano = open_model(*backend, source_folder() / "samples/models/nano", {});
   const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), EngineOptions{});
   const Model* model = &engine->model();
-  const auto encode = [&](const std::string& words) { return model->tokenizer->encode(words, SpecialTokens::recognise); };
+  const auto encode = [&](const std::string& words) {
+    return model->tokenizer->encode(words, SpecialTokens::recognise);
+  };
   const std::string open = "<|im_start|>system\nYou are ", close = "<|im_end|>\n<|im_start|>assistant\n";
   struct Pair {
     std::shared_ptr<const Segment> base, truth;

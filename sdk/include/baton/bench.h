@@ -29,11 +29,11 @@ struct BenchOptions {
     int rows = 1;   // sequences in the step
     int depth = 0;  // tokens in the cache of each
   };
-  std::vector<int> prefill{};    // prompt lengths of the bare model; empty: 64, 512
-  std::vector<Decode> decode{};  // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
-  bool rows = false;             // also measure what rows that ride along in a decode step cost (RowCosts)
+  std::vector<int> prefill{};              // prompt lengths of the bare model; empty: 64, 512
+  std::vector<Decode> decode{};            // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
+  bool rows = false;                       // also measure what rows that ride along in a decode step cost (RowCosts)
   std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
-  double select = 0.18;          // the part of the reused tokens that epic, cacheblend and relay recompute
+  double select = 0.18;                    // the part of the reused tokens that epic, cacheblend and relay recompute
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
