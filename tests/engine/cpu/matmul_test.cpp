@@ -4,12 +4,6 @@
 namespace baton::test {
 namespace {
 
-Values multiply(Backend& backend, const Values& x, const Matrix& w, std::span<const float> bias) {
-  Values out(x.rows, w.rows, std::nanf(""));
-  backend.matmul(out.view(), x.view(), w, bias);
-  return out;
-}
-
 // Depths around the block of 256, widths around the panel of 32, rows around the ways through the kernel.
 TEST_CASE("matmul has the bits of the reference") {
   Random random(2);

@@ -5,17 +5,6 @@
 namespace baton::test {
 namespace {
 
-/// cos and sin of random angles, [T, half].
-std::pair<Values, Values> random_angles(Random& random, std::int64_t rows, std::int64_t half) {
-  Values cos(rows, half), sin(rows, half);
-  for (std::size_t i = 0; i < cos.data.size(); ++i) {
-    const double angle = static_cast<double>(random.normal()) * 10;
-    cos.data[i] = static_cast<float>(std::cos(angle));
-    sin.data[i] = static_cast<float>(std::sin(angle));
-  }
-  return {cos, sin};
-}
-
 TEST_CASE("row operations: the same bits alone, for any number of threads, on every fused instruction set") {
   Random random(23);
   const std::int64_t rows = 90, width = 80, heads = 13, cols = heads * width;

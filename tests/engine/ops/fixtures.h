@@ -10,6 +10,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cpu/cpu.h"
@@ -111,6 +112,23 @@ inline void require_same_bits(std::span<const float> actual, std::span<const flo
 inline std::unique_ptr<Matrix> load(Backend& backend, const Values& values, DType dtype) {
   const ConstTensorView parts[] = {values.view()};
   return backend.load_matrix(parts, dtype);
+}
+
+/// cos and sin of random angles, [T, half].
+inline std::pair<Values, Values> random_angles(Random& random, std::int64_t rows, std::int64_t half) {
+  Values cos(rows, half), sin(rows, half);
+  for (std::size_t i = 0; i < cos.data.size(); ++i) {
+    const double angle = static_cast<double>(random.normal()) * 10;
+    cos.data[i] = static_cast<float>(std::cos(angle));
+    sin.data[i] = static_cast<float>(std::sin(angle));
+  }
+  return {cos, sin};
+}
+
+inline Values multiply(Backend& backend, const Values& x, const Matrix& w, std::span<const float> bias) {
+  Values out(x.rows, w.rows, std::nanf(""));
+  backend.matmul(out.view(), x.view(), w, bias);
+  return out;
 }
 
 inline constexpr DType kStored[] = {DType::bf16, DType::f32};

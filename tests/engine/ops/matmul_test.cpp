@@ -3,12 +3,6 @@
 namespace baton::test {
 namespace {
 
-Values multiply(Backend& backend, const Values& x, const Matrix& w, std::span<const float> bias) {
-  Values out(x.rows, w.rows, std::nanf(""));
-  backend.matmul(out.view(), x.view(), w, bias);
-  return out;
-}
-
 TEST_CASE("matmul by hand") {
   for_each_backend([](Backend& backend) {
     Values w(3, 2);

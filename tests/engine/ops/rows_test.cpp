@@ -8,17 +8,6 @@ namespace {
 
 RopeAngles angles_of(const Values& cos, const Values& sin) { return {cos.view(), sin.view()}; }
 
-/// cos and sin of random angles, [T, half].
-std::pair<Values, Values> random_angles(Random& random, std::int64_t rows, std::int64_t half) {
-  Values cos(rows, half), sin(rows, half);
-  for (std::size_t i = 0; i < cos.data.size(); ++i) {
-    const double angle = static_cast<double>(random.normal()) * 10;
-    cos.data[i] = static_cast<float>(std::cos(angle));
-    sin.data[i] = static_cast<float>(std::sin(angle));
-  }
-  return {cos, sin};
-}
-
 TEST_CASE("rows by hand") {
   for_each_backend([](Backend& backend) {
     Values x(1, 2), out(1, 2), delta(1, 2);
