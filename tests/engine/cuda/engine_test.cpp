@@ -64,16 +64,6 @@ std::vector<Answer> relay(Engine& engine, bool exact_choices) {
   return answers;
 }
 
-double difference(const std::vector<float>& actual, const std::vector<float>& expected) {
-  REQUIRE(actual.size() == expected.size());
-  double errors = 0, squares = 0;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    errors += std::pow(static_cast<double>(actual[i]) - expected[i], 2);
-    squares += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::isnan(errors) ? INFINITY : std::sqrt(errors / squares);
-}
-
 TEST_CASE("an engine on the kernels relays answers as the CPU does, by every method", "[engine]") {
   struct Case {
     TinyOptions model;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
 #include <memory>
 #include <vector>
 
@@ -33,6 +35,17 @@ inline std::vector<float> logits_of(Backend& backend, const TinyOptions& options
     cache.commit(static_cast<std::int32_t>(end));
   }
   return all;
+}
+
+/// Rms of the difference as a share of the rms of what is expected; NaN counts as infinite.
+inline double difference(const std::vector<float>& actual, const std::vector<float>& expected) {
+  REQUIRE(actual.size() == expected.size());
+  double errors = 0, squares = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    errors += std::pow(static_cast<double>(actual[i]) - expected[i], 2);
+    squares += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::isnan(errors) ? INFINITY : std::sqrt(errors / squares);
 }
 
 }  // namespace baton::test

@@ -11,17 +11,6 @@
 namespace baton::test {
 namespace {
 
-/// Rms of the difference as a share of the rms of what is expected; NaN counts as infinite.
-double difference(const std::vector<float>& actual, const std::vector<float>& expected) {
-  REQUIRE(actual.size() == expected.size());
-  double errors = 0, squares = 0;
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    errors += std::pow(static_cast<double>(actual[i]) - expected[i], 2);
-    squares += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::isnan(errors) ? INFINITY : std::sqrt(errors / squares);
-}
-
 // In fp32 the two differ in the order of sums only (seen: 7e-7). In bf16 the input of each of a layer's four products
 // is rounded, 2^-9 of its size on average, and so are queries and weights of attention; two to three layers follow each
 // other: about 1 % (seen: 0.5 to 1.3 %). A row that sees one key too few is off by 30 % and more.
