@@ -36,6 +36,7 @@ HOMES = {
     r"fmt/": r"(engine|agents|workflows|sdk/src|sdk/cli)/.*\.cpp",
     r"nlohmann/": r"(engine/model|agents|workflows|sdk/src|sdk/cli)/.*",
     r"hwy/": r"engine/cpu/.*",
+    r"Eigen/": r"engine/reuse/linear_fit\.cpp",
     r"pcre2\.h": r"engine/model/regex\.cpp|agents/pattern\.cpp",
     r"utf8proc\.h": r"engine/model/.*\.cpp|sdk/cli/.*\.cpp",
     r"xxhash\.h": r"engine/(model|reuse)/.*\.cpp",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/kv_on_host.h"
 #include "engine/reuse/placement.h"
 
 namespace baton {
@@ -20,22 +21,33 @@ AnchorShape shape_of(const KvLayout& layout) { return {layout.layers, layout.sha
 
 }  // namespace
 
+std::vector<AnchorKey> places_of(const std::vector<PromptPart>& prompt, const std::string& pool) {
+  std::vector<AnchorKey> places(prompt.size());
+  std::uint64_t context = 0;
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    const bool text = prompt[i].slot.empty();
+    context = text ? baton::hash_of(prompt[i].tokens, context) : hash_of(prompt[i].slot, context);
+    if (text) continue;
+    places[i] = {context, prompt[i].slot, pool};
+    for (std::size_t next = i + 1; next < prompt.size() && prompt[next].slot.empty(); ++next)
+      places[i].context = baton::hash_of(prompt[next].tokens, places[i].context);
+  }
+  return places;
+}
+
 AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& options,
                          std::span<const std::shared_ptr<const Segment>> segments) {
   AnchorTurn turn;
   turn.slots.resize(request.prompt.size());
+  turn.reader = request.reader;
+  const std::vector<AnchorKey> places = places_of(request.prompt, options.pool);
   std::vector<SharedText> before;
-  std::uint64_t context = 0;
   std::int32_t at = 0;
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
     const PromptPart& part = request.prompt[i];
     const std::int32_t begin = at;
     at += static_cast<std::int32_t>(part.tokens.size());
-    if (part.slot.empty()) {
-      context = baton::hash_of(part.tokens, context);
-      continue;
-    }
-    context = hash_of(part.slot, context);
+    if (part.slot.empty()) continue;
     const SharedText text = sketcher_.sketch(
         std::span(part.tokens)
             .first(segments[i] ? static_cast<std::size_t>(segments[i]->length()) : part.tokens.size()));
@@ -45,11 +57,9 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
       slot.segment = segments[i];
       slot.text = text;
       slot.before = before;
-      slot.key = {context, part.slot, options.pool};
-      for (std::size_t next = i + 1; next < request.prompt.size() && request.prompt[next].slot.empty(); ++next) {
+      slot.key = places[i];
+      for (std::size_t next = i + 1; next < request.prompt.size() && request.prompt[next].slot.empty(); ++next)
         slot.following += static_cast<std::int32_t>(request.prompt[next].tokens.size());
-        slot.key.context = baton::hash_of(request.prompt[next].tokens, slot.key.context);
-      }
       // The last token of an answer that was cut off has no KV, so the text behind it does not begin where the KV ends.
       if (segments[i]->length() < static_cast<std::int32_t>(part.tokens.size())) slot.following = 0;
     }
@@ -119,66 +129,22 @@ void Anchors::place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOpt
   place_corrected(backend_, model_.rope, cache, begin, begin, nullptr, 0, slot.following, sources);
 }
 
-void Anchors::gather(std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) const {
-  const auto width = static_cast<std::size_t>(raw_k.cols);
-  std::size_t column = 0;
-  for (const ConstTensorView& view : {raw_k, v}) {
-    const std::size_t count = static_cast<std::size_t>(view.rows) * width;
-    std::vector<std::uint16_t> bits(count);
-    if (view.dtype == DType::f32) {
-      std::vector<float> values(count);
-      backend_.copy_to_host(std::as_writable_bytes(std::span(values)), view.data);
-      std::transform(values.begin(), values.end(), bits.begin(), f32_to_bf16);
-    } else {
-      backend_.copy_to_host(std::as_writable_bytes(std::span(bits)), view.data);
-    }
-    for (std::size_t i = 0; i < static_cast<std::size_t>(view.rows); ++i)
-      std::copy_n(bits.begin() + static_cast<std::ptrdiff_t>(i * width), width,
-                  out.begin() + static_cast<std::ptrdiff_t>(i * 2 * width + column));
-    column += width;
-  }
-}
-
-std::vector<std::uint16_t> Anchors::kv_of(const KvCache& cache, std::int32_t begin, std::int32_t n) const {
-  const KvLayout& layout = cache.layout();
-  const AnchorShape shape = shape_of(layout);
-  const std::size_t matrix = static_cast<std::size_t>(n) * static_cast<std::size_t>(shape.width);
-  const Buffer memory = backend_.allocate(2 * matrix * size_of(layout.shape.dtype));
-  const TensorView raw_k = memory.view(layout.shape.dtype, n, shape.width);
-  TensorView v = raw_k;
-  v.data += matrix * size_of(layout.shape.dtype);
-  std::vector<std::uint16_t> kv(2 * matrix * static_cast<std::size_t>(layout.layers));
-  for (std::int32_t layer = 0; layer < layout.layers && n > 0; ++layer) {
-    backend_.save_kv(raw_k, v, cache.slab(layer), layout.shape, begin);
-    gather(std::span(kv).subspan(2 * matrix * static_cast<std::size_t>(layer), 2 * matrix), raw_k, v);
-  }
-  return kv;
-}
-
-std::vector<std::uint16_t> Anchors::kv_of(const Segment& segment) const {
-  const AnchorShape shape = shape_of(segment.layout());
-  const std::size_t rows = static_cast<std::size_t>(segment.length()) * 2 * static_cast<std::size_t>(shape.width);
-  std::vector<std::uint16_t> kv(rows * static_cast<std::size_t>(shape.layers));
-  for (std::int32_t layer = 0; layer < shape.layers; ++layer)
-    gather(std::span(kv).subspan(rows * static_cast<std::size_t>(layer), rows), segment.raw_keys(layer),
-           segment.values(layer));
-  return kv;
-}
-
 void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
   for (const std::optional<AnchorSlot>& slot : turn.slots) {
     if (!slot) continue;
     AnchorSample sample;
     sample.key = slot->key;
+    sample.reader = turn.reader;
     sample.size = options.size;
     sample.shape = shape_of(cache.layout());
     sample.text = slot->text;
     sample.before = slot->before;
     sample.length = slot->length();
-    sample.truth = kv_of(cache, slot->begin, slot->length());
-    sample.base = kv_of(*slot->segment);
+    sample.truth = kv_on_host(backend_, cache, slot->begin, slot->length());
+    sample.base = kv_on_host(backend_, *slot->segment);
+    sample.generated = !slot->segment->entropy.empty();
     sample.following = slot->following;
-    sample.text_kv = kv_of(cache, slot->begin + slot->length(), slot->following);
+    sample.text_kv = kv_on_host(backend_, cache, slot->begin + slot->length(), slot->following);
     sample.choice = slot->choice;
     store_.learn(std::move(sample));
   }

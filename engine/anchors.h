@@ -10,6 +10,10 @@
 
 namespace baton {
 
+/// The place of each placeholder of a prompt: the fixed text and the names in front of it, and the fixed text behind.
+/// Nothing for fixed text.
+std::vector<AnchorKey> places_of(const std::vector<PromptPart>& prompt, const std::string& pool);
+
 /// A placeholder whose text has KV, in one prompt.
 struct AnchorSlot {
   AnchorKey key;
@@ -24,6 +28,7 @@ struct AnchorSlot {
 
 struct AnchorTurn {
   std::vector<std::optional<AnchorSlot>> slots;  // one for each part of the prompt
+  std::string reader;                            // GenerationRequest::reader
   bool learning = false;                         // all of the prompt is computed, and its texts become anchors
 };
 
@@ -59,9 +64,6 @@ class Anchors {
     std::vector<Aligner> aligners;
     std::size_t tokens = 0;
   };
-  std::vector<std::uint16_t> kv_of(const KvCache& cache, std::int32_t begin, std::int32_t n) const;
-  std::vector<std::uint16_t> kv_of(const Segment& segment) const;
-  void gather(std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) const;
 
   Backend& backend_;
   const Model& model_;

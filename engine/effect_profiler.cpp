@@ -4,27 +4,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/divergence.h"
 #include "engine/run_all.h"
 
 namespace baton {
 namespace {
 
 using Distributions = std::vector<std::vector<float>>;  // log probabilities of each token of an answer
-
-std::vector<float> log_probabilities(std::span<const float> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0.0;
-  for (const float value : logits) sum += std::exp(value - most);
-  std::vector<float> result(logits.begin(), logits.end());
-  for (float& value : result) value = static_cast<float>(value - most - std::log(sum));
-  return result;
-}
-
-double divergence(const std::vector<float>& p, const std::vector<float>& q) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);
-  return std::max(sum, 0.0);
-}
 
 /// How many equal values would spread the sum as widely: (sum x)^2 / sum x^2.
 double effective_size(std::span<const double> values) {

@@ -15,6 +15,7 @@
 #include "engine/model/model.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/anchor_store.h"
+#include "engine/reuse/linear_correction.h"
 #include "engine/reuse/options.h"
 
 namespace baton {
@@ -36,9 +37,9 @@ struct PromptPart {
 
 /// What the anchors said of a placeholder.
 struct AnchorUse {
-  std::int32_t anchors = 0;      // that it was corrected by, or would have been
-  float ambiguity = 0.0f;        // entropy of their weights over log(anchors)
-  float distance = 0.0f;         // of the nearest
+  std::int32_t anchors = 0;       // that it was corrected by, or would have been
+  float ambiguity = 0.0f;         // entropy of their weights over log(anchors)
+  float distance = 0.0f;          // of the nearest
   float predicted_error = -1.0f;  // relative error of K and V; below 0: not known
 };
 
@@ -46,6 +47,7 @@ struct AnchorUse {
 struct PartUse {
   std::string method = "full";  // how its KV came into being: full, prefix, or the request's method
   bool from_segment = false;
+  bool corrected = false;          // by what was learned for this place (Engine::set_corrections)
   std::string reason;              // why not as asked for
   std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // entries (tokens x layers)
@@ -122,6 +124,7 @@ struct GenerationRequest {
   EarlyId early = 0;                // what was computed ahead for this request, which ends with submit; 0: nothing
   std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
   std::string output_slot;          // and the name of its placeholder there, for anchors
+  std::string reader;               // whose prompt this is: "inspector", "inspector#2"
   std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
   GenerationCallbacks callbacks;
 };
@@ -173,6 +176,9 @@ class Engine {
   /// The layers that relay recomputes for this model; not valid until it has been profiled.
   virtual LayerRange layer_range() const = 0;
   virtual void set_layer_range(LayerRange range) = 0;
+
+  /// What was learned to happen to texts in the places of this model's prompts (method relay); null: nothing.
+  virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;
 };
 
 constexpr double kSlowdownCpu = 0.25;

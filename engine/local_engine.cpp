@@ -50,6 +50,7 @@ class LocalEngine::Core {
         store_(options_.segment_budget_bytes),
         prefixes_(store_),
         anchors_(*backend_, *model_, options_.anchor_budget_bytes),
+        corrector_(*backend_, *model_),
         ahead_(*backend_, *model_, prefixes_, options_) {
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
     anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
@@ -138,6 +139,14 @@ class LocalEngine::Core {
     return stats;
   }
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
+  void set_corrections(std::shared_ptr<const Corrections> corrections) {
+    const std::lock_guard lock(mutex_);
+    corrections_ = std::move(corrections);
+  }
+  std::shared_ptr<const Corrections> corrections() const {
+    const std::lock_guard lock(mutex_);
+    return corrections_;
+  }
   AnchorStore& anchors() { return anchors_.store(); }
   LayerRange layer_range() const {
     const std::lock_guard lock(mutex_);
@@ -246,7 +255,8 @@ class LocalEngine::Core {
     auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
     KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
     const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, in_place, costs_);
+    corrector_.use(corrections());
+    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, corrector_, in_place, costs_);
     const Clock::time_point matched = Clock::now();
     assembly.place(*backend_, model_->rope, cache);
     PrefillTimes times;
@@ -341,7 +351,9 @@ class LocalEngine::Core {
   /// An answer that will be corrected by anchors is compared with them as it comes.
   void follow(Sequence& sequence) {
     const GenerationRequest& request = sequence.request();
-    if ((request.reuse.method != "anchors" && !is_tolerant(request.reuse)) || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
+    if ((request.reuse.method != "anchors" && !is_tolerant(request.reuse)) || request.output_slot.empty() ||
+        !request.reuse.anchors.aligned)
+      return;
     anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
   }
 
@@ -436,13 +448,14 @@ class LocalEngine::Core {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  List incoming_;                     // guarded by mutex_
-  std::vector<Order> orders_;         // guarded by mutex_
-  std::vector<RequestId> cancelled_;  // guarded by mutex_
-  bool stopping_ = false;             // guarded by mutex_
-  RequestId last_id_ = 0;             // guarded by mutex_
-  EngineStats stats_;                 // guarded by mutex_
-  LayerRange range_;                  // guarded by mutex_
+  List incoming_;                                   // guarded by mutex_
+  std::vector<Order> orders_;                       // guarded by mutex_
+  std::vector<RequestId> cancelled_;                // guarded by mutex_
+  bool stopping_ = false;                           // guarded by mutex_
+  RequestId last_id_ = 0;                           // guarded by mutex_
+  EngineStats stats_;                               // guarded by mutex_
+  LayerRange range_;                                // guarded by mutex_
+  std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
 
   // The rest belongs to the engine's thread.
   List waiting_;
@@ -452,6 +465,7 @@ class LocalEngine::Core {
   SegmentStore store_;
   PrefixCache prefixes_;
   Anchors anchors_;
+  Corrector corrector_;
   PrefillAhead ahead_;
   ReuseCosts costs_;
   StepRows rows_;
@@ -501,6 +515,10 @@ std::shared_ptr<Engine> open_engine(const std::filesystem::path& path, const Eng
   auto backend = make_backend({options.device, options.threads});
   auto model = open_model(*backend, path, options.model);
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+}
+
+void LocalEngine::set_corrections(std::shared_ptr<const Corrections> corrections) {
+  core_->set_corrections(std::move(corrections));
 }
 
 }  // namespace baton

@@ -33,6 +33,7 @@ class LocalEngine final : public Engine {
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
   LayerRange layer_range() const override;
   void set_layer_range(LayerRange range) override;
+  void set_corrections(std::shared_ptr<const Corrections> corrections) override;
 
  private:
   class Core;

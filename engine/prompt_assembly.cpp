@@ -49,13 +49,14 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 }
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place,
-                               ReuseCosts costs)
+                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
+                               InPlace in_place, ReuseCosts costs)
     : in_place_(in_place),
       costs_(costs),
       tolerant_(is_tolerant(request.reuse)),
       anchors_(anchors),
-      anchor_options_(request.reuse.anchors) {
+      anchor_options_(request.reuse.anchors),
+      corrector_(corrector) {
   if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
@@ -93,6 +94,13 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   begins_.push_back(at);
   const bool anchored = request.reuse.method == "anchors" || tolerant_;
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
+  learned_.resize(segments.size());
+  if (request.reuse.method == "relay" && request.reuse.correct) {
+    const std::vector<AnchorKey> places = places_of(request.prompt, {});
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (segments[i]) learned_[i] = corrector_.find(places[i]);
+    }
+  }
   for (std::size_t i = 0; i < segments.size(); ++i) {
     if (!segments[i]) continue;
     PartUse& use = uses[i];
@@ -100,6 +108,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
     use.method = anchored ? "anchors" : request.reuse.method;
     use.from_segment = true;
+    use.corrected = learned_[i] != nullptr;
     use.hops = segments[i]->hops;
     hops = std::max(hops, segments[i]->hops + 1);
     exact_length = std::min(exact_length, std::max(begins_[i], prefix_.length));
@@ -169,7 +178,9 @@ void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) c
   for (std::size_t i = 0; i < placed_.size(); ++i) {
     const PlacedSegment& placed = placed_[i];
     const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
-    if (turn_.slots.empty()) {
+    if (const auto& learned = learned_[corrected_[i]]) {
+      corrector_.place(cache, placed.begin, *placed.segment, first, *learned);
+    } else if (turn_.slots.empty()) {
       baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.length() - first);
     } else if (placed.segment != nullptr) {
       anchors_.place(cache, *turn_.slots[corrected_[i]], first, anchor_options_);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/anchors.h"
+#include "engine/corrector.h"
 #include "engine/engine.h"
 #include "engine/prefix_cache.h"
 #include "engine/reuse/schedule.h"
@@ -41,8 +42,8 @@ class PromptAssembly {
   /// Finds what can be reused and makes the schedule, which is empty when all of the prompt is in place;
   /// `request.reuse.range` is valid where the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, InPlace in_place = {},
-                 ReuseCosts costs = {});
+                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
+                 InPlace in_place = {}, ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, const Rope& rope, KvCache& cache) const;
@@ -82,7 +83,9 @@ class PromptAssembly {
   std::vector<std::shared_ptr<const Segment>> pinned_;
   std::vector<PlacedSegment> placed_;
   std::vector<std::size_t> corrected_;  // beside placed_: the part that it is of
-  std::vector<std::int32_t> begins_;    // of the parts, then the end of the last
+  Corrector& corrector_;
+  std::vector<std::shared_ptr<const LinearCorrection>> learned_;  // of each part; null: none, or not asked for
+  std::vector<std::int32_t> begins_;                              // of the parts, then the end of the last
 };
 
 }  // namespace baton

@@ -105,6 +105,7 @@ void RunLoop::submit(std::size_t step) {
 
   GenerationRequest request;
   request.reuse = plan_.reuse;
+  request.reader = planned_step.id;
   if (plan_.reuse.record) {
     hand_over_.attach(step, attempt.engine.get(), attempt.prompt);
     request.output_readers = hand_over_.output_readers(step);

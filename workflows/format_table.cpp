@@ -226,6 +226,8 @@ std::vector<FormatKey> make_keys() {
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `relay` recomputes."},
           {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},
+          {"relay", "correct", boolean(), false, "true; false by deviation",
+           "`relay`: reused KV is corrected by what `baton learn` found for its place, where it did."},
           {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
            "`cacheblend`: the share of each segment that is recomputed."},

@@ -38,6 +38,7 @@ Json json_of(const SlotRecord& record) {
           {"kv_reuse_rate", finite(record.kv_reuse_rate)},
           {"kv_reuse_bound", finite(record.kv_reuse_bound)},
           {"hops", record.hops},
+          {"corrected", record.corrected},
           {"reason", record.reason},
           {"anchors", record.anchors ? json_of(*record.anchors) : Json(nullptr)}};
 }

@@ -200,7 +200,9 @@ class SpecReader {
       selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
       selection.share = select.number("share").value_or(static_cast<float>(selection.share));
       selection.all = select.boolean("all").value_or(false);
+      options.correct = selection.score != SelectionOptions::Score::deviation;
     }
+    options.correct = fields.boolean("correct").value_or(options.correct);
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
     options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
     if (const YamlNode* node = fields.get("anchors")) read_anchors(Fields(*node), options.anchors);

@@ -53,6 +53,7 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
       ahead_tokens += uses[i].ahead_tokens;
       slot.method = uses[i].method;
       slot.hops = std::max(slot.hops, uses[i].hops);
+      slot.corrected = slot.corrected || uses[i].corrected;
       if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
       if (const auto& anchors = uses[i].anchors)
         slot.anchors = {anchors->anchors, anchors->ambiguity, anchors->distance, anchors->predicted_error};

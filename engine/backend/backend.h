@@ -144,8 +144,8 @@ class Backend : public BufferOwner {
   virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                         ConstTensorView v, const RopeAngles& angles) = 0;
 
-  /// store_kv of the T rows at positions [begin, begin + T) of one slab, k and v corrected first: in f32, in the order of
-  /// the corrections, rounded once. k and v [T, K * D], or both without data: zeros. One pass over all of it.
+  /// store_kv of the T rows at positions [begin, begin + T) of one slab, k and v corrected first: in f32, in the order
+  /// of the corrections, rounded once. k and v [T, K * D], or both without data: zeros. One pass over all of it.
   virtual void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
                                   ConstTensorView v, std::span<const KvCorrection> corrections,
                                   const RopeAngles& angles) = 0;

@@ -18,8 +18,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "engine/cpu/attention.h"
 #include "engine/backend/checks.h"
+#include "engine/cpu/attention.h"
 #include "engine/cpu/kv.h"
 #include "engine/cpu/lanes-inl.h"
 #include "engine/cpu/tile-inl.h"

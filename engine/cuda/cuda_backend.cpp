@@ -181,7 +181,8 @@ class CudaBackend final : public Backend {
     check_store_corrected_kv(slab, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows;
     counterparts_.clear();
-    for (const KvCorrection& one : corrections) counterparts_.insert(counterparts_.end(), one.row.begin(), one.row.end());
+    for (const KvCorrection& one : corrections)
+      counterparts_.insert(counterparts_.end(), one.row.begin(), one.row.end());
     const std::int32_t* row = counterpart_.put(std::span<const std::int32_t>(counterparts_));
     std::vector<DeviceCorrection> all;
     for (const KvCorrection& one : corrections) {

@@ -106,8 +106,8 @@ __global__ void store_corrected_rows(KvSlab slab, int kv_heads, int width, std::
     float value = v == nullptr ? 0.0f : to_float(v[row * v_stride + column]);
     for (int i = 0; i < count; ++i) {
       const DeviceCorrection correction = corrections[i];
-      const Bf16* offset = reinterpret_cast<const Bf16*>(correction.offset) +
-                           correction.row[row] * correction.stride + column;
+      const Bf16* offset =
+          reinterpret_cast<const Bf16*>(correction.offset) + correction.row[row] * correction.stride + column;
       key = fmaf(correction.weight, to_float(offset[0]), key);
       value = fmaf(correction.weight, to_float(offset[columns]), value);
     }
@@ -236,7 +236,8 @@ void launch_store_corrected_kv(Stream stream, const KvSlab& slab, const KvShape&
                                const RopeAngles& angles) {
   const std::int64_t rows = angles.cos.rows;
   if (rows == 0) return;
-  const auto shared = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim) * sizeof(float);
+  const auto shared =
+      static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim) * sizeof(float);
   with_type(shape.dtype, [&]<class Cache>(Cache) {
     with_type(k.data == nullptr ? DType::f32 : k.dtype, [&]<class In>(In) {
       launch(stream, dim3(static_cast<unsigned>(rows)), kThreads, shared, store_corrected_rows<Cache, In>, slab,

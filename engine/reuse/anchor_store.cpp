@@ -95,6 +95,7 @@ void AnchorStore::flush() const {
 void AnchorStore::work() {
   for (;;) {
     AnchorSample sample;
+    std::function<void(const AnchorSample&)> seen;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopping_ || !samples_.empty(); });
@@ -104,8 +105,10 @@ void AnchorStore::work() {
       }
       sample = std::move(samples_.front());
       samples_.pop_front();
+      seen = on_sample_;
     }
     try {
+      if (seen) seen(sample);
       make(sample);
     } catch (const std::exception&) {
       // Without memory for it there is no anchor; later texts will bring others.
@@ -114,6 +117,11 @@ void AnchorStore::work() {
     --pending_;
     idle_.notify_all();
   }
+}
+
+void AnchorStore::on_sample(std::function<void(const AnchorSample&)> seen) {
+  const std::lock_guard lock(mutex_);
+  on_sample_ = std::move(seen);
 }
 
 void AnchorStore::make(AnchorSample& sample) {

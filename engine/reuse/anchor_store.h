@@ -27,6 +27,7 @@ struct AnchorStoreStats {
 /// A text with the KV that it really has in a prompt, and that which it was handed over with. bf16, in host memory.
 struct AnchorSample {
   AnchorKey key;
+  std::string reader;     // whose prompt it is
   std::int32_t size = 0;  // anchors that the pool may hold
   AnchorShape shape;
   SharedText text;
@@ -36,6 +37,7 @@ struct AnchorSample {
   std::vector<std::uint16_t> base;     // [L, n, 2 K D]
   std::int32_t following = 0;          // t
   std::vector<std::uint16_t> text_kv;  // [L, t, 2 K D]
+  bool generated = false;              // the text is an answer
   AnchorChoice choice;                 // how the pool would have corrected it; empty: there was no anchor
 };
 
@@ -68,6 +70,9 @@ class AnchorStore {
   /// Called without locks held, with the change in bytes, whenever anchors come or go; set before use.
   void on_bytes(std::function<void(std::int64_t)> changed) { on_bytes_ = std::move(changed); }
 
+  /// Called with every sample that is learned, on the store's thread, one at a time; null: with none.
+  void on_sample(std::function<void(const AnchorSample&)> seen);
+
   /// Pools in the order of their keys.
   std::map<AnchorKey, AnchorPoolView> all() const;
   void restore(const AnchorKey& key, AnchorPoolView pool);
@@ -90,6 +95,7 @@ class AnchorStore {
   mutable std::condition_variable wake_, idle_;
   std::map<AnchorKey, Pool> pools_;
   std::deque<AnchorSample> samples_;
+  std::function<void(const AnchorSample&)> on_sample_;
   std::size_t pending_ = 0;  // samples given and not yet anchors
   bool stopping_ = false;
   std::uint64_t clock_ = 0;

@@ -62,6 +62,7 @@ struct ReuseOptions {
   std::string method = "full";                                 // a name of reuse_methods()
   LayerRange range;                                            // relay; not valid: that of the engine's model
   SelectionOptions selection = SelectionOptions::by_author();  // relay
+  bool correct = true;             // relay: by what was learned for the place (linear_correction.h), where it was
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
   AnchorOptions anchors;           // anchors; lockstep with a tolerance

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -48,11 +49,21 @@ void check(const KvCache& cache, std::int32_t position, const Segment* segment, 
   }
 }
 
+/// Hidden states, where both keep those of the same layer.
+void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
+                  std::int32_t n) {
+  const KvLayout& from = segment.layout();
+  const KvLayout& to = cache.layout();
+  if (to.hidden_width == 0 || to.hidden_width != from.hidden_width || to.hidden_layer != from.hidden_layer) return;
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(n));
+  std::iota(positions.begin(), positions.end(), position);
+  backend.scatter_rows(cache.hidden(), segment.hidden().row_range(first, first + n), positions);
+}
+
 }  // namespace
 
 void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n) {
-  const KvLayout& from = segment.layout();
   const KvLayout& to = cache.layout();
   check(cache, position, &segment, first, n);
   if (n == 0) return;
@@ -66,9 +77,7 @@ void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t posi
                      segment.raw_keys(layer).row_range(first, first + n),
                      segment.values(layer).row_range(first, first + n), rotation.angles());
   }
-  if (to.hidden_width > 0 && to.hidden_width == from.hidden_width && to.hidden_layer == from.hidden_layer) {
-    backend.scatter_rows(cache.hidden(), segment.hidden().row_range(first, first + n), positions);
-  }
+  place_hidden(backend, cache, position, segment, first, n);
 }
 
 void place_corrected(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, std::int32_t rotated,
@@ -102,6 +111,7 @@ void place_corrected(Backend& backend, const Rope& rope, KvCache& cache, std::in
     }
     backend.store_corrected_kv(cache.slab(layer), to.shape, position, k, v, applied, rotation.angles());
   }
+  if (segment != nullptr) place_hidden(backend, cache, position, *segment, first, n);
 }
 
 }  // namespace baton

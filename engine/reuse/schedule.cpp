@@ -15,9 +15,9 @@ namespace {
 using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
 
 constexpr std::pair<std::string_view, Policy> kPolicies[] = {
-    {"full", full_schedule},     {"prefix", full_schedule}, {"lockstep", full_schedule},
-    {"direct", direct_schedule}, {"epic", epic_schedule},   {"cacheblend", cacheblend_schedule},
-    {"relay", relay_schedule},      {"anchors", anchors_schedule},
+    {"full", full_schedule},     {"prefix", full_schedule},     {"lockstep", full_schedule},
+    {"direct", direct_schedule}, {"epic", epic_schedule},       {"cacheblend", cacheblend_schedule},
+    {"relay", relay_schedule},   {"anchors", anchors_schedule},
 };
 
 }  // namespace

@@ -12,12 +12,13 @@
 
 namespace baton {
 
-/// Reused KV inside a prompt: that of a segment's n tokens at positions [begin, begin + n), or of text that anchors know.
+/// Reused KV inside a prompt: that of a segment's n tokens at positions [begin, begin + n), or of text that anchors
+/// know.
 struct PlacedSegment {
   std::int32_t begin = 0;
-  const Segment* segment = nullptr;          // null: text
-  std::vector<bool> recompute{};             // anchors: [n] tokens that run all the same; empty: none
-  std::int32_t text_length = 0;              // n of text
+  const Segment* segment = nullptr;  // null: text
+  std::vector<bool> recompute{};     // anchors: [n] tokens that run all the same; empty: none
+  std::int32_t text_length = 0;      // n of text
   std::int32_t length() const { return segment != nullptr ? segment->length() : text_length; }
   std::int32_t end() const { return begin + length(); }
 };

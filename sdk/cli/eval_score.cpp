@@ -120,16 +120,15 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
       padded("method", columns) +
       "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed    ahead   turns  first token\n";
   for (const auto& score : scores) {
-    out +=
-        padded(score.method.text, columns) +
-        fmt::format(
-            " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
-            "{:5.1f} %  {:>11}\n",
-            100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
-            score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
-            100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(), 100 * score.ahead_entries.value(),
-            100 * score.reused_turns.value(),
-            duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
+    out += padded(score.method.text, columns) +
+           fmt::format(
+               " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
+               "{:5.1f} %  {:>11}\n",
+               100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
+               score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
+               100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(),
+               100 * score.ahead_entries.value(), 100 * score.reused_turns.value(),
+               duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
   }
   if (floor != nullptr) {
     out += padded("noise floor", columns) +

@@ -41,8 +41,8 @@ struct Score {
   Share reused_turns;       // turns that computed no placeholder in full
   Share warm_reused_turns;  // of questions behind the first kWarmUp
   std::int64_t anchors_bytes = 0;
-  Quality quality;          // over forced runs
-  double ttft_ms = 0;       // sum over turns
+  Quality quality;     // over forced runs
+  double ttft_ms = 0;  // sum over turns
   std::int64_t turns = 0;
   std::int64_t output_tokens = 0;
   std::int64_t failed = 0;  // runs that did not end well

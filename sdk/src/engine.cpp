@@ -7,10 +7,12 @@
 #include <tuple>
 
 #include "engine/anchor_file.h"  // of the layers below: before any public header
+#include "engine/correction_file.h"
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
+#include "sdk/src/open_models.h"
 
 namespace baton::inline v1 {
 
@@ -101,6 +103,19 @@ struct Engine::Impl {
       warn(error.what());
     }
   }
+  /// What was learned for the model: beside it, else in the user's cache.
+  void read_corrections(internal::Engine& engine) const {
+    const Model& model = engine.model();
+    for (const auto& file : {corrections_beside(model.path), corrections_in_cache(model.fingerprint)}) {
+      std::error_code missing;
+      if (file.empty() || !std::filesystem::exists(file, missing)) continue;
+      try {
+        return engine.set_corrections(std::make_shared<const Corrections>(load_corrections(file, model)));
+      } catch (const std::exception& error) {
+        warn(error.what());
+      }
+    }
+  }
   void keep_anchors(internal::Engine& engine) const {
     if (options.anchors_folder.empty() || engine.anchors().stats().learned == 0) return;
     std::filesystem::create_directories(options.anchors_folder);
@@ -121,6 +136,7 @@ struct Engine::Impl {
     }
     auto opened = open_engine(model.folder, engine);
     read_anchors(*opened);
+    read_corrections(*opened);
     return opened;
   }
 };
@@ -155,6 +171,16 @@ Engine Engine::open(const EngineOptions& options) {
 void Engine::prepare(const Workflow& workflow) const {
   const Plan& plan = *workflow.impl().plan;
   for (const auto& step : plan.steps) impl_->open(plan, step.model, {});
+}
+
+std::vector<std::shared_ptr<internal::Engine>> open_models(const Engine& engine, const Workflow& workflow) {
+  const Plan& plan = *workflow.impl().plan;
+  std::vector<std::shared_ptr<internal::Engine>> engines;
+  for (const auto& step : plan.steps) {
+    const auto opened = engine.impl().open(plan, step.model, {});
+    if (std::find(engines.begin(), engines.end(), opened) == engines.end()) engines.push_back(opened);
+  }
+  return engines;
 }
 
 Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {

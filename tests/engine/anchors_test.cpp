@@ -2,11 +2,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
-#include <future>
 #include <numeric>
 
 #include "engine/cpu/cpu.h"
 #include "engine/local_engine.h"
+#include "tests/engine/asking.h"
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
 
@@ -14,11 +14,6 @@ using namespace baton;
 using namespace baton::test;
 
 namespace {
-
-struct Run {
-  GenerationResult result;
-  std::vector<std::vector<float>> logits;
-};
 
 ReuseOptions anchors(AnchorOptions::Gate gate = AnchorOptions::Gate::none) {
   ReuseOptions reuse;
@@ -29,33 +24,6 @@ ReuseOptions anchors(AnchorOptions::Gate gate = AnchorOptions::Gate::none) {
   reuse.anchors.gate = gate;
   reuse.anchors.check = 0;
   return reuse;
-}
-
-PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
-
-std::future<Run> start(Engine& engine, GenerationRequest request) {
-  auto run = std::make_shared<Run>();
-  auto promise = std::make_shared<std::promise<Run>>();
-  request.callbacks.on_logits = [run](std::span<const float> logits) {
-    run->logits.emplace_back(logits.begin(), logits.end());
-  };
-  request.callbacks.on_finished = [run, promise](GenerationResult result) {
-    run->result = std::move(result);
-    promise->set_value(std::move(*run));
-  };
-  engine.submit(std::move(request));
-  return promise->get_future();
-}
-
-Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
-        std::vector<TokenId> forced = {1, 2}) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.reuse = reuse;
-  request.forced = std::move(forced);
-  Run run = start(engine, std::move(request)).get();
-  REQUIRE(run.result.error.empty());
-  return run;
 }
 
 /// An answer of given tokens, as a placeholder of later prompts.
@@ -75,19 +43,6 @@ PromptPart answer(Engine& engine, std::vector<TokenId> tokens, std::uint64_t see
 std::vector<PromptPart> prompt_of(Engine& engine, std::uint64_t first, std::uint64_t second) {
   return {text(10, 1), answer(engine, random_tokens(40, first), 7, "first"), text(5, 2),
           answer(engine, random_tokens(30, second), 8, "second"), text(6, 3)};
-}
-
-bool same(const Run& a, const Run& b) {
-  return a.logits.size() == b.logits.size() && std::equal(a.logits.begin(), a.logits.end(), b.logits.begin(),
-                                                          [](const auto& x, const auto& y) { return x == y; });
-}
-
-double distance(const Run& a, const Run& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.logits.size(); ++i) {
-    for (std::size_t j = 0; j < a.logits[i].size(); ++j) sum += std::pow(a.logits[i][j] - b.logits[i][j], 2);
-  }
-  return std::sqrt(sum);
 }
 
 ReuseOptions named(const std::string& method) {

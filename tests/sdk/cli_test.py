@@ -210,7 +210,8 @@ class Run(Cli):
             self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate"})
             self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
         for slot in record["agents"][1]["slots"]:
-            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "reason", "anchors"})
+            self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected",
+                                     "reason", "anchors"})
 
     def test_inputs_from_files(self):
         self.write("q.txt", "What is 6 x 7?\n")
@@ -438,6 +439,67 @@ class Eval(Cli):
                                                  self.data({"id": "x", "inputs": {"q": "?"}, "answer": "1"}), code=3).stderr)
         self.baton("eval", self.team, "--dataset", "no.jsonl", code=2)
         self.baton("eval", self.team, "--dataset", data, "--methods", "full,magic", code=2)
+
+
+class Learn(Cli):
+    """On a copy of the model: what is learned goes beside it."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "tiny"
+        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.corrections.*"))
+        self.file = self.model / "baton.corrections.safetensors"
+        questions = [f"Mia has {12 + i} apples. She buys 7 more apples. How many apples does Mia have?" for i in range(12)]
+        self.data = self.write("d.jsonl", "".join(json.dumps({"id": q, "inputs": {"question": q}, "answer": "?"}) + "\n" for q in questions))
+
+    def environment(self, **changes):
+        return {**super().environment(), "XDG_CACHE_HOME": str(self.folder / "cache"), **changes}
+
+    def learn(self, *arguments, code=0):
+        return self.baton("learn", self.team, "--set", "relay.min_tokens=1", "--model", "./tiny", "--dataset", self.data, "--rank", "16", *arguments,
+                          code=code)
+
+    def corrected(self):
+        done = self.baton("run", self.team, "--set", "relay.min_tokens=1", "--model", "./tiny", "--relay", "relay", "--input", QUESTION, "--json")
+        slots = [slot for agent in json.loads(done.stdout)["agents"] for slot in agent["slots"]]
+        return [slot["corrected"] for slot in slots if slot["name"] == "agent_solver_current"], done.stderr
+
+    def test_learned_corrections_are_used(self):
+        self.assertEqual(self.corrected()[0], [False])
+        found = json.loads(self.learn("--json", "--dry-run").stdout)
+        self.assertEqual((found["schema"], found["failed_runs"], found["files"]), (1, 0, []))
+        self.assertFalse(self.file.exists())
+        [one] = found["corrections"]  # the solver's answer in the checker's prompt
+        self.assertEqual(set(one), {"model", "readers", "slot", "answers", "tokens", "rank", "bytes", "left", "kl_plain", "kl_corrected",
+                                    "changed_plain", "changed_corrected", "kept"})
+        self.assertEqual((one["readers"], one["slot"], one["answers"], one["rank"]), (["checker"], "agent_solver_current", 10, 16))
+        self.assertEqual(found["checked_runs"], 2)
+        self.assertEqual(one["kept"], one["kl_corrected"] < one["kl_plain"] and one["changed_corrected"] <= one["changed_plain"])
+        self.assertTrue(one["kept"])  # these questions differ in a number only
+        done = self.learn()
+        self.assertRegex(done.stdout, r"checker +agent_solver_current +10 +\d+ +16 .* % +\d+:\d+\n")
+        self.assertIn("wrote", done.stderr)
+        self.assertEqual(self.corrected()[0], [True])
+        size = self.file.stat().st_size
+        self.learn()
+        self.assertEqual(self.file.stat().st_size, size)  # in place of those of the same places
+
+    def test_damaged_file_is_left_alone(self):
+        self.learn()
+        data = bytearray(self.file.read_bytes())
+        data[-100] ^= 1
+        self.file.write_bytes(data)
+        used, warning = self.corrected()
+        self.assertEqual(used, [False])
+        self.assertIn("damaged", warning)
+
+    def test_mistakes(self):
+        self.assertIn("--dataset is required", self.baton("learn", self.team, code=2).stderr)
+        self.learn("--rank", "0", code=2)
+        other = self.write("other.jsonl", '{"id": "1", "inputs": {"problem": "?"}, "answer": "1"}\n')
+        self.assertIn("no input 'problem'", self.baton("learn", self.team, "--model", "./tiny", "--dataset", other, code=2).stderr)
+        alone = self.write("alone.yaml", TEAM.split("  checker:")[0] + 'workflow: {topology: chain, agents: [solver]}\noutputs: {answer: "{{ agent_solver_current }}"}\n')
+        self.assertIn("nothing was learned", self.baton("learn", alone, "--model", "./tiny", "--dataset", self.data, code=1).stderr)
 
 
 class Profile(Cli):

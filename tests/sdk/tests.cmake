@@ -2,7 +2,7 @@
 include(sdk/headers.cmake)
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-foreach(topic Usage Files Run Interrupts Terminal Profile Eval Bench)
+foreach(topic Usage Files Run Interrupts Terminal Learn Profile Eval Bench)
   add_test(NAME "cli: ${topic}" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/cli_test.py $<TARGET_FILE:baton> ${topic})
   set_tests_properties("cli: ${topic}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()

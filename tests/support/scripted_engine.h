@@ -85,6 +85,7 @@ class ScriptedEngine final : public Engine {
   std::shared_ptr<const Segment> segment(const SegmentHandle&) const override { return nullptr; }
   LayerRange layer_range() const override { return {}; }
   void set_layer_range(LayerRange) override {}
+  void set_corrections(std::shared_ptr<const Corrections>) override {}
 
   /// Requests that have not finished.
   std::size_t open() const {

@@ -47,7 +47,7 @@ TEST_CASE("a run record as JSON") {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
-                          "kv_reuse_rate", "kv_reuse_bound", "hops", "reason"}) {
+                          "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected", "reason"}) {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
   }
   CHECK(record.to_json(-1).find('\n') == std::string::npos);

@@ -10,6 +10,7 @@
 #include <baton/engine.h>
 #include <baton/errors.h>
 #include <baton/event.h>
+#include <baton/learn.h>
 #include <baton/preview.h>
 #include <baton/profile.h>
 #include <baton/run.h>

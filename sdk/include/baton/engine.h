@@ -30,8 +30,8 @@ struct EngineOptions {
   /// By how much computing prompts ahead (lockstep) may lengthen the decode steps of running agents on average, as a
   /// part of a step, to 10; 0: 0.25 on the CPU, 0.1 on a GPU.
   double slowdown = 0.0;
-  /// A folder in which anchors (method anchors) are kept between processes, one file for each model: read when a model is
-  /// opened, written when the engine goes. A file that cannot be used is left alone, and said so. Empty: not kept.
+  /// A folder in which anchors (method anchors) are kept between processes, one file for each model: read when a model
+  /// is opened, written when the engine goes. A file that cannot be used is left alone, and said so. Empty: not kept.
   std::string anchors_folder{};
   /// Something went wrong that does not end anything. Called on the thread at work; do not throw.
   std::function<void(const std::string& message)> on_warning{};

@@ -29,6 +29,7 @@ struct SlotRecord {
   double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
   double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
   int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
+  bool corrected = false;       // method relay: by what `baton learn` found for this place
   std::string reason;           // why this method
   std::optional<SlotAnchors> anchors;
 };

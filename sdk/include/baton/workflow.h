@@ -78,9 +78,9 @@ class Workflow {
   /// For the library's own use.
   struct Impl;
   const Impl& impl() const { return *impl_; }
+  explicit Workflow(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
  private:
-  explicit Workflow(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };
 

@@ -216,9 +216,9 @@ TEST_CASE("kv: corrected rows come back as in the reference") {
         }
         const auto read = [&](Backend& backend) {
           const Slab cache(backend, shape, 128);
-          backend.store_corrected_kv(cache.slab, shape, begin, with_base ? ConstTensorView(k.view()) : ConstTensorView(),
-                                     with_base ? ConstTensorView(v.view()) : ConstTensorView(), corrections,
-                                     {cos.view(), sin.view()});
+          backend.store_corrected_kv(
+              cache.slab, shape, begin, with_base ? ConstTensorView(k.view()) : ConstTensorView(),
+              with_base ? ConstTensorView(v.view()) : ConstTensorView(), corrections, {cos.view(), sin.view()});
           Values keys(rows, cols), values(rows, cols);
           backend.load_kv(keys.view(), values.view(), cache.slab, shape, begin);
           keys.data.insert(keys.data.end(), values.data.begin(), values.data.end());

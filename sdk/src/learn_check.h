@@ -1,0 +1,36 @@
+// What corrections are worth: how far relay's distributions are from those of full prefill, with them and without.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+
+/// How far a method is from full prefill over a turn's answers.
+struct Divergence {
+  double kl = 0.0;  // summed over their tokens, in nats
+  int changed = 0;  // answers of which some token is no longer the likeliest
+};
+
+struct TurnDivergence {
+  Divergence plain;
+  Divergence corrected;
+};
+
+/// Runs the workflow over the inputs one after the other: in full, then, forced to the same answers, with method relay
+/// as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for corrections. By turn. Runs that fail are
+/// left out. on_progress: share done.
+std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, const Workflow& workflow,
+                                                        const std::vector<std::map<std::string, std::string>>& inputs,
+                                                        std::uint64_t seed, const std::stop_token& stop,
+                                                        const std::function<void(double)>& on_progress);
+
+/// The workflow with another method and other options of reuse.
+Workflow with_method(const Workflow& workflow, const std::string& method,
+                     const std::function<void(ReuseOptions&)>& change);
+
+}  // namespace baton::inline v1

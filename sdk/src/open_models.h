@@ -1,0 +1,14 @@
+// The opened models of an engine, for other parts of the library.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+
+/// The engines that the workflow's turns run on, opened if need be, each once. Throws ResourceError.
+std::vector<std::shared_ptr<internal::Engine>> open_models(const Engine& engine, const Workflow& workflow);
+
+}  // namespace baton::inline v1

@@ -1,0 +1,59 @@
+// Asking an engine and looking at the logits.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <future>
+#include <memory>
+
+#include "engine/engine.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::test {
+
+struct Run {
+  GenerationResult result;
+  std::vector<std::vector<float>> logits;
+};
+
+inline PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
+
+inline std::future<Run> start(Engine& engine, GenerationRequest request) {
+  auto run = std::make_shared<Run>();
+  auto promise = std::make_shared<std::promise<Run>>();
+  request.callbacks.on_logits = [run](std::span<const float> logits) {
+    run->logits.emplace_back(logits.begin(), logits.end());
+  };
+  request.callbacks.on_finished = [run, promise](GenerationResult result) {
+    run->result = std::move(result);
+    promise->set_value(std::move(*run));
+  };
+  engine.submit(std::move(request));
+  return promise->get_future();
+}
+
+inline Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
+        std::vector<TokenId> forced = {1, 2}) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.reuse = reuse;
+  request.forced = std::move(forced);
+  Run run = start(engine, std::move(request)).get();
+  REQUIRE(run.result.error.empty());
+  return run;
+}
+
+inline bool same(const Run& a, const Run& b) {
+  return a.logits.size() == b.logits.size() && std::equal(a.logits.begin(), a.logits.end(), b.logits.begin(),
+                                                          [](const auto& x, const auto& y) { return x == y; });
+}
+
+inline double distance(const Run& a, const Run& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.logits.size(); ++i) {
+    for (std::size_t j = 0; j < a.logits[i].size(); ++j) sum += std::pow(a.logits[i][j] - b.logits[i][j], 2);
+  }
+  return std::sqrt(sum);
+}
+
+}  // namespace baton::test
