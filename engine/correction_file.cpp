@@ -31,7 +31,8 @@ std::uint64_t key_of(const Model& model) { return hash_of_bytes(std::as_bytes(st
 class Writer {
  public:
   template <class T>
-  void add(const std::string& name, const char* type, const std::vector<std::int64_t>& shape, std::span<const T> values) {
+  void add(const std::string& name, const char* type, const std::vector<std::int64_t>& shape,
+           std::span<const T> values) {
     const auto bytes = std::as_bytes(values);
     header_[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + bytes.size()}}};
     data_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -146,7 +147,8 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
       reader.fail(fmt::format("\"{}\" names no place", name));
     const std::int64_t rank = tensor.shape[0];
     if (rank < 1 || rank > (1 << 20)) reader.fail(fmt::format("\"{}\" has a rank of {}", name, rank));
-    const std::string slot = slash + 1 < place.size() ? place.substr(slash + 1, place.size() - slash - 2) : std::string();
+    const std::string slot =
+        slash + 1 < place.size() ? place.substr(slash + 1, place.size() - slash - 2) : std::string();
     corrections.emplace(AnchorKey{std::stoull(context, nullptr, 16), slot, {}}, read(reader, place, shape, rank));
   }
   return corrections;

@@ -26,8 +26,8 @@ const Corrector::Loaded& Corrector::load(const LinearCorrection& correction) {
   const auto [entry, added] = loaded_.try_emplace(&correction);
   if (added) {
     const auto matrix = [&](const std::vector<std::uint16_t>& bits, std::int64_t rows, std::int64_t cols) {
-      const ConstTensorView view = BasicView<const std::byte>{reinterpret_cast<const std::byte*>(bits.data()),
-                                                              DType::bf16, rows, cols, cols};
+      const ConstTensorView view =
+          BasicView<const std::byte>{reinterpret_cast<const std::byte*>(bits.data()), DType::bf16, rows, cols, cols};
       return backend_.load_matrix({&view, 1}, DType::bf16);
     };
     try {

@@ -15,9 +15,9 @@ using Eigen::MatrixXf;
 using Eigen::VectorXd;
 
 constexpr std::int32_t kAsideEvery = 8;
-constexpr std::size_t kMostAside = 24;                                // texts
-constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};             // of the mean of the covariance's diagonal
-constexpr int kIterations = 4;                                        // of the subspace; the spectra fall fast
+constexpr std::size_t kMostAside = 24;                     // texts
+constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};  // of the mean of the covariance's diagonal
+constexpr int kIterations = 4;                             // of the subspace; the spectra fall fast
 
 /// Tokens by rows, layers [first, L) by columns.
 Rows rows_of(std::span<const std::uint16_t> kv, AnchorShape shape, std::int32_t n, std::int32_t first) {
@@ -106,10 +106,12 @@ struct LinearFit::State {
   }
 
   VectorXd mean_x() const {
-    return by_covariance() ? VectorXd(sum_x / static_cast<double>(tokens)) : VectorXd(x.topRows(kept).colwise().mean().transpose().cast<double>());
+    return by_covariance() ? VectorXd(sum_x / static_cast<double>(tokens))
+                           : VectorXd(x.topRows(kept).colwise().mean().transpose().cast<double>());
   }
   VectorXd mean_y() const {
-    return by_covariance() ? VectorXd(sum_y / static_cast<double>(tokens)) : VectorXd(y.topRows(kept).colwise().mean().transpose().cast<double>());
+    return by_covariance() ? VectorXd(sum_y / static_cast<double>(tokens))
+                           : VectorXd(y.topRows(kept).colwise().mean().transpose().cast<double>());
   }
 
   Factors solve(double penalty) const {

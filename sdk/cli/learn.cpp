@@ -47,41 +47,56 @@ std::string table_of(const LearnResult& learned) {
     slots = std::max(slots, one.slot.size());
     readers = std::max(readers, joined(one.readers).size());
   }
-  std::string out = fmt::format("{:<{}}  {:<{}}  answers   tokens  rank      size  change left  KL left  wrong\n", "reader", readers,
-                                "slot", slots);
+  std::string out = fmt::format("{:<{}}  {:<{}}  answers   tokens  rank      size  change left  KL left  wrong\n",
+                                "reader", readers, "slot", slots);
   for (const auto& one : learned.corrections) {
-    out += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>7}  ", joined(one.readers), readers, printable(one.slot, Lines::fold), slots,
-                       one.texts, grouped(one.tokens));
+    out += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>7}  ", joined(one.readers), readers, printable(one.slot, Lines::fold),
+                       slots, one.texts, grouped(one.tokens));
     if (one.rank == 0) {
       out += "too few answers to learn from\n";
       continue;
     }
-    out += fmt::format("{:>4}  {:>5.1f} MiB  {:>11}  {:>7}  {:>5}{}\n", one.rank, static_cast<double>(one.bytes) / (1 << 20),
-                       percent(one.left), one.kl_plain > 0 ? percent(one.kl_corrected / one.kl_plain) : "-",
-                       fmt::format("{}:{}", one.changed_plain, one.changed_corrected),
-                       one.kept ? "" : "  not kept");
+    out += fmt::format("{:>4}  {:>5.1f} MiB  {:>11}  {:>7}  {:>5}{}\n", one.rank,
+                       static_cast<double>(one.bytes) / (1 << 20), percent(one.left),
+                       one.kl_plain > 0 ? percent(one.kl_corrected / one.kl_plain) : "-",
+                       fmt::format("{}:{}", one.changed_plain, one.changed_corrected), one.kept ? "" : "  not kept");
   }
-  return out +
-         fmt::format(
-             "\nchange left  of the squared change of keys and values that an answer's new place makes, where 100 % is no "
-             "correction\n"
-             "KL left      of relay's divergence from full prefill, over what the reader wrote in {} runs not learned from\n"
-             "wrong        of the reader's answers there, those with a token that is not full prefill's: without, with\n"
-             "Corrections that do not lower KL, or make more answers wrong, are not kept.\n",
-             learned.checked_runs);
+  return out + fmt::format(
+                   "\nchange left  of the squared change of keys and values that an answer's new place makes, where "
+                   "100 % is no "
+                   "correction\n"
+                   "KL left      of relay's divergence from full prefill, of a typical answer (geometric mean) in {} "
+                   "runs not learned from\n"
+                   "wrong        of the reader's answers there, those with a token that is not full prefill's: "
+                   "without, with\n"
+                   "Corrections that do not lower KL, or make more answers wrong, are not kept.\n",
+                   learned.checked_runs);
 }
 
 std::string json_of(const LearnResult& learned, const std::vector<std::filesystem::path>& files) {
   Json list = Json::array();
   for (const auto& one : learned.corrections) {
-    list.push_back({{"model", one.model}, {"readers", one.readers}, {"slot", one.slot}, {"answers", one.texts}, {"tokens", one.tokens},
-                    {"rank", one.rank}, {"bytes", one.bytes}, {"left", one.left}, {"kl_plain", one.kl_plain},
-                    {"kl_corrected", one.kl_corrected}, {"changed_plain", one.changed_plain},
-                    {"changed_corrected", one.changed_corrected}, {"kept", one.kept}});
+    list.push_back({{"model", one.model},
+                    {"readers", one.readers},
+                    {"slot", one.slot},
+                    {"answers", one.texts},
+                    {"tokens", one.tokens},
+                    {"rank", one.rank},
+                    {"bytes", one.bytes},
+                    {"left", one.left},
+                    {"kl_plain", one.kl_plain},
+                    {"kl_corrected", one.kl_corrected},
+                    {"changed_plain", one.changed_plain},
+                    {"changed_corrected", one.changed_corrected},
+                    {"kept", one.kept}});
   }
   Json written = Json::array();
   for (const auto& file : files) written.push_back(file.string());
-  const Json all = {{"schema", 1}, {"corrections", list}, {"checked_runs", learned.checked_runs}, {"failed_runs", learned.failed_runs}, {"files", written}};
+  const Json all = {{"schema", 1},
+                    {"corrections", list},
+                    {"checked_runs", learned.checked_runs},
+                    {"failed_runs", learned.failed_runs},
+                    {"files", written}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -95,7 +110,8 @@ int learn(const Arguments& arguments) {
   options.jobs = arguments.jobs;
   options.seed = arguments.seed;
   options.stop = interrupted();
-  for (const Question& question : read_dataset(arguments.dataset, arguments.limit)) options.inputs.push_back(question.inputs);
+  for (const Question& question : read_dataset(arguments.dataset, arguments.limit))
+    options.inputs.push_back(question.inputs);
   int shown = -1;
   options.on_progress = [&](double share) {
     const int percent = static_cast<int>(100 * share);
@@ -136,7 +152,9 @@ void add_learn(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   verb->add_option("--device", arguments->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  verb->add_option("--threads", arguments->threads, "CPU threads; 0: one per core")->type_name("N")->check(CLI::Range(0, 4096));
+  verb->add_option("--threads", arguments->threads, "CPU threads; 0: one per core")
+      ->type_name("N")
+      ->check(CLI::Range(0, 4096));
   verb->add_option("--jobs", arguments->jobs, "Questions at the same time")
       ->type_name("N")
       ->check(CLI::Range(1, 256))
@@ -145,11 +163,15 @@ void add_learn(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "Learn and show, write nothing");
   verb->add_flag("--json", arguments->json, "As one JSON object");
   verb->footer(
-      "The workflow is run over the questions with every prompt computed in full. For each placeholder of each prompt, a\n"
-      "linear map is found from the KV of the answers as they were handed over to what they became there. One question in\n"
+      "The workflow is run over the questions with every prompt computed in full. For each placeholder of each prompt, "
+      "a\n"
+      "linear map is found from the KV of the answers as they were handed over to what they became there. One question "
+      "in\n"
       "six (at most 48) is kept back, to measure what the maps are worth; those that help go into\n"
-      "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside what\n"
-      "other workflows left there. Method relay uses it where the text around the placeholder is the same to the token;\n"
+      "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside "
+      "what\n"
+      "other workflows left there. Method relay uses it where the text around the placeholder is the same to the "
+      "token;\n"
       "change a prompt, and learn again. Some hundred questions are worth it; take others than you measure with.\n\n"
       "Examples:\n"
       "  baton learn team.yaml --dataset questions.jsonl\n"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
@@ -74,7 +75,8 @@ int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs
   const auto count = std::min(inputs.size(), static_cast<std::size_t>(options.jobs));
   for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work);
   while (over < inputs.size() && !options.stop.stop_requested()) {
-    if (options.on_progress) options.on_progress(kRunning * static_cast<double>(over) / static_cast<double>(inputs.size()));
+    if (options.on_progress)
+      options.on_progress(kRunning * static_cast<double>(over) / static_cast<double>(inputs.size()));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   threads.clear();
@@ -86,7 +88,8 @@ int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs
 std::optional<LearnResult> learn_corrections(const Workflow& workflow, const LearnOptions& options) {
   if (options.inputs.empty()) throw InputError("inputs: at least one run is needed to learn from");
   if (options.rank < 1) throw InputError(fmt::format("rank {}: at least 1 is needed", options.rank));
-  if (options.jobs < 1 || options.jobs > 1024) throw InputError(fmt::format("jobs {} is not in [1, 1024]", options.jobs));
+  if (options.jobs < 1 || options.jobs > 1024)
+    throw InputError(fmt::format("jobs {} is not in [1, 1024]", options.jobs));
   for (const auto& inputs : options.inputs) check_known_inputs(*workflow.impl().plan->spec, inputs);
   EngineOptions engine_options;
   engine_options.model = options.model;
@@ -135,21 +138,28 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
       one.slot = place.key.slot;
       one.texts = place.texts;
       one.tokens = place.tokens;
+      double plain = 0.0, corrected = 0.0;
+      int answers = 0;
       for (const std::string& reader : place.readers) {
         const auto found = turns.find(reader);
         if (found == turns.end()) continue;
-        one.kl_plain += found->second.plain.kl;
-        one.kl_corrected += found->second.corrected.kl;
+        plain += found->second.plain.log_kl;
+        corrected += found->second.corrected.log_kl;
+        answers += found->second.plain.answers;
         one.changed_plain += found->second.plain.changed;
         one.changed_corrected += found->second.corrected.changed;
       }
+      if (answers > 0) {
+        one.kl_plain = std::exp(plain / answers);
+        one.kl_corrected = std::exp(corrected / answers);
+      }
       if (!place.correction) continue;
       one.rank = place.correction->rank;
-      one.bytes =
-          static_cast<std::int64_t>((place.correction->encoder.size() + place.correction->decoder.size()) * 2 +
-                                    place.correction->bias.size() * sizeof(float));
+      one.bytes = static_cast<std::int64_t>((place.correction->encoder.size() + place.correction->decoder.size()) * 2 +
+                                            place.correction->bias.size() * sizeof(float));
       one.left = place.correction->left;
-      one.kept = checks > 0 ? one.kl_corrected < one.kl_plain && one.changed_corrected <= one.changed_plain : one.left < 1.0;
+      one.kept =
+          checks > 0 ? one.kl_corrected < one.kl_plain && one.changed_corrected <= one.changed_plain : one.left < 1.0;
       if (one.kept) model.kept[place.key] = place.correction;
     }
   }

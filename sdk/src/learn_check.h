@@ -12,7 +12,8 @@ namespace baton::inline v1 {
 
 /// How far a method is from full prefill over a turn's answers.
 struct Divergence {
-  double kl = 0.0;  // summed over their tokens, in nats
+  double log_kl = 0.0;  // sum over answers of the logarithm of their KL divergence, in nats, summed over tokens
+  int answers = 0;
   int changed = 0;  // answers of which some token is no longer the likeliest
 };
 
@@ -22,8 +23,8 @@ struct TurnDivergence {
 };
 
 /// Runs the workflow over the inputs one after the other: in full, then, forced to the same answers, with method relay
-/// as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for corrections. By turn. Runs that fail are
-/// left out. on_progress: share done.
+/// as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for
+/// corrections. By turn. Runs that fail are left out. on_progress: share done.
 std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, const Workflow& workflow,
                                                         const std::vector<std::map<std::string, std::string>>& inputs,
                                                         std::uint64_t seed, const std::stop_token& stop,

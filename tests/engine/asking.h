@@ -33,7 +33,7 @@ inline std::future<Run> start(Engine& engine, GenerationRequest request) {
 }
 
 inline Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
-        std::vector<TokenId> forced = {1, 2}) {
+               std::vector<TokenId> forced = {1, 2}) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.reuse = reuse;

@@ -144,8 +144,8 @@ TEST_CASE("corrections: texts of the nano model teach what happens to others", "
     PromptPart asked = part(question);
     asked.slot = "question";
     prompts.push_back({part(open + "an inspector, who checks.<|im_end|>\n<|im_start|>user\nQuestion:\n"), asked,
-                       part("\n\nAnalyst:\n"),
-                       PromptPart{"answer", written.result.tokens, written.result.output, 0}, part(close)});
+                       part("\n\nAnalyst:\n"), PromptPart{"answer", written.result.tokens, written.result.output, 0},
+                       part(close)});
   }
   const std::vector<std::vector<PromptPart>> others(prompts.end() - 8, prompts.end());
   prompts.resize(56);
@@ -169,7 +169,8 @@ TEST_CASE("correction file: what was saved is there again, and a damaged or fore
   auto second = learned.begin()->first;
   second.slot = "a/b.c";
   learned[second] = learned.begin()->second;
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("baton-corrections-" + std::to_string(::getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("baton-corrections-" + std::to_string(::getpid()));
   const std::filesystem::path file = folder / "deeper" / "x.safetensors";
   save_corrections(file, engine->model(), learned);
   const Corrections before = learned, again = load_corrections(file, engine->model());
@@ -203,7 +204,8 @@ TEST_CASE("correction file: what was saved is there again, and a damaged or fore
     }
   }
   CHECK(refused > tried * 3 / 4);
-  for (const std::size_t length : {std::size_t{0}, std::size_t{7}, std::size_t{100}, good.size() / 2, good.size() - 1}) {
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{7}, std::size_t{100}, good.size() / 2, good.size() - 1}) {
     write(good.substr(0, length));
     CHECK_THROWS_AS(load_corrections(file, engine->model()), ModelError);
   }

@@ -18,7 +18,8 @@ struct Text {
 /// Texts whose change in layers 1 and 2 is a map of `rank` of the base, plus noise.
 class World {
  public:
-  World(int rank, float noise) : noise_(noise), a_(24 * static_cast<std::size_t>(rank)), b_(16 * static_cast<std::size_t>(rank)), rank_(rank) {
+  World(int rank, float noise)
+      : noise_(noise), a_(24 * static_cast<std::size_t>(rank)), b_(16 * static_cast<std::size_t>(rank)), rank_(rank) {
     for (float& value : a_) value = normal_(random_) * 0.3f;
     for (float& value : b_) value = normal_(random_) * 0.3f;
   }
@@ -31,7 +32,8 @@ class World {
         float change = 0.25f + noise_ * normal_(random_);
         for (int r = 0; r < rank_; ++r) {
           float code = 0.0f;
-          for (int in = 0; in < 24; ++in) code += a_[static_cast<std::size_t>(r * 24 + in)] * value(text.base, n, i, in);
+          for (int in = 0; in < 24; ++in)
+            code += a_[static_cast<std::size_t>(r * 24 + in)] * value(text.base, n, i, in);
           change += b_[static_cast<std::size_t>(out * rank_ + r)] * code;
         }
         std::uint16_t& bits = text.truth[at(n, i, out + 8)];

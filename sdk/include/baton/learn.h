@@ -33,18 +33,19 @@ struct LearnOptions {
 
 /// A placeholder of one prompt.
 struct LearnedCorrection {
-  std::string model;         // folder
+  std::string model;                 // folder
   std::vector<std::string> readers;  // the turns whose prompt it is: "inspector"
-  std::string slot;          // "agent_analyst_current"
-  int texts = 0;             // answers that were seen there
-  std::int64_t tokens = 0;   // that it was learned from
+  std::string slot;                  // "agent_analyst_current"
+  int texts = 0;                     // answers that were seen there
+  std::int64_t tokens = 0;           // that it was learned from
   int rank = 0;
-  std::int64_t bytes = 0;    // that it takes in memory and on disk
-  double left = 1.0;         // of the squared change of keys and values, on one answer in eight not learned from
-  /// Over the runs that were not learned from, forced to the answers of full prefill: KL divergence of the readers'
-  /// distributions from full prefill in nats, and how many of their answers hold a token that is no longer the
-  /// likeliest; of method relay without corrections, and with all that were learned. A correction that does not lower
-  /// the one, or raises the other, is not kept.
+  std::int64_t bytes = 0;  // that it takes in memory and on disk
+  double left = 1.0;       // of the squared change of keys and values, on one answer in eight not learned from
+  /// Over the runs that were not learned from, forced to the answers of full prefill: KL divergence of an answer's
+  /// distributions from full prefill in nats, as the geometric mean over the readers' answers (a few answers carry most
+  /// of an ordinary mean), and how many of them hold a token that is no longer the likeliest; of method relay without
+  /// corrections, and with all that were learned. A correction that does not lower the one, or raises the other, is not
+  /// kept.
   double kl_plain = 0.0;
   double kl_corrected = 0.0;
   int changed_plain = 0;
@@ -54,7 +55,7 @@ struct LearnedCorrection {
 
 struct LearnResult {
   std::vector<LearnedCorrection> corrections;  // in the order in which their places were first seen
-  int checked_runs = 0;     // not learned from
+  int checked_runs = 0;                        // not learned from
   int failed_runs = 0;
   std::string first_error;  // of those
   /// Adds them to what is beside each model, in place of those of the same places, where runs find them; where that
@@ -65,8 +66,8 @@ struct LearnResult {
   std::shared_ptr<const Impl> impl;  // the library's own
 };
 
-/// Runs the workflow over the inputs with every prompt computed in full, and learns from its hand-overs. Writes nothing.
-/// Empty when it was stopped. Throws ResourceError, and InputError for options that are not sound.
+/// Runs the workflow over the inputs with every prompt computed in full, and learns from its hand-overs. Writes
+/// nothing. Empty when it was stopped. Throws ResourceError, and InputError for options that are not sound.
 std::optional<LearnResult> learn_corrections(const Workflow& workflow, const LearnOptions& options);
 
 }  // namespace baton::inline v1
