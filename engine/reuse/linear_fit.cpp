@@ -166,8 +166,11 @@ LinearFit::LinearFit(AnchorShape shape, const LinearFitOptions& options) : state
     state_->xx = MatrixXd::Zero(state_->inputs, state_->inputs);
     state_->xy = MatrixXd::Zero(state_->inputs, state_->outputs);
   } else {
-    state_->x.resize(options.most_tokens, state_->inputs);
-    state_->y.resize(options.most_tokens, state_->outputs);
+    const std::int64_t token_bytes = (state_->inputs + state_->outputs) * static_cast<std::int64_t>(sizeof(float));
+    std::int64_t& tokens = state_->options.most_tokens;
+    tokens = std::clamp<std::int64_t>(tokens, 2, std::max<std::int64_t>(2, options.most_bytes / token_bytes));
+    state_->x.resize(tokens, state_->inputs);
+    state_->y.resize(tokens, state_->outputs);
   }
 }
 

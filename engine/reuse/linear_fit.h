@@ -11,10 +11,11 @@ namespace baton {
 
 struct LinearFitOptions {
   std::int32_t rank = 256;  // of the map, at most; 0: as it comes
-  /// Up to so many inputs (L * 2 K D) all tokens count, through their covariance; above, `most_tokens` of them do,
-  /// evenly drawn, through their inner products.
+  /// Up to so many inputs (L * 2 K D) all tokens count, through their covariance; above, `most_tokens` of them do, or
+  /// as many as fit in `most_bytes`, evenly drawn, through their inner products.
   std::int64_t most_inputs = 2048;
   std::int64_t most_tokens = 2048;
+  std::int64_t most_bytes = std::int64_t{512} << 20;
 };
 
 /// One thread at a time.

@@ -171,6 +171,7 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
 std::vector<fs::path> LearnResult::save() const {
   return with_resource_errors([&] {
     std::vector<fs::path> written;
+    if (!impl) return written;
     for (const Impl::OfModel& model : impl->models) {
       if (model.kept.empty()) continue;
       const Model& of = model.engine->model();
