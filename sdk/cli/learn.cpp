@@ -163,16 +163,15 @@ void add_learn(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", arguments->dry_run, "Learn and show, write nothing");
   verb->add_flag("--json", arguments->json, "As one JSON object");
   verb->footer(
-      "The workflow is run over the questions with every prompt computed in full. For each placeholder of each prompt, "
-      "a\n"
-      "linear map is found from the KV of the answers as they were handed over to what they became there. One question "
-      "in\n"
-      "six (at most 48) is kept back, to measure what the maps are worth; those that help go into\n"
-      "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside "
-      "what\n"
-      "other workflows left there. Method relay uses it where the text around the placeholder is the same to the "
-      "token;\n"
-      "change a prompt, and learn again. Some hundred questions are worth it; take others than you measure with.\n\n"
+      "The workflow is run over the questions with every prompt computed in full. For each placeholder of each "
+      "prompt,\n"
+      "a linear map is found from the KV of the answers as they were handed over to what they became there. One\n"
+      "question in six (at most 48) is kept back, to measure what the maps are worth; those that help go into\n"
+      "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside\n"
+      "what other workflows left there. Method relay uses it where the text around the placeholder is the same to the\n"
+      "token; change a prompt, and learn again. Some hundred questions are worth it; take others than you measure "
+      "with.\n"
+      "\n"
       "Examples:\n"
       "  baton learn team.yaml --dataset questions.jsonl\n"
       "  baton learn team.yaml --dataset questions.jsonl --limit 100 --dry-run");
