@@ -275,17 +275,26 @@ class LocalEngine::Core {
 
     rows_.clear();
     std::vector<Part> parts;
-    std::vector<Sequence*> sampling;
+    std::vector<Sequence*> alone,
+        sampling;                      // whose tokens are chosen where the logits are, and from logits brought here
+    std::vector<std::int32_t> others;  // rows of logits of the latter
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (share[i] == 0) continue;
       Sequence& sequence = *running_[i];
       const std::int32_t count = sequence.add_rows(share[i], rows_);
       parts.push_back({&sequence, count});
-      if (count == pending[i].tokens) {
-        rows_.logits_rows.push_back(static_cast<std::int32_t>(rows_.size() - 1));
+      if (count != pending[i].tokens) continue;
+      const auto last = static_cast<std::int32_t>(rows_.size() - 1);
+      if (sequence.chooses_alone()) {
+        alone.push_back(&sequence);
+        rows_.logits_rows.push_back(last);
+        rows_.choices.push_back(sequence.choice());
+      } else {
         sampling.push_back(&sequence);
+        others.push_back(last);
       }
     }
+    rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
     const auto decoding =
         std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
@@ -324,6 +333,9 @@ class LocalEngine::Core {
       stats_.rows_ahead += rows_ahead;
       stats_.spare_rows = ahead_.knee();
     }
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
+    }
     sample(sampling, logits);
   }
 
@@ -338,13 +350,19 @@ class LocalEngine::Core {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       scratch_.assign(logits.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
                       logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
-      try {
-        const bool over = sequences[i]->advance(scratch_);
-        follow(*sequences[i]);
-        if (over) end(sequences[i], FinishReason::eos, {});
-      } catch (const std::exception& error) {  // no finite logit, or a callback that threw
-        end(sequences[i], FinishReason::error, error.what());
-      }
+      take(*sequences[i], [&] { return sequences[i]->advance(scratch_); });
+    }
+  }
+
+  /// A sequence takes its next token; advance() says whether it was the last.
+  template <class Advance>
+  void take(Sequence& sequence, const Advance& advance) {
+    try {
+      const bool over = advance();
+      follow(sequence);
+      if (over) end(&sequence, FinishReason::eos, {});
+    } catch (const std::exception& error) {  // no finite logit, or a callback that threw
+      end(&sequence, FinishReason::error, error.what());
     }
   }
 

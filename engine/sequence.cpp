@@ -119,24 +119,48 @@ void Sequence::on_step_begin(Clock::time_point now) {
   result_.queue_ms = milliseconds(now - submitted_);
 }
 
+bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
+
+TokenChoice Sequence::choice() const {
+  TokenChoice how = request_.forced.empty() ? sampler_.next() : TokenChoice{};
+  how.entropy = request_.reuse.record && request_.output_readers > 0 ? 1 : 0;
+  return how;
+}
+
 bool Sequence::advance(std::span<float> logits) {
-  const bool first = result_.tokens.empty() && first_token_ == Clock::time_point{};
-  if (first) {
-    result_.prefill_ms = milliseconds(Clock::now() - first_step_);
-    result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
-    assembly_->account(computed_, recomputed_, model_.config.layers);
-    result_.uses = assembly_->uses;
-    if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
-  }
+  begin_output();
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
-  if (request_.reuse.record && request_.output_readers > 0) entropy_.push_back(entropy_of(logits));
-  const TokenId id = next_token(logits);
-  if (first) {
+  TokenChoice how = choice();
+  const float entropy = how.entropy != 0 ? entropy_of(logits) : 0.0f;  // of what the model said
+  how.entropy = 0;
+  if (sampler_.penalises()) sampler_.penalise(logits, tokens_);
+  return advance({chooser_.choose(logits, how).id, entropy});
+}
+
+/// The logits of the last prompt token are there.
+void Sequence::begin_output() {
+  if (prefilled_) return;
+  prefilled_ = true;
+  result_.prefill_ms = milliseconds(Clock::now() - first_step_);
+  result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
+  assembly_->account(computed_, recomputed_, model_.config.layers);
+  result_.uses = assembly_->uses;
+  if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
+}
+
+/// Forced answers end when they have been run: the call after their last token is the one for its successor.
+bool Sequence::advance(const ChosenToken& chosen) {
+  begin_output();
+  const bool forced = !request_.forced.empty();
+  if (choice().entropy != 0) entropy_.push_back(chosen.entropy);
+  const TokenId id = forced ? request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)]
+                            : id_of(chosen, static_cast<std::size_t>(model_.config.vocabulary));
+  if (!forced) sampler_.advance();
+  if (first_token_ == Clock::time_point{}) {
     first_token_ = Clock::now();
     result_.ttft_ms = milliseconds(first_token_ - submitted_);
   }
   const auto& eos = model_.config.eos_tokens;
-  const bool forced = !request_.forced.empty();
   if (forced ? result_.tokens.size() == request_.forced.size() : std::find(eos.begin(), eos.end(), id) != eos.end()) {
     reason_ = FinishReason::eos;
     return true;
@@ -155,12 +179,6 @@ bool Sequence::advance(std::span<float> logits) {
     return true;
   }
   return false;
-}
-
-/// Forced answers end when they have been run: the call after their last token is the one for its successor.
-TokenId Sequence::next_token(std::span<float> logits) {
-  if (request_.forced.empty()) return sampler_.sample(logits, tokens_);
-  return request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)];
 }
 
 void Sequence::emit(TokenId id, const std::string& text) {

@@ -44,7 +44,13 @@ class Sequence {
 
   void on_step_begin(Clock::time_point now);
 
-  /// Samples the next token from the logits of the newest one. True when the sequence has ended.
+  /// Nobody has to see the logits but who chooses the next token: they may stay on the device.
+  bool chooses_alone() const;
+  /// How the next token is to be chosen.
+  TokenChoice choice() const;
+  /// Takes the token that choice() gave. True when the sequence has ended.
+  bool advance(const ChosenToken& chosen);
+  /// The same from the logits of the newest token, which are scratch.
   bool advance(std::span<float> logits);
 
   /// Ends the sequence: the result is complete but for its segments, and the cache still there.
@@ -59,7 +65,7 @@ class Sequence {
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
   const std::vector<ScheduledRow>& rows() const { return assembly_->schedule.rows; }
-  TokenId next_token(std::span<float> logits);
+  void begin_output();
 
   RequestId id_;
   GenerationRequest request_;
@@ -72,12 +78,14 @@ class Sequence {
   std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
   Sampler sampler_;
+  TokenChooser chooser_;
   StreamDecoder decoder_;
   StopStrings stops_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
   std::vector<float> entropy_;
   GenerationResult result_;
   FinishReason reason_ = FinishReason::eos;
+  bool prefilled_ = false;  // the logits of the last prompt token have been there
   Clock::time_point submitted_;
   Clock::time_point first_step_{};
   Clock::time_point first_token_{};

@@ -1,4 +1,5 @@
-// Backend: the dozen operations that every model is made of, over views. The CPU and CUDA implement it;
+// Backend: the dozen operations that every model is made of, over views. The CPU and CUDA implement it; operations that
+// are made of others, or that run as well on the host, have a body in backend.cpp, for memory that the host can read.
 // engine/backend/make_backend.h is the only place that knows both.
 //
 // Rows. All operations work on T rows; a row is one token of one sequence (design: docs/architecture.md).
@@ -9,12 +10,16 @@
 // Errors: std::invalid_argument for shapes that do not fit; BackendError for the device.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
+#include "engine/backend/choose.h"
 #include "engine/tensor/buffer.h"
 #include "engine/tensor/view.h"
 
@@ -48,6 +53,7 @@ struct KvSlab {
   std::byte* keys = nullptr;
   std::byte* values = nullptr;
   std::int32_t capacity = 0;      // positions; a multiple of kKeyBlock
+  std::int32_t unused = 0;        // no padding: arrays of it are compared as bytes
   std::byte* raw_keys = nullptr;  // [capacity, K * D] keys before RoPE, in the cache's type; null: not kept
 };
 
@@ -86,6 +92,12 @@ struct RopeAngles {
   ConstTensorView sin;
 };
 
+/// Weights [D] of q- and k-norm; empty: the model has none.
+struct HeadNorms {
+  std::span<const float> q, k;
+  float eps = 0.0f;
+};
+
 struct BackendInfo {
   std::string name;    // "cpu", "cuda:0"
   std::string device;  // "Intel Xeon ..., AVX-512, 2 threads"
@@ -104,9 +116,25 @@ class Backend : public BufferOwner {
   virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
 
+  /// Runs `work`, the operations of one step. comes_again: steps of this form will follow, as in decoding; then a
+  /// backend may call `work` more than once, each time for the same operations over the same memory, which must neither
+  /// allocate nor bring anything to the host, and may replay what it launched for an earlier step.
+  virtual void run_step(const std::function<void()>& work, bool comes_again);
+
+  /// Notes the time at which the operations given so far are done; within run_step, and not where that is a replay.
+  virtual void mark();
+  /// Waits for all operations, and returns the milliseconds between the marks since the last call, one fewer than
+  /// marks.
+  virtual std::vector<double> take_marks();
+
   /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16,
   /// f32).
   virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) = 0;
+
+  /// A weight [rows, cols] of random numbers, random_weight(seed, place, deviation) rounded to bf16; made where it
+  /// stays.
+  virtual std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                                float deviation);
 
   /// Bytes of the keys (and, the same number, of the values) of one layer for `capacity` positions.
   virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
@@ -150,6 +178,12 @@ class Backend : public BufferOwner {
                                   ConstTensorView v, std::span<const KvCorrection> corrections,
                                   const RopeAngles& angles) = 0;
 
+  /// What lies between a layer's products and its attention, in one pass: head_rms_norm of q and k (unless their
+  /// weights are empty), store_kv, rope of q. k becomes what was normed, or anything.
+  virtual void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                               const RopeAngles& angles);
+
   /// Reads back what is stored: rotated keys and values [n, K * D] f32 of positions [begin, begin + n).
   virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
 
@@ -173,9 +207,16 @@ class Backend : public BufferOwner {
   /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
   virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
+  /// out[i], in the backend's memory: the token that row i of logits [T, V] gives, chosen as how[i] says.
+  virtual void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how);
+
   /// out[i] = x[index[i]];  x[index[i]] = in[i]. f32 on one side and bf16 on the other converts.
   virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;
   virtual void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) = 0;
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> marks_;  // of backends whose operations are done when they return
+  TokenChooser chooser_;
 };
 
 }  // namespace baton

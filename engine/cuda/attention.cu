@@ -15,6 +15,7 @@ constexpr unsigned kThreads = 128;
 __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gridDim.x]
                             int head_dim) {
   const MergeRow merge = merges[blockIdx.x];
+  if (merge.splits == 0) return;
   const int head = static_cast<int>(blockIdx.y);
   const auto slot = [&](int split) {
     return static_cast<std::int64_t>(merge.partial + split * merge.stride) * call.heads + head;
@@ -47,7 +48,7 @@ __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gri
 /// matter.
 __global__ void receive_scores(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   const AttentionTile tile = tiles[blockIdx.x];
-  if (call.received[tile.sequence] == nullptr) return;  // the whole block
+  if (tile.rows == 0 || call.received[tile.sequence] == nullptr) return;  // the whole block
   const KvSlab slab = call.slabs[tile.sequence];
   const int kv_head = static_cast<int>(blockIdx.y) / call.parts;
   AttentionSum* received = call.received[tile.sequence] + static_cast<std::int64_t>(kv_head) * slab.capacity;

@@ -17,9 +17,9 @@ struct AttentionCall {
   std::int64_t q_stride = 0;
   void* out = nullptr;  // [T, H * D], f32 or bf16
   std::int64_t out_stride = 0;
-  bool out_bf16 = false;
+  std::int32_t out_bf16 = 0;  // not 0: bf16
   std::int32_t heads = 0, kv_heads = 0, part_heads = 0, parts = 0;
-  float scale = 0;
+  float scale = 0;                          // no padding up to here: calls are compared as bytes (launch_log.h)
   AttentionSum* const* received = nullptr;  // [number of sequences], each null or [K, capacity]; or null
   // Of the tiles:
   const TileRow* rows = nullptr;  // sorted

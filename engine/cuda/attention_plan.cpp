@@ -13,7 +13,23 @@ std::int32_t blocks_between(std::int32_t begin, std::int32_t end) {
   return (end + kKeyBlock - 1) / kKeyBlock - begin / kKeyBlock;
 }
 
+/// The next number of two binary digits: 1, 2, 3, 4, 6, 8, 12, ...
+std::int32_t rounded_up(std::size_t count) {
+  std::size_t unit = 1;
+  while (4 * unit <= count) unit *= 2;
+  return static_cast<std::int32_t>((count + unit - 1) / unit * unit);
+}
+
 }  // namespace
+
+void AttentionPlan::pad() {
+  constexpr AttentionTile kNoTile{0, 0, 0, 0, 0, 0, 0, -1, 0};
+  narrow_.resize(static_cast<std::size_t>(rounded_up(narrow_.size())), kNoTile);
+  wide_.resize(static_cast<std::size_t>(rounded_up(wide_.size())), kNoTile);
+  merges_.resize(static_cast<std::size_t>(rounded_up(merges_.size())), MergeRow{0, 0, 0, 0});
+  slots_ = rounded_up(static_cast<std::size_t>(slots_));
+  score_rows_ = rounded_up(static_cast<std::size_t>(score_rows_));
+}
 
 void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks) {
   const auto count = static_cast<std::size_t>(rows.size());

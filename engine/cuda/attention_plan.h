@@ -22,7 +22,7 @@ struct TileRow {
 struct AttentionTile {
   std::int32_t sequence;
   std::int32_t row_begin;  // of the sorted rows
-  std::int32_t rows;
+  std::int32_t rows;       // 0: nothing to do
   std::int32_t key_begin;  // keys [key_begin, key_end); inner limits of split tiles are multiples of kKeyBlock
   std::int32_t key_end;
   std::int32_t free_begin;  // keys [free_begin, free_end) are seen by every row: no masking there
@@ -35,7 +35,7 @@ struct AttentionTile {
 struct MergeRow {
   std::int32_t row;
   std::int32_t partial;
-  std::int32_t splits;
+  std::int32_t splits;  // 0: nothing to do
   std::int32_t stride;
 };
 
@@ -60,6 +60,10 @@ class AttentionPlan {
  public:
   /// `blocks`: how many blocks the device should be given at least, where there is enough work.
   void make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks);
+
+  /// Rounds the numbers of tiles, merged rows, slots and scores up, the tiles and rows with empty ones, so that steps
+  /// of slightly more keys have the same form.
+  void pad();
 
   std::span<const TileRow> rows() const { return rows_; }
   std::span<const AttentionTile> narrow() const { return narrow_; }

@@ -296,6 +296,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
   using Shape = TileShape<D, kWarpsM>;
   TileShared<D>& shared = shared_memory<TileShared<D>>();
   const AttentionTile tile = tiles[blockIdx.x];
+  if (tile.rows == 0) return;  // the whole block
   const KvSlab slab = call.slabs[tile.sequence];
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int warp_rows = kWarpsM == 1 ? 0 : warp * 16;
@@ -362,7 +363,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kTileWarps))
   using Shape = TileShape<D, kTileWarps>;
   ReceivedShared<D>& shared = shared_memory<ReceivedShared<D>>();
   const AttentionTile tile = tiles[blockIdx.x];
-  if (call.received[tile.sequence] == nullptr) return;  // the whole block
+  if (tile.rows == 0 || call.received[tile.sequence] == nullptr) return;  // the whole block
   const KvSlab slab = call.slabs[tile.sequence];
   const int kv_head = static_cast<int>(blockIdx.y) / call.parts;
   AttentionSum* received = call.received[tile.sequence] + static_cast<std::int64_t>(kv_head) * slab.capacity;

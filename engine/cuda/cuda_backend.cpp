@@ -14,6 +14,7 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/attention_plan.h"
 #include "engine/cuda/kernels.h"
+#include "engine/cuda/replays.h"
 #include "engine/cuda/staging.h"
 
 namespace baton::cuda {
@@ -56,14 +57,14 @@ class KeptVectors {
   const float* put(std::span<const float> values) {
     if (values.empty()) return nullptr;
     auto& kept = vectors_[values.data()];
-    if (kept == nullptr) kept = std::make_unique<KeptArray>(runtime_, staging_);
+    if (kept == nullptr) kept = std::make_unique<KeptArrays>(runtime_, staging_);
     return kept->put(values);
   }
 
  private:
   Runtime& runtime_;
   Staging& staging_;
-  std::unordered_map<const float*, std::unique_ptr<KeptArray>> vectors_;
+  std::unordered_map<const float*, std::unique_ptr<KeptArrays>> vectors_;
 };
 
 class CudaBackend final : public Backend {
@@ -84,7 +85,20 @@ class CudaBackend final : public Backend {
   void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
   void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
   void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed brings nothing back");
     if (!out.empty()) staging_.to_host(out, device);
+  }
+
+  void mark() override {
+    if (!replays_.deferred()) runtime_.mark();
+  }
+  std::vector<double> take_marks() override { return runtime_.take_marks(); }
+
+  void run_step(const std::function<void()>& work, bool comes_again) override {
+    padding_ = comes_again;
+    if (comes_again) return replays_.run(work);
+    staging_.begin_step();
+    work();
   }
 
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
@@ -95,6 +109,13 @@ class CudaBackend final : public Backend {
       load_part(*matrix, first, part);
       first += part.rows;
     }
+    return matrix;
+  }
+
+  std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                        float deviation) override {
+    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, cols, dtype);
+    launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
     return matrix;
   }
 
@@ -161,7 +182,7 @@ class CudaBackend final : public Backend {
         product.x_stride = matrix.stride;
       }
     }
-    runtime_.multiply(product);
+    replays_.multiply(product);
   }
 
   void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
@@ -192,6 +213,22 @@ class CudaBackend final : public Backend {
     launch_store_corrected_kv(stream(), slab, shape, begin, k, v,
                               correction_.put(std::span<const DeviceCorrection>(all)), static_cast<int>(all.size()),
                               angles);
+  }
+
+  void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                       std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    check_rope(q, shape.head_dim, angles);
+    for (const auto& [x, weight] : {std::pair(q, norms.q), std::pair(k, norms.k)}) {
+      if (weight.empty()) continue;
+      check_head_norm(x, weight);
+      check_length("head norm weight", weight.size(), shape.head_dim);
+    }
+    if (k.dtype != DType::f32 || v.dtype != DType::f32)
+      return Backend::norm_store_rope(q, k, v, norms, slabs, shape, rows, angles);
+    launch_norm_store_rope(stream(), q, k, v, vectors_.put(norms.q), vectors_.put(norms.k), norms.eps,
+                           slabs_.put(slabs), shape, stored_.put(rows), angles);
   }
 
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
@@ -228,7 +265,7 @@ class CudaBackend final : public Backend {
                        .q_stride = q.stride,
                        .out = out.data,
                        .out_stride = out.stride,
-                       .out_bf16 = out.dtype == DType::bf16,
+                       .out_bf16 = out.dtype == DType::bf16 ? 1 : 0,
                        .heads = heads,
                        .kv_heads = shape.kv_heads,
                        .part_heads = grouped.part_heads(),
@@ -246,6 +283,11 @@ class CudaBackend final : public Backend {
     } else {
       launch_attention_rows(stream(), call, shape, attended_.put(rows));
     }
+  }
+
+  void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
+    check_shape("choose logits", logits, static_cast<std::int64_t>(how.size()), logits.cols);
+    launch_choose(stream(), out, logits, choices_.put(how));
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
@@ -278,11 +320,11 @@ class CudaBackend final : public Backend {
     }
 
    private:
-    KeptArray array_;
+    KeptArrays array_;
     std::vector<std::int32_t> together_;
   };
 
-  Stream stream() { return runtime_.stream(); }
+  Stream stream() { return replays_.stream(); }
 
   /// Every row begins at 16 bytes.
   static bool is_whole(const ConstTensorView& view) {
@@ -313,6 +355,7 @@ class CudaBackend final : public Backend {
 
   void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
     plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors());
+    if (padding_) plan_.pad();
     call.rows = tile_rows_.put(plan_.rows());
     const AttentionTile* narrow = narrow_.put(plan_.narrow());
     const AttentionTile* wide = wide_.put(plan_.wide());
@@ -339,14 +382,16 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Runtime> owned_;
   Runtime& runtime_ = *owned_;
   Staging staging_{runtime_};
+  Replays replays_{runtime_, staging_};
   KeptVectors vectors_{runtime_, staging_};
-  KeptArray index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
-  KeptArray tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
+  KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
+  KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
       merges_{runtime_, staging_};
-  KeptArray counterpart_{runtime_, staging_}, correction_{runtime_, staging_};
+  KeptArrays counterpart_{runtime_, staging_}, correction_{runtime_, staging_}, choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   AttentionPlan plan_;
+  bool padding_ = false;  // plans are to have sizes that come again
   std::vector<std::int32_t> counterparts_;
   std::vector<float> deviations_;
 };

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "engine/cuda/check.h"
 #include "engine/cuda/cuda.h"
@@ -49,9 +50,23 @@ class StreamOwner {
   cudaStream_t stream_ = nullptr;
 };
 
+class DeviceGraph final : public Graph {
+ public:
+  explicit DeviceGraph(cudaGraph_t graph) { BATON_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph, 0)); }
+  ~DeviceGraph() override { cudaGraphExecDestroy(executable_); }
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+  cudaGraphExec_t get() const { return executable_; }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
 class EventOwner {
  public:
-  EventOwner() { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  explicit EventOwner(unsigned flags = cudaEventDisableTiming) {
+    BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags));
+  }
   ~EventOwner() { cudaEventDestroy(event_); }
   EventOwner(const EventOwner&) = delete;
   EventOwner& operator=(const EventOwner&) = delete;
@@ -108,7 +123,7 @@ class DeviceRuntime final : public Runtime {
   }
   Stream stream() override {
     device_.select();  // the host may call from a thread that has not chosen it
-    return stream_.get();
+    return {stream_.get()};
   }
 
   void* allocate(std::size_t bytes) override {
@@ -142,6 +157,37 @@ class DeviceRuntime final : public Runtime {
   }
   void multiply(const Product& product) override { products_.multiply(product, workspace_, stream()); }
 
+  // Other threads of the host may use the device as they like meanwhile.
+  void begin_capture() override {
+    BATON_CUDA_CHECK(cudaStreamBeginCapture(selected(), cudaStreamCaptureModeThreadLocal));
+  }
+  std::unique_ptr<Graph> end_capture() override {
+    cudaGraph_t captured = nullptr;
+    BATON_CUDA_CHECK(cudaStreamEndCapture(selected(), &captured));
+    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph(captured, cudaGraphDestroy);
+    return std::make_unique<DeviceGraph>(graph.get());
+  }
+  void replay(const Graph& graph) override {
+    BATON_CUDA_CHECK(cudaGraphLaunch(static_cast<const DeviceGraph&>(graph).get(), selected()));
+  }
+
+  void mark() override {
+    if (marks_ == timed_.size()) timed_.push_back(std::make_unique<EventOwner>(cudaEventDefault));
+    BATON_CUDA_CHECK(cudaEventRecord(timed_[marks_]->get(), selected()));
+    ++marks_;
+  }
+  std::vector<double> take_marks() override {
+    std::vector<double> between;
+    if (marks_ > 0) BATON_CUDA_CHECK(cudaEventSynchronize(timed_[marks_ - 1]->get()));
+    for (std::size_t i = 1; i < marks_; ++i) {
+      float ms = 0.0f;
+      BATON_CUDA_CHECK(cudaEventElapsedTime(&ms, timed_[i - 1]->get(), timed_[i]->get()));
+      between.push_back(ms);
+    }
+    marks_ = 0;
+    return between;
+  }
+
   void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
   void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
   void synchronize() override { BATON_CUDA_CHECK(cudaStreamSynchronize(selected())); }
@@ -157,6 +203,8 @@ class DeviceRuntime final : public Runtime {
   cudaMemPool_t pool_ = nullptr;  // the device's own
   StreamOwner stream_;
   EventOwner events_[kEvents];
+  std::vector<std::unique_ptr<EventOwner>> timed_;
+  std::size_t marks_ = 0;  // of timed_ in use
   Products products_;
   void* workspace_ = nullptr;
 };

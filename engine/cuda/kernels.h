@@ -17,7 +17,7 @@ struct DeviceCorrection {
   std::int64_t stride = 0;
   const std::int32_t* row = nullptr;  // [T]
   float weight = 0;
-  bool operator==(const DeviceCorrection&) const = default;
+  std::int32_t unused = 0;  // no padding: arrays of it are compared as bytes
 };
 
 /// RowSpan in device memory.
@@ -33,7 +33,10 @@ struct DeviceRows {
 /// become zero.
 void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
                       const std::int32_t* in_index, std::int64_t rows);
-void launch_add(Stream stream, TensorView x, ConstTensorView delta);           // f32
+void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
+/// out [rows, stride]: the first `cols` columns random_weight of place row * cols + column, rounded to bf16; the rest
+/// zero.
+void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
 void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
 
 // norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
@@ -46,6 +49,10 @@ void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std:
 void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);
 void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, const DeviceRows& rows,
                      ConstTensorView k, ConstTensorView v, const RopeAngles& angles);
+/// Norms of q and k (weights null: none), store_kv and rope of q, in one pass; k stays as it was.
+void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
+                            const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
+                            const DeviceRows& rows, const RopeAngles& angles);
 /// Rows [0, rows) at positions from `begin`; k and v may be without data.
 void launch_store_corrected_kv(Stream stream, const KvSlab& slab, const KvShape& shape, std::int64_t begin,
                                ConstTensorView k, ConstTensorView v, const DeviceCorrection* corrections, int count,
@@ -56,5 +63,8 @@ void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab&
                     std::int32_t begin);
 void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, ConstTensorView v);
+
+// choose.cu. logits [T, V] f32; out and choices [T]
+void launch_choose(Stream stream, ChosenToken* out, ConstTensorView logits, const TokenChoice* choices);
 
 }  // namespace baton::cuda

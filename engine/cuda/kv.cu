@@ -1,6 +1,8 @@
-// What writes and reads the KV cache: rotation, store_kv, load_kv, save_kv, value_deviation.
+// What writes and reads the KV cache: rotation, store_kv (alone, and with the norms before it and the rotation of the
+// queries beside it), load_kv, save_kv, value_deviation.
 // A slab is [K][capacity][D], keys and values alike: the keys of a block of positions are one piece of memory, rows of
 // 16-byte chunks, as tensor-core tiles want them. Threads work on chunks of eight columns.
+#include "engine/backend/checks.h"
 #include "engine/cuda/kernels.h"
 #include "engine/cuda/vectors.cuh"
 
@@ -17,6 +19,7 @@ struct Angles {
   const float* sin;
   std::int64_t cos_stride, sin_stride;
   int half;
+  int unused = 0;  // no padding: launches are compared as bytes (launch_log.h)
 };
 
 Angles angles_of(const RopeAngles& angles) {
@@ -85,6 +88,70 @@ __global__ void store_rows(const KvSlab* slabs, int kv_heads, int width, DeviceR
     const std::int64_t at = (static_cast<std::int64_t>(head) * slab.capacity + position) * width + first;
     write<kChunk, true>(reinterpret_cast<Cache*>(slab.keys) + at, out);
     write<kChunk, true>(reinterpret_cast<Cache*>(slab.values) + at, value);
+  }
+}
+
+/// A warp's head between its two passes.
+struct HeadShared {
+  float own[kThreads / kWarp][kMaxHeadDim];
+};
+
+/// One warp a head: query heads first, then kv heads. What launch_head_rms_norm, launch_store_kv and launch_rope do,
+/// bit for bit.
+template <class Cache>
+__global__ void norm_store_rope_rows(float* q,  // [T, H * D]
+                                     std::int64_t q_stride, int heads,
+                                     const float* k,  // [T, K * D]
+                                     std::int64_t k_stride,
+                                     const float* v,                              // [T, K * D]
+                                     std::int64_t v_stride, const float* q_norm,  // [D] or null
+                                     const float* k_norm,                         // [D] or null
+                                     float eps, int width, const KvSlab* slabs, DeviceRows rows, int kv_heads,
+                                     Angles angles) {
+  HeadShared& shared = shared_memory<HeadShared>();
+  const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
+  const int head = static_cast<int>(blockIdx.y * (kThreads / kWarp)) + warp;
+  const std::int64_t row = blockIdx.x;
+  const bool is_query = head < heads;
+  const int kv_head = head - heads;
+  if (kv_head >= kv_heads || (!is_query && rows.sequence[row] < 0)) return;  // a whole warp
+  const float* in = is_query ? q + row * q_stride + head * width : k + row * k_stride + kv_head * width;
+  const float* norm = is_query ? q_norm : k_norm;
+  float scale = 1.0f;
+  if (norm != nullptr) {
+    float squares = 0.0f;
+    for (int c = lane; c < width; c += static_cast<int>(kWarp)) squares = fmaf(in[c], in[c], squares);
+    scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + eps);
+  }
+  float* own = shared.own[warp];
+  for (int c = lane; c < width; c += static_cast<int>(kWarp)) {
+    const float value = norm != nullptr ? in[c] * scale * norm[c] : in[c];
+    own[c] = is_query ? value : rounded<Cache>(value);
+  }
+  sync_warp();
+  const float* cos = angles.cos + row * angles.cos_stride;
+  const float* sin = angles.sin + row * angles.sin_stride;
+  const int half = angles.half;
+  const auto turned = [&](int j) {
+    if (j < half) return rotated_low(own[j], own[j + half], cos[j], sin[j]);
+    if (j < 2 * half) return rotated_high(own[j - half], own[j], cos[j - half], sin[j - half]);
+    return own[j];
+  };
+  if (is_query) {
+    float* to = q + row * q_stride + head * width;
+    for (int c = lane; c < width; c += static_cast<int>(kWarp)) to[c] = turned(c);
+    return;
+  }
+  const KvSlab slab = slabs[rows.sequence[row]];
+  const std::int64_t position = rows.position[row];
+  const std::int64_t at = (static_cast<std::int64_t>(kv_head) * slab.capacity + position) * width;
+  const float* value = v + row * v_stride + kv_head * width;
+  for (int c = lane; c < width; c += static_cast<int>(kWarp)) {
+    if (slab.raw_keys != nullptr) {
+      reinterpret_cast<Cache*>(slab.raw_keys)[(position * kv_heads + kv_head) * width + c] = from_float<Cache>(own[c]);
+    }
+    reinterpret_cast<Cache*>(slab.keys)[at + c] = from_float<Cache>(turned(c));
+    reinterpret_cast<Cache*>(slab.values)[at + c] = from_float<Cache>(value[c]);
   }
 }
 
@@ -228,6 +295,20 @@ void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, c
                elements<In>(k), k.stride, elements<In>(v), v.stride, angles_of(angles));
       });
     });
+  });
+}
+
+void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
+                            const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
+                            const DeviceRows& rows, const RopeAngles& angles) {
+  if (rows.count == 0) return;
+  const std::int64_t heads = q.cols / shape.head_dim;
+  const dim3 grid(static_cast<unsigned>(rows.count),
+                  static_cast<unsigned>(blocks_of(heads + shape.kv_heads, kThreads / kWarp)));
+  with_type(shape.dtype, [&]<class Cache>(Cache) {
+    launch(stream, grid, kThreads, sizeof(HeadShared), norm_store_rope_rows<Cache>, elements<float>(q), q.stride,
+           static_cast<int>(heads), elements<float>(k), k.stride, elements<float>(v), v.stride, q_norm, k_norm, eps,
+           shape.head_dim, slabs, rows, shape.kv_heads, angles_of(angles));
   });
 }
 

@@ -108,7 +108,7 @@ void Products::multiply(const Product& p, void* workspace, Stream stream) {
   const float one = 1.0f, zero = 0.0f;
   BATON_CUBLAS_CHECK(lt_,
                      matmul(handle_, plan.desc, &one, p.w, plan.w, p.x, plan.x, &zero, p.out, plan.out, p.out, plan.out,
-                            &plan.algorithm, workspace, kWorkspaceBytes, static_cast<cudaStream_t>(stream)));
+                            &plan.algorithm, workspace, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native)));
 }
 
 }  // namespace baton::cuda

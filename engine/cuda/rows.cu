@@ -1,5 +1,6 @@
-// Row by row without a sum: copies with conversion (embedding, gather, scatter, weights), residual, gate.
-// One block per row and 4 x kThreads columns; memory-bound, so each thread moves four neighbours at once.
+// Row by row without a sum: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
+// gate. One block per row and 4 x kThreads columns; memory-bound, so each thread moves four neighbours at once.
+#include "engine/backend/random_weights.h"
 #include "engine/cuda/kernels.h"
 #include "engine/cuda/vectors.cuh"
 
@@ -83,6 +84,18 @@ __global__ void silu_mul_rows(To* out,  // [T, F]
   }
 }
 
+template <class To>
+__global__ void random_rows(To* out,  // [rows, out_cols]
+                            std::int64_t out_stride, std::int64_t out_cols, std::int64_t cols, std::uint64_t seed,
+                            float deviation) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t first = own_column();
+  for (std::int64_t c = first; c < first + kVector && c < out_cols; ++c) {
+    const float value = c < cols ? random_weight(seed, static_cast<std::uint64_t>(row * cols + c), deviation) : 0.0f;
+    out[row * out_stride + c] = from_float<To>(to_float(to_bf16(value)));
+  }
+}
+
 template <class To, class From>
 void copy_rows_of(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
                   const std::int32_t* in_index, std::int64_t rows) {
@@ -104,6 +117,14 @@ void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_ind
       with_type(in.dtype,
                 [&]<class From>(From) { copy_rows_of<To, From>(stream, out, out_index, in, in_index, rows); });
     }
+  });
+}
+
+void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation) {
+  if (out.rows == 0 || out.cols == 0) return;
+  with_type(out.dtype, [&]<class To>(To) {
+    launch(stream, grid_of(out.rows, out.cols), kThreads, 0, random_rows<To>, elements<To>(out), out.stride, out.cols,
+           cols, seed, deviation);
   });
 }
 

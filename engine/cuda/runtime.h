@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/cuda/types.h"
@@ -26,6 +27,12 @@ struct Product {
   const float* bias = nullptr;  // [N] or null
   std::int64_t t = 0, n = 0, c = 0;
   DType dtype = DType::bf16;
+};
+
+/// Work of the stream that was captured once and runs again as one launch: a CUDA graph.
+class Graph {
+ public:
+  virtual ~Graph() = default;
 };
 
 /// Segments of pinned memory, each with an event.
@@ -51,6 +58,18 @@ class Runtime {
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void multiply(const Product& product) = 0;
+
+  /// Between the two, work given to the stream is kept instead of run. end_capture() may be called without using what
+  /// it returns; memory must not be allocated in between.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<Graph> end_capture() = 0;
+  /// Runs a graph on the stream.
+  virtual void replay(const Graph& graph) = 0;
+
+  /// Notes the time at this point of the stream. take_marks waits for the stream and returns the milliseconds between
+  /// the marks since the last call.
+  virtual void mark() = 0;
+  virtual std::vector<double> take_marks() = 0;
 
   /// Marks this point of the stream; wait() returns when it has been reached. An event never recorded is reached.
   virtual void record(int event) = 0;

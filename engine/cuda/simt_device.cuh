@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/cuda/check.h"
+#include "engine/cuda/launch_log.h"
 #include "engine/cuda/ptx.cuh"
 
 namespace baton::cuda {
@@ -17,16 +18,20 @@ __device__ __forceinline__ Layout& shared_memory() {
   return *reinterpret_cast<Layout*>(baton_shared_memory);
 }
 
-/// Starts kernel<<<grid, threads, shared_bytes, stream>>>(arguments...).
+/// Starts kernel<<<grid, threads, shared_bytes, stream>>>(arguments...), or writes it into the stream's log.
 template <class... Params, class... Args>
 void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
             Args&&... args) {
+  if (stream.log != nullptr) {
+    stream.log->add(kernel, grid.x, grid.y, threads, shared_bytes, static_cast<const Params&>(args)...);
+    return;
+  }
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
     BATON_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
-  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<Args>(args)...);
+  kernel<<<grid, threads, shared_bytes, static_cast<cudaStream_t>(stream.native)>>>(std::forward<Args>(args)...);
   BATON_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -45,6 +47,12 @@ class Staging {
   /// Waits for everything before it on the stream.
   void to_host(std::span<std::byte> host, const void* device);
 
+  /// A step begins, or begins once more: arrays that are kept go to their first places again.
+  void begin_step() { ++step_; }
+  std::uint64_t step() const { return step_; }
+  /// Copies to the device so far.
+  std::uint64_t sent() const { return sent_; }
+
  private:
   /// Room for `bytes` (at most a segment) that no copy under way uses.
   std::byte* take(std::size_t bytes);
@@ -54,27 +62,36 @@ class Staging {
   std::byte* pinned_;
   int segment_ = 0;
   std::size_t used_ = 0;  // of the segment
+  std::uint64_t step_ = 0;
+  std::uint64_t sent_ = 0;
 };
 
-/// A small array on the device that is sent again only when its content has changed: row descriptions are the same in
-/// all layers of a step.
-class KeptArray {
+/// Small arrays on the device, of one purpose: the n-th content that a step puts goes to the n-th place, and is sent
+/// only when that place holds something else. So what is the same in all layers is sent once, and what is the same in
+/// every step (the caches of each layer) not again; and a step of the same form finds its arrays where they were, which
+/// is what a replay needs.
+class KeptArrays {
  public:
-  KeptArray(Runtime& runtime, Staging& staging) : staging_(staging), device_(runtime) {}
+  KeptArrays(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
   template <class T>
   const T* put(std::span<const T> values) {
     return static_cast<const T*>(put_bytes(std::as_bytes(values)));
   }
-  int sent() const { return sent_; }
 
  private:
+  struct Place {
+    explicit Place(Runtime& runtime) : device(runtime) {}
+    DeviceScratch device;
+    std::vector<std::byte> host;
+    void* data = nullptr;
+  };
   const void* put_bytes(std::span<const std::byte> bytes);
 
+  Runtime& runtime_;
   Staging& staging_;
-  DeviceScratch device_;
-  std::vector<std::byte> host_;
-  void* data_ = nullptr;
-  int sent_ = 0;
+  std::vector<std::unique_ptr<Place>> places_;
+  std::size_t used_ = 0;  // places that the step has put something in
+  std::uint64_t step_ = 0;
 };
 
 }  // namespace baton::cuda

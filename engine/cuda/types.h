@@ -10,8 +10,13 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
-/// A stream of the device, cudaStream_t underneath.
-using Stream = void*;
+class LaunchLog;
+
+/// Where launches go: a stream of the device, cudaStream_t underneath; or, where there is a log, into it alone.
+struct Stream {
+  void* native = nullptr;
+  LaunchLog* log = nullptr;
+};
 
 /// Keys of one block in attention's tiles: kKeyBlock.
 inline constexpr int kTileKeys = 64;

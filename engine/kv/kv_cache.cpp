@@ -54,7 +54,8 @@ KvSlab KvCache::slab(std::int32_t layer) const {
   const auto index = static_cast<std::size_t>(layer);
   std::byte* keys = buffer_.data() + 2 * index * slab_bytes_;
   std::byte* raw = buffer_.data() + 2 * static_cast<std::size_t>(layout_.layers) * slab_bytes_ + index * raw_bytes_;
-  return {keys, keys + slab_bytes_, capacity_, layout_.raw_keys ? raw : nullptr};
+  return {
+      .keys = keys, .values = keys + slab_bytes_, .capacity = capacity_, .raw_keys = layout_.raw_keys ? raw : nullptr};
 }
 
 TensorView KvCache::hidden() const {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
@@ -11,10 +10,13 @@
 namespace baton {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Steps of more rows spend their time computing, whatever launching costs, and seldom come again in the same form.
+constexpr std::int64_t kMostReplayedRows = 64;
 
-double milliseconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+bool is_whole(const StepRows& rows, std::int32_t layers) {
+  return rows.detections.empty() && std::all_of(rows.path.begin(), rows.path.end(), [&](const RowPath& path) {
+           return path.enter == 0 && path.leave == layers;
+         });
 }
 
 bool runs_in(const RowPath& path, std::int32_t layer) { return path.enter <= layer && layer < path.leave; }
@@ -28,6 +30,8 @@ Forward::Forward(Backend& backend, const Model& model) : backend_(backend), mode
 void Forward::check(const StepRows& rows) const {
   const std::int32_t layers = model_.config.layers;
   const auto refuse = [](const std::string& message) { throw std::invalid_argument("step: " + message); };
+  if (rows.choices.size() > rows.logits_rows.size())
+    refuse(fmt::format("{} choices for {} rows of logits", rows.choices.size(), rows.logits_rows.size()));
   if (rows.path.empty() && rows.detections.empty()) return;
   if (rows.path.size() != rows.token.size()) refuse(fmt::format("{} paths for {} rows", rows.path.size(), rows.size()));
   for (std::size_t i = 0; i < rows.path.size(); ++i) {
@@ -83,7 +87,7 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     const std::int64_t n = std::max(logits_rows, 2 * logits_capacity_);
     last_ = floats(n, c.width);
     logits_ = floats(n, c.vocabulary);
-    host_logits_.resize(static_cast<std::size_t>(n * c.vocabulary));
+    choices_ = backend_.allocate(static_cast<std::size_t>(n) * sizeof(ChosenToken));
     logits_capacity_ = n;
   }
 }
@@ -104,28 +108,56 @@ void Forward::prepare(const StepRows& rows) {
 
 std::span<const float> Forward::run(StepRows& rows) {
   check(rows);
-  const Clock::time_point begin = Clock::now();
   prepare(rows);
-  times_.detect = 0.0;
-  double layers = 0.0;
-  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
-    const Clock::time_point layer_begin = Clock::now();
-    const double detect_before = times_.detect;
-    activate(rows, layer);
-    keep_hidden(rows, layer);
-    if (count() > 0) run_layer(rows, layer);
-    double& time = times_.layer[static_cast<std::size_t>(layer)];
-    time = milliseconds_since(layer_begin) - (times_.detect - detect_before);
-    layers += time;
-  }
-  const std::span<const float> result = logits(rows);
-  times_.other = milliseconds_since(begin) - layers - times_.detect;
+  whole_ = is_whole(rows, model_.config.layers);
+  const bool again = whole_ && rows.size() <= kMostReplayedRows;
+  backend_.take_marks();  // of a step that failed
+  backend_.mark();
+  backend_.run_step(
+      [&] {
+        run_layers(rows);
+        compute_logits(rows);
+      },
+      again);
+  const std::span<const float> result = bring_results(rows);
+  take_times(again);
   return result;
 }
 
-std::span<const float> Forward::logits(const StepRows& rows) {
+void Forward::run_layers(StepRows& rows) {
+  parts_.clear();
+  normed_is_in_ = false;
+  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+    activate(rows, layer);
+    keep_hidden(rows, layer);
+    if (count() > 0) run_layer(rows, layer);
+    end_part(times_.layer[static_cast<std::size_t>(layer)]);
+  }
+}
+
+/// What was given since the last part ended belongs to this one.
+void Forward::end_part(double& part) {
+  parts_.push_back(&part);
+  backend_.mark();
+}
+
+/// `again`: the backend may have replayed the step, and then there is one time for all of it.
+void Forward::take_times(bool again) {
+  times_.detect = times_.other = 0.0;
+  std::fill(times_.layer.begin(), times_.layer.end(), 0.0);
+  backend_.mark();
+  const std::vector<double> between = backend_.take_marks();
+  if (again && between.size() <= parts_.size()) {
+    const double total = std::accumulate(between.begin(), between.end(), 0.0);
+    std::fill(times_.layer.begin(), times_.layer.end(), total / static_cast<double>(times_.layer.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < between.size(); ++i) (i < parts_.size() ? *parts_[i] : times_.other) += between[i];
+}
+
+void Forward::compute_logits(const StepRows& rows) {
   const auto wanted = static_cast<std::int64_t>(rows.logits_rows.size());
-  if (wanted == 0) return {};
+  if (wanted == 0) return;
   const ModelConfig& c = model_.config;
   index_.clear();
   for (const std::int32_t row : rows.logits_rows) {
@@ -139,9 +171,24 @@ std::span<const float> Forward::logits(const StepRows& rows) {
   backend_.gather_rows(last, residual(), index_);
   backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, normed, head, {});
-  const std::span<float> host(host_logits_.data(), static_cast<std::size_t>(wanted * c.vocabulary));
-  backend_.copy_to_host(std::as_writable_bytes(host), logits.data);
+  if (rows.choices.empty()) return;
+  backend_.choose(reinterpret_cast<ChosenToken*>(choices_.data()),
+                  logits.row_range(0, static_cast<std::int64_t>(rows.choices.size())), rows.choices);
+}
+
+std::span<const float> Forward::bring_results(const StepRows& rows) {
+  const std::size_t chosen = rows.choices.size(), left = rows.logits_rows.size() - chosen;
+  const auto vocabulary = static_cast<std::size_t>(model_.config.vocabulary);
+  chosen_.resize(chosen);
+  backend_.copy_to_host(std::as_writable_bytes(std::span(chosen_)), choices_.data());
+  if (host_logits_.size() < left * vocabulary) host_logits_.resize(left * vocabulary);
+  const std::span<float> host(host_logits_.data(), left * vocabulary);
+  backend_.copy_to_host(std::as_writable_bytes(host), logits_.data() + chosen * vocabulary * sizeof(float));
   return host;
+}
+
+void Forward::read_logits(std::size_t i, std::span<float> out) {
+  backend_.copy_to_host(std::as_writable_bytes(out), logits_.data() + i * out.size_bytes());
 }
 
 /// Makes the rows of `layer` the active ones and brings their residual streams together.
@@ -260,28 +307,27 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
 
   const DType operand = backend_.operand_type(w.qkv->dtype);  // of what only products read
   const TensorView first_normed = normed_.view(operand, count(), c.width);
-  backend_.rms_norm(first_normed, residual(), w.input_norm, c.norm_eps);
+  if (!normed_is_in_) backend_.rms_norm(first_normed, residual(), w.input_norm, c.norm_eps);
   backend_.matmul(qkv, first_normed, *w.qkv, w.qkv_bias);
-  if (c.qk_norm) {
-    backend_.head_rms_norm(q, w.q_norm, c.norm_eps);
-    backend_.head_rms_norm(k, w.k_norm, c.norm_eps);
-  }
   stored_ = sequence_;
   for (std::size_t i = 0; !rows.path.empty() && i < stored_.size(); ++i) {
     const RowPath& path = rows.path[static_cast<std::size_t>(active_[i])];
     if (path.keeps(layer)) stored_[i] = kNoSequence;
   }
   RowSpan span = span_of(layer);
-  const bool detecting = compare_values(rows, layer, v);  // before the cached values are written over
-  backend_.store_kv(slabs_, shape, {stored_, position_, key_begin_}, k, v, angles());
-  if (detecting) {
-    const Clock::time_point begin = Clock::now();
+  const RowSpan stored{stored_, position_, key_begin_};
+  const HeadNorms norms{w.q_norm, w.k_norm, c.norm_eps};
+  if (detects(rows, layer)) {
+    end_part(times_.layer[static_cast<std::size_t>(layer)]);
+    compare_values(rows, layer, v);  // before the cached values are written over
+    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, angles());
     q = detect(rows, layer, q);
     span = span_of(layer);
-    times_.detect += milliseconds_since(begin);
+    end_part(times_.detect);
     if (count() == 0) return;
+  } else {
+    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, angles());
   }
-  backend_.rope(q, c.head_dim, angles());
   const TensorView x = residual();
   const TensorView normed = normed_.view(operand, count(), c.width);
   const TensorView delta = delta_.view(DType::f32, count(), c.width);
@@ -296,15 +342,31 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
   backend_.silu_mul(hidden, gate_up);
   backend_.matmul(delta, hidden, *w.down, w.down_bias);
-  backend_.add(x, delta);
+  normed_is_in_ = leads_on(rows, layer);
+  if (normed_is_in_) {
+    const LayerWeights& next = model_.weights.layers[static_cast<std::size_t>(layer) + 1];
+    const TensorView next_normed = normed_.view(backend_.operand_type(next.qkv->dtype), count(), c.width);
+    backend_.add_rms_norm(next_normed, x, delta, next.input_norm, c.norm_eps);
+  } else {
+    backend_.add(x, delta);
+  }
 }
 
-/// Fills in the deviations of the rows that a detection of this layer looks at; false when there are none.
-bool Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v) {
-  if (std::none_of(rows.detections.begin(), rows.detections.end(),
-                   [&](const Detection& d) { return d.layer == layer; }))
-    return false;
-  const Clock::time_point begin = Clock::now();
+/// The next layer has the same rows, and nothing looks at their residual streams before its first norm.
+bool Forward::leads_on(const StepRows& rows, std::int32_t layer) const {
+  return whole_ && layer + 1 < model_.config.layers &&
+         std::none_of(rows.caches.begin(), rows.caches.end(), [&](const KvCache* cache) {
+           return cache->layout().hidden_width > 0 && cache->layout().hidden_layer == layer + 1;
+         });
+}
+
+bool Forward::detects(const StepRows& rows, std::int32_t layer) const {
+  return std::any_of(rows.detections.begin(), rows.detections.end(),
+                     [&](const Detection& d) { return d.layer == layer; });
+}
+
+/// Fills in the deviations of the rows that a detection of this layer looks at.
+void Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v) {
   deviation_.assign(active_.size(), 0.0f);
   index_.assign(active_.size(), kNoSequence);
   for (std::size_t i = 0; i < active_.size(); ++i) {
@@ -312,8 +374,6 @@ bool Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTens
     if (detection >= 0 && rows.detections[static_cast<std::size_t>(detection)].layer == layer) index_[i] = sequence_[i];
   }
   backend_.value_deviation(deviation_, slabs_, model_.kv_shape(), {index_, position_, key_begin_}, v);
-  times_.detect += milliseconds_since(begin);
-  return true;
 }
 
 /// Asks the detections of this layer which of their rows go on, and drops the others, here, in the middle of the layer.

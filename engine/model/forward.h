@@ -13,11 +13,12 @@
 
 namespace baton {
 
-/// Where the time of a step went, milliseconds.
+/// Where the time of a step went, milliseconds, on the device. A step that a backend replays as one is timed as one,
+/// and counts for its layers in equal parts.
 struct StepTimes {
   std::vector<double> layer;  // [L], without detection
   double detect = 0.0;        // comparing values and choosing rows
-  double other = 0.0;         // embedding, final norm, logits
+  double other = 0.0;         // final norm, logits
 };
 
 /// Runs rows through the layers of a model. Owns the activations, which grow to the largest step seen and then stay.
@@ -27,9 +28,15 @@ class Forward {
   Forward(Backend& backend, const Model& model);
 
   /// Writes keys and values of all rows into their caches (committing is the caller's) and returns the logits
-  /// [logits_rows, V] f32 in the order asked for; valid until the next call. `rows.path` then says which layers each
-  /// row really ran through. Throws std::invalid_argument for a schedule that makes no sense.
+  /// [logits_rows, V] f32 in the order asked for, without the first rows.choices.size() of them; valid until the next
+  /// call. `rows.path` then says which layers each row really ran through. Throws std::invalid_argument for a schedule
+  /// that makes no sense.
   std::span<const float> run(StepRows& rows);
+
+  /// Of the last run: the tokens that rows.choices asked for.
+  std::span<const ChosenToken> chosen() const { return chosen_; }
+  /// Of the last run: logits [V] that stayed where they were computed, of the i-th of logits_rows, to host memory [V].
+  void read_logits(std::size_t i, std::span<float> out);
 
   /// Of the last run.
   const StepTimes& times() const { return times_; }
@@ -42,11 +49,17 @@ class Forward {
   void set_active(const StepRows& rows);
   void keep_hidden(const StepRows& rows, std::int32_t layer);
   void run_layer(StepRows& rows, std::int32_t layer);
-  bool compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
+  bool detects(const StepRows& rows, std::int32_t layer) const;
+  void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
   RopeAngles angles() const;
-  std::span<const float> logits(const StepRows& rows);
+  void run_layers(StepRows& rows);
+  void compute_logits(const StepRows& rows);
+  std::span<const float> bring_results(const StepRows& rows);
+  void end_part(double& part);
+  void take_times(bool again);
+  bool leads_on(const StepRows& rows, std::int32_t layer) const;
   std::int64_t count() const { return static_cast<std::int64_t>(active_.size()); }
   TensorView residual() const { return x_.view(DType::f32, count(), model_.config.width); }
 
@@ -55,6 +68,10 @@ class Forward {
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
   StepTimes times_;
+  std::vector<double*> parts_;  // of times_, each ended by a mark of the backend
+
+  bool whole_ = true;          // all rows of the step run through all layers
+  bool normed_is_in_ = false;  // the layer's input norm was computed with the residual before it
 
   // The rows of the current layer are the active ones, in the step's order; matrices hold them without gaps.
   std::vector<std::int32_t> active_;    // indices into the step's rows
@@ -76,8 +93,10 @@ class Forward {
   Buffer sin_;       // [T, D/2]
   Buffer last_;      // [logits rows, C]
   Buffer logits_;    // [logits rows, V]
+  Buffer choices_;   // [logits rows] ChosenToken
   std::vector<float> host_angles_;
   std::vector<float> host_logits_;
+  std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;

@@ -1,59 +1,23 @@
-// make_random_model: every weight is a function of the seed, its matrix and its place there, so that threads can share
-// the work in any way.
+// make_random_model: every weight is a function of the seed, its matrix and its place there.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "engine/backend/random_weights.h"
 #include "engine/model/shapes.h"
 
 namespace baton {
 namespace {
 
-/// SplitMix64: a counter becomes 64 random bits.
-std::uint64_t scrambled(std::uint64_t counter) {
-  std::uint64_t z = counter * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-/// Nearly normal, deviation 1: the sum of four uniform numbers of 16 bits.
-float normal(std::uint64_t bits) {
-  const auto sum =
-      static_cast<std::int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48));
-  constexpr float kDeviation = 37837.23f;  // of the sum: 65536 / sqrt(3)
-  return static_cast<float>(sum - 2 * 0xffff) / kDeviation;
-}
-
-/// The backend's own on the CPU, all cores for a GPU.
-unsigned filling_threads(const BackendInfo& info) {
-  const unsigned own = static_cast<unsigned>(std::max(1, info.threads));
-  return info.name == "cpu" ? own : std::max(own, std::thread::hardware_concurrency());
-}
-
 class RandomWeights {
  public:
-  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed)
-      : backend_(backend), dtype_(dtype), seed_(seed), threads_(filling_threads(backend.info())) {}
+  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed) : backend_(backend), dtype_(dtype), seed_(seed) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
-    const std::uint64_t first = scrambled(seed_ ^ scrambled(++matrices_));
     const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
-    const auto count = static_cast<std::size_t>(rows * cols);
-    if (values_.size() < count) values_ = std::vector<std::uint16_t>(count);
-    const auto fill = [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) values_[i] = f32_to_bf16(deviation * normal(scrambled(first + i)));
-    };
-    std::vector<std::thread> others;
-    for (unsigned t = 1; t < threads_; ++t) others.emplace_back(fill, count * t / threads_, count * (t + 1) / threads_);
-    fill(0, count / threads_);
-    for (std::thread& other : others) other.join();
-    const ConstTensorView part =
-        BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values_.data()), DType::bf16, rows, cols, cols};
-    auto matrix = backend_.load_matrix({&part, 1}, dtype_);
+    auto matrix = backend_.random_matrix(rows, cols, dtype_, scrambled(seed_ ^ scrambled(++matrices_)), deviation);
     bytes_ += matrix->bytes;
     return matrix;
   }
@@ -69,9 +33,7 @@ class RandomWeights {
   Backend& backend_;
   DType dtype_;
   std::uint64_t seed_;
-  unsigned threads_;
   std::uint64_t matrices_ = 0;
-  std::vector<std::uint16_t> values_;  // of one matrix, bf16
   std::size_t bytes_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// From logits to the next token: greedy, temperature, top-k, top-p, min-p, repetition penalty; seeded.
+// What a sequence's tokens are chosen by: parameters, what was seen, and the state of a seeded generator. The choice
+// itself is engine/backend/choose.h.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/choose.h"
 #include "engine/model/tokenizer.h"
 
 namespace baton {
@@ -22,39 +24,34 @@ struct SamplingParams {
   std::string problem() const;
 };
 
-/// One per sequence; the same seed and logits give the same tokens on every machine.
+/// One per sequence; the same seed and logits give the same tokens on every machine and device.
 /// Order, as Transformers applies them: repetition penalty, temperature, top-k, top-p, min-p.
 class Sampler {
  public:
   /// Throws std::invalid_argument with params.problem().
   explicit Sampler(const SamplingParams& params);
 
-  /// `logits` [V] is scratch and is changed. `seen`: ids of prompt and output so far. Ties go to the lowest id; as in
-  /// Transformers, all ids that tie for the k-th place of top-k stay. Logits that are not finite take no part.
-  /// Throws std::runtime_error when none is finite.
+  /// The logits have to be changed first, by those who know what was seen.
+  bool penalises() const { return params_.repetition_penalty != 1.0f; }
+  void penalise(std::span<float> logits, std::span<const TokenId> seen);
+
+  /// How the next token is chosen, from logits that are penalised where that is wanted. The same until advance().
+  TokenChoice next() const;
+  /// A token was chosen.
+  void advance();
+
+  /// All of it on the host. `logits` [V] is scratch where the sampler penalises. `seen`: ids of prompt and output so
+  /// far. Throws std::runtime_error when no logit is finite.
   TokenId sample(std::span<float> logits, std::span<const TokenId> seen);
 
  private:
-  /// An id that may be drawn, with its share: e^(logit - highest) in units of 2^-39.
-  struct Candidate {
-    std::uint64_t weight;
-    TokenId id;
-  };
-
-  void penalise(std::span<float> logits, std::span<const TokenId> seen);
-  void keep_nucleus();
-  TokenId draw();
-  static std::uint64_t total_weight(std::span<const Candidate> candidates);
-
   SamplingParams params_;
-  std::uint64_t state_;                // of splitmix64; one step for each token that is not greedy
-  std::vector<Candidate> candidates_;  // by id
-  std::vector<Candidate> sorted_;      // scratch
-  std::vector<float> buffer_;          // scratch
-  std::vector<bool> marked_;           // [V] all false between calls
+  std::uint64_t state_;  // of splitmix64; one step for each token that is not greedy
+  TokenChooser chooser_;
+  std::vector<bool> marked_;  // [V] all false between calls
 };
 
-/// Entropy in nats of softmax(logits). Ids less likely than e^-18 times the likeliest are left out.
-float entropy_of(std::span<const float> logits);
+/// The id of a choice among `logits`. Throws std::runtime_error when none was finite.
+TokenId id_of(const ChosenToken& chosen, std::size_t logits);
 
 }  // namespace baton

@@ -12,6 +12,7 @@ void StepRows::clear() {
   path.clear();
   detections.clear();
   logits_rows.clear();
+  choices.clear();
 }
 
 std::int32_t StepRows::add_cache(KvCache* cache) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/backend/choose.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/tokenizer.h"
 
@@ -46,6 +47,7 @@ struct StepRows {
   std::vector<RowPath> path;           // [T], or empty: all rows through all layers
   std::vector<Detection> detections;
   std::vector<std::int32_t> logits_rows;  // rows whose logits are wanted; they run through the last layer
+  std::vector<TokenChoice> choices;       // of the first of those: their tokens are chosen where the logits are
 
   std::int64_t size() const { return static_cast<std::int64_t>(token.size()); }
   void clear();

@@ -40,6 +40,10 @@ class HostMemory final : public Backend {
   std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
     return device_->load_matrix(parts, dtype);
   }
+  std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                        float deviation) override {
+    return device_->random_matrix(rows, cols, dtype, seed, deviation);
+  }
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     return device_->kv_slab_bytes(shape, capacity);
   }
@@ -131,6 +135,20 @@ class HostMemory final : public Backend {
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     Moved m(*this);
     device_->silu_mul(m.view(out), m.view(gate_up));
+    m.back();
+  }
+  void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                       std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       const RopeAngles& angles) override {
+    Moved m(*this);
+    device_->norm_store_rope(m.view(q), m.view(k), m.view(v), norms, m.slabs(slabs, shape), shape, rows,
+                             m.angles(angles));
+    m.back();
+  }
+  void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
+    Moved m(*this);
+    auto* chosen = m.to_device(reinterpret_cast<std::byte*>(out), how.size() * sizeof(ChosenToken));
+    device_->choose(reinterpret_cast<ChosenToken*>(chosen), m.view(logits), how);
     m.back();
   }
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {

@@ -235,5 +235,59 @@ TEST_CASE("kv: corrected rows come back as in the reference") {
   }
 }
 
+TEST_CASE("norms, store and rotation in one pass leave the bits of the three") {
+  Random random(33);
+  for_each_subject([&](Backend& backend, const Subject&, const Way&) {
+    for (const DType dtype : kStored) {
+      for (const std::int32_t width : {8, 48, 64, 128}) {
+        for (const bool normed : {false, true}) {
+          INFO("D " << width << " " << name_of(dtype) << " normed " << normed);
+          const KvShape shape{2, width, dtype};
+          const std::int64_t rows = 9;
+          const std::vector<std::int32_t> sequence = {0, 0, 1, kNoSequence, 1, 0, 1, kNoSequence, 0};
+          const std::vector<std::int32_t> position = {5, 70, 3, 9, 99, 6, 4, 8, 127}, begin(9, 0);
+          const Values queries = random.values(rows, 3 * 2 * width), keys = random.values(rows, 2 * width);
+          const Values v = random.values(rows, 2 * width);
+          const auto [cos, sin] = random_angles(random, rows, width == 48 ? 10 : width / 2);
+          const std::vector<float> q_norm = random.vector(width), k_norm = random.vector(width);
+          const auto all_of = [&](const auto& run) {
+            const std::size_t raw_bytes = 128 * 2 * static_cast<std::size_t>(width) * size_of(dtype);
+            Slab first(backend, shape, 128), second(backend, shape, 128);
+            const Buffer raw = backend.allocate(raw_bytes);
+            second.slab.raw_keys = raw.data();
+            const KvSlab slabs[] = {first.slab, second.slab};
+            Values q = queries, k = keys;
+            run(q, k, std::span<const KvSlab>(slabs));
+            std::vector<float> all = q.data;
+            for (const KvSlab& slab : slabs) {
+              Values keys_back(128, 2 * width), values_back(128, 2 * width);
+              backend.load_kv(keys_back.view(), values_back.view(), slab, shape, 0);
+              all.insert(all.end(), keys_back.data.begin(), keys_back.data.end());
+              all.insert(all.end(), values_back.data.begin(), values_back.data.end());
+            }
+            std::vector<std::byte> bytes(raw_bytes);
+            backend.copy_to_host(bytes, raw.data());
+            for (const std::byte byte : bytes) all.push_back(static_cast<float>(byte));
+            return all;
+          };
+          const RowSpan span{sequence, position, begin};
+          const RopeAngles angles{cos.view(), sin.view()};
+          const auto apart = all_of([&](Values& q, Values& k, std::span<const KvSlab> slabs) {
+            if (normed) backend.head_rms_norm(q.view(), q_norm, 1e-5f);
+            if (normed) backend.head_rms_norm(k.view(), k_norm, 1e-5f);
+            backend.store_kv(slabs, shape, span, k.view(), v.view(), angles);
+            backend.rope(q.view(), width, angles);
+          });
+          const auto together = all_of([&](Values& q, Values& k, std::span<const KvSlab> slabs) {
+            const HeadNorms norms = normed ? HeadNorms{q_norm, k_norm, 1e-5f} : HeadNorms{{}, {}, 1e-5f};
+            backend.norm_store_rope(q.view(), k.view(), v.view(), norms, slabs, shape, span, angles);
+          });
+          require_same_bits(together, apart);
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -1,3 +1,4 @@
+#include "engine/backend/random_weights.h"
 #include "tests/engine/ops/subjects.h"
 
 namespace baton::test {
@@ -104,6 +105,35 @@ TEST_CASE("embed picks rows of any panel") {
         backend.embed(actual.view(), *load(backend, table, dtype), ids);
         require_same_bits(actual.data, expected.data);
         REQUIRE(expected.at(7, 3) == round_to(table.at(ids[7], 3), dtype));
+      }
+    }
+  });
+}
+
+TEST_CASE("random weights are those of the seed and the place, wherever they are made") {
+  for_each_backend([](Backend& backend) {
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      for (const std::int64_t cols : {5, 16, 1001}) {
+        const auto matrix = backend.random_matrix(7, cols, dtype, 99, 0.25f);
+        REQUIRE(matrix->rows == 7);
+        REQUIRE(matrix->cols == cols);
+        Values out(7, cols);
+        backend.embed(out.view(), *matrix, std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6});
+        double squares = 0;
+        for (std::size_t i = 0; i < out.data.size(); ++i) {
+          REQUIRE(out.data[i] == round_to(random_weight(99, i, 0.25f), DType::bf16));
+          squares += std::pow(static_cast<double>(out.data[i]), 2);
+        }
+        if (cols > 1000)
+          REQUIRE(std::sqrt(squares / static_cast<double>(out.data.size())) == Approx(0.25).epsilon(0.05));
+        Values sums(1, 7);  // and the padding of its rows counts for nothing
+        const Values ones(1, cols, 1.0f);
+        backend.matmul(sums.view(), ones.view(), *matrix, {});
+        for (std::int64_t row = 0; row < 7; ++row) {
+          double sum = 0;
+          for (const float value : out.row(row)) sum += value;
+          REQUIRE(sums.at(0, row) == Approx(sum).margin(1e-3));
+        }
       }
     }
   });

@@ -33,7 +33,10 @@ struct Slab {
       : half(backend.kv_slab_bytes(shape, capacity)),
         raw_bytes(static_cast<std::size_t>(capacity * shape.kv_heads * shape.head_dim) * size_of(shape.dtype)),
         memory(backend.allocate(2 * half + raw_bytes)),
-        slab{memory.data(), memory.data() + half, capacity, memory.data() + 2 * half} {}
+        slab{.keys = memory.data(),
+             .values = memory.data() + half,
+             .capacity = capacity,
+             .raw_keys = memory.data() + 2 * half} {}
   std::span<const std::byte> bytes() const { return {memory.data(), 2 * half + raw_bytes}; }
   std::span<const std::byte> raw() const { return {slab.raw_keys, raw_bytes}; }
 

@@ -32,9 +32,10 @@ class EmulatedRuntime final : public cuda::Runtime {
   std::string description() const override { return "CUDA kernels emulated on the host"; }
   int multiprocessors() const override { return multiprocessors_; }
   std::int64_t free_bytes() const override { return kLimit; }
-  cuda::Stream stream() override { return nullptr; }
+  cuda::Stream stream() override { return {capturing_ ? &recording_ : nullptr}; }
 
   void* allocate(std::size_t bytes) override {
+    if (capturing_) throw BackendError("memory was allocated in a capture");
     char* base = nullptr;
     if (bytes < kLimit) {
       base = static_cast<char*>(std::aligned_alloc(kGuard, (bytes + 2 * kGuard + kGuard - 1) / kGuard * kGuard));
@@ -60,11 +61,61 @@ class EmulatedRuntime final : public cuda::Runtime {
   void* allocate_pinned(std::size_t bytes) override { return allocate(bytes); }
   void release_pinned(void* data) noexcept override { release(data); }
 
-  void clear(void* device, std::size_t bytes) override { std::memset(device, 0, bytes); }
-  void copy_to_device(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
-  void copy_to_host(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
-
+  void clear(void* device, std::size_t bytes) override {
+    run([=] { std::memset(device, 0, bytes); });
+  }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    run([=] { std::memcpy(device, host, bytes); });
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    run([=] { std::memcpy(host, device, bytes); });
+  }
   void multiply(const cuda::Product& p) override {
+    run([=] { multiplied(p); });
+  }
+
+  void begin_capture() override {
+    capturing_ = true;
+    recording_.clear();
+  }
+  std::unique_ptr<cuda::Graph> end_capture() override {
+    capturing_ = false;
+    auto graph = std::make_unique<EmulatedGraph>();
+    graph->work = std::move(recording_);
+    return graph;
+  }
+  void replay(const cuda::Graph& graph) override {
+    ++simt::counters().replays;
+    for (const auto& work : static_cast<const EmulatedGraph&>(graph).work) work();
+  }
+
+  void mark() override { ++marks_; }
+  std::vector<double> take_marks() override {
+    std::vector<double> between(marks_ > 0 ? marks_ - 1 : 0, 1.0);  // each takes a millisecond
+    marks_ = 0;
+    return between;
+  }
+
+  void record(int /*event*/) override {}
+  void wait(int /*event*/) override {}
+  void synchronize() override {
+    if (capturing_) throw BackendError("the host waited in a capture");
+  }
+
+ private:
+  struct EmulatedGraph final : cuda::Graph {
+    simt::Recording work;
+  };
+
+  void run(std::function<void()> work) {
+    if (capturing_) {
+      recording_.push_back(std::move(work));
+    } else {
+      work();
+    }
+  }
+
+  static void multiplied(const cuda::Product& p) {
     const auto at = [&](const std::byte* data, std::int64_t i) {
       return p.dtype == DType::f32 ? reinterpret_cast<const float*>(data)[i]
                                    : bf16_to_f32(reinterpret_cast<const std::uint16_t*>(data)[i]);
@@ -78,11 +129,6 @@ class EmulatedRuntime final : public cuda::Runtime {
     }
   }
 
-  void record(int /*event*/) override {}
-  void wait(int /*event*/) override {}
-  void synchronize() override {}
-
- private:
   [[noreturn]] static void fail(const char* what, const void* data) {
     std::fprintf(stderr, "emulated device: %s (%p)\n", what, data);
     std::abort();
@@ -90,6 +136,9 @@ class EmulatedRuntime final : public cuda::Runtime {
 
   int multiprocessors_;
   std::map<void*, std::size_t> blocks_;
+  bool capturing_ = false;
+  std::size_t marks_ = 0;
+  simt::Recording recording_;
 };
 
 /// Device memory in one reservation that is closed whenever no device work runs. What is given back is not used again.
@@ -109,7 +158,7 @@ class SealedRuntime final : public cuda::Runtime {
   std::string description() const override { return "emulated, with memory that the host cannot touch"; }
   int multiprocessors() const override { return 2; }
   std::int64_t free_bytes() const override { return static_cast<std::int64_t>(kBytes - used_); }
-  cuda::Stream stream() override { return nullptr; }
+  cuda::Stream stream() override { return plain_->stream(); }
 
   void* allocate(std::size_t bytes) override {
     const std::size_t size = (bytes + 255) / 256 * 256;
@@ -137,9 +186,17 @@ class SealedRuntime final : public cuda::Runtime {
     const Open open(*this);
     plain_->multiply(product);
   }
+  void begin_capture() override { plain_->begin_capture(); }
+  std::unique_ptr<cuda::Graph> end_capture() override { return plain_->end_capture(); }
+  void replay(const cuda::Graph& graph) override {
+    const Open open(*this);
+    plain_->replay(graph);
+  }
+  void mark() override { plain_->mark(); }
+  std::vector<double> take_marks() override { return plain_->take_marks(); }
   void record(int /*event*/) override {}
   void wait(int /*event*/) override {}
-  void synchronize() override {}
+  void synchronize() override { plain_->synchronize(); }
 
  private:
   static constexpr std::size_t kBytes = std::size_t{1} << 30;
@@ -150,11 +207,15 @@ class SealedRuntime final : public cuda::Runtime {
     Open& operator=(const Open&) = delete;
     SealedRuntime& owner;
   };
-  void set_open(bool open) { mprotect(base_, kBytes, open ? PROT_READ | PROT_WRITE : PROT_NONE); }
+  void set_open(bool open) {
+    opened_ += open ? 1 : -1;
+    if (opened_ == (open ? 1 : 0)) mprotect(base_, kBytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
 
   std::unique_ptr<cuda::Runtime> plain_ = make_emulated_runtime();
   std::byte* base_ = nullptr;
   std::size_t used_ = 0;
+  int opened_ = 0;  // how often, by who still needs it
 };
 
 }  // namespace

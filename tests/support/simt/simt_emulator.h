@@ -17,9 +17,12 @@
 #include <source_location>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "engine/cuda/launch_log.h"
 #include "engine/cuda/types.h"
 
 #define __global__
@@ -69,7 +72,7 @@ Gate& gate();
 
 /// Launches and threads so far: a test that meant to emulate something checks that it did.
 struct Counters {
-  std::uint64_t launches = 0, threads = 0, products = 0;
+  std::uint64_t launches = 0, threads = 0, products = 0, replays = 0;
 };
 Counters& counters();
 
@@ -77,6 +80,9 @@ struct ThreadPlace {
   dim3 thread, block, block_dim, grid_dim;
 };
 const ThreadPlace& here();
+
+/// Device work that is kept to be run later: what a stream of the emulator points to while it is captured.
+using Recording = std::vector<std::function<void()>>;
 
 /// Runs body() once per thread of every block.
 void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
@@ -165,9 +171,18 @@ Layout& shared_memory(const Place& place = Place::current()) {
 }
 
 template <class... Params, class... Args>
-void launch(Stream /*stream*/, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
+void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
             Args&&... args) {
-  simt::run_grid(grid, threads, shared_bytes, [&] { kernel(args...); });
+  if (stream.log != nullptr) {
+    stream.log->add(kernel, grid.x, grid.y, threads, shared_bytes, static_cast<const Params&>(args)...);
+  } else if (stream.native != nullptr) {
+    const std::tuple<Params...> kept(static_cast<Params>(args)...);
+    static_cast<simt::Recording*>(stream.native)->push_back([=] {
+      simt::run_grid(grid, threads, shared_bytes, [&] { std::apply(kernel, kept); });
+    });
+  } else {
+    simt::run_grid(grid, threads, shared_bytes, [&] { kernel(args...); });
+  }
 }
 
 }  // namespace baton::cuda

@@ -62,7 +62,7 @@ TEST_CASE("emulator: products and matrix loads have the layouts of the PTX manua
   struct Size {
     Bf16 matrices[3][16][16];
   };
-  launch(nullptr, dim3(1), 32, sizeof(Size), multiply_kernel, &all);
+  launch({}, dim3(1), 32, sizeof(Size), multiply_kernel, &all);
   for (int m = 0; m < 16; ++m) {
     for (int n = 0; n < 16; ++n) {
       float c = 0, d = 0;
@@ -85,7 +85,7 @@ TEST_CASE("emulator: shuffles stay in their warp") {
   std::vector<int> out(64);
   for (const simt::Order order : {simt::Order::ascending, simt::Order::descending, simt::Order::random}) {
     const InOrder only(order);
-    launch(nullptr, dim3(1), 64, 0, shuffle_kernel, out.data());
+    launch({}, dim3(1), 64, 0, shuffle_kernel, out.data());
     for (int i = 0; i < 64; ++i) REQUIRE(out[static_cast<std::size_t>(i)] == (i ^ 5) * 1000 + 3 + i / 32 * 32);
   }
 }
@@ -107,7 +107,7 @@ TEST_CASE("emulator: a missing barrier shows in some order of threads") {
   const auto run = [](bool barrier, simt::Order order) {
     const InOrder only(order, 3);
     std::vector<int> out(64);
-    launch(nullptr, dim3(1), 64, sizeof(Neighbours), neighbour_kernel, out.data(), barrier);
+    launch({}, dim3(1), 64, sizeof(Neighbours), neighbour_kernel, out.data(), barrier);
     return out;
   };
   const auto expected = run(true, simt::Order::ascending);
@@ -127,7 +127,7 @@ TEST_CASE("emulator: shared memory begins as NaN, and again in every block") {
     to[blockIdx.x * 32 + threadIdx.x] = shared.values[threadIdx.x];
     shared.values[threadIdx.x] = 2.0f;
   };
-  launch(nullptr, dim3(2), 32, sizeof(Shared), kernel, out.data());
+  launch({}, dim3(2), 32, sizeof(Shared), kernel, out.data());
   for (const float value : out) REQUIRE(std::isnan(value));
 }
 
@@ -147,7 +147,7 @@ TEST_CASE("emulator: what it refuses") {
   };
   const auto run = [](void (*kernel)(float*), unsigned threads, std::size_t shared) {
     std::vector<float> memory(64);
-    launch(nullptr, dim3(1), threads, shared, kernel, memory.data());
+    launch({}, dim3(1), threads, shared, kernel, memory.data());
   };
   REQUIRE_THROWS_WITH(run(
                           +[](float*) {
@@ -201,7 +201,7 @@ TEST_CASE("emulator: asynchronous copies are not there before they are waited fo
     copy_async_wait<0>();
     to[2] = shared.values[2];
   };
-  launch(nullptr, dim3(1), 1, sizeof(Shared), kernel, in, out);
+  launch({}, dim3(1), 1, sizeof(Shared), kernel, in, out);
   REQUIRE(std::isnan(out[0]));
   REQUIRE(out[1] == 3);
   REQUIRE(out[2] == 0);

@@ -146,5 +146,30 @@ TEST_CASE("attention plan: decode is narrow and split, prefill wide and not") {
   REQUIRE(plan.slots() == 0);
 }
 
+TEST_CASE("attention plan: a padded plan has sizes that come again, and nothing more to do") {
+  const AttentionShape shape{32, 8};
+  std::set<std::size_t> sizes;
+  for (std::int32_t keys = 1000; keys < 3000; ++keys) {
+    Rows rows;
+    rows.add(0, keys, 0);
+    rows.add(1, 500, 0);
+    AttentionPlan plan;
+    plan.make(rows.span(), shape, 512);
+    const std::vector<AttentionTile> tiles(plan.narrow().begin(), plan.narrow().end());
+    const std::size_t merges = plan.merges().size();
+    const std::int32_t slots = plan.slots(), scores = plan.score_rows();
+    plan.pad();
+    sizes.insert(plan.narrow().size());
+    REQUIRE(plan.narrow().size() >= tiles.size());
+    REQUIRE(2 * plan.narrow().size() <= 3 * tiles.size());
+    REQUIRE(plan.slots() >= slots);
+    REQUIRE(plan.score_rows() >= scores);
+    for (std::size_t i = 0; i < plan.narrow().size(); ++i)
+      REQUIRE(plan.narrow()[i].rows == (i < tiles.size() ? tiles[i].rows : 0));
+    for (std::size_t i = 0; i < plan.merges().size(); ++i) REQUIRE((plan.merges()[i].splits > 0) == (i < merges));
+  }
+  REQUIRE(sizes.size() <= 5);
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -18,7 +18,7 @@ class LazyRuntime final : public cuda::Runtime {
   std::string description() const override { return "copies as late as may be"; }
   int multiprocessors() const override { return 1; }
   std::int64_t free_bytes() const override { return 1 << 20; }
-  cuda::Stream stream() override { return nullptr; }
+  cuda::Stream stream() override { return {}; }
   void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   void release(void* data) noexcept override { real_->release(data); }
   void* allocate_pinned(std::size_t bytes) override { return real_->allocate_pinned(bytes); }
@@ -32,6 +32,11 @@ class LazyRuntime final : public cuda::Runtime {
     queue_.push_back({host, device, bytes});
   }
   void multiply(const cuda::Product&) override {}
+  void begin_capture() override {}
+  void mark() override {}
+  std::vector<double> take_marks() override { return {}; }
+  std::unique_ptr<cuda::Graph> end_capture() override { return nullptr; }
+  void replay(const cuda::Graph&) override {}
   void record(int event) override { reached_[event] = queue_.size() + done_; }
   void wait(int event) override { run_until(reached_[event]); }
   void synchronize() override { run_until(queue_.size() + done_); }
@@ -79,26 +84,45 @@ TEST_CASE("staging: what was given arrives, however late the copies are") {
   }
 }
 
-TEST_CASE("staging: an array is sent again only when it has changed") {
+TEST_CASE("staging: arrays have places in a step, and are sent only when their place holds something else") {
   LazyRuntime runtime;
   cuda::Staging staging(runtime, 4096);
-  cuda::KeptArray array(runtime, staging);
-  std::vector<std::int32_t> values = {1, 2, 3};
-  const auto put = [&] { return array.put(std::span<const std::int32_t>(values)); };
-  const std::int32_t* first = put();
-  REQUIRE(put() == first);
-  REQUIRE(array.sent() == 1);
-  values[1] = 7;
-  REQUIRE(put() == first);
-  REQUIRE(array.sent() == 2);
-  values.assign(500, 4);
-  const std::int32_t* grown = put();
+  cuda::KeptArrays arrays(runtime, staging);
+  const auto put = [&](std::vector<std::int32_t> values) { return arrays.put(std::span<const std::int32_t>(values)); };
+  staging.begin_step();
+  const std::int32_t* first = put({1, 2, 3});
+  REQUIRE(put({1, 2, 3}) == first);  // as in the layer before
+  const std::int32_t* second = put({4, 5});
+  REQUIRE(second != first);
+  REQUIRE(put({4, 5}) == second);
+  REQUIRE(staging.sent() == 2);
+
+  staging.begin_step();
+  REQUIRE(put({1, 2, 3}) == first);
+  REQUIRE(put({4, 6}) == second);
+  REQUIRE(staging.sent() == 3);
+  runtime.synchronize();
+  REQUIRE(first[2] == 3);
+  REQUIRE(second[1] == 6);
+
+  staging.begin_step();
+  const std::int32_t* grown = put(std::vector<std::int32_t>(500, 4));
   runtime.synchronize();
   REQUIRE(grown[499] == 4);
-  values.clear();
-  put();
-  put();
-  REQUIRE(array.sent() == 4);
+  put({});
+  put({});
+  REQUIRE(staging.sent() == 4);  // nothing to send is not sent
+}
+
+TEST_CASE("staging: whoever knows no steps has places without end") {
+  LazyRuntime runtime;
+  cuda::Staging staging(runtime, 4096);
+  cuda::KeptArrays arrays(runtime, staging);
+  for (std::int32_t i = 0; i < 1000; ++i) {
+    const std::int32_t* at = arrays.put(std::span<const std::int32_t>(&i, 1));
+    runtime.synchronize();
+    REQUIRE(*at == i);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,218 @@
+// A replayed step does what the step would have done: compared, bit for bit, with a backend that never replays.
+#include "engine/cuda/replays.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "tests/engine/cuda/host_memory.h"
+#include "tests/engine/cuda/models.h"
+#include "tests/support/simt/emulated_backend.h"
+
+namespace baton::test {
+namespace {
+
+/// A model, the caches of some sequences, and what steps over them give.
+class Steps {
+ public:
+  Steps(std::unique_ptr<Backend> backend, const TinyOptions& options, std::int32_t sequences, bool keeps_all)
+      : backend_(std::move(backend)), model_(make_tiny_model(*backend_, options)), forward_(*backend_, *model_) {
+    KvLayout layout = model_->kv_layout();
+    if (keeps_all) {
+      layout.raw_keys = layout.received = true;
+      layout.hidden_width = model_->config.width;
+      layout.hidden_layer = 1;
+    }
+    for (std::int32_t i = 0; i < sequences; ++i) caches_.emplace_back(*backend_, layout, 300);
+  }
+
+  /// Runs `counts[i]` rows of sequence i; logits of the last of each, or the chosen ids before them.
+  std::vector<float> run(const std::vector<std::int32_t>& counts, const std::vector<TokenChoice>& choices, int salt) {
+    StepRows rows;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] == 0) continue;
+      const std::int32_t cache = rows.add_cache(&caches_[i]);
+      for (std::int32_t row = 0; row < counts[i]; ++row)
+        rows.add_row(cache, caches_[i].length() + row, (salt + 31 * row + static_cast<int>(i)) % 256);
+      rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()) - 1);
+    }
+    rows.choices.assign(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(
+                                                               std::min(choices.size(), rows.logits_rows.size())));
+    const std::span<const float> logits = forward_.run(rows);
+    std::vector<float> result;
+    for (const ChosenToken& chosen : forward_.chosen()) {
+      result.push_back(static_cast<float>(chosen.id));
+      result.push_back(chosen.entropy);
+    }
+    result.insert(result.end(), logits.begin(), logits.end());
+    for (std::size_t i = 0; i < counts.size(); ++i) caches_[i].commit(caches_[i].length() + counts[i]);
+    return result;
+  }
+
+  /// All that the caches hold.
+  std::vector<std::byte> kept() {
+    std::vector<std::byte> all;
+    for (KvCache& cache : caches_) {
+      std::vector<std::byte> bytes(cache.bytes());
+      backend_->copy_to_host(bytes, cache.slab(0).keys);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+
+  /// A new sequence in the place of an old one.
+  void begin_anew(std::size_t i) {
+    const KvLayout layout = caches_[i].layout();
+    caches_[i] = KvCache(*backend_, layout, 300);
+  }
+  std::int32_t length(std::size_t i) const { return caches_[i].length(); }
+  const StepTimes& times() const { return forward_.times(); }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<const Model> model_;
+  Forward forward_;
+  std::vector<KvCache> caches_;
+};
+
+struct Counted {
+  std::uint64_t before = simt::counters().replays;
+  std::uint64_t count() const { return simt::counters().replays - before; }
+};
+
+TEST_CASE("decode steps are replayed, and give what they gave before", "[replay]") {
+  const TinyOptions models[] = {{.layers = 3, .heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
+                                {.layers = 3, .window = 40, .bias = true}};  // windows; a width without tiles
+  for (const TinyOptions& options : models) {
+    for (const bool keeps_all : {false, true}) {
+      INFO("head width " << options.head_dim << ", keeps all " << keeps_all);
+      Steps replaying(make_emulated_backend(), options, 2, keeps_all);
+      Steps plain(with_host_memory(make_emulated_backend()), options, 2, keeps_all);
+      replaying.run({60, 70}, {}, 3);
+      plain.run({60, 70}, {}, 3);
+      const Counted replays;
+      constexpr int kSteps = 24;
+      for (int step = 0; step < kSteps; ++step) {
+        const std::vector<TokenChoice> how = {{.entropy = 1},
+                                              {.uniform = step / 24.0, .temperature = 0.8f, .top_p = 0.9f}};
+        const auto actual = replaying.run({1, 1}, how, step), expected = plain.run({1, 1}, how, step);
+        REQUIRE(actual == expected);
+      }
+      REQUIRE(replaying.kept() == plain.kept());
+      REQUIRE(replays.count() >= kSteps - 8);  // all but when the split of the keys grows, twice each
+    }
+  }
+}
+
+TEST_CASE("batches that change, and sequences that come and go, are replayed rightly", "[replay]") {
+  std::mt19937 random(11);
+  const TinyOptions options{.layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 32};
+  Steps replaying(make_emulated_backend(), options, 3, true);
+  Steps plain(with_host_memory(make_emulated_backend()), options, 3, true);
+  const Counted replays;
+  for (int step = 0; step < 80; ++step) {
+    std::vector<std::int32_t> counts = {1, 0, 0};
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (random() % 3 == 0) counts[i] = 1;
+      if (random() % 16 == 0) counts[i] = static_cast<std::int32_t>(random() % 12);  // rows of a prompt ride along
+      if (replaying.length(i) > 250 || random() % 40 == 0) {
+        replaying.begin_anew(i);
+        plain.begin_anew(i);
+      }
+    }
+    const std::vector<TokenChoice> how(random() % 2);
+    REQUIRE(replaying.run(counts, how, step) == plain.run(counts, how, step));
+  }
+  REQUIRE(replaying.kept() == plain.kept());
+  REQUIRE(replays.count() > 20);
+}
+
+TEST_CASE("a replayed step is timed as a whole", "[replay]") {
+  const TinyOptions options{.layers = 4};
+  Steps steps(make_emulated_backend(), options, 1, false);  // whose marks lie a millisecond apart
+  steps.run({70}, {}, 1);
+  REQUIRE(steps.times().layer == std::vector<double>(4, 1.0));
+  REQUIRE(steps.times().other == 1.0);
+  for (int step = 0; step < 4; ++step) steps.run({1}, {}, step);
+  REQUIRE(steps.times().layer == std::vector<double>(4, 0.25));
+  REQUIRE(steps.times().other == 0.0);
+}
+
+__global__ void write_value(float* out, const float* in) { out[0] = in[0]; }
+
+/// Work with arrays of its own, straight over the emulated runtime.
+struct Bench {
+  std::unique_ptr<cuda::Runtime> runtime = make_emulated_runtime();
+  std::unique_ptr<cuda::Staging> staging = std::make_unique<cuda::Staging>(*runtime, 4096);
+  std::unique_ptr<cuda::KeptArrays> arrays = std::make_unique<cuda::KeptArrays>(*runtime, *staging);
+  std::unique_ptr<cuda::Replays> replays = std::make_unique<cuda::Replays>(*runtime, *staging);
+  float* out = static_cast<float*>(runtime->allocate(1024 * sizeof(float)));
+  ~Bench() {
+    runtime->release(out);
+    replays.reset();
+    arrays.reset();
+    staging.reset();
+  }
+  void write(int at, float value) {
+    const float* sent = arrays->put(std::span<const float>(&value, 1));
+    launch(replays->stream(), dim3(1), 1, 0, write_value, out + at, sent);
+  }
+};
+
+TEST_CASE("work that sends more than there are places for is never captured", "[replay]") {
+  Bench bench;
+  const Counted replays;
+  for (int step = 0; step < 5; ++step) {
+    bench.replays->run([&] {
+      for (int i = 0; i < 600; ++i) bench.write(i, static_cast<float>(i + step));
+    });
+    for (int i = 0; i < 600; ++i) REQUIRE(bench.out[i] == static_cast<float>(i + step));
+  }
+  REQUIRE(replays.count() == 0);
+}
+
+TEST_CASE("work of another form in the same place is not taken for what was captured", "[replay]") {
+  Bench bench;
+  const Counted replays;
+  for (int step = 0; step < 12; ++step) {
+    std::fill_n(bench.out, 8, -1.0f);
+    bench.replays->run([&] {
+      bench.write(step % 3, 5.0f);
+      if (step % 2 == 0) bench.write(5, 7.0f);
+    });
+    for (int i = 0; i < 8; ++i)
+      REQUIRE(bench.out[i] == (i == step % 3 ? 5.0f : i == 5 && step % 2 == 0 ? 7.0f : -1.0f));
+  }
+  REQUIRE(replays.count() == 6);  // six forms, each seen twice
+}
+
+TEST_CASE("work that throws leaves nothing behind", "[replay]") {
+  Bench bench;
+  const auto run = [&](bool fails) {
+    bench.replays->run([&] {
+      bench.write(0, 3.0f);
+      if (fails) throw std::runtime_error("no");
+    });
+  };
+  run(false);
+  REQUIRE_THROWS(run(true));
+  bench.out[0] = 0.0f;
+  run(false);
+  REQUIRE(bench.out[0] == 3.0f);
+  // In the capture itself: the third call of the work.
+  int calls = 0;
+  Bench other;
+  const auto failing_in_capture = [&] {
+    other.replays->run([&] {
+      other.write(1, 4.0f);
+      if (++calls == 5) throw std::runtime_error("no");  // written down, run; written down twice, captured
+    });
+  };
+  failing_in_capture();
+  REQUIRE_THROWS(failing_in_capture());
+  other.out[1] = 0.0f;
+  failing_in_capture();
+  REQUIRE(other.out[1] == 4.0f);
+}
+
+}  // namespace
+}  // namespace baton::test
