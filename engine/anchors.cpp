@@ -88,7 +88,8 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
   return turn;
 }
 
-void Anchors::place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, const AnchorOptions& options) {
+void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
+                    const AnchorOptions& options) {
   const auto n = static_cast<std::size_t>(slot.length() - first);
   if (slot.length() <= first) return;
   std::vector<std::vector<std::int32_t>> rows;
@@ -102,16 +103,16 @@ void Anchors::place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, 
   }
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < rows.size(); ++a) {
-    const Anchor& anchor = *slot.choice.anchors[a];
-    sources.push_back(
-        {[&anchor](std::int32_t layer) { return anchor.offset_of(layer); }, rows[a], slot.choice.weights[a], 1});
+    const SharedAnchor& anchor = slot.choice.anchors[a];
+    sources.push_back({[this, &anchor](std::int32_t layer) { return memory_.offset(anchor, layer); }, rows[a],
+                       slot.choice.weights[a], 1});
   }
   const std::int32_t turned = options.rotate ? slot.begin : slot.segment->position;
-  place_corrected(backend_, model_.rope, cache, slot.begin + first, turned + first, slot.segment.get(), first,
+  place_corrected(backend_, angles, cache, slot.begin + first, turned + first, slot.segment.get(), first,
                   static_cast<std::int32_t>(n), sources);
 }
 
-void Anchors::place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {
+void Anchors::place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {
   if (slot.following == 0) return;
   std::vector<std::int32_t> row(static_cast<std::size_t>(slot.following));
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::int32_t>(i);
@@ -119,14 +120,14 @@ void Anchors::place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOpt
   // prompts.
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
-    const Anchor& anchor = *slot.choice.anchors[a];
+    const SharedAnchor& anchor = slot.choice.anchors[a];
     const bool base = options.text == AnchorOptions::Text::base;
-    sources.push_back({[&anchor](std::int32_t layer) { return anchor.text_of(layer); }, row,
+    sources.push_back({[this, &anchor](std::int32_t layer) { return memory_.text(anchor, layer); }, row,
                        base ? 1.0f : slot.choice.weights[a], 0});
     if (base) break;
   }
   const std::int32_t begin = slot.begin + slot.length();
-  place_corrected(backend_, model_.rope, cache, begin, begin, nullptr, 0, slot.following, sources);
+  place_corrected(backend_, angles, cache, begin, begin, nullptr, 0, slot.following, sources);
 }
 
 void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
@@ -154,9 +155,16 @@ void Anchors::follow(RequestId id, const std::string& slot, const std::string& p
   const auto [entry, added] = following_.try_emplace(id);
   Follower& follower = entry->second;
   if (added) {
-    for (const SharedText& other : store_.texts(slot, pool, kMostFollowed)) {
-      follower.others.push_back(other);
-      follower.aligners.emplace_back(other);
+    for (const SharedAnchor& anchor : store_.anchors(slot, pool, kMostFollowed)) {
+      try {
+        memory_.bring(anchor);
+      } catch (const BackendError&) {  // no memory now: those who need it will ask again
+      }
+      const bool known = std::any_of(follower.others.begin(), follower.others.end(),
+                                     [&](const SharedText& text) { return text->hash == anchor->text->hash; });
+      if (known) continue;
+      follower.others.push_back(anchor->text);
+      follower.aligners.emplace_back(anchor->text);
     }
   }
   if (follower.aligners.empty() || answer.size() <= follower.tokens) return;

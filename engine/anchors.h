@@ -5,7 +5,9 @@
 #include <map>
 #include <optional>
 
+#include "engine/anchor_memory.h"
 #include "engine/engine.h"
+#include "engine/model/rope_table.h"
 #include "engine/reuse/anchor_store.h"
 
 namespace baton {
@@ -36,7 +38,7 @@ struct AnchorTurn {
 class Anchors {
  public:
   Anchors(Backend& backend, const Model& model, std::int64_t budget_bytes)
-      : backend_(backend), model_(model), sketcher_(backend, model), store_(budget_bytes) {}
+      : backend_(backend), sketcher_(backend, model), memory_(backend), store_(budget_bytes) {}
 
   AnchorStore& store() { return store_; }
   const AnchorStore& store() const { return store_; }
@@ -46,15 +48,16 @@ class Anchors {
                   std::span<const std::shared_ptr<const Segment>> segments);
 
   /// Tokens [first, n) of the slot go into the cache, corrected.
-  void place(KvCache& cache, const AnchorSlot& slot, std::int32_t first, const AnchorOptions& options);
+  void place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
+             const AnchorOptions& options);
   /// The fixed text behind it.
-  void place_text(KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
+  void place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
 
   /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.
   void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);
 
-  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, so
-  /// that nothing is left to compare when its readers begin.
+  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, and
+  /// the anchors are brought to where the backend reads them, so that nothing of it is left when its readers begin.
   void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
   void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
 
@@ -66,9 +69,9 @@ class Anchors {
   };
 
   Backend& backend_;
-  const Model& model_;
   TokenSketcher sketcher_;
   AlignmentMemo memo_;
+  AnchorMemory memory_;
   std::map<RequestId, Follower> following_;
   AnchorStore store_;
 };

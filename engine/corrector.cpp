@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "engine/kv_on_host.h"
 #include "engine/reuse/placement.h"
 
 namespace baton {
@@ -41,54 +40,42 @@ const Corrector::Loaded& Corrector::load(const LinearCorrection& correction) {
   return entry->second;
 }
 
-/// [L - 1, n, 2 K D] bf16.
-std::vector<std::uint16_t> Corrector::changes(const Segment& segment, const LinearCorrection& correction) {
+/// What becomes different for each token, [n, (L - 1) 2 K D] bf16 in the backend's memory.
+Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correction) {
   const Loaded& map = load(correction);
-  const auto n = static_cast<std::size_t>(segment.length());
-  const auto width = static_cast<std::size_t>(2 * correction.shape.width);
-  const auto inputs = static_cast<std::size_t>(correction.inputs());
-  const auto outputs = static_cast<std::size_t>(correction.outputs());
-  const std::vector<std::uint16_t> kv = kv_on_host(backend_, segment);
-  std::vector<float> rows(n * inputs);
-  for (std::size_t at = 0; at < kv.size(); ++at) {
-    const std::size_t layer = at / (n * width), token = at / width % n;
-    rows[token * inputs + layer * width + at % width] = bf16_to_f32(kv[at]);
-  }
-  const auto rank = static_cast<std::size_t>(correction.rank);
-  const Buffer memory = backend_.allocate(n * (inputs + rank + outputs) * sizeof(float));
-  const auto view = [&](std::size_t begin, std::size_t cols) {
-    TensorView part = memory.view(DType::f32, static_cast<std::int64_t>(n), static_cast<std::int64_t>(cols));
-    part.data += begin * sizeof(float);
-    return part;
+  const std::int64_t n = segment.length(), width = correction.shape.width;
+  const std::int64_t inputs = correction.inputs(), outputs = correction.outputs(), rank = correction.rank;
+  const auto matrix = [&](DType dtype, std::int64_t cols) {
+    return backend_.allocate(static_cast<std::size_t>(n * cols) * size_of(dtype));
   };
-  const TensorView x = view(0, inputs), code = view(n * inputs, rank), change = view(n * (inputs + rank), outputs);
-  backend_.copy_to_device(x.data, std::as_bytes(std::span(rows)));
-  backend_.matmul(code, x, *map.encoder, {});
-  backend_.matmul(change, code, *map.decoder, correction.bias);
-  rows.resize(n * outputs);
-  backend_.copy_to_host(std::as_writable_bytes(std::span(rows)), change.data);
-  std::vector<std::uint16_t> result(n * outputs);
-  for (std::size_t at = 0; at < result.size(); ++at) {
-    const std::size_t layer = at / (n * width), token = at / width % n;
-    result[at] = f32_to_bf16(rows[token * outputs + layer * width + at % width]);
+  std::vector<std::int32_t> all(static_cast<std::size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  const Buffer kv = matrix(DType::f32, inputs), code = matrix(DType::f32, rank), change = matrix(DType::f32, outputs);
+  const TensorView x = kv.view(DType::f32, n, inputs);
+  for (std::int32_t layer = 0; layer * 2 * width < inputs; ++layer) {
+    const std::int64_t at = layer * 2 * width;
+    backend_.gather_rows(x.col_range(at, at + width), segment.raw_keys(layer), all);
+    backend_.gather_rows(x.col_range(at + width, at + 2 * width), segment.values(layer), all);
   }
+  backend_.matmul(code.view(DType::f32, n, rank), x, *map.encoder, {});
+  backend_.matmul(change.view(DType::f32, n, outputs), code.view(DType::f32, n, rank), *map.decoder, correction.bias);
+  Buffer result = matrix(DType::bf16, outputs);
+  backend_.gather_rows(result.view(DType::bf16, n, outputs), change.view(DType::f32, n, outputs), all);
   return result;
 }
 
-void Corrector::place(KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
-                      const LinearCorrection& correction) {
+void Corrector::place(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
+                      std::int32_t first, const LinearCorrection& correction) {
   const std::int32_t n = segment.length() - first;
   if (n <= 0) return;
-  const std::vector<std::uint16_t> change = changes(segment, correction);
-  const std::size_t layer_size = change.size() / static_cast<std::size_t>(correction.shape.layers - 1);
+  const Buffer change = changes(segment, correction);
+  const TensorView rows = change.view(DType::bf16, segment.length(), correction.outputs());
+  const std::int64_t width = 2 * std::int64_t{correction.shape.width};
   std::vector<std::int32_t> row(static_cast<std::size_t>(n));
   std::iota(row.begin(), row.end(), first);
-  const CorrectionSource source{[&](std::int32_t layer) {
-                                  return std::span(change).subspan(static_cast<std::size_t>(layer - 1) * layer_size,
-                                                                   layer_size);
-                                },
+  const CorrectionSource source{[&](std::int32_t layer) { return rows.col_range((layer - 1) * width, layer * width); },
                                 row, 1.0f, 1};
-  place_corrected(backend_, model_.rope, cache, position + first, position + first, &segment, first, n, {&source, 1});
+  place_corrected(backend_, angles, cache, position + first, position + first, &segment, first, n, {&source, 1});
 }
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 
 #include "engine/kv/segment.h"
 #include "engine/model/model.h"
+#include "engine/model/rope_table.h"
 #include "engine/reuse/linear_correction.h"
 
 namespace baton {
@@ -23,7 +24,7 @@ class Corrector {
 
   /// Tokens [first, n) of the segment go to positions [position + first, ...), corrected in all layers but the first.
   /// Throws BackendError.
-  void place(KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
+  void place(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
              const LinearCorrection& correction);
 
  private:
@@ -31,7 +32,7 @@ class Corrector {
     std::unique_ptr<Matrix> encoder, decoder;
   };
   const Loaded& load(const LinearCorrection& correction);
-  std::vector<std::uint16_t> changes(const Segment& segment, const LinearCorrection& correction);
+  Buffer changes(const Segment& segment, const LinearCorrection& correction);
 
   Backend& backend_;
   const Model& model_;

@@ -51,7 +51,7 @@ class LocalEngine::Core {
         prefixes_(store_),
         anchors_(*backend_, *model_, options_.anchor_budget_bytes),
         corrector_(*backend_, *model_),
-        ahead_(*backend_, *model_, prefixes_, options_) {
+        ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
     anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
   }
@@ -258,7 +258,7 @@ class LocalEngine::Core {
     corrector_.use(corrections());
     PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, corrector_, in_place, costs_);
     const Clock::time_point matched = Clock::now();
-    assembly.place(*backend_, model_->rope, cache);
+    assembly.place(*backend_, forward_.angles(), cache);
     PrefillTimes times;
     times.match = milliseconds(matched - begin);
     times.copy = milliseconds(Clock::now() - matched);

@@ -16,9 +16,11 @@ constexpr std::int32_t kIdleRows = 32;  // of a step that nobody waits for: a re
 
 }  // namespace
 
-PrefillAhead::PrefillAhead(Backend& backend, const Model& model, PrefixCache& prefixes, const EngineOptions& options)
+PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+                           const EngineOptions& options)
     : backend_(backend),
       model_(model),
+      angles_(angles),
       prefixes_(prefixes),
       max_rows_(options.max_step_rows),
       spare_(options.slowdown, options.max_step_rows) {}
@@ -104,7 +106,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
     PrefixCache::Match match;
     if (takes_prefixes(sequence.prompt().reuse))
       match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
-    place(backend_, model_.rope, cache, match);
+    place(backend_, angles_, cache, match);
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // its request will compute it
     sequence.give_up();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/early_sequence.h"
+#include "engine/model/rope_table.h"
 #include "engine/prefix_cache.h"
 #include "engine/spare_rows.h"
 
@@ -13,7 +14,8 @@ namespace baton {
 /// The engine's thread only.
 class PrefillAhead {
  public:
-  PrefillAhead(Backend& backend, const Model& model, PrefixCache& prefixes, const EngineOptions& options);
+  PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+               const EngineOptions& options);
 
   void prepare(EarlyId id, EarlyPrompt prompt);
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
@@ -63,6 +65,7 @@ class PrefillAhead {
 
   Backend& backend_;
   const Model& model_;
+  RopeTable& angles_;
   PrefixCache& prefixes_;
   std::int32_t max_rows_;
   SpareRows spare_;

@@ -30,9 +30,9 @@ bool takes_prefixes(const ReuseOptions& reuse) {
   return keeps_prefixes(reuse);
 }
 
-void place(Backend& backend, const Rope& rope, KvCache& cache, const PrefixCache::Match& prefix) {
+void place(Backend& backend, RopeTable& angles, KvCache& cache, const PrefixCache::Match& prefix) {
   for (const PrefixCache::Piece& piece : prefix.pieces)
-    place(backend, rope, cache, piece.begin, *piece.segment, 0, piece.count);
+    place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
 }
 
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
@@ -173,19 +173,19 @@ std::int32_t PromptAssembly::placed_tokens() const {
   return tokens;
 }
 
-void PromptAssembly::place(Backend& backend, const Rope& rope, KvCache& cache) const {
-  baton::place(backend, rope, cache, prefix_);
+void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) const {
+  baton::place(backend, angles, cache, prefix_);
   for (std::size_t i = 0; i < placed_.size(); ++i) {
     const PlacedSegment& placed = placed_[i];
     const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
     if (const auto& learned = learned_[corrected_[i]]) {
-      corrector_.place(cache, placed.begin, *placed.segment, first, *learned);
+      corrector_.place(angles, cache, placed.begin, *placed.segment, first, *learned);
     } else if (turn_.slots.empty()) {
-      baton::place(backend, rope, cache, placed.begin + first, *placed.segment, first, placed.length() - first);
+      baton::place(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first);
     } else if (placed.segment != nullptr) {
-      anchors_.place(cache, *turn_.slots[corrected_[i]], first, anchor_options_);
+      anchors_.place(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_);
     } else {
-      anchors_.place_text(cache, *turn_.slots[corrected_[i]], anchor_options_);
+      anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
     }
   }
 }

@@ -18,7 +18,7 @@ bool takes_prefixes(const ReuseOptions& reuse);
 bool keeps_prefixes(const ReuseOptions& reuse);
 
 /// Copies a prefix to the beginning of the cache (engine/reuse/placement.h).
-void place(Backend& backend, const Rope& rope, KvCache& cache, const PrefixCache::Match& prefix);
+void place(Backend& backend, RopeTable& angles, KvCache& cache, const PrefixCache::Match& prefix);
 
 /// What a request's cache keeps beside keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
@@ -46,7 +46,7 @@ class PromptAssembly {
                  InPlace in_place = {}, ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache.
-  void place(Backend& backend, const Rope& rope, KvCache& cache) const;
+  void place(Backend& backend, RopeTable& angles, KvCache& cache) const;
 
   /// Tokens that place() copies.
   std::int32_t placed_tokens() const;

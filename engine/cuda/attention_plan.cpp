@@ -31,7 +31,17 @@ void AttentionPlan::pad() {
   score_rows_ = rounded_up(static_cast<std::size_t>(score_rows_));
 }
 
-void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks) {
+bool AttentionPlan::is_made_for(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks, bool padded) {
+  asked_for_.assign({shape.heads, shape.kv_heads, blocks, padded ? 1 : 0});
+  for (const auto& part : {rows.sequence, rows.position, rows.key_begin})
+    asked_for_.insert(asked_for_.end(), part.begin(), part.end());
+  if (asked_for_ == made_for_) return true;
+  made_for_.swap(asked_for_);
+  return false;
+}
+
+void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks, bool padded) {
+  if (is_made_for(rows, shape, blocks, padded)) return;
   const auto count = static_cast<std::size_t>(rows.size());
   rows_.clear();
   narrow_.clear();
@@ -76,6 +86,7 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
     return a.key_end - a.key_begin > b.key_end - b.key_begin;
   };
   std::stable_sort(wide_.begin(), wide_.end(), longer);
+  if (padded) pad();
 }
 
 /// Tiles of at most tile_rows sorted rows [begin, end) of one sequence. A tile's keys have no gap that no row sees:

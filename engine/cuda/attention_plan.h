@@ -58,12 +58,11 @@ struct AttentionShape {
 /// Not safe for concurrent use. Memory is kept between calls, so that decode steps do not allocate.
 class AttentionPlan {
  public:
-  /// `blocks`: how many blocks the device should be given at least, where there is enough work.
-  void make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks);
-
-  /// Rounds the numbers of tiles, merged rows, slots and scores up, the tiles and rows with empty ones, so that steps
-  /// of slightly more keys have the same form.
-  void pad();
+  /// `blocks`: how many blocks the device should be given at least, where there is enough work. `padded`: the numbers
+  /// of tiles, merged rows, slots and scores are rounded up, tiles and rows with empty ones, so that steps of slightly
+  /// more keys have the same form. Of the same rows as the time before nothing is made anew: they are the same in all
+  /// layers.
+  void make(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks, bool padded = false);
 
   std::span<const TileRow> rows() const { return rows_; }
   std::span<const AttentionTile> narrow() const { return narrow_; }
@@ -75,10 +74,14 @@ class AttentionPlan {
   std::int32_t score_rows() const { return score_rows_; }
 
  private:
+  bool is_made_for(const RowSpan& rows, const AttentionShape& shape, std::int32_t blocks, bool padded);
+  void pad();
   void cut(std::vector<AttentionTile>& out, std::int32_t begin, std::int32_t end, std::int32_t sequence,
            std::int32_t tile_rows);
   void split(std::vector<AttentionTile>& tiles, std::int64_t heads, std::int32_t blocks);
 
+  std::vector<std::int32_t> made_for_;  // the numbers that the plan follows from
+  std::vector<std::int32_t> asked_for_;
   std::vector<TileRow> rows_;
   std::vector<AttentionTile> narrow_, wide_, split_;
   std::vector<MergeRow> merges_;

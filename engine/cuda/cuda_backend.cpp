@@ -354,8 +354,7 @@ class CudaBackend final : public Backend {
   }
 
   void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
-    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors());
-    if (padding_) plan_.pad();
+    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors(), padding_);
     call.rows = tile_rows_.put(plan_.rows());
     const AttentionTile* narrow = narrow_.put(plan_.narrow());
     const AttentionTile* wide = wide_.put(plan_.wide());

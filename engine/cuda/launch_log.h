@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -12,25 +13,23 @@ namespace baton::cuda {
 
 class LaunchLog {
  public:
-  void clear() { bytes_.clear(); }
+  void clear() { used_ = 0; }
   /// Arguments without padding, or with padding that is always the same: what differs there counts as different work,
   /// which is slow and never wrong.
   template <class... Values>
   void add(const Values&... values) {
-    (append(values), ...);
+    static_assert((std::is_trivially_copyable_v<Values> && ...));
+    constexpr std::size_t kSize = (sizeof(Values) + ...);
+    if (used_ + kSize > bytes_.size()) bytes_.resize(2 * bytes_.size() + kSize);
+    std::byte* to = bytes_.data() + used_;
+    ((std::memcpy(to, &values, sizeof(Values)), to += sizeof(Values)), ...);
+    used_ += kSize;
   }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
+  std::span<const std::byte> bytes() const { return {bytes_.data(), used_}; }
 
  private:
-  template <class Value>
-  void append(const Value& value) {
-    static_assert(std::is_trivially_copyable_v<Value>);
-    const std::size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(Value));
-    std::memcpy(bytes_.data() + at, &value, sizeof(Value));
-  }
-
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> bytes_;  // room
+  std::size_t used_ = 0;
 };
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 #include "engine/cuda/replays.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace baton::cuda {
 namespace {
@@ -38,7 +39,7 @@ void Replays::multiply(const Product& p) {
 
 void Replays::run(const std::function<void()>& work) {
   write_down(work);
-  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.log == log_.bytes(); });
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return is_logged(known); });
   if (found != known_.end()) {
     known_.splice(known_.begin(), known_, found);
     Known& known = *found;
@@ -46,16 +47,21 @@ void Replays::run(const std::function<void()>& work) {
       // Once more: now that all is in its place, nothing may be sent and nothing may move.
       const std::uint64_t sent = staging_.sent();
       write_down(work);
-      known.fixed = staging_.sent() == sent && known.log == log_.bytes();
+      known.fixed = staging_.sent() == sent && is_logged(known);
       if (known.fixed) known.graph = capture(work);
     }
     if (known.graph != nullptr) return runtime_.replay(*known.graph);
   } else {
     if (known_.size() >= kMostKnown) known_.pop_back();
-    known_.push_front({log_.bytes(), nullptr, true});
+    known_.push_front({{log_.bytes().begin(), log_.bytes().end()}, nullptr, true});
   }
   staging_.begin_step();
   work();
+}
+
+bool Replays::is_logged(const Known& known) const {
+  const std::span<const std::byte> log = log_.bytes();
+  return known.log.size() == log.size() && std::memcmp(known.log.data(), log.data(), log.size()) == 0;
 }
 
 void Replays::write_down(const std::function<void()>& work) {

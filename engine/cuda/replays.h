@@ -34,6 +34,7 @@ class Replays {
     std::unique_ptr<Graph> graph;  // null: seen, and not captured
     bool fixed = true;             // false: it sends something in its midst, so that it cannot be captured
   };
+  bool is_logged(const Known& known) const;
   void write_down(const std::function<void()>& work);
   std::unique_ptr<Graph> capture(const std::function<void()>& work);
 

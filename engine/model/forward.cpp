@@ -23,7 +23,7 @@ bool runs_in(const RowPath& path, std::int32_t layer) { return path.enter <= lay
 
 }  // namespace
 
-Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model) {
+Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model), table_(backend, model.rope) {
   times_.layer.resize(static_cast<std::size_t>(model.config.layers));
 }
 
@@ -76,11 +76,8 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     delta_ = floats(n, c.width);
     gate_up_ = floats(n, 2 * static_cast<std::int64_t>(c.ffn_width));
     hidden_ = floats(n, c.ffn_width);
-    all_cos_ = floats(n, c.head_dim / 2);
-    all_sin_ = floats(n, c.head_dim / 2);
     cos_ = floats(n, c.head_dim / 2);
     sin_ = floats(n, c.head_dim / 2);
-    host_angles_.resize(static_cast<std::size_t>(n * c.head_dim));
     row_capacity_ = n;
   }
   if (logits_rows > logits_capacity_) {
@@ -94,12 +91,8 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
 
 void Forward::prepare(const StepRows& rows) {
   reserve(rows.size(), static_cast<std::int64_t>(rows.logits_rows.size()));
-  const auto count = static_cast<std::size_t>(rows.size() * model_.config.head_dim / 2);
-  const std::span<float> cos(host_angles_.data(), count);
-  const std::span<float> sin(host_angles_.data() + count, count);
-  model_.rope.angles(cos, sin, rows.position);
-  backend_.copy_to_device(all_cos_.data(), std::as_bytes(cos));
-  backend_.copy_to_device(all_sin_.data(), std::as_bytes(sin));
+  const auto last = std::max_element(rows.position.begin(), rows.position.end());
+  step_angles_ = table_.range(0, last == rows.position.end() ? 0 : *last + 1);
   received_.clear();
   for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
   if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
@@ -255,11 +248,11 @@ void Forward::set_active(const StepRows& rows) {
     position_.push_back(rows.position[static_cast<std::size_t>(row)]);
   }
   const std::int64_t half = model_.config.head_dim / 2;
-  backend_.gather_rows(cos_.view(DType::f32, count(), half), all_cos_.view(DType::f32, rows.size(), half), active_);
-  backend_.gather_rows(sin_.view(DType::f32, count(), half), all_sin_.view(DType::f32, rows.size(), half), active_);
+  backend_.gather_rows(cos_.view(DType::f32, count(), half), step_angles_.cos, position_);
+  backend_.gather_rows(sin_.view(DType::f32, count(), half), step_angles_.sin, position_);
 }
 
-RopeAngles Forward::angles() const {
+RopeAngles Forward::row_angles() const {
   const std::int64_t half = model_.config.head_dim / 2;
   return {cos_.view(DType::f32, count(), half), sin_.view(DType::f32, count(), half)};
 }
@@ -320,13 +313,13 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   if (detects(rows, layer)) {
     end_part(times_.layer[static_cast<std::size_t>(layer)]);
     compare_values(rows, layer, v);  // before the cached values are written over
-    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, angles());
+    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
     q = detect(rows, layer, q);
     span = span_of(layer);
     end_part(times_.detect);
     if (count() == 0) return;
   } else {
-    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, angles());
+    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
   }
   const TensorView x = residual();
   const TensorView normed = normed_.view(operand, count(), c.width);

@@ -9,6 +9,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/model/model.h"
+#include "engine/model/rope_table.h"
 #include "engine/model/step_rows.h"
 
 namespace baton {
@@ -38,6 +39,9 @@ class Forward {
   /// Of the last run: logits [V] that stayed where they were computed, of the i-th of logits_rows, to host memory [V].
   void read_logits(std::size_t i, std::span<float> out);
 
+  /// For whoever places KV into caches of the same backend.
+  RopeTable& angles() { return table_; }
+
   /// Of the last run.
   const StepTimes& times() const { return times_; }
 
@@ -53,7 +57,7 @@ class Forward {
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
-  RopeAngles angles() const;
+  RopeAngles row_angles() const;
   void run_layers(StepRows& rows);
   void compute_logits(const StepRows& rows);
   std::span<const float> bring_results(const StepRows& rows);
@@ -67,6 +71,8 @@ class Forward {
   const Model& model_;
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
+  RopeTable table_;
+  RopeAngles step_angles_;  // of all positions up to the step's last
   StepTimes times_;
   std::vector<double*> parts_;  // of times_, each ended by a mark of the backend
 
@@ -87,14 +93,11 @@ class Forward {
   Buffer delta_;     // [T, C] what attention or the MLP adds
   Buffer gate_up_;   // [T, 2F]
   Buffer hidden_;    // [T, F]
-  Buffer all_cos_;   // [T, D/2] of the step's rows
-  Buffer all_sin_;   // [T, D/2]
-  Buffer cos_;       // [T, D/2] of the active ones
+  Buffer cos_;       // [T, D/2] of the active rows
   Buffer sin_;       // [T, D/2]
   Buffer last_;      // [logits rows, C]
   Buffer logits_;    // [logits rows, V]
   Buffer choices_;   // [logits rows] ChosenToken
-  std::vector<float> host_angles_;
   std::vector<float> host_logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;

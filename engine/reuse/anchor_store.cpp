@@ -226,18 +226,16 @@ std::int64_t AnchorStore::keep_budget() {
   return freed;
 }
 
-std::vector<SharedText> AnchorStore::texts(const std::string& slot, const std::string& pool, std::size_t most) const {
-  std::vector<SharedText> texts;
+std::vector<SharedAnchor> AnchorStore::anchors(const std::string& slot, const std::string& pool,
+                                               std::size_t most) const {
+  std::vector<SharedAnchor> found;
   const std::lock_guard lock(mutex_);
   for (const auto& [key, one] : pools_) {
     if (key.slot != slot || key.pool != pool) continue;
-    for (const SharedAnchor& anchor : one.view.anchors) {
-      const bool known = std::any_of(texts.begin(), texts.end(),
-                                     [&](const SharedText& text) { return text->hash == anchor->text->hash; });
-      if (!known && texts.size() < most) texts.push_back(anchor->text);
-    }
+    const auto count = std::min(one.view.anchors.size(), most - found.size());
+    found.insert(found.end(), one.view.anchors.begin(), one.view.anchors.begin() + static_cast<std::ptrdiff_t>(count));
   }
-  return texts;
+  return found;
 }
 
 AnchorStoreStats AnchorStore::stats() const {

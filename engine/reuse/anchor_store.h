@@ -62,8 +62,8 @@ class AnchorStore {
   /// Adds an anchor as it is; one of the same texts in the same place is replaced.
   void add(const AnchorKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record = nullptr);
 
-  /// The different texts of the pools of that name and slot, at most `most`.
-  std::vector<SharedText> texts(const std::string& slot, const std::string& pool, std::size_t most) const;
+  /// The anchors of all pools of that name and slot, at most `most`.
+  std::vector<SharedAnchor> anchors(const std::string& slot, const std::string& pool, std::size_t most) const;
 
   AnchorStoreStats stats() const;
   std::int64_t budget_bytes() const { return budget_; }

@@ -4,27 +4,27 @@
 #include <functional>
 
 #include "engine/kv/segment.h"
-#include "engine/model/rope.h"
+#include "engine/model/rope_table.h"
 
 namespace baton {
 
 /// Copies tokens [first, first + n) of a segment to positions [position, position + n) of the cache, in all layers, and
 /// their hidden states where both keep those of the same layer. Bits do not change when a token keeps its position.
 /// Throws std::invalid_argument when the shapes differ.
-void place(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, const Segment& segment,
+void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n);
 
-/// Something in host memory that is added to keys and values on their way (Backend::store_corrected_kv).
+/// What is added to keys and values on their way (Backend::store_corrected_kv), in the backend's memory.
 struct CorrectionSource {
-  std::function<std::span<const std::uint16_t>(std::int32_t layer)> offset;  // [m, 2 K D] bf16
-  std::span<const std::int32_t> row;                                         // [n]
+  std::function<ConstTensorView(std::int32_t layer)> offset;  // [m, 2 K D] bf16
+  std::span<const std::int32_t> row;                          // [n]
   float weight = 0.0f;
   std::int32_t from_layer = 0;  // layers before it are left as they are
 };
 
 /// The same with corrections, for `n` tokens; keys are rotated as at positions [rotated, rotated + n). Without a
 /// segment the corrections are all there is. Throws std::invalid_argument.
-void place_corrected(Backend& backend, const Rope& rope, KvCache& cache, std::int32_t position, std::int32_t rotated,
+void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
                      const Segment* segment, std::int32_t first, std::int32_t n,
                      std::span<const CorrectionSource> corrections);
 

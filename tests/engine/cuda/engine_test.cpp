@@ -4,8 +4,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <future>
+#include <random>
 
+#include "engine/anchors.h"
 #include "engine/cpu/cpu.h"
+#include "tests/engine/asking.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/tiny_model.h"
 
@@ -24,7 +27,7 @@ struct Answer {
   std::vector<float> logits;  // of the first token
 };
 
-Answer ask(Engine& engine, GenerationRequest request) {
+Answer respond(Engine& engine, GenerationRequest request) {
   Answer answer;
   std::promise<GenerationResult> promise;
   request.callbacks.on_logits = [&](std::span<const float> logits) {
@@ -45,7 +48,7 @@ std::vector<Answer> relay(Engine& engine, bool exact_choices) {
   first.reuse.record = true;
   first.output_readers = static_cast<std::int64_t>(reuse_methods().size());
   first.forced = random_tokens(30, 2);
-  const Answer upstream = ask(engine, std::move(first));
+  const Answer upstream = respond(engine, std::move(first));
   REQUIRE(upstream.result.output);
   for (const std::string& method : reuse_methods()) {
     if (method == "lockstep") continue;  // rows ahead: other tests
@@ -59,7 +62,7 @@ std::vector<Answer> relay(Engine& engine, bool exact_choices) {
     second.reuse.selection.all = !exact_choices;  // which tokens are chosen hangs on the last bits
     if (!exact_choices) second.reuse.cacheblend_share = 1.0;
     second.max_tokens = 2;
-    answers.push_back(ask(engine, std::move(second)));
+    answers.push_back(respond(engine, std::move(second)));
   }
   return answers;
 }
@@ -87,6 +90,108 @@ TEST_CASE("an engine on the kernels relays answers as the CPU does, by every met
       CHECK(difference(actual[i].logits, expected[i].logits) < c.tolerance);
     }
   }
+}
+
+/// Role text, an answer that was decoded elsewhere, text.
+std::vector<PromptPart> prompt_with_answer(Engine& engine, std::uint64_t seed, const ReuseOptions& reuse) {
+  GenerationRequest request;
+  request.prompt = {text(20, 7)};
+  request.reuse = reuse;
+  request.output_readers = 4;
+  request.output_slot = "answer";
+  request.forced = random_tokens(40, seed);
+  const std::vector<TokenId> tokens = request.forced;
+  const Run made = start(engine, std::move(request)).get();
+  REQUIRE(made.result.output);
+  return {text(10, 1), {"answer", tokens, made.result.output, 0}, text(6, 2)};
+}
+
+// Offsets are kept in bf16: one that lies between two of its numbers is rounded either way (seen: 2e-4). Corrections
+// are products of three bf16 factors on a device, and of two on the CPU.
+constexpr double kOffsetTolerance = 1e-3, kCorrectionTolerance = 5e-3;
+
+/// The same questions of both engines, which then say the same.
+class Pair {
+ public:
+  Pair(std::unique_ptr<Backend> backend, const TinyOptions& model)
+      : device_(engine_on(std::move(backend), model)), cpu_(engine_on(make_cpu_backend(1), model)) {}
+
+  Run ask_both(std::uint64_t answer, const ReuseOptions& reuse, double tolerance = kOffsetTolerance) {
+    const Run theirs = ask(*cpu_, prompt_with_answer(*cpu_, answer, reuse), reuse);
+    const Run ours = ask(*device_, prompt_with_answer(*device_, answer, reuse), reuse);
+    CHECK(ours.result.uses[1].method == theirs.result.uses[1].method);
+    CHECK(ours.result.uses[1].corrected == theirs.result.uses[1].corrected);
+    CHECK(ours.result.kv_computed == theirs.result.kv_computed);
+    for (std::size_t i = 0; i < theirs.logits.size(); ++i)
+      CHECK(difference(ours.logits[i], theirs.logits[i]) < tolerance);
+    return ours;
+  }
+  Engine& device() { return *device_; }
+  Engine& cpu() { return *cpu_; }
+
+ private:
+  std::shared_ptr<LocalEngine> device_, cpu_;
+};
+
+const TinyOptions kExact{.layers = kLayers, .dtype = DType::f32, .kv_dtype = DType::f32};
+
+TEST_CASE("anchors on the kernels correct as on the CPU", "[engine]") {
+  auto backend = make_backend_under_test();
+  if (backend == nullptr) return;
+  Pair pair(std::move(backend), kExact);
+  ReuseOptions reuse;
+  reuse.method = "anchors";
+  reuse.min_tokens = 1;
+  reuse.prefix = false;
+  reuse.record = true;
+  reuse.anchors.gate = AnchorOptions::Gate::none;
+  reuse.anchors.check = 0;
+  CHECK(pair.ask_both(11, reuse).result.uses[1].reason == "first text of its pool");
+  CHECK(pair.ask_both(11, reuse).result.uses[1].method == "anchors");  // copied when it was needed, or before
+  CHECK(pair.ask_both(12, reuse).result.kv_computed < 56 * kLayers);
+  reuse.anchors.text = AnchorOptions::Text::offset;
+  pair.ask_both(13, reuse);
+  reuse.anchors.offsets = AnchorOptions::Offsets::nearest;
+  pair.ask_both(14, reuse);
+}
+
+TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]") {
+  auto backend = make_backend_under_test();
+  if (backend == nullptr) return;
+  Pair pair(std::move(backend), kExact);
+  ReuseOptions reuse;
+  reuse.method = "relay";
+  reuse.min_tokens = 1;
+  reuse.prefix = false;
+  reuse.record = true;
+  reuse.range = {1, 2, kLayers - 2};
+  reuse.selection.all = true;
+  const Run plain = pair.ask_both(11, reuse);
+  CHECK_FALSE(plain.result.uses[1].corrected);
+  LinearCorrection map;
+  map.shape = {kLayers, 2 * 16};
+  map.rank = 3;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.0f, 0.1f);
+  const auto fill = [&](std::int64_t count) {
+    std::vector<std::uint16_t> bits(static_cast<std::size_t>(count));
+    for (std::uint16_t& value : bits) value = f32_to_bf16(normal(random));
+    return bits;
+  };
+  map.encoder = fill(map.rank * map.inputs());
+  map.decoder = fill(map.outputs() * map.rank);
+  map.bias.resize(static_cast<std::size_t>(map.outputs()));
+  for (float& value : map.bias) value = normal(random);
+  std::vector<PromptPart> prompt = {text(10, 1), {"answer", random_tokens(40, 11), nullptr, 0}, text(6, 2)};
+  const AnchorKey place = places_of(prompt, {})[1];
+  for (Engine* engine : {&pair.device(), &pair.cpu()}) {
+    Corrections all;
+    all[{place.context, place.slot, {}}] = std::make_shared<const LinearCorrection>(map);
+    engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));
+  }
+  const Run corrected = pair.ask_both(11, reuse, kCorrectionTolerance);
+  CHECK(corrected.result.uses[1].corrected);
+  CHECK(difference(corrected.logits[0], plain.logits[0]) > 10 * kCorrectionTolerance);
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
-#include "engine/model/rope.h"
+#include "engine/model/rope_table.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <stdexcept>
 
+#include "engine/cpu/cpu.h"
 #include "tests/support/golden.h"
 
 using namespace baton;
@@ -82,4 +84,24 @@ TEST_CASE("angles refuse outputs of another size") {
   std::vector<float> small(3), right(4);
   CHECK_THROWS_AS(rope.angles(small, right, std::vector<std::int32_t>{0, 1}), std::invalid_argument);
   CHECK_THROWS_AS(rope.angles(right, small, std::vector<std::int32_t>{0, 1}), std::invalid_argument);
+}
+
+TEST_CASE("a table of angles has those of every position, however it grew") {
+  const auto backend = make_cpu_backend(1);
+  const Rope rope(config_of(8, 10000.0));
+  RopeTable table(*backend, rope);
+  CHECK(table.range(0, 0).cos.rows == 0);
+  for (const std::int32_t begin : {0, 5, 1020, 3000, 17}) {
+    std::vector<std::int32_t> positions(20);
+    std::iota(positions.begin(), positions.end(), begin);
+    std::vector<float> cos(20 * 4), sin(20 * 4);
+    rope.angles(cos, sin, positions);
+    const RopeAngles angles = table.range(begin, 20);
+    for (std::int64_t row = 0; row < 20; ++row) {
+      for (std::int64_t c = 0; c < 4; ++c) {
+        CHECK(angles.cos.f32(row)[c] == cos[static_cast<std::size_t>(row * 4 + c)]);
+        CHECK(angles.sin.f32(row)[c] == sin[static_cast<std::size_t>(row * 4 + c)]);
+      }
+    }
+  }
 }

@@ -1,0 +1,41 @@
+// AnchorMemory: anchors where the backend can read them. An anchor lives in host memory (engine/reuse/anchor.h); a
+// device gets a copy when it is first needed, or before, and keeps it for as long as the anchor lives, so that the
+// budget of the anchors bounds both.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "engine/backend/backend.h"
+#include "engine/reuse/anchor.h"
+
+namespace baton {
+
+/// The engine's thread only.
+class AnchorMemory {
+ public:
+  explicit AnchorMemory(Backend& backend) : backend_(backend), host_memory_(backend.info().host_memory) {}
+
+  /// Copies an anchor that is not there yet. Throws BackendError when there is no memory.
+  void bring(const SharedAnchor& anchor);
+
+  // [n, 2 K D] and [t, 2 K D] bf16, valid while the anchor lives. They bring it.
+  ConstTensorView offset(const SharedAnchor& anchor, std::int32_t layer);
+  ConstTensorView text(const SharedAnchor& anchor, std::int32_t layer);
+
+  /// Copies that a device holds.
+  std::size_t size() const { return copies_.size(); }
+
+ private:
+  struct Copy {
+    std::weak_ptr<const Anchor> anchor;
+    Buffer offset, text;
+  };
+  const Copy& copy_of(const SharedAnchor& anchor);
+
+  Backend& backend_;
+  bool host_memory_;
+  std::map<const Anchor*, Copy> copies_;
+};
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+// The angles of all positions up to the longest seen, where the backend can read them: made once, for steps to gather
+// and for placing to point into.
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/model/rope.h"
+
+namespace baton {
+
+/// One thread at a time. The backend and the rope must outlive it.
+class RopeTable {
+ public:
+  RopeTable(Backend& backend, const Rope& rope) : backend_(backend), rope_(rope) {}
+
+  /// Angles of positions [begin, begin + n), valid until a longer range is asked for. Throws BackendError.
+  RopeAngles range(std::int32_t begin, std::int32_t n);
+
+ private:
+  void grow(std::int32_t positions);
+
+  Backend& backend_;
+  const Rope& rope_;
+  Buffer memory_;  // cos [positions, R/2], sin
+  std::int32_t positions_ = 0;
+};
+
+}  // namespace baton
