@@ -12,6 +12,7 @@ namespace baton::inline v1 {
 namespace {
 
 constexpr std::size_t kSeparator = 4;  // tokens around each reused text
+constexpr int kOffsets = 4;            // different ones for anchors of one length: more would only take memory
 
 const std::string kLearned = "learned";
 
@@ -29,22 +30,22 @@ std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std:
 
 }  // namespace
 
-BenchAgents::BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary)
-    : options_(options), range_(range) {
-  std::uint64_t state = options.seed * 2 + 1;
+BenchAgents::BenchAgents(const BenchOptions& options, const Sizes& sizes, LayerRange range, std::int32_t vocabulary)
+    : options_(options), sizes_(sizes), range_(range) {
+  std::uint64_t state = (options.seed + static_cast<std::uint64_t>(sizes.index) * 1'000'003) * 2 + 1;
   separator_ = random_tokens(state, kSeparator, vocabulary);
   reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.question), vocabulary));
   for (int agent = 1; agent <= options.agents; ++agent) {
-    roles_.push_back(random_tokens(state, static_cast<std::size_t>(options.prefix), vocabulary));
+    roles_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.prefix), vocabulary));
     if (agent < options.agents)
-      reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.output), vocabulary));
+      reused_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary));
   }
-  last_answer_ = random_tokens(state, static_cast<std::size_t>(options.output), vocabulary);
+  last_answer_ = random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary);
   segments_.resize(reused_.size());
 }
 
 std::int64_t BenchAgents::length(int agent) const {
-  return options_.prefix + options_.question + std::int64_t{agent - 1} * options_.output +
+  return sizes_.prefix + options_.question + std::int64_t{agent - 1} * sizes_.output +
          std::int64_t{agent + 1} * static_cast<std::int64_t>(kSeparator);
 }
 
@@ -92,16 +93,17 @@ bool BenchAgents::prepare(internal::Engine& engine) {
   return true;
 }
 
-ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
+ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
+  const double select = way.select > 0 ? way.select : options_.select.front();
   ReuseOptions reuse;
-  reuse.method = method;
+  reuse.method = way.method;
   reuse.range = range_;
   reuse.min_tokens = 1;
-  reuse.selection.share = options_.select;
-  reuse.cacheblend_share = options_.select;
-  const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
-  reuse.epic_tokens =
-      std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
+  reuse.selection.share = select;
+  reuse.cacheblend_share = select;
+  const double tokens = options_.question + static_cast<double>(agent - 1) * sizes_.output;
+  reuse.epic_tokens = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
+  reuse.anchors.pool = pool_name(way.anchors, way.repeat);
   reuse.anchors.gate = AnchorOptions::Gate::none;
   reuse.anchors.check = 0;
   reuse.anchors.size = 1000;
@@ -116,7 +118,7 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
 bool BenchAgents::learn_anchors(internal::Engine& engine) const {
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
-    request.reuse = reuse("anchors", agent);
+    request.reuse = reuse({"anchors"}, agent);
     request.reuse.record = true;
     request.reuse.anchors.pool = kLearned;
     request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
@@ -132,7 +134,7 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
     if (key.pool != kLearned) continue;
     const Anchor& like = *pool.anchors.front();
     for (int i = 0; i < count; ++i) {
-      auto& offset = offsets_[{key.context, i}];
+      auto& offset = offsets_[{like.offset.size(), i % kOffsets}];
       if (!offset) {  // small numbers of either sign
         auto values = std::make_shared<std::vector<std::uint16_t>>(like.offset.size());
         for (std::uint16_t& value : *values) {
@@ -164,12 +166,36 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
   }
 }
 
+/// A pool keeps its youngest anchor, so the last one is of nothing.
+void BenchAgents::drop_anchors(internal::Engine& engine) {
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    auto empty = std::make_shared<Anchor>();
+    empty->text = std::make_shared<SketchedText>();
+    engine.anchors().add(key, std::move(empty), 1);
+  }
+}
+
+/// Of the prompt, with all but what only the bench's own clock knows.
+BenchAgent BenchAgents::numbers_of(const GenerationResult& result, int agent) {
+  const PrefillTimes& times = result.prefill;
+  const double parts = times.match + times.copy + times.full_layers + times.detect + times.sparse_layers + times.tail;
+  const auto entries = static_cast<double>(result.kv_entries);
+  BenchAgent numbers;
+  numbers.agent = agent;
+  numbers.prompt_tokens = result.prompt_tokens;
+  numbers.ttft_ms = result.ttft_ms;
+  numbers.kv_reuse_rate = 1.0 - static_cast<double>(result.kv_computed) / entries;
+  numbers.ahead_rate = static_cast<double>(result.kv_ahead) / entries;
+  numbers.breakdown_ms = {times.match,         times.copy, times.full_layers,     times.detect,
+                          times.sparse_layers, times.tail, result.ttft_ms - parts};
+  return numbers;
+}
+
 std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const Way& way, int agent) const {
   const std::string& method = way.method;
   Pass pass;
   GenerationRequest request;
-  request.reuse = reuse(method, agent);
-  request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
+  request.reuse = reuse(way, agent);
   request.prompt = prompt(agent, agent > 1);
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
@@ -182,16 +208,7 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;
   pass.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  const PrefillTimes& times = result->prefill;
-  BenchAgent& numbers = pass.numbers;
-  numbers.agent = agent;
-  numbers.prompt_tokens = result->prompt_tokens;
-  numbers.ttft_ms = result->ttft_ms;
-  numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
-  numbers.breakdown_ms = {times.match, times.copy, times.full_layers, times.detect, times.sparse_layers,
-                          times.tail,  0.0};
-  numbers.breakdown_ms.other = result->ttft_ms - (times.match + times.copy + times.full_layers + times.detect +
-                                                  times.sparse_layers + times.tail);
+  pass.numbers = numbers_of(*result, agent);
   return pass;
 }
 
@@ -199,8 +216,8 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
 EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const {
   EarlyPrompt early;
   early.complete = decoding == agent - 1;
-  early.longest = static_cast<std::int32_t>(length(agent) + options_.output + 1);
-  early.reuse = reuse("lockstep", agent);
+  early.longest = static_cast<std::int32_t>(length(agent) + sizes_.output + 1);
+  early.reuse = reuse({"lockstep"}, agent);
   int slot = 0;  // 0: the question
   for (PromptPart& part : prompt(agent, false)) {
     if (part.slot.empty()) {
@@ -226,8 +243,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
   for (int agent = 1; agent <= options_.agents; ++agent) {
     GenerationRequest request;
     request.prompt = prompt(agent, agent > 1);
-    request.reuse = reuse(method, agent);
-    request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
+    request.reuse = reuse(way, agent);
     if (request.reuse.record) request.output_readers = options_.agents - agent;
     request.forced = agent < options_.agents ? reused_[static_cast<std::size_t>(agent)] : last_answer_;
     request.early = early[static_cast<std::size_t>(agent)];
@@ -248,13 +264,10 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
       }
     });
     if (!result) break;
-    BenchAgent& numbers = row.agents.emplace_back();
-    numbers.agent = agent;
-    numbers.prompt_tokens = result->prompt_tokens;
+    BenchAgent& numbers = row.agents.emplace_back(numbers_of(*result, agent));
     numbers.ttft_ms = std::chrono::duration<double, std::milli>(first - ready).count();
-    numbers.decode_ms_per_token = result->decode_ms / options_.output;
-    numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
-    numbers.ahead_rate = static_cast<double>(result->kv_ahead) / static_cast<double>(result->kv_entries);
+    numbers.decode_ms_per_token = result->decode_ms / sizes_.output;
+    numbers.breakdown_ms = {};
     numbers.breakdown_ms.match = result->prefill.match;
     numbers.breakdown_ms.copy = result->prefill.copy;
     numbers.breakdown_ms.tail = numbers.ttft_ms - result->prefill.match - result->prefill.copy;
@@ -266,20 +279,105 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
   return row;
 }
 
-std::optional<double> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
   EarlyPrompt before;
   before.longest = static_cast<std::int32_t>(length(agent) + 1);
-  before.reuse = reuse("lockstep", agent);
-  GenerationRequest request;
-  request.prompt = prompt(agent, false);
-  request.reuse = before.reuse;
-  for (std::size_t i = 0; i + 1 < request.prompt.size(); ++i) before.parts.push_back({request.prompt[i].tokens});
-  request.early = engine.prepare(std::move(before));
+  before.reuse = reuse({"lockstep"}, agent);
+  const std::vector<PromptPart> parts = prompt(agent, false);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) before.parts.push_back({parts[i].tokens});
+  return before;
+}
+
+/// Until nothing is left to be computed ahead; false when it was stopped.
+bool BenchAgents::wait_ahead(internal::Engine& engine) const {
   while (engine.stats().busy_ahead && !options_.stop.stop_requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return !options_.stop.stop_requested();
+}
+
+std::optional<BenchAgent> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+  GenerationRequest request;
+  request.prompt = prompt(agent, false);
+  request.reuse = reuse({"lockstep"}, agent);
+  request.early = engine.prepare(all_but_last_text(agent));
+  wait_ahead(engine);
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;
-  return result->ttft_ms;
+  return numbers_of(*result, agent);
+}
+
+/// One short answer that is kept for later prompts, the way the method keeps it.
+bool BenchAgents::remember(internal::Engine& engine, const Way& way, BenchMemory& memory) const {
+  const int agent = options_.agents;
+  const EngineStats before = engine.stats();
+  GenerationRequest request;
+  request.prompt = prompt(agent, agent > 1);
+  std::vector<TokenId>& role = request.prompt.front().tokens;  // no prefix of what another method has left
+  std::rotate(role.begin(), role.begin() + static_cast<std::ptrdiff_t>(way.method.size() % role.size()), role.end());
+  request.reuse = reuse(way, agent);
+  request.reuse.record = takes_segments(request.reuse);
+  request.reuse.prefix = true;
+  request.output_readers = 1;
+  constexpr int kAnswer = 8;
+  request.forced.assign(last_answer_.begin(), last_answer_.begin() + std::min(kAnswer, sizes_.output));
+  const auto answered = static_cast<std::int64_t>(request.forced.size());
+  request.callbacks.on_prefilled = [&](const GenerationResult&) {
+    memory.cache_recording = static_cast<double>(engine.stats().kv_bytes - before.kv_bytes) /
+                             static_cast<double>(length(agent) + answered + 1);
+  };
+  const auto result = finish(engine, std::move(request), [](RequestId) {});
+  if (!result) return false;
+  if (const auto kept = result->output ? engine.segment(result->output) : nullptr) {
+    const double tokens = kept->length();
+    const ConstTensorView hidden = kept->hidden();
+    const auto hidden_bytes =
+        static_cast<double>(hidden.rows * hidden.cols) * static_cast<double>(size_of(hidden.dtype));
+    const auto bytes = static_cast<double>(kept->bytes());
+    memory.hidden = hidden.data == nullptr ? 0.0 : hidden_bytes / tokens;
+    memory.received = static_cast<double>(kept->received().size_bytes()) / tokens;
+    memory.entropy = static_cast<double>(kept->entropy.size() * sizeof(float)) / tokens;
+    memory.ids = sizeof(TokenId);
+    memory.keys_values = (bytes - static_cast<double>(kept->tokens().size() * sizeof(TokenId))) / tokens -
+                         memory.hidden - memory.received - memory.entropy;
+  } else if (!takes_segments(reuse(way, agent))) {  // the whole prompt is a prefix now
+    memory.ids = sizeof(TokenId);
+    memory.keys_values = static_cast<double>(engine.stats().segments.bytes - before.segments.bytes) /
+                             static_cast<double>(length(agent) + answered) -
+                         memory.ids;
+  }
+  return true;
+}
+
+std::optional<BenchMemory> BenchAgents::memory(internal::Engine& engine, const Way& way) const {
+  BenchMemory memory{way.method};
+  const int agent = options_.agents;
+  const std::int64_t idle = engine.stats().kv_bytes;
+  GenerationRequest request;
+  request.prompt = prompt(agent, agent > 1);
+  request.reuse = reuse(way, agent);
+  request.callbacks.on_prefilled = [&](const GenerationResult&) {
+    memory.cache = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
+  };
+  if (!answer(engine, std::move(request))) return std::nullopt;
+  if (way.method == "lockstep") {  // before anything of the same prompt is a prefix
+    const EarlyId id = engine.prepare(all_but_last_text(agent));
+    if (!wait_ahead(engine)) return std::nullopt;
+    memory.ahead = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
+    engine.forget(id);
+    while (engine.stats().kv_bytes > idle && !options_.stop.stop_requested())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (way.method != "full" && !remember(engine, way, memory)) return std::nullopt;
+  double bytes = 0, tokens = 0;
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    if (way.method != "anchors" || key.pool != kLearned) continue;
+    for (const SharedAnchor& anchor : pool.anchors) {
+      bytes += static_cast<double>(anchor->bytes()) - static_cast<double>(anchor->text_kv.size_bytes());
+      tokens += anchor->length;
+    }
+  }
+  if (tokens > 0) memory.anchor = bytes / tokens;
+  return memory;
 }
 
 std::optional<GenerationResult> BenchAgents::answer(internal::Engine& engine, GenerationRequest request) const {
