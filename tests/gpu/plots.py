@@ -28,10 +28,10 @@ def text(x: float, y: float, what: str, anchor="middle", extra="") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{html.escape(what)}</text>'
 
 
-def frame(title: str, x_label: str, height=HEIGHT) -> list[str]:
+def frame(title: str, x_label: str, left=LEFT, height=HEIGHT) -> list[str]:
     return [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
             f'<rect width="{WIDTH}" height="{height}" fill="white"/>', text(WIDTH / 2, 22, title, extra=' font-size="15"'),
-            text((LEFT + WIDTH - RIGHT) / 2, height - 10, x_label)]
+            text((left + WIDTH - RIGHT) / 2, height - 10, x_label)]
 
 
 def bar_plot(title: str, x_label: str, bars: dict[str, dict[str, float]]) -> str:
@@ -43,7 +43,7 @@ def bar_plot(title: str, x_label: str, bars: dict[str, dict[str, float]]) -> str
     most = max(marks[-1], max(sums.values())) or 1.0
     room = WIDTH - left - RIGHT - 50  # the sum stands behind the bar
 
-    out = frame(title, x_label, height)
+    out = frame(title, x_label, left, height)
     for mark in marks:
         x = left + mark / most * room
         out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}" stroke="#ddd"/>')

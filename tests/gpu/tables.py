@@ -269,7 +269,7 @@ def scaling(results: dict) -> str:
             rows.append(row)
         if rows:
             text += (f"\n{one['shape']}: the last of {params['agents']} agents, role {params['prefix']}, question {params['question']}; ms, full over "
-                     f"the method, and the most that the operations allow where both are limited by them{cut(one)}\n\n")
+                     f"the method, and the ratio of their operations, which is the most at equal operations a second{cut(one)}\n\n")
             text += table(head, rows)
         text += errors(one)
     return text
