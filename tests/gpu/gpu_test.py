@@ -190,7 +190,7 @@ class Measure(Folder):
 
     def test_sizes_of_the_papers(self):
         self.write("bin/baton", '#!/bin/sh\n[ "$1" = doctor ] && echo "ok    device cuda:0  a GPU" || echo "$@"\n', True)
-        self.measure("--only", "agents,grid,scaling,anchors,memory", code=0)
+        self.assertNotIn("measure.sh: line", self.measure("--only", "agents,grid,scaling,anchors,memory,team", code=0).stderr)
         asked = {file.stem: file.read_text() for file in (self.folder / "out/parts").glob("*.json")}
         for name, options in (("agents-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"),
                               ("agents-llama-3.1-8b", "--methods full,prefix,direct,epic,cacheblend,relay,lockstep,anchors --anchors 2,5,10,20"),
@@ -198,6 +198,7 @@ class Measure(Folder):
                               ("grid-llama-3.1-8b", "--agents 3 --prefix 64,256,1024 --question 1000 --output 128,512,1024"),
                               ("scaling-qwen3-0.6b", "--output 256,512,1024,2048,4096,6144"), ("scaling-qwen3-0.6b", "--select 0.18,0.05"),
                               ("anchors-llama-3.1-8b", "--output 1024,2048,4096"), ("anchors-llama-3.1-8b", "--anchors 5,10,15,20,25"),
+                              ("team-cuda", "--methods full,relay:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
                               ("memory-qwen3-0.6b", "--memory"), ("memory-llama-3.1-8b", "--memory")):
             self.assertIn(options, asked[name])
 

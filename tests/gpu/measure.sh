@@ -48,7 +48,7 @@ mkdir -p "$out/parts" || die "--out: cannot make '$out'"
 out=$(cd "$out" && pwd)
 parts=$out/parts
 rm -f "$parts"/*
-readonly begin=$SECONDS methods=full,prefix,direct,epic,cacheblend,relay,lockstep,anchors
+readonly begin=$SECONDS every_method=full,prefix,direct,epic,cacheblend,relay,lockstep,anchors
 export BATON_TEST_DIR=$root/tests BATON_MODEL_PATH=$root/samples/models NO_COLOR=1
 
 # cuBLAS where the loader does not look by itself: a toolkit's folder, or the packages of a Python.
@@ -141,9 +141,9 @@ tables() {
   fi
   if wanted agents; then
     if [ "$device" = cpu ]; then
-      agents agents-nano 120 --agents 5 --prefix 64 --question 100 --output 64 --methods $methods --anchors 2,5
+      agents agents-nano 120 --agents 5 --prefix 64 --question 100 --output 64 --methods $every_method --anchors 2,5
     else  # KVComm's Table 2, RelayCaching's Table 2
-      agents agents-llama-3.1-8b 150 --agents 5 --prefix 512 --question 1000 --output 512 --methods $methods \
+      agents agents-llama-3.1-8b 150 --agents 5 --prefix 512 --question 1000 --output 512 --methods $every_method \
         --anchors 2,5,10,20 --row-methods full,relay,lockstep
       agents agents-qwen3-0.6b 60 --agents 5 --prefix 128 --question 1000 --output 1000 --methods full,prefix,cacheblend,relay \
         --select 0.18
@@ -184,7 +184,7 @@ last_tables() {
   if wanted memory; then
     for shape in "${shapes[@]}"; do
       config "$shape"
-      agents "memory-$shape" 40 --agents 3 --prefix 128 --question 256 --output 256 --methods $methods --anchors 2 \
+      agents "memory-$shape" 40 --agents 3 --prefix 128 --question 256 --output 256 --methods $every_method --anchors 2 \
         --row-methods none --repeat 1 --memory
     done
   fi
