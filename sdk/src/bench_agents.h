@@ -63,6 +63,7 @@ class BenchAgents {
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
   ReuseOptions reuse(const Way& way, int agent) const;
+  static const std::string& learned_pool();  // of the anchors that the engine learned itself
   static BenchAgent numbers_of(const GenerationResult& result, int agent);
   EarlyPrompt early(int agent, int decoding, RequestId request) const;
   EarlyPrompt all_but_last_text(int agent) const;

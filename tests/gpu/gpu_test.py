@@ -17,6 +17,7 @@ COMPILER = sys.argv.pop(1) if len(sys.argv) > 1 else "c++"
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 
+import agent_tables
 import bounds
 import list_tests
 import pack
@@ -55,7 +56,8 @@ def row(name, *ms, **more):
 def run_of(shape, layers, cases, **params):
     """A run of `baton bench` with lists."""
     return {**RATES, "shape": shape, "prefill": [], "decode": [], "row_costs": None, "methods": [],
-            "params": {"layers": layers, "layers_range": [1, 3, 6], "agents": 3, "prefix": 64, "question": 48, "output": [], "select": 0.18, **params},
+            "params": {"layers": layers, "layers_range": [1, 3, 6], "agents": 3, "prefix": 64, "question": 48, "output": [], "select": 0.18,
+                       **params},
             "cases": [{"prefix": prefix, "output": output, "methods": methods} for prefix, output, methods in cases],
             "memory": {"kv_peak_bytes": 2**20, "segments_peak_bytes": 2**21, "weights_bytes": 2**22}}
 
@@ -131,8 +133,9 @@ class Measure(Folder):
         super().setUp()
         for name in ("tests/gpu", "tests/data", "samples/models", "workflows/library"):
             (self.folder / name).mkdir(parents=True)
-        for name in ("report.py", "tables.py", "plots.py", "bounds.py", "published.py"):
-            shutil.copy(HERE / name, self.folder / "tests/gpu")
+        for name in pack.DATA:  # what a pack has is enough
+            if name.startswith("tests/gpu/") and name.endswith(".py"):
+                shutil.copy(ROOT / name, self.folder / "tests/gpu")
         (self.folder / "rates.json").write_text(json.dumps(AGENTS))
         self.runner("ok    device cuda:0  a GPU")
         self.write("bin/gpu_tests.txt", "test_a\tone, with a comma\ntest_b\ttwo\n")
@@ -239,7 +242,8 @@ class Bounds(unittest.TestCase):
 
     def test_bound(self):
         shape = bounds.Shape(QWEN_06B)
-        much, little = ([bounds.relay_bound(shape, [2, 3, 19], share, 128, 1000, output, 3) for output in (256, 1024, 6144)] for share in (0.18, 0.05))
+        much, little = ([bounds.relay_bound(shape, [2, 3, 19], share, 128, 1000, output, 3) for output in (256, 1024, 6144)]
+                        for share in (0.18, 0.05))
         for bound in much:  # 18 of 28 layers of 18 %: not more than this, and the separators take little of it
             self.assertLess(bound, 28 / 18 / 0.18 + 0.2)
             self.assertGreater(bound, 8)
@@ -266,25 +270,26 @@ class Published(unittest.TestCase):
     def test_beside_ours_for_their_set_up_alone(self):
         def text(shape, layers, output):
             one = {**AGENTS, "shape": shape, "params": {"layers": layers, "prefix": 512, "question": 1000, "output": output},
-                   "methods": [row("full", 1.5, 2.5)]}
-            return tables.beside(one)
-        self.assertIn("| 2 | 2.5 | 192.4 | 38.0 | 51.0 | 8.3 | 4.1 |", text("llama-3.1-8b", 32, 512))
+                   "methods": [row("full", 1.5, 2.5), row("epic", 9.0, 9.0), row("anchors", 8.0, 8.0, anchors=2), row("anchors", 7.0, 7.0, anchors=5)]}
+            return agent_tables.beside(one)
+        self.assertIn("| 2 | 2.5 | 7.0 | 192.4 | 38.0 | 51.0 | 8.3 | 4.1 |", text("llama-3.1-8b", 32, 512))
         for other in (("nano", 10, 512), ("llama-3.1-8b", 4, 512), ("llama-3.1-8b", 32, 256)):
             self.assertEqual(text(*other), "")
 
     def test_in_the_tables(self):
         grid = {**GRID, "shape": "llama-3.1-8b", "params": {**GRID["params"], "layers": 32, "question": 1000},
                 "cases": [{**GRID["cases"][0], "prefix": 1024, "output": 1024}, {**GRID["cases"][0], "prefix": 100}]}
-        text = tables.grid({"grid": [grid]})
+        text = agent_tables.grid({"grid": [grid]})
         self.assertIn("| 6.72 x |\n", text)
         self.assertIn("|  |\n", text)  # nothing is printed for a role of 100
         anchors = {**ANCHORS, "shape": "llama-3.1-8b", "params": {**ANCHORS["params"], "layers": 32}}
-        self.assertIn("| 4096 | 25 | 1.00 | 2.00 | 37.96 | 40.96 | 18.113 |", tables.anchors({"anchors": [anchors]}))
+        self.assertIn("| 4096 | 25 | 1.00 | 2.00 | 37.96 | 40.96 | 18.113 |", agent_tables.anchors({"anchors": [anchors]}))
         scaling = {**SCALING, "shape": "qwen3-0.6b", "params": {**SCALING["params"], "layers": 28}}
-        text = tables.scaling({"scaling": [scaling], "configs": {}})
+        text = agent_tables.scaling({"scaling": [scaling], "configs": {}})
         self.assertIn("| 3,890 | 1,080 | 420 |\n", text)
         self.assertIn("| 512 |", text)
-        for unlike in (tables.grid({"grid": [GRID]}), tables.anchors({"anchors": [ANCHORS]}), tables.scaling({"scaling": [SCALING], "configs": {}})):
+        for unlike in (agent_tables.grid({"grid": [GRID]}), agent_tables.anchors({"anchors": [ANCHORS]}),
+                       agent_tables.scaling({"scaling": [SCALING], "configs": {}})):
             self.assertNotIn("published", unlike)
 
 
@@ -345,7 +350,8 @@ class Report(Folder):
     def test_plots_hold_their_numbers(self):
         made = plots.all_plots(self.results())
         for name, words in (("grid-nano", ["relay, role 64", "lockstep, role 64", "anchors 20, role 64"]),
-                            ("scaling-over-full-nano", ["relay 18 %", "relay 5 %: bound", ">512<", ">12288<"]), ("anchors-nano", ["matching, 25", "copying, 5"]),
+                            ("scaling-over-full-nano", ["relay 18 %", "relay 5 %: bound", ">512<", ">12288<"]),
+                            ("anchors-nano", ["matching, 25", "copying, 5"]),
                             ("memory-nano", ["one anchor (host)", ">2.9<"]), ("first-token-parts-nano", ["copying, rotating", ">20.0<"])):
             for word in words:
                 self.assertIn(word, made[name])

@@ -3,7 +3,8 @@
 import html
 import math
 
-import tables
+import agent_tables
+import cells
 
 COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#e377c2", "#7f7f7f", "#bcbd22", "#000080",
            "#800000"]
@@ -104,7 +105,7 @@ def line_plot(title: str, x_label: str, y_label: str, series: dict[str, list[tup
 
 
 def of_agents(one: dict) -> str | None:
-    bars = {tables.name_of(method): {label: method["agents"][-1]["breakdown_ms"][part] for part, label in tables.PARTS.items()}
+    bars = {cells.name_of(method): {label: method["agents"][-1]["breakdown_ms"][part] for part, label in agent_tables.PARTS.items()}
             for method in one["methods"] if method["agents"]}
     return bar_plot(f"First token of agent {one['methods'][0]['agents'][-1]['agent']}, {one['shape']}", "ms", bars) if bars else None
 
@@ -112,8 +113,8 @@ def of_agents(one: dict) -> str | None:
 def of_grid(one: dict) -> str | None:
     """The last agent's speed-up by the length of the answers: a colour for each method, dashes for each role text."""
     series, styles, methods, roles = {}, {}, [], []
-    for case in tables.cases(one):
-        times = tables.first_tokens(case)
+    for case in cells.cases(one):
+        times = cells.first_tokens(case)
         for name in times.keys() - {"full", "prefix"} if "full" in times else ():
             methods = sorted({*methods, name})
             roles = sorted({*roles, case["prefix"]})
@@ -128,18 +129,18 @@ def of_grid(one: dict) -> str | None:
 
 def of_scaling(results: dict, one: dict) -> dict[str, str]:
     times, speed, styles = {}, {}, {}
-    for case in tables.cases(one):
+    for case in cells.cases(one):
         cumulative = (one["params"]["agents"] - 1) * case["output"]
-        found = tables.first_tokens(case)
+        found = cells.first_tokens(case)
         for method in case["methods"] if "full" in found else ():
-            name = tables.name_of(method)
+            name = cells.name_of(method)
             times.setdefault(name, []).append((cumulative, found[name][-1]))
             if name == "full":
                 continue
             hue = list(times).index(name)
             speed.setdefault(name, []).append((cumulative, found["full"][-1] / found[name][-1]))
             styles[name] = hue, 0
-            bound = tables.bound_of(results, one, case, method)
+            bound = agent_tables.bound_of(results, one, case, method)
             if bound:
                 speed.setdefault(f"{name}: bound", []).append((cumulative, bound))
                 styles[f"{name}: bound"] = hue, 2
@@ -152,13 +153,13 @@ def of_scaling(results: dict, one: dict) -> dict[str, str]:
 
 def of_anchors(one: dict) -> str | None:
     lines = {}
-    for case in tables.cases(one):
+    for case in cells.cases(one):
         for method in case["methods"]:
             parts = method["agents"][-1]["breakdown_ms"]
             for part in ("match", "copy") if "anchors" in method else ():
                 lines.setdefault((part, method["anchors"]), []).append((case["output"], parts[part]))
     counts = sorted({count for _, count in lines})
-    named = {f"{tables.PARTS[part].split(',')[0]}, {count}": (line, (counts.index(count), int(part == "copy")))
+    named = {f"{agent_tables.PARTS[part].split(',')[0]}, {count}": (line, (counts.index(count), int(part == "copy")))
              for (part, count), line in sorted(lines.items(), reverse=True)}
     return line_plot(f"What anchors add to a first token, {one['shape']}", "tokens of the answer", "ms",
                      {name: line for name, (line, _) in named.items()}, True, True,
@@ -184,7 +185,7 @@ def all_plots(results: dict) -> dict[str, str]:
     if knee:
         plots["rows"] = line_plot("Rows that ride along in a decode step", "rows beside the decoding one", "ms a step", knee, True)
     for one in results["agents"]:
-        series = {tables.name_of(method): [(agent["agent"], agent["ttft_ms"]) for agent in method["agents"]] for method in one["methods"]}
+        series = {cells.name_of(method): [(agent["agent"], agent["ttft_ms"]) for agent in method["agents"]] for method in one["methods"]}
         peer = next((p for p in results["peer"] if p["shape"] == one["shape"] and p["methods"]), None)
         if peer:
             series["Transformers, full"] = [(agent["agent"], agent["ttft_ms"]) for agent in peer["methods"][0]["agents"]]
