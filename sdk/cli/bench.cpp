@@ -9,6 +9,7 @@
 
 #include <baton/baton.h>
 
+#include "sdk/cli/bench_json.h"
 #include "sdk/cli/exit_code.h"
 #include "sdk/cli/interrupt.h"
 #include "sdk/cli/options.h"
@@ -32,99 +33,16 @@ struct Arguments {
   bool quiet = false;
 };
 
-Json json_of(const BenchBreakdown& parts) {
-  return {{"match", parts.match},
-          {"copy", parts.copy},
-          {"full_layers", parts.full_layers},
-          {"detect", parts.detect},
-          {"sparse_layers", parts.sparse_layers},
-          {"tail", parts.tail},
-          {"other", parts.other}};
-}
-
-Json json_of(const BenchMethod& method) {
-  Json agents = Json::array();
-  for (const auto& agent : method.agents) {
-    agents.push_back({{"agent", agent.agent},
-                      {"prompt_tokens", agent.prompt_tokens},
-                      {"ttft_ms", agent.ttft_ms},
-                      {"kv_reuse_rate", agent.kv_reuse_rate},
-                      {"breakdown_ms", json_of(agent.breakdown_ms)}});
-    if (method.row_ms == 0) continue;
-    agents.back()["decode_ms_per_token"] = agent.decode_ms_per_token;
-    if (method.method != "lockstep") continue;
-    agents.back()["ahead_rate"] = agent.ahead_rate;
-    agents.back()["text_pass_ms"] = agent.text_pass_ms;
-  }
-  Json json = {{"method", method.method}};
-  if (method.anchors > 0) json["anchors"] = method.anchors;
-  json["agents"] = std::move(agents);
-  json["wall_ms"] = method.wall_ms;
-  if (method.row_ms > 0) json["row_ms"] = method.row_ms;
-  return json;
-}
-
-Json json_of(const RowCosts& costs) {
-  Json steps = Json::array();
-  for (const auto& step : costs.steps) steps.push_back({{"rows", step.rows}, {"ms", step.ms}});
-  return {{"depth", costs.depth}, {"slowdown", costs.slowdown}, {"knee", costs.knee}, {"steps", std::move(steps)}};
-}
-
-Json json_of(const BenchResult& result, const BenchOptions& options) {
-  Json prefill = Json::array(), decode = Json::array(), methods = Json::array();
-  for (const auto& line : result.prefill) {
-    prefill.push_back({{"tokens", line.tokens}, {"tokens_per_s", line.tokens_per_s}, {"share", line.share}});
-  }
-  for (const auto& line : result.decode) {
-    decode.push_back({{"depth", line.depth},
-                      {"rows", line.rows},
-                      {"tokens_per_s", line.tokens_per_s},
-                      {"share", line.share},
-                      {"recording", line.recording}});
-  }
-  for (const auto& method : result.methods) methods.push_back(json_of(method));
-  Json json = {{"schema", 1},
-               {"device", result.device},
-               {"shape", result.shape},
-               {"dtype", result.dtype},
-               {"threads", result.threads},
-               {"params",
-                {{"layers", result.layers},
-                 {"layers_range", result.layers_range},
-                 {"agents", options.agents},
-                 {"prefix", options.prefix},
-                 {"question", options.question},
-                 {"output", options.output},
-                 {"select", options.select},
-                 {"seed", options.seed},
-                 {"repeat", result.repeat}}},
-               {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},
-               {"logits_hash", result.logits_hash},
-               {"prefill", std::move(prefill)},
-               {"decode", std::move(decode)},
-               {"methods", std::move(methods)},
-               {"memory",
-                {{"weights_bytes", result.weights_bytes},
-                 {"kv_bytes_per_token", result.kv_bytes_per_token},
-                 {"segment_bytes_per_token", result.segment_bytes_per_token},
-                 {"kv_peak_bytes", result.kv_peak_bytes},
-                 {"segments_peak_bytes", result.segments_peak_bytes}}},
-               {"load_ms", result.load_ms},
-               {"complete", result.complete}};
-  if (result.row_costs) json["row_costs"] = json_of(*result.row_costs);
-  return json;
-}
-
 std::string milliseconds(double ms) { return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0); }
 
 std::string name_of(const BenchMethod& method) {
+  if (method.select > 0) return fmt::format("{} {:g}", method.method, method.select);
   return method.anchors > 0 ? fmt::format("{} {}", method.method, method.anchors) : method.method;
 }
 
-const BenchMethod* find(const BenchResult& result, const std::string& name) {
-  const auto found =
-      std::find_if(result.methods.begin(), result.methods.end(), [&](const auto& one) { return one.method == name; });
-  return found == result.methods.end() ? nullptr : &*found;
+const BenchMethod* find(const std::vector<BenchMethod>& methods, const std::string& name) {
+  const auto found = std::find_if(methods.begin(), methods.end(), [&](const auto& one) { return one.method == name; });
+  return found == methods.end() ? nullptr : &*found;
 }
 
 /// "4.2 x", or nothing where the other method was not measured.
@@ -134,12 +52,14 @@ std::string speedup(const BenchMethod* over, const BenchMethod& method, std::siz
 }
 
 /// What the row of agents took with their answers decoded, where it was run.
-std::string rows_of(const BenchResult& result) {
-  const BenchMethod* lockstep = find(result, "lockstep");
-  if (lockstep == nullptr) return {};
-  const BenchMethod* full = find(result, "full");
+std::string rows_of(const std::vector<BenchMethod>& methods) {
+  const BenchMethod* lockstep = find(methods, "lockstep");
+  if (lockstep == nullptr || lockstep->row_ms == 0) return {};
+  const BenchMethod* full = find(methods, "full");
+  if (full != nullptr && full->row_ms == 0) full = nullptr;
   std::string out = "\nall agents with their answers: method, to the last token, ms per decoded token of each agent\n";
-  for (const auto& method : result.methods) {
+  for (const auto& method : methods) {
+    if (method.row_ms == 0) continue;
     out += fmt::format("       {}{:>11} ", padded(name_of(method), 12), milliseconds(method.row_ms));
     for (std::size_t i = 0; i < method.agents.size(); ++i) {
       const double ms = method.agents[i].decode_ms_per_token;
@@ -153,6 +73,33 @@ std::string rows_of(const BenchResult& result) {
   for (const auto& agent : lockstep->agents) {
     out += fmt::format("{:>5}{:>11.1f} %{:>13}{:>9.2f} x\n", agent.agent, 100 * agent.ahead_rate,
                        milliseconds(agent.ttft_ms), agent.ttft_ms / agent.text_pass_ms);
+  }
+  return out;
+}
+
+std::string text_of(const std::vector<BenchMethod>& methods) {
+  const BenchMethod* full = find(methods, "full");
+  const BenchMethod* prefix = find(methods, "prefix");
+  std::string out = "agent  tokens  method      first token  over full  over prefix  KV reused\n";
+  for (std::size_t agent = 0; agent < methods.front().agents.size(); ++agent) {
+    for (const auto& method : methods) {
+      const BenchAgent& numbers = method.agents[agent];
+      out += fmt::format("{:>5}  {:>6}  {}{:>11}{:>11}{:>13}{:>9.1f} %\n", numbers.agent, numbers.prompt_tokens,
+                         padded(name_of(method), 12), milliseconds(numbers.ttft_ms), speedup(full, method, agent),
+                         speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
+    }
+  }
+  return out + rows_of(methods);
+}
+
+std::string memory_of(const std::vector<BenchMemory>& memory) {
+  if (memory.empty()) return {};
+  std::string out =
+      "\nbytes of a token: running, handing on, ahead | keys and values, hidden, attention, entropy, id | anchor\n";
+  for (const auto& one : memory) {
+    out += fmt::format("       {}{:>10.1f}{:>10.1f}{:>10.1f} |{:>10.1f}{:>8.1f}{:>5.1f}{:>5.1f}{:>5.1f} |{:>10.1f}\n",
+                       padded(one.method, 12), one.cache, one.cache_recording, one.ahead, one.keys_values, one.hidden,
+                       one.received, one.entropy, one.ids, one.anchor);
   }
   return out;
 }
@@ -177,19 +124,13 @@ std::string text_of(const BenchResult& result) {
                        100 * result.row_costs->slowdown);
   }
   out += fmt::format("ready after {}\n", milliseconds(result.load_ms));
-  if (result.methods.empty()) return out;
-  const BenchMethod* full = find(result, "full");
-  const BenchMethod* prefix = find(result, "prefix");
-  out += "\nagent  tokens  method      first token  over full  over prefix  KV reused\n";
-  for (std::size_t agent = 0; agent < result.methods.front().agents.size(); ++agent) {
-    for (const auto& method : result.methods) {
-      const BenchAgent& numbers = method.agents[agent];
-      out += fmt::format("{:>5}  {:>6}  {}{:>11}{:>11}{:>13}{:>9.1f} %\n", numbers.agent, numbers.prompt_tokens,
-                         padded(name_of(method), 12), milliseconds(numbers.ttft_ms), speedup(full, method, agent),
-                         speedup(prefix, method, agent), 100 * numbers.kv_reuse_rate);
-    }
+  if (result.methods.empty() && result.cases.empty()) return out;
+  if (!result.methods.empty()) out += '\n' + text_of(result.methods);
+  for (const BenchCase& one : result.cases) {
+    out += fmt::format("\nrole texts of {} tokens, answers of {}\n", one.prefix, one.output);
+    out += one.error.empty() ? text_of(one.methods) : one.error + "\n";
   }
-  out += rows_of(result);
+  out += memory_of(result.memory);
   out += fmt::format(
       "\nrelay's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
       result.layers_range[0], result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token),
@@ -248,6 +189,11 @@ int bench(Arguments arguments) {
   if (found.complete || arguments.json)
     result(arguments.json ? json_of(found, options).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
                           : text_of(found));
+  for (const BenchCase& one : found.cases) {
+    if (!one.error.empty())
+      throw Failure(kResources,
+                    fmt::format("role texts of {} tokens, answers of {}: {}", one.prefix, one.output, one.error));
+  }
   return found.complete ? kOk : kInterrupted;
 }
 
@@ -270,11 +216,14 @@ void add_bench(CLI::App& app, Action& action) {
       ->type_name("N")
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
-  verb->add_option("--prefix", options.prefix, "Tokens of each agent's own role text")
-      ->type_name("N")
-      ->capture_default_str();
+  verb->add_option("--prefix", options.prefix, "Tokens of each agent's own role text (128)")
+      ->delimiter(',')
+      ->type_name("N,N");
   verb->add_option("--question", options.question, "Tokens of the question")->type_name("N")->capture_default_str();
-  verb->add_option("--output", options.output, "Tokens of each answer")->type_name("N")->capture_default_str();
+  verb->add_option("--output", options.output,
+                   "Tokens of each answer (256); where this or --prefix has several, every pair is measured")
+      ->delimiter(',')
+      ->type_name("N,N");
   options.methods = bench_methods();
   for (const char* method : {"lockstep", "anchors"})
     std::erase(options.methods, method);  // which do more than one pass
@@ -296,9 +245,17 @@ void add_bench(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("NxN,NxN");
   verb->add_flag("--rows", options.rows, "Also what rows of a prompt that ride along in a decode step cost");
-  verb->add_option("--select", options.select, "Part of the reused tokens that epic, cacheblend and relay recompute")
-      ->type_name("0..1")
-      ->capture_default_str();
+  verb->add_option("--row-methods", options.row_methods,
+                   "With lockstep: the methods under which answers are decoded, in place of all; none: not at all, "
+                   "and lockstep computes ahead before it is timed")
+      ->delimiter(',')
+      ->type_name("A,B")
+      ->check(CLI::IsMember(known));
+  verb->add_option("--select", options.select,
+                   "Parts of the reused tokens that epic, cacheblend and relay recompute (0.18), one row each")
+      ->delimiter(',')
+      ->type_name("0..1");
+  verb->add_flag("--memory", options.memory, "Also what each method holds of a token, bytes");
   verb->add_option("--anchors", options.anchors, "With method anchors: how many each placeholder has, one row each")
       ->delimiter(',')
       ->type_name("N,N")
@@ -326,6 +283,8 @@ void add_bench(CLI::App& app, Action& action) {
       "  baton bench --shape smollm2-135m --agents 3\n"
       "  baton bench --shape llama-3.1-8b --layers 8 --methods full,prefix,relay --json\n"
       "  baton bench --model nano --prefix 32 --question 48 --output 40\n"
+      "  baton bench --shape qwen3-0.6b --agents 3 --prefix 64,512 --output 128,1024 --methods full,relay --select "
+      "0.18,0.05\n"
       "  baton bench --shape llama-3.1-8b --methods none --prefill 512,3584 --decode 1x1024,8x1024 --rows");
   verb->callback([arguments, &action] { action = [arguments] { return bench(*arguments); }; });
 }

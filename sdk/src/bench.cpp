@@ -19,11 +19,17 @@ namespace {
 
 const std::string kLockstep = "lockstep";
 const std::string kAnchors = "anchors";
-constexpr std::int64_t kLargeModel = 1'000'000'000;  // parameters
+const std::vector<std::string> kShares = {"epic", "cacheblend", "relay"};  // which recompute a part
+constexpr std::int64_t kLargeModel = 1'000'000'000;                        // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
     throw InputError(fmt::format("{}: {} is not in [{}, {}]", name, value, least, most));
+}
+
+void check_numbers(const char* name, const std::vector<int>& values, std::int64_t most) {
+  if (values.empty()) throw InputError(fmt::format("{}: at least one is needed", name));
+  for (const int value : values) check_number(name, value, 1, most);
 }
 
 void check_name(const char* name, const std::string& value, const std::vector<std::string>& known) {
@@ -41,13 +47,16 @@ void check(const BenchOptions& options) {
     throw InputError("layers: only a shape can have another number of them");
   check_number("layers", options.layers, 0, 1024);
   check_number("agents", options.agents, 1, 32);
-  check_number("prefix", options.prefix, 1, 1 << 20);
+  check_numbers("prefix", options.prefix, 1 << 20);
   check_number("question", options.question, 1, 1 << 20);
-  check_number("output", options.output, 1, 1 << 20);
+  check_numbers("output", options.output, 1 << 20);
   check_number("repeat", options.repeat, 0, 1000);
   check_name("dtype", options.dtype, {"bf16", "f32"});
   if (!only_rates(options)) {
     for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
+  }
+  if (options.row_methods != std::vector<std::string>{"none"}) {
+    for (const std::string& method : options.row_methods) check_name("row_methods", method, bench_methods());
   }
   for (const int anchors : options.anchors) check_number("anchors", anchors, 1, 1000);
   for (const int tokens : options.prefill) check_number("prefill", tokens, 1, 1 << 20);
@@ -55,8 +64,10 @@ void check(const BenchOptions& options) {
     check_number("decode", rows, 1, 4096);
     check_number("decode", depth, 1, 1 << 20);
   }
-  if (!(options.select > 0.0 && options.select <= 1.0))
-    throw InputError(fmt::format("select: {} is not in (0, 1]", options.select));
+  if (options.select.empty()) throw InputError("select: at least one is needed");
+  for (const double select : options.select) {
+    if (!(select > 0.0 && select <= 1.0)) throw InputError(fmt::format("select: {} is not in (0, 1]", select));
+  }
 }
 
 /// The range published for the shape, or one of the same proportions, for `layers` layers.
@@ -89,9 +100,7 @@ class Bench {
   BenchResult run() {
     open();
     choose_range();
-    std::optional<BenchAgents> agents;
-    if (!only_rates(options_)) agents.emplace(options_, range_, model_->config.vocabulary);
-    check_context(agents ? &*agents : nullptr);
+    check_context();
     describe();
     progress("limits of the machine");
     const MachineLimits limits = measure_limits(*backend_, model_->options.dtype);
@@ -103,7 +112,7 @@ class Bench {
       progress("rows that ride along");
       result_.row_costs = measure_row_costs(*backend_, *model_, stopped);
     }
-    result_.complete = !stopped() && (!agents || measure(*agents));
+    result_.complete = !stopped() && (only_rates(options_) || measure());
     return std::move(result_);
   }
 
@@ -118,15 +127,31 @@ class Bench {
     if (options_.on_progress) options_.on_progress(what);
   }
 
-  void check_context(const BenchAgents* agents) const {
+  std::vector<BenchAgents::Sizes> sizes() const {
+    std::vector<BenchAgents::Sizes> all;
+    for (const int prefix : options_.prefix)
+      for (const int output : options_.output) all.push_back({prefix, output, static_cast<int>(all.size())});
+    return all;
+  }
+
+  BenchAgents agents_of(const BenchAgents::Sizes& sizes) const {
+    return BenchAgents(options_, sizes, range_, vocabulary_);
+  }
+
+  void check_context() const {
     const std::int64_t room = model_->options.context - 1;
     const auto fits = [&](const char* option, const std::string& what, std::int64_t tokens) {
       if (tokens <= room) return;
       throw InputError(fmt::format("{}: {} {} tokens; the context of {} leaves room for {}", option, what, tokens,
                                    model_->options.context, room));
     };
-    if (agents != nullptr)
-      fits("agents", fmt::format("the last of {} has a prompt of", options_.agents), agents->length(options_.agents));
+    if (!only_rates(options_)) {
+      BenchAgents::Sizes longest;
+      for (const int prefix : options_.prefix) longest.prefix = std::max(longest.prefix, prefix);
+      for (const int output : options_.output) longest.output = std::max(longest.output, output);
+      fits("agents", fmt::format("the last of {} has a prompt of", options_.agents),
+           agents_of(longest).length(options_.agents));
+    }
     for (const int tokens : options_.prefill) fits("prefill", "a prompt of", tokens);
     for (const auto& step : options_.decode) fits("decode", "a depth of", step.depth);
   }
@@ -145,6 +170,7 @@ class Bench {
       model_ = make_random_model(*backend_, *shape_, options_.seed, own);
     }
     result_.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    vocabulary_ = model_->config.vocabulary;
     if (options_.repeat == 0) options_.repeat = repeats();
   }
 
@@ -162,8 +188,7 @@ class Bench {
       throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
                                    range_.start, range_.detect, range_.end, layers));
     }
-    const auto& methods = options_.methods;
-    if (std::find(methods.begin(), methods.end(), "relay") != methods.end()) {
+    if (measures("relay")) {
       throw InputError(fmt::format("layers: relay needs at least 4 layers, the model has {}", layers));
     }
     range_ = {};
@@ -191,45 +216,94 @@ class Bench {
                                       static_cast<std::int64_t>(sizeof(float) + sizeof(TokenId));
   }
 
-  /// All repeats of the agents under each method. False when stopped.
-  bool measure(BenchAgents agents) {
+  /// The agents of every size under each method. False when stopped.
+  bool measure() {
     internal::EngineOptions own;
     own.slowdown = options_.slowdown;
-    if (measures_anchors()) own.segment_budget_bytes = own.anchor_budget_bytes = std::int64_t{1} << 48;  // as asked for
+    if (measures(kAnchors)) own.segment_budget_bytes = own.anchor_budget_bytes = std::int64_t{1} << 48;  // as asked for
     LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
-    progress("KV of the question and the answers");
-    if (!agents.prepare(engine)) return false;
-    std::vector<Row> rows;
-    for (const std::string& method : options_.methods) {
-      const std::vector<int> none = {0};
-      for (const int anchors : method == kAnchors ? options_.anchors : none) {
-        Row& row = rows.emplace_back();
-        row.way.method = method;
-        row.way.anchors = anchors;
-        row.passes.resize(static_cast<std::size_t>(options_.agents));
+    const std::vector<BenchAgents::Sizes> all = sizes();
+    bool complete = true;
+    for (const BenchAgents::Sizes& one : all) {
+      if (all.size() == 1) {
+        complete = measure(engine, one, result_.methods);
+        continue;
       }
+      BenchCase found{one.prefix, one.output, {}, {}};
+      try {
+        complete = with_resource_errors([&] { return measure(engine, one, found.methods); });
+      } catch (const ResourceError& error) {  // the others may fit
+        found.methods.clear();
+        found.error = error.what();
+      }
+      if (!found.methods.empty() || !found.error.empty()) result_.cases.push_back(std::move(found));
+      if (!complete) break;
+      BenchAgents::drop_anchors(engine);
     }
-    if (measures_anchors()) {
-      progress("anchors");
+    const EngineStats stats = engine.stats();
+    result_.kv_peak_bytes = stats.kv_peak_bytes;
+    result_.segments_peak_bytes = stats.segments.peak_bytes;
+    return complete;
+  }
+
+  /// All repeats of a row of agents under each method. False when stopped.
+  bool measure(LocalEngine& engine, const BenchAgents::Sizes& sizes, std::vector<BenchMethod>& methods) {
+    BenchAgents agents = agents_of(sizes);
+    case_ = options_.prefix.size() * options_.output.size() == 1
+                ? std::string()
+                : fmt::format("role {}, answers {}, ", sizes.prefix, sizes.output);
+    const std::int64_t evicted = engine.stats().segments.evicted;
+    progress(case_ + "KV of the question and the answers");
+    if (!agents.prepare(engine)) return false;
+    std::vector<Row> rows = rows_to_run();
+    if (measures(kAnchors)) {
+      progress(case_ + "anchors");
       if (!agents.learn_anchors(engine)) return false;
     }
     const bool all = run_passes(agents, engine, rows);
     for (Row& row : rows) {
       if (row.way.method == kLockstep) {
-        if (all) result_.methods.push_back({kLockstep, 0, {}});
+        if (all) methods.push_back({kLockstep});
       } else if (all || !row.passes.back().empty()) {  // at least one whole repeat
-        result_.methods.push_back(summary(row));
+        methods.push_back(summary(row));
       }
     }
-    if (!all) return false;
-    const auto& methods = options_.methods;
-    if (std::find(methods.begin(), methods.end(), kLockstep) != methods.end() && !measure_rows(agents, engine))
-      return false;
-    const EngineStats stats = engine.stats();
-    if (stats.segments.evicted > 0)
+    if (!all || (measures(kLockstep) && !measure_rows(agents, engine, methods))) return false;
+    if (options_.memory && result_.memory.empty() && !measure_memory(agents, engine, rows)) return false;
+    if (engine.stats().segments.evicted > evicted)
       throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
-    result_.kv_peak_bytes = stats.kv_peak_bytes;
-    result_.segments_peak_bytes = stats.segments.peak_bytes;
+    return true;
+  }
+
+  std::vector<Row> rows_to_run() const {
+    std::vector<Row> rows;
+    for (const std::string& method : options_.methods) {
+      const bool shares = std::find(kShares.begin(), kShares.end(), method) != kShares.end();
+      const std::vector<int> anchors = method == kAnchors ? options_.anchors : std::vector<int>{0};
+      const std::vector<double> selects =
+          shares && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
+      for (const int count : anchors) {
+        for (const double select : selects) {
+          Row& row = rows.emplace_back();
+          row.way = {method, count, select, 0};
+          row.passes.resize(static_cast<std::size_t>(options_.agents));
+        }
+      }
+    }
+    return rows;
+  }
+
+  /// Once for each method, with the texts of the first size.
+  bool measure_memory(const BenchAgents& agents, LocalEngine& engine, const std::vector<Row>& rows) {
+    std::vector<BenchMemory> found;
+    for (const Row& row : rows) {
+      if (!found.empty() && found.back().method == row.way.method) continue;
+      progress("memory, " + row.way.method);
+      const auto memory = agents.memory(engine, row.way);
+      if (!memory) return false;
+      found.push_back(*memory);
+    }
+    result_.memory = std::move(found);
     return true;
   }
 
@@ -245,7 +319,8 @@ class Bench {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
           Row& row = rows[(turn + static_cast<std::size_t>(repeat + agent)) % rows.size()];
           if (row.way.method == kLockstep) continue;
-          progress(fmt::format("repeat {} of {}, agent {}, {}", repeat + 1, options_.repeat, agent, row.way.method));
+          progress(fmt::format("{}repeat {} of {}, agent {}, {}", case_, repeat + 1, options_.repeat, agent,
+                               row.way.method));
           auto pass = agents.run(engine, row.way, agent);
           if (!pass) return false;
           row.wall_ms.back() += pass->wall_ms;
@@ -256,42 +331,63 @@ class Bench {
     return true;
   }
 
-  /// The whole row of agents under each method.
-  bool measure_rows(const BenchAgents& agents, LocalEngine& engine) {
-    for (BenchMethod& method : result_.methods) {
-      progress(fmt::format("all agents with their answers, {}", method.method));
-      auto row = agents.run_row(engine, {method.method, method.anchors, 0});
-      if (!row) return false;
-      method.row_ms = row->wall_ms;
-      if (method.method == kLockstep) {
-        method.agents = row->agents;
-        method.wall_ms = row->wall_ms;
-      }
-      for (std::size_t i = 0; i < method.agents.size(); ++i)
-        method.agents[i].decode_ms_per_token = row->agents[i].decode_ms_per_token;
-      if (method.method != kLockstep) continue;
-      for (BenchAgent& agent : method.agents) {
-        std::vector<double> times;
-        for (int repeat = 0; repeat < options_.repeat; ++repeat) {
-          progress(fmt::format("agent {}, the text behind its last placeholder", agent.agent));
-          const auto time = agents.text_pass(engine, agent.agent);
-          if (!time) return false;
-          times.push_back(*time);
+  /// The whole row of agents under each of the methods that it was asked for.
+  bool measure_rows(const BenchAgents& agents, LocalEngine& engine, std::vector<BenchMethod>& methods) {
+    const std::vector<std::string>& asked = options_.row_methods;
+    for (BenchMethod& method : methods) {
+      const bool whole = asked.empty() || std::find(asked.begin(), asked.end(), method.method) != asked.end();
+      if (whole) {
+        progress(fmt::format("{}all agents with their answers, {}", case_, method.method));
+        auto row = agents.run_row(engine, {method.method, method.anchors, method.select, 0});
+        if (!row) return false;
+        method.row_ms = row->wall_ms;
+        if (method.method == kLockstep) {
+          method.agents = row->agents;
+          method.wall_ms = row->wall_ms;
         }
-        const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-        std::nth_element(times.begin(), middle, times.end());
-        agent.text_pass_ms = *middle;
+        for (std::size_t i = 0; i < method.agents.size(); ++i)
+          method.agents[i].decode_ms_per_token = row->agents[i].decode_ms_per_token;
       }
+      if (method.method == kLockstep && !measure_text_passes(agents, engine, method)) return false;
     }
     return true;
   }
 
-  bool measures_anchors() const {
-    return std::find(options_.methods.begin(), options_.methods.end(), kAnchors) != options_.methods.end();
+  /// What a pass over the text behind the last placeholder takes; where no row was run, these are the numbers.
+  bool measure_text_passes(const BenchAgents& agents, LocalEngine& engine, BenchMethod& lockstep) {
+    const bool alone = lockstep.agents.empty();
+    for (int number = 1; number <= options_.agents; ++number) {
+      std::vector<BenchAgent> times;
+      for (int repeat = 0; repeat < options_.repeat; ++repeat) {
+        progress(fmt::format("{}agent {}, the text behind its last placeholder", case_, number));
+        const auto time = alone && number == 1 ? first_agent(agents, engine) : agents.text_pass(engine, number);
+        if (!time) return false;
+        times.push_back(*time);
+      }
+      const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+      std::nth_element(times.begin(), middle, times.end(),
+                       [](const BenchAgent& a, const BenchAgent& b) { return a.ttft_ms < b.ttft_ms; });
+      if (alone) lockstep.agents.push_back(*middle);
+      BenchAgent& agent = lockstep.agents[static_cast<std::size_t>(number - 1)];
+      if (!alone || number > 1) agent.text_pass_ms = middle->ttft_ms;
+      if (alone) lockstep.wall_ms += agent.ttft_ms;
+    }
+    return true;
+  }
+
+  /// Nothing ran before it, so nothing of its prompt can be ahead.
+  std::optional<BenchAgent> first_agent(const BenchAgents& agents, LocalEngine& engine) const {
+    const auto pass = agents.run(engine, {kLockstep}, 1);
+    if (!pass) return std::nullopt;
+    return pass->numbers;
+  }
+
+  bool measures(const std::string& method) const {
+    return std::find(options_.methods.begin(), options_.methods.end(), method) != options_.methods.end();
   }
 
   BenchMethod summary(Row& row) {
-    BenchMethod summary{row.way.method, row.way.anchors, {}};
+    BenchMethod summary{row.way.method, row.way.anchors, row.way.select, {}};
     for (auto& passes : row.passes) {
       if (row.way.method == "full") hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
@@ -315,7 +411,9 @@ class Bench {
   std::unique_ptr<Backend> backend_;  // until the engine takes it
   std::shared_ptr<const Model> model_;
   std::optional<Shape> shape_;
+  std::int32_t vocabulary_ = 0;
   LayerRange range_;
+  std::string case_;  // for progress
   std::uint64_t hash_ = 14695981039346656037u;
   BenchResult result_;
 };

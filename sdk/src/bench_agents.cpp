@@ -12,8 +12,7 @@ namespace baton::inline v1 {
 namespace {
 
 constexpr std::size_t kSeparator = 4;  // tokens around each reused text
-
-const std::string kLearned = "learned";
+constexpr int kOffsets = 4;            // different ones for anchors of one length: more would only take memory
 
 std::string pool_name(int anchors, int repeat) { return fmt::format("{} anchors, repeat {}", anchors, repeat); }
 
@@ -29,22 +28,27 @@ std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std:
 
 }  // namespace
 
-BenchAgents::BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary)
-    : options_(options), range_(range) {
-  std::uint64_t state = options.seed * 2 + 1;
+const std::string& BenchAgents::learned_pool() {
+  static const std::string name = "learned";
+  return name;
+}
+
+BenchAgents::BenchAgents(const BenchOptions& options, const Sizes& sizes, LayerRange range, std::int32_t vocabulary)
+    : options_(options), sizes_(sizes), range_(range) {
+  std::uint64_t state = (options.seed + static_cast<std::uint64_t>(sizes.index) * 1'000'003) * 2 + 1;
   separator_ = random_tokens(state, kSeparator, vocabulary);
   reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.question), vocabulary));
   for (int agent = 1; agent <= options.agents; ++agent) {
-    roles_.push_back(random_tokens(state, static_cast<std::size_t>(options.prefix), vocabulary));
+    roles_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.prefix), vocabulary));
     if (agent < options.agents)
-      reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.output), vocabulary));
+      reused_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary));
   }
-  last_answer_ = random_tokens(state, static_cast<std::size_t>(options.output), vocabulary);
+  last_answer_ = random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary);
   segments_.resize(reused_.size());
 }
 
 std::int64_t BenchAgents::length(int agent) const {
-  return options_.prefix + options_.question + std::int64_t{agent - 1} * options_.output +
+  return sizes_.prefix + options_.question + std::int64_t{agent - 1} * sizes_.output +
          std::int64_t{agent + 1} * static_cast<std::int64_t>(kSeparator);
 }
 
@@ -92,16 +96,17 @@ bool BenchAgents::prepare(internal::Engine& engine) {
   return true;
 }
 
-ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
+ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
+  const double select = way.select > 0 ? way.select : options_.select.front();
   ReuseOptions reuse;
-  reuse.method = method;
+  reuse.method = way.method;
   reuse.range = range_;
   reuse.min_tokens = 1;
-  reuse.selection.share = options_.select;
-  reuse.cacheblend_share = options_.select;
-  const double tokens = options_.question + static_cast<double>(agent - 1) * options_.output;
-  reuse.epic_tokens =
-      std::max(1, static_cast<std::int32_t>(std::lround(options_.select * tokens / agent)));  // per segment
+  reuse.selection.share = select;
+  reuse.cacheblend_share = select;
+  const double tokens = options_.question + static_cast<double>(agent - 1) * sizes_.output;
+  reuse.epic_tokens = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
+  reuse.anchors.pool = pool_name(way.anchors, way.repeat);
   reuse.anchors.gate = AnchorOptions::Gate::none;
   reuse.anchors.check = 0;
   reuse.anchors.size = 1000;
@@ -116,9 +121,9 @@ ReuseOptions BenchAgents::reuse(const std::string& method, int agent) const {
 bool BenchAgents::learn_anchors(internal::Engine& engine) const {
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
-    request.reuse = reuse("anchors", agent);
+    request.reuse = reuse({"anchors"}, agent);
     request.reuse.record = true;
-    request.reuse.anchors.pool = kLearned;
+    request.reuse.anchors.pool = learned_pool();
     request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
     request.prompt = prompt(agent, true);
     if (!answer(engine, std::move(request))) return false;
@@ -129,10 +134,10 @@ bool BenchAgents::learn_anchors(internal::Engine& engine) const {
 void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
   std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
   for (const auto& [key, pool] : engine.anchors().all()) {
-    if (key.pool != kLearned) continue;
+    if (key.pool != learned_pool()) continue;
     const Anchor& like = *pool.anchors.front();
     for (int i = 0; i < count; ++i) {
-      auto& offset = offsets_[{key.context, i}];
+      auto& offset = offsets_[{like.offset.size(), i % kOffsets}];
       if (!offset) {  // small numbers of either sign
         auto values = std::make_shared<std::vector<std::uint16_t>>(like.offset.size());
         for (std::uint16_t& value : *values) {
@@ -164,12 +169,36 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
   }
 }
 
+/// A pool keeps its youngest anchor, so the last one is of nothing.
+void BenchAgents::drop_anchors(internal::Engine& engine) {
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    auto empty = std::make_shared<Anchor>();
+    empty->text = std::make_shared<SketchedText>();
+    engine.anchors().add(key, std::move(empty), 1);
+  }
+}
+
+/// Of the prompt, with all but what only the bench's own clock knows.
+BenchAgent BenchAgents::numbers_of(const GenerationResult& result, int agent) {
+  const PrefillTimes& times = result.prefill;
+  const double parts = times.match + times.copy + times.full_layers + times.detect + times.sparse_layers + times.tail;
+  const auto entries = static_cast<double>(result.kv_entries);
+  BenchAgent numbers;
+  numbers.agent = agent;
+  numbers.prompt_tokens = result.prompt_tokens;
+  numbers.ttft_ms = result.ttft_ms;
+  numbers.kv_reuse_rate = 1.0 - static_cast<double>(result.kv_computed) / entries;
+  numbers.ahead_rate = static_cast<double>(result.kv_ahead) / entries;
+  numbers.breakdown_ms = {times.match,         times.copy, times.full_layers,     times.detect,
+                          times.sparse_layers, times.tail, result.ttft_ms - parts};
+  return numbers;
+}
+
 std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const Way& way, int agent) const {
   const std::string& method = way.method;
   Pass pass;
   GenerationRequest request;
-  request.reuse = reuse(method, agent);
-  request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
+  request.reuse = reuse(way, agent);
   request.prompt = prompt(agent, agent > 1);
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
@@ -182,16 +211,7 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;
   pass.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  const PrefillTimes& times = result->prefill;
-  BenchAgent& numbers = pass.numbers;
-  numbers.agent = agent;
-  numbers.prompt_tokens = result->prompt_tokens;
-  numbers.ttft_ms = result->ttft_ms;
-  numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
-  numbers.breakdown_ms = {times.match, times.copy, times.full_layers, times.detect, times.sparse_layers,
-                          times.tail,  0.0};
-  numbers.breakdown_ms.other = result->ttft_ms - (times.match + times.copy + times.full_layers + times.detect +
-                                                  times.sparse_layers + times.tail);
+  pass.numbers = numbers_of(*result, agent);
   return pass;
 }
 
@@ -199,8 +219,8 @@ std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, cons
 EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const {
   EarlyPrompt early;
   early.complete = decoding == agent - 1;
-  early.longest = static_cast<std::int32_t>(length(agent) + options_.output + 1);
-  early.reuse = reuse("lockstep", agent);
+  early.longest = static_cast<std::int32_t>(length(agent) + sizes_.output + 1);
+  early.reuse = reuse({"lockstep"}, agent);
   int slot = 0;  // 0: the question
   for (PromptPart& part : prompt(agent, false)) {
     if (part.slot.empty()) {
@@ -226,8 +246,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
   for (int agent = 1; agent <= options_.agents; ++agent) {
     GenerationRequest request;
     request.prompt = prompt(agent, agent > 1);
-    request.reuse = reuse(method, agent);
-    request.reuse.anchors.pool = pool_name(way.anchors, way.repeat);
+    request.reuse = reuse(way, agent);
     if (request.reuse.record) request.output_readers = options_.agents - agent;
     request.forced = agent < options_.agents ? reused_[static_cast<std::size_t>(agent)] : last_answer_;
     request.early = early[static_cast<std::size_t>(agent)];
@@ -248,13 +267,10 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
       }
     });
     if (!result) break;
-    BenchAgent& numbers = row.agents.emplace_back();
-    numbers.agent = agent;
-    numbers.prompt_tokens = result->prompt_tokens;
+    BenchAgent& numbers = row.agents.emplace_back(numbers_of(*result, agent));
     numbers.ttft_ms = std::chrono::duration<double, std::milli>(first - ready).count();
-    numbers.decode_ms_per_token = result->decode_ms / options_.output;
-    numbers.kv_reuse_rate = 1.0 - static_cast<double>(result->kv_computed) / static_cast<double>(result->kv_entries);
-    numbers.ahead_rate = static_cast<double>(result->kv_ahead) / static_cast<double>(result->kv_entries);
+    numbers.decode_ms_per_token = result->decode_ms / sizes_.output;
+    numbers.breakdown_ms = {};
     numbers.breakdown_ms.match = result->prefill.match;
     numbers.breakdown_ms.copy = result->prefill.copy;
     numbers.breakdown_ms.tail = numbers.ttft_ms - result->prefill.match - result->prefill.copy;
@@ -266,20 +282,31 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, c
   return row;
 }
 
-std::optional<double> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
   EarlyPrompt before;
   before.longest = static_cast<std::int32_t>(length(agent) + 1);
-  before.reuse = reuse("lockstep", agent);
-  GenerationRequest request;
-  request.prompt = prompt(agent, false);
-  request.reuse = before.reuse;
-  for (std::size_t i = 0; i + 1 < request.prompt.size(); ++i) before.parts.push_back({request.prompt[i].tokens});
-  request.early = engine.prepare(std::move(before));
+  before.reuse = reuse({"lockstep"}, agent);
+  const std::vector<PromptPart> parts = prompt(agent, false);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) before.parts.push_back({parts[i].tokens});
+  return before;
+}
+
+/// Until nothing is left to be computed ahead; false when it was stopped.
+bool BenchAgents::wait_ahead(internal::Engine& engine) const {
   while (engine.stats().busy_ahead && !options_.stop.stop_requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return !options_.stop.stop_requested();
+}
+
+std::optional<BenchAgent> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+  GenerationRequest request;
+  request.prompt = prompt(agent, false);
+  request.reuse = reuse({"lockstep"}, agent);
+  request.early = engine.prepare(all_but_last_text(agent));
+  wait_ahead(engine);
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;
-  return result->ttft_ms;
+  return numbers_of(*result, agent);
 }
 
 std::optional<GenerationResult> BenchAgents::answer(internal::Engine& engine, GenerationRequest request) const {

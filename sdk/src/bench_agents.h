@@ -11,7 +11,12 @@ namespace baton::inline v1 {
 /// Tokens of a row of agents: role texts, one question, answers.
 class BenchAgents {
  public:
-  BenchAgents(const BenchOptions& options, LayerRange range, std::int32_t vocabulary);
+  struct Sizes {
+    int prefix = 0;
+    int output = 0;
+    int index = 0;  // no two rows of one engine share texts
+  };
+  BenchAgents(const BenchOptions& options, const Sizes& sizes, LayerRange range, std::int32_t vocabulary);
 
   /// Prompt tokens of an agent, from 1.
   std::int64_t length(int agent) const;
@@ -29,11 +34,14 @@ class BenchAgents {
   void add_anchors(internal::Engine& engine, int count, int repeat);
   /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
   bool learn_anchors(internal::Engine& engine) const;
+  /// Gives back the memory of all anchors there are.
+  static void drop_anchors(internal::Engine& engine);
 
   /// A method, and what else says which of its variants it is.
   struct Way {
     std::string method;
     int anchors = 0;
+    double select = 0;
     int repeat = 0;
   };
   /// None when it was stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
@@ -46,20 +54,29 @@ class BenchAgents {
   /// All agents one after the other, each with its answer decoded.
   std::optional<Row> run_row(internal::Engine& engine, const Way& way) const;
 
-  /// The time of a pass over the text behind an agent's last placeholder, all before it being in place, milliseconds.
-  std::optional<double> text_pass(internal::Engine& engine, int agent) const;
+  /// A pass over the text behind an agent's last placeholder, all before it being in place.
+  std::optional<BenchAgent> text_pass(internal::Engine& engine, int agent) const;
+
+  /// What is held of a token under a method.
+  std::optional<BenchMemory> memory(internal::Engine& engine, const Way& way) const;
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
-  ReuseOptions reuse(const std::string& method, int agent) const;
+  ReuseOptions reuse(const Way& way, int agent) const;
+  static const std::string& learned_pool();  // of the anchors that the engine learned itself
+  static BenchAgent numbers_of(const GenerationResult& result, int agent);
   EarlyPrompt early(int agent, int decoding, RequestId request) const;
+  EarlyPrompt all_but_last_text(int agent) const;
+  bool wait_ahead(internal::Engine& engine) const;
+  bool remember(internal::Engine& engine, const Way& way, BenchMemory& memory) const;
   std::optional<GenerationResult> answer(internal::Engine& engine, GenerationRequest request) const;
   std::optional<GenerationResult> finish(internal::Engine& engine, GenerationRequest request,
                                          const std::function<void(RequestId)>& on_submit) const;
 
   const BenchOptions& options_;
+  Sizes sizes_;
   LayerRange range_;
-  std::map<std::pair<std::uint64_t, int>, std::shared_ptr<const std::vector<std::uint16_t>>> offsets_;
+  std::map<std::pair<std::size_t, int>, std::shared_ptr<const std::vector<std::uint16_t>>> offsets_;
   std::vector<std::vector<TokenId>> roles_;  // [agents]
   std::vector<TokenId> separator_;
   std::vector<std::vector<TokenId>> reused_;  // the question, then the answers

@@ -13,7 +13,8 @@ Usage: measure.sh --bin DIR --root DIR [--out DIR] [--device cuda|cpu] [--saniti
   --device    cuda, cuda:N, or cpu: the same tables with small sizes, without the GPU tests (cuda)
   --sanitize  also the GPU tests under compute-sanitizer, where it is installed
   --budget    seconds for everything (470; with --sanitize 710)
-  --only      parts: tests, shapes, agents, launch, load, team, peer, sanitize
+  --only      parts: tests, shapes, agents, launch, load, scaling, grid, peer, team, memory, anchors, sanitize; they run in
+              this order, so that a budget that is over costs the last ones
 
 Exit codes: 0 all parts ran well, 1 a part failed, 2 usage, 4 no usable GPU.
 END
@@ -47,7 +48,7 @@ mkdir -p "$out/parts" || die "--out: cannot make '$out'"
 out=$(cd "$out" && pwd)
 parts=$out/parts
 rm -f "$parts"/*
-readonly begin=$SECONDS
+readonly begin=$SECONDS every_method=full,prefix,direct,epic,cacheblend,relay,lockstep,anchors
 export BATON_TEST_DIR=$root/tests BATON_MODEL_PATH=$root/samples/models NO_COLOR=1
 
 # cuBLAS where the loader does not look by itself: a toolkit's folder, or the packages of a Python.
@@ -120,9 +121,13 @@ sanitize_parts() {
 
 bench() { part "$1" "$2" "$1.json" "$bin/baton" bench --device "$device" --json -q "${@:3}"; }
 
+# The bare model's rates are those of part shapes; here as little of them as there can be.
+agents() { bench "$1" "$2" --shape "${1#*-}" "${@:3}" --prefill 16 --decode 1x16; }
+config() { "$bin/baton" bench --shape "$1" --config >"$parts/config-$1.json"; }
+
 tables() {
   local shape
-  local -a shapes prefill decode agents
+  local -a shapes prefill decode
   if [ "$device" = cpu ]; then
     shapes=(nano smollm2-135m) prefill=(--prefill 64,256) decode=(--decode 1x128,1x256,4x128)
   else
@@ -136,12 +141,12 @@ tables() {
   fi
   if wanted agents; then
     if [ "$device" = cpu ]; then
-      bench agents-nano 120 --shape nano --agents 5 --prefix 64 --question 100 --output 64 --methods full,prefix,relay,lockstep
-    else
-      bench agents-llama-3.1-8b 130 --shape llama-3.1-8b --agents 5 --prefix 512 --question 1000 --output 512 \
-        --methods full,prefix,relay,lockstep
-      bench agents-qwen3-0.6b 60 --shape qwen3-0.6b --agents 5 --prefix 128 --question 1000 --output 1000 \
-        --methods full,prefix,cacheblend,relay
+      agents agents-nano 120 --agents 5 --prefix 64 --question 100 --output 64 --methods $every_method --anchors 2,5
+    else  # KVComm's Table 2, RelayCaching's Table 2
+      agents agents-llama-3.1-8b 150 --agents 5 --prefix 512 --question 1000 --output 512 --methods $every_method \
+        --anchors 2,5,10,20 --row-methods full,relay,lockstep
+      agents agents-qwen3-0.6b 60 --agents 5 --prefix 128 --question 1000 --output 1000 --methods full,prefix,cacheblend,relay \
+        --select 0.18
     fi
   fi
   if wanted launch; then  # steps too small to be anything but the cost of starting them
@@ -149,6 +154,48 @@ tables() {
     bench launch-40 30 --shape nano --layers 40 --methods none --prefill 16 --decode 1x16
   fi
   wanted load && bench load-nano 30 --model nano --methods none --prefill 16 --decode 1x16
+  if wanted scaling; then
+    if [ "$device" = cpu ]; then
+      config nano
+      agents scaling-nano 60 --agents 3 --prefix 16 --question 32 --output 64,128,256,512,900 --methods full,prefix,relay \
+        --select 0.18,0.05
+    else  # RelayCaching's Figure 8: two answers, 512 to 12,288 tokens
+      config qwen3-0.6b
+      agents scaling-qwen3-0.6b 60 --agents 3 --prefix 128 --question 1000 --output 256,512,1024,2048,4096,6144 \
+        --methods full,prefix,relay --select 0.18,0.05
+    fi
+  fi
+  if wanted grid; then
+    if [ "$device" = cpu ]; then
+      agents grid-nano 60 --agents 3 --prefix 16,64 --question 48 --output 32,128 --anchors 2 --row-methods none \
+        --methods full,prefix,relay,lockstep,anchors
+    else  # KVComm's Table 3
+      agents grid-llama-3.1-8b 100 --agents 3 --prefix 64,256,1024 --question 1000 --output 128,512,1024 --anchors 20 \
+        --row-methods none --methods full,prefix,relay,lockstep,anchors
+    fi
+  fi
+}
+
+# What is least missed when the time is over.
+last_tables() {
+  local shape
+  local -a shapes=(qwen3-0.6b llama-3.1-8b)
+  [ "$device" != cpu ] || shapes=(nano)
+  if wanted memory; then
+    for shape in "${shapes[@]}"; do
+      config "$shape"
+      agents "memory-$shape" 40 --agents 3 --prefix 128 --question 256 --output 256 --methods $every_method --anchors 2 \
+        --row-methods none --repeat 1 --memory
+    done
+  fi
+  if wanted anchors; then
+    if [ "$device" = cpu ]; then
+      agents anchors-nano 60 --agents 2 --prefix 16 --question 16 --output 128,256,512 --methods anchors --anchors 2,5,10 --repeat 1
+    else  # KVComm's Table A.5
+      agents anchors-llama-3.1-8b 80 --agents 2 --prefix 64 --question 64 --output 1024,2048,4096 --methods anchors \
+        --anchors 5,10,15,20,25 --repeat 1
+    fi
+  fi
 }
 
 # The team of nano agents, on the device and on the CPU: how often it is right, and whether its answers are the same.
@@ -174,7 +221,7 @@ peer() {
     sizes=(--prefill 512,2048,3584 --decode 1x1024,1x4096,8x1024 --agents 5 --prefix 512 --question 1000 --output 512)
   fi
   for shape in "${shapes[@]}"; do
-    "$bin/baton" bench --shape "$shape" --config >"$parts/config-$shape.json"
+    config "$shape"
     part "peer-$shape" 90 "peer-$shape.json" "$python" "$root/tests/bench/transformers_peer.py" --device "$device" \
       --config "$parts/config-$shape.json" --name "$shape" "${sizes[@]}"
   done
@@ -196,11 +243,12 @@ fi
 say "${usable:-on the CPU}; results go to $out"
 if [ "$device" = cpu ]; then skip tests "--device cpu"; elif wanted tests; then test_parts; fi
 tables
+if wanted peer; then peer; fi
 if wanted team; then
   [ "$device" = cpu ] || team "$device"
   team cpu
 fi
-if wanted peer; then peer; fi
+last_tables
 if [ $sanitize = yes ]; then if [ "$device" = cpu ]; then skip sanitize "--device cpu"; else sanitize_parts; fi; fi
 if command -v python3 >/dev/null; then
   python3 "$root/tests/gpu/report.py" "$out" || failed=1

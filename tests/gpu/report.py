@@ -18,6 +18,14 @@ def read_json(file: pathlib.Path):
         return None
 
 
+def whole_rows(result: dict) -> dict:
+    """Without methods of which not all agents were measured, which one that was cut off can have."""
+    for case in [result, *result.get("cases", [])]:
+        most = max((len(method["agents"]) for method in case["methods"]), default=0)
+        case["methods"] = [method for method in case["methods"] if method["agents"] and len(method["agents"]) == most]
+    return result
+
+
 def read_parts(folder: pathlib.Path) -> list[dict]:
     file = folder / "parts.tsv"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
@@ -56,6 +64,9 @@ def collect(folder: pathlib.Path) -> dict:
         found = {file.stem[len(prefix):]: read_json(file) for file in sorted(parts.glob(f"{prefix}*.json"))}
         return {name: content for name, content in found.items() if content}
 
+    def benches(part):
+        return [whole_rows(one) for one in named(f"{part}-").values()]
+
     doctor = parts / "doctor.txt"
     launch = named("launch-")
     layers = None
@@ -63,7 +74,8 @@ def collect(folder: pathlib.Path) -> dict:
         step_ms = {name: 1000 / one["decode"][0]["tokens_per_s"] for name, one in launch.items()}
         layers = (step_ms["40"] - step_ms["10"]) / 30
     return {"schema": 1, "machine": doctor.read_text(encoding="utf-8").splitlines() if doctor.exists() else [],
-            "parts": read_parts(parts), "rates": list(named("rates-").values()), "agents": list(named("agents-").values()),
+            "parts": read_parts(parts), "rates": list(named("rates-").values()), "configs": named("config-"),
+            **{part: benches(part) for part in ("agents", "grid", "scaling", "anchors", "memory")},
             "peer": list(named("peer-").values()), "launch_ms_per_layer": layers, "load": named("load-").get("nano"),
             "team": named("team-"), "agreement": agreement(parts / "answers-cpu.jsonl", parts / "answers-cuda.jsonl")}
 

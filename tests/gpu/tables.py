@@ -1,35 +1,7 @@
 """The results of tests/gpu/measure.sh as Markdown."""
 
-
-def table(head: list[str], rows: list[list]) -> str:
-    if not rows:
-        return ""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines) + "\n"
-
-
-def number(value, digits=1) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
-def percent(value) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def per_second(value) -> str:
-    return number(value, 0 if value >= 1000 else 1)
-
-
-def over(ours, theirs) -> str:
-    return f"{ours / theirs:.2f} x" if ours and theirs else ""
-
-
-def of_shape(results: dict, shape: str) -> dict | None:
-    return next((one for one in results["peer"] if one["shape"] == shape), None)
-
-
-def find(lines: list[dict], **wanted) -> dict | None:
-    return next((line for line in lines if all(line[key] == value for key, value in wanted.items())), None)
+import agent_tables
+from cells import find, number, of_shape, over, per_second, percent, table
 
 
 def limits(results: dict) -> str:
@@ -74,33 +46,6 @@ def knee(results: dict) -> str:
     return table(["shape", "depth", "rows that ride along", "rows: ms a step"], rows)
 
 
-def agents(results: dict) -> str:
-    text = ""
-    for one in results["agents"]:
-        methods = {method["method"]: method["agents"] for method in one["methods"]}
-        full = methods.get("full", [])
-        peer = of_shape(results, one["shape"])
-        theirs = peer["methods"][0]["agents"] if peer and peer["methods"] else []
-        rows = []
-        for i, agent in enumerate(next(iter(methods.values()), [])):
-            line = [agent["agent"], agent["prompt_tokens"]]
-            for name, numbers in methods.items():
-                ms = numbers[i]["ttft_ms"]
-                line.append(number(ms) + (f" ({over(full[i]['ttft_ms'], ms)})" if full and name != "full" else ""))
-            same = find(theirs, prompt_tokens=agent["prompt_tokens"])
-            line += [number(same["ttft_ms"]) if same else "", over(same and same["ttft_ms"], full[i]["ttft_ms"]) if full else ""]
-            rows.append(line)
-        params = one["params"]
-        text += (f"\n{one['shape']}: role {params['prefix']}, question {params['question']}, answers {params['output']} tokens; "
-                 f"ms, over our full prefill{'' if one['complete'] else '; cut short'}\n\n")
-        text += table(["agent", "tokens", *methods, "peer, full", "our full over the peer's"], rows)
-        rows = [[method["method"], number(method["row_ms"] / 1000, 2),
-                 ", ".join(number(agent.get("decode_ms_per_token"), 2) for agent in method["agents"])]
-                for method in one["methods"] if method.get("row_ms")]
-        text += "\n" + table(["whole row, answers decoded", "s", "ms a token, agents in order"], rows) if rows else ""
-    return text
-
-
 def team(results: dict) -> str:
     rows = []
     for device, one in results["team"].items():
@@ -131,12 +76,14 @@ def parts(results: dict) -> str:
 
 
 SECTIONS = (("Parts", parts), ("Limits of the machine, measured in the same runs", limits), ("Prefill, one sequence", prefill),
-            ("Decode", decode), ("Rows that ride along in a decode step", knee), ("Time to first token of a row of agents", agents),
-            ("The nano team", team), ("Small costs", small))
+            ("Decode", decode), ("Rows that ride along in a decode step", knee), ("Time to first token of a row of agents", agent_tables.agents),
+            ("Role texts and answers of other lengths", agent_tables.grid), ("First tokens by length", agent_tables.scaling),
+            ("Anchors, by number and length", agent_tables.anchors), ("Memory", agent_tables.memory), ("The nano team", team), ("Small costs", small))
 
 
 def markdown(results: dict) -> str:
-    device = next((one["device"] for one in results["rates"] + results["agents"]), "no device")
+    device = next((one["device"] for part in ("rates", "agents", "grid", "scaling", "anchors", "memory")
+                   for one in results[part]), "no device")
     text = f"# Measured on {device}\n"
     if results["peer"]:
         text += f"\nPeer: {results['peer'][0]['engine']}, random weights of the same shapes, same sizes.\n"

@@ -711,8 +711,71 @@ class Bench(Cli):
         self.assertIn("lockstep: agent, computed ahead", table)
         self.assertNotIn("to the last token", self.baton("bench", *self.SMALL, "--methods", "full", "--repeat", "1").stdout)
 
+    def test_sizes_and_shares_in_one_process(self):
+        sizes = ["--shape", "nano", "--agents", "3", "--question", "48", "--repeat", "1", "--prefill", "16", "--decode", "1x16", "-q"]
+        found = json.loads(self.baton("bench", *sizes, "--prefix", "16,64", "--output", "24,40", "--select", "0.18,0.05", "--methods",
+                                      "full,relay,anchors", "--anchors", "2", "--json").stdout)
+        self.assertEqual((found["params"]["prefix"], found["params"]["output"], found["params"]["select"]), ([16, 64], [24, 40], [0.18, 0.05]))
+        self.assertEqual((found["methods"], found["complete"]), ([], True))
+        self.assertEqual([(one["prefix"], one["output"]) for one in found["cases"]], [(16, 24), (16, 40), (64, 24), (64, 40)])
+        for one in found["cases"]:
+            self.assertEqual([(method["method"], method.get("select")) for method in one["methods"]],
+                             [("full", None), ("relay", 0.18), ("relay", 0.05), ("anchors", None)])
+            for method in one["methods"]:
+                self.assertEqual([agent["prompt_tokens"] for agent in method["agents"]],
+                                 [one["prefix"] + 48 + i * one["output"] + 4 * (i + 2) for i in range(3)])
+            full, much, little, anchors = (method["agents"][-1]["kv_reuse_rate"] for method in one["methods"])
+            self.assertEqual(full, 0)  # texts of another size are no prefix of these
+            self.assertLess(much, little)
+            self.assertLess(little, anchors)
+        for option in ("prefix", "output", "select"):  # one value: as ever
+            one = json.loads(self.baton("bench", *sizes, f"--{option}", "0.2" if option == "select" else "24", "--methods", "relay", "--json").stdout)
+            self.assertEqual(one["params"][option], 0.2 if option == "select" else 24)
+            self.assertNotIn("cases", one)
+            self.assertNotIn("select", one["methods"][0])
+        table = self.baton("bench", *sizes, "--output", "24,40", "--select", "0.18,0.05", "--methods", "relay").stdout
+        self.assertIn("role texts of 128 tokens, answers of 40\n", table)
+        self.assertRegex(table, r"\n +3 +\d+ +relay 0\.05 ")
+        self.assertIn("--agents: the last of 3 has a prompt of",
+                      self.baton("bench", *sizes, "--output", "24,5000", "--methods", "relay", code=2).stderr)
+
+    def test_lockstep_without_decoding(self):
+        options = [*self.SMALL, "--methods", "full,prefix,lockstep", "--repeat", "1", "--json", "--row-methods"]
+        none = json.loads(self.baton("bench", *options, "none").stdout)["methods"]
+        for method in none:
+            self.assertNotIn("row_ms", method)
+            self.assertNotIn("decode_ms_per_token", method["agents"][0])
+        first, *later = none[2]["agents"]
+        self.assertEqual((first["ahead_rate"], first["text_pass_ms"]), (0, 0))
+        for agent in later:  # all but the role text, a prefix, and the last separator
+            self.assertAlmostEqual(agent["ahead_rate"], 1 - (32 + 4) / agent["prompt_tokens"], delta=0.001)
+            self.assertEqual(agent["ttft_ms"], agent["text_pass_ms"])
+        some = json.loads(self.baton("bench", *options, "lockstep,full").stdout)["methods"]
+        self.assertEqual([method["method"] for method in some if "row_ms" in method], ["full", "lockstep"])
+
+    def test_memory_by_method(self):
+        found = json.loads(self.baton("bench", *self.SMALL, "--methods", "full,prefix,direct,relay,lockstep,anchors", "--anchors", "2",
+                                      "--row-methods", "none", "--repeat", "1", "--memory", "--json").stdout)
+        self.assertNotIn("by_method", json.loads(self.baton("bench", *self.SMALL, "--methods", "full", "--repeat", "1", "--json").stdout)["memory"])
+        held = {one.pop("method"): one for one in found["memory"]["by_method"]}
+        kv, hidden = 2 * 2 * 10 * 2 * 32, 2 * 192  # keys and values in bf16 of 10 layers with 2 heads of 32; a state of 192
+        self.assertEqual(held["full"]["keys_values"], 0)
+        for method in ("prefix", "lockstep"):
+            self.assertAlmostEqual(held[method]["keys_values"], kv, delta=0.001)
+            self.assertEqual((held[method]["hidden"], held[method]["received"], held[method]["anchor"]), (0, 0, 0))
+        for method in ("direct", "relay", "anchors"):
+            self.assertAlmostEqual(held[method]["keys_values"], kv, delta=0.001)
+            self.assertEqual([held[method][part] for part in ("hidden", "received", "entropy", "ids")], [hidden, 4, 4, 4])
+            self.assertGreater(held[method]["cache_recording"], 1.5 * kv)
+        self.assertAlmostEqual(held["anchors"]["anchor"], kv + 4 * 32 + 4, delta=10)  # and a head for each anchor
+        self.assertEqual(held["direct"]["anchor"], 0)
+        self.assertGreaterEqual(held["lockstep"]["ahead"], kv)
+        for one in held.values():  # a cache has room for whole blocks of positions
+            self.assertGreaterEqual(one["cache"], kv)
+            self.assertLess(one["cache"], 2 * kv)
+
     def test_mistakes_name_the_option(self):
-        for option, value in (("--shape", "gpt-5"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),
+        for option, value in (("--shape", "gpt-5"), ("--row-methods", "magic"), ("--output", "24,0"), ("--select", "0.2,0"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),
                               ("--select", "1.5"), ("--prefix", "0"), ("--layers-range", "1,2"), ("--layers-range", "5,3,8"),
                               ("--layers", "3"), ("--decode", "3"), ("--decode", "1x4000"), ("--prefill", "9999"), ("--dtype", "f8"), ("--repeat", "0"), ("--device", "abacus")):
             base = {"--shape": "nano", "--agents": "2", "--output": "40", option: value}

@@ -19,9 +19,10 @@ struct BenchOptions {
   std::string model{};  // or a model folder or bare name; exactly one of the two
   int layers = 0;       // of the shape, in place of all of them; 0: all
   int agents = 5;
-  int prefix = 128;    // tokens of each role text
-  int question = 512;  // tokens
-  int output = 256;    // tokens of each answer
+  std::vector<int> prefix{128};  // tokens of each role text
+  int question = 512;            // tokens
+  /// Tokens of each answer. Where this or `prefix` has several, every pair is measured, one model serving all.
+  std::vector<int> output{256};
   /// Names of bench_methods(); empty: all that one pass can measure. With "lockstep" every method also runs the whole
   /// row of agents once, their answers decoded.
   std::vector<std::string> methods{};  // "none" alone: no agents, only prefill and decode
@@ -33,7 +34,12 @@ struct BenchOptions {
   std::vector<Decode> decode{};            // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
   bool rows = false;                       // also measure what rows that ride along in a decode step cost (RowCosts)
   std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
-  double select = 0.18;                    // the part of the reused tokens that epic, cacheblend and relay recompute
+  /// The part of the reused tokens that epic, cacheblend and relay recompute; each is measured with each.
+  std::vector<double> select{0.18};
+  /// With "lockstep": the methods under which the whole row is run; empty: all. "none" alone: no row, and lockstep's
+  /// first tokens are those of prompts of which all that can be ahead is.
+  std::vector<std::string> row_methods{};
+  bool memory = false;  // also what each method keeps of a token (BenchMemory)
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
@@ -74,10 +80,34 @@ struct BenchAgent {
 
 struct BenchMethod {
   std::string method;
-  int anchors = 0;  // of each placeholder, with method anchors
+  int anchors = 0;    // of each placeholder, with method anchors
+  double select = 0;  // the part that is recomputed, where it was measured with several
   std::vector<BenchAgent> agents;
   double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the row
   double row_ms = 0;   // the whole row, from the first request to the last token of the last answer; 0: not run
+};
+
+/// The row of agents with one length of role texts and answers.
+struct BenchCase {
+  int prefix = 0;
+  int output = 0;
+  std::vector<BenchMethod> methods;  // in the order asked for
+  std::string error;                 // why there are none: memory
+};
+
+/// What a method holds of a token, bytes, as the engine counts them; 0: nothing.
+struct BenchMemory {
+  std::string method;
+  double cache = 0;            // of the prompt, while its agent runs and hands nothing on
+  double cache_recording = 0;  // the same of an agent whose answer is handed on
+  double ahead = 0;            // of a prompt that is computed ahead (lockstep), before its request
+  // Kept of an answer for later prompts; of other texts all but the entropy.
+  double keys_values = 0;
+  double hidden = 0;    // a state at the input of relay's first layer
+  double received = 0;  // attention
+  double entropy = 0;
+  double ids = 0;
+  double anchor = 0;  // of each anchor's token: offsets, a sketch, its id (host memory)
 };
 
 struct BenchPrefill {
@@ -122,7 +152,9 @@ struct BenchResult {
   std::string logits_hash;  // of the first-token logits of method full, all agents; empty without full
   std::vector<BenchPrefill> prefill;
   std::vector<BenchDecode> decode;
-  std::vector<BenchMethod> methods;  // in the order asked for
+  std::vector<BenchMethod> methods;  // in the order asked for; empty where there are cases
+  std::vector<BenchCase> cases;      // where prefix or output has several values: outputs within prefixes
+  std::vector<BenchMemory> memory;   // where asked for
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;       // keys and values
   std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
