@@ -1,44 +1,54 @@
 #include "engine/anchor_memory.h"
 
+#include <algorithm>
+
 namespace baton {
 namespace {
 
-ConstTensorView rows_of(const std::byte* data, std::int64_t rows, const AnchorShape& shape) {
+/// Layer `layer` of [L, rows, 2 K D].
+ConstTensorView layer_of(const std::byte* data, std::int64_t rows, const AnchorShape& shape, std::int32_t layer) {
   const std::int64_t width = 2 * std::int64_t{shape.width};
-  return BasicView<const std::byte>{data, DType::bf16, rows, width, width};
-}
-
-const std::byte* layer_of(const Buffer& buffer, const Anchor& anchor, std::int32_t layer) {
-  return buffer.data() +
-         buffer.bytes() / static_cast<std::size_t>(anchor.shape.layers) * static_cast<std::size_t>(layer);
+  const std::int64_t bytes = rows * width * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  return BasicView<const std::byte>{data + layer * bytes, DType::bf16, rows, width, width};
 }
 
 }  // namespace
 
-const AnchorMemory::Copy& AnchorMemory::copy_of(const SharedAnchor& anchor) {
-  const auto known = copies_.find(anchor.get());
-  if (known != copies_.end() && !known->second.anchor.expired()) return known->second;
-  std::erase_if(copies_, [](const auto& entry) { return entry.second.anchor.expired(); });
-  Copy copy{anchor, backend_.allocate(anchor->offset.size_bytes()), backend_.allocate(anchor->text_kv.size_bytes())};
-  backend_.copy_to_device(copy.offset.data(), std::as_bytes(anchor->offset));
-  backend_.copy_to_device(copy.text.data(), std::as_bytes(anchor->text_kv));
-  return copies_.insert_or_assign(anchor.get(), std::move(copy)).first->second;
+bool AnchorMemory::Copy::is_used_by(const Anchor* anchor) const {
+  return std::any_of(users.begin(), users.end(), [&](const auto& user) { return user.lock().get() == anchor; });
+}
+
+bool AnchorMemory::Copy::is_unused() const {
+  return std::all_of(users.begin(), users.end(), [](const auto& user) { return user.expired(); });
+}
+
+const std::byte* AnchorMemory::copy_of(const SharedAnchor& anchor, std::span<const std::uint16_t> values) {
+  if (host_memory_ || values.empty()) return std::as_bytes(values).data();
+  auto known = copies_.find(values.data());
+  if (known != copies_.end() && known->second.is_used_by(anchor.get())) return known->second.memory.data();
+  std::erase_if(copies_, [](const auto& entry) { return entry.second.is_unused(); });
+  known = copies_.find(values.data());
+  if (known == copies_.end()) {
+    Copy copy{{}, backend_.allocate(values.size_bytes())};
+    backend_.copy_to_device(copy.memory.data(), std::as_bytes(values));
+    known = copies_.emplace(values.data(), std::move(copy)).first;
+  }
+  std::erase_if(known->second.users, [](const auto& user) { return user.expired(); });
+  known->second.users.push_back(anchor);
+  return known->second.memory.data();
 }
 
 void AnchorMemory::bring(const SharedAnchor& anchor) {
-  if (!host_memory_) copy_of(anchor);
+  copy_of(anchor, anchor->offset);
+  copy_of(anchor, anchor->text_kv);
 }
 
 ConstTensorView AnchorMemory::offset(const SharedAnchor& anchor, std::int32_t layer) {
-  const std::byte* data =
-      host_memory_ ? std::as_bytes(anchor->offset_of(layer)).data() : layer_of(copy_of(anchor).offset, *anchor, layer);
-  return rows_of(data, anchor->length, anchor->shape);
+  return layer_of(copy_of(anchor, anchor->offset), anchor->length, anchor->shape, layer);
 }
 
 ConstTensorView AnchorMemory::text(const SharedAnchor& anchor, std::int32_t layer) {
-  const std::byte* data =
-      host_memory_ ? std::as_bytes(anchor->text_of(layer)).data() : layer_of(copy_of(anchor).text, *anchor, layer);
-  return rows_of(data, anchor->following, anchor->shape);
+  return layer_of(copy_of(anchor, anchor->text_kv), anchor->following, anchor->shape, layer);
 }
 
 }  // namespace baton

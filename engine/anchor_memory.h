@@ -5,6 +5,8 @@
 
 #include <map>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/reuse/anchor.h"
@@ -23,19 +25,22 @@ class AnchorMemory {
   ConstTensorView offset(const SharedAnchor& anchor, std::int32_t layer);
   ConstTensorView text(const SharedAnchor& anchor, std::int32_t layer);
 
-  /// Copies that a device holds.
+  /// Pieces of memory that a device holds.
   std::size_t size() const { return copies_.size(); }
 
  private:
+  /// Of one piece of host memory, which anchors may share.
   struct Copy {
-    std::weak_ptr<const Anchor> anchor;
-    Buffer offset, text;
+    std::vector<std::weak_ptr<const Anchor>> users;  // while one of them lives, the piece is what it was
+    Buffer memory;
+    bool is_used_by(const Anchor* anchor) const;
+    bool is_unused() const;
   };
-  const Copy& copy_of(const SharedAnchor& anchor);
+  const std::byte* copy_of(const SharedAnchor& anchor, std::span<const std::uint16_t> values);
 
   Backend& backend_;
   bool host_memory_;
-  std::map<const Anchor*, Copy> copies_;
+  std::map<const void*, Copy> copies_;
 };
 
 }  // namespace baton

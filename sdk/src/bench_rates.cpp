@@ -58,6 +58,7 @@ class Rates {
     const std::int32_t index = rows.add_cache(&cache);
     for (std::int32_t i = 0; i < tokens; ++i) rows.add_row(index, i, (i * 37 + 11) % model_.config.vocabulary);
     rows.logits_rows.push_back(tokens - 1);
+    rows.choices.emplace_back();  // greedy
     const double seconds = median_seconds([&] { forward_.run(rows); });
     cache.commit(tokens);
     if (!prompt_ || prompt_->length() < tokens) prompt_ = std::move(cache);
@@ -107,6 +108,7 @@ class Rates {
         place(rates.backend_, rates.forward_.angles(), cache, 0, text, 0, depth);
         rows_.add_row(rows_.add_cache(&cache), depth, (i * 37 + 65) % rates.model_.config.vocabulary);
         rows_.logits_rows.push_back(i);
+        rows_.choices.emplace_back();  // greedy
       }
     }
     double seconds() {
@@ -147,6 +149,7 @@ RowCosts measure_row_costs(Backend& backend, const Model& model, const std::func
     StepRows step;
     step.add_row(step.add_cache(&decoding), depth, token(depth));
     step.logits_rows.push_back(0);
+    step.choices.emplace_back();
     const std::int32_t index = rows > 0 ? step.add_cache(&other) : 0;
     for (std::int32_t at = depth; at < depth + rows; ++at) step.add_row(index, at, token(at));
     const double ms = 1000 * median_seconds([&] { forward.run(step); });

@@ -36,7 +36,7 @@ TEST_CASE("anchors on a device: copied once, read by layer, gone with the anchor
   AnchorMemory memory(*backend);
   auto first = anchor_of(10), second = anchor_of(1000);
   memory.bring(first);
-  REQUIRE(memory.size() == 1);
+  REQUIRE(memory.size() == 2);  // offsets, and the text behind
   for (const SharedAnchor& anchor : {first, second, first}) {
     for (std::int32_t layer = 0; layer < 3; ++layer) {
       check(*backend, memory.offset(anchor, layer), anchor->offset_of(layer));
@@ -44,12 +44,24 @@ TEST_CASE("anchors on a device: copied once, read by layer, gone with the anchor
     }
   }
   REQUIRE(memory.offset(first, 1).data == memory.offset(first, 1).data);
-  REQUIRE(memory.size() == 2);
+  REQUIRE(memory.size() == 4);
+  auto sharing = std::make_shared<Anchor>();  // the same numbers for another text
+  sharing->shape = first->shape;
+  sharing->length = first->length;
+  sharing->offset = first->offset;
+  sharing->owner = first->owner;
+  REQUIRE(memory.offset(sharing, 0).data == memory.offset(first, 0).data);
+  REQUIRE(memory.size() == 4);
   first.reset();
+  const SharedAnchor third = anchor_of(500);
+  memory.bring(third);
+  check(*backend, memory.offset(sharing, 2), sharing->offset_of(2));
+  REQUIRE(memory.size() == 5);  // the first one's text is gone
+  sharing.reset();
   for (int i = 0; i < 20; ++i) {  // another may come to lie where one was
     const SharedAnchor other = anchor_of(static_cast<std::uint16_t>(2000 + i));
     check(*backend, memory.offset(other, 2), other->offset_of(2));
-    REQUIRE(memory.size() <= 3);
+    REQUIRE(memory.size() <= 6);
   }
 }
 
