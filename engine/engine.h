@@ -183,6 +183,8 @@ class Engine {
 
 constexpr double kSlowdownCpu = 0.25;
 constexpr double kSlowdownGpu = 0.10;
+/// A GPU's products are fastest over many rows, and nobody waits for the step but who wants all of it.
+constexpr std::int32_t kPrefillRowsGpu = 4096;
 
 struct EngineOptions {
   std::string device = "auto";
@@ -192,6 +194,7 @@ struct EngineOptions {
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
   std::int64_t anchor_budget_bytes = 0;   // of those, at most this for anchors; 0: half
   std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
+  std::int32_t max_prefill_rows = 0;      // the same while nobody decodes; 0: max_step_rows, or kPrefillRowsGpu
   std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
   /// By how much rows computed ahead may lengthen decode steps on average, as a part of a step; 0: kSlowdownCpu or
   /// kSlowdownGpu.

@@ -13,12 +13,16 @@
 namespace baton {
 namespace {
 
+constexpr std::int32_t kUsualPositions = 16384;
+
 std::int64_t half_of_free_memory();
 
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
   if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
+  if (options.max_prefill_rows <= 0)
+    options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;
   if (options.kv_budget_bytes <= 0)
     options.kv_budget_bytes = device.free_bytes > 0 ? device.free_bytes / 2 : half_of_free_memory();
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
@@ -52,6 +56,8 @@ class LocalEngine::Core {
         anchors_(*backend_, *model_, options_.anchor_budget_bytes),
         corrector_(*backend_, *model_),
         ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
+    forward_.angles().range(0,
+                            std::min(model_->options.context, kUsualPositions));  // or a first token would wait for it
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
     anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
   }
@@ -271,7 +277,11 @@ class LocalEngine::Core {
   void step() {
     std::vector<Pending> pending;
     for (const auto& sequence : running_) pending.push_back({sequence->pending(), sequence->decoding()});
-    const std::vector<std::int32_t> share = plan_step(pending, options_.max_step_rows);
+    const auto decoding =
+        std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
+    const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
+    const std::int32_t most = decoding > 0 ? options_.max_step_rows : options_.max_prefill_rows;
+    const std::vector<std::int32_t> share = plan_step(pending, most);
 
     rows_.clear();
     std::vector<Part> parts;
@@ -296,9 +306,6 @@ class LocalEngine::Core {
     }
     rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
-    const auto decoding =
-        std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
-    const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
     ahead_.refresh([this](RequestId id) { return decoded(id); });
     ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
     const std::int32_t rows_ahead = ahead_.rows();

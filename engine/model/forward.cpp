@@ -103,6 +103,7 @@ std::span<const float> Forward::run(StepRows& rows) {
   check(rows);
   prepare(rows);
   whole_ = is_whole(rows, model_.config.layers);
+  find_changes(rows);
   const bool again = whole_ && rows.size() <= kMostReplayedRows;
   backend_.take_marks();  // of a step that failed
   backend_.mark();
@@ -184,6 +185,15 @@ void Forward::read_logits(std::size_t i, std::span<float> out) {
   backend_.copy_to_host(std::as_writable_bytes(out), logits_.data() + i * out.size_bytes());
 }
 
+/// In which layers rows may enter or leave.
+void Forward::find_changes(const StepRows& rows) {
+  changes_.assign(static_cast<std::size_t>(model_.config.layers) + 1, false);
+  if (whole_) return;
+  for (const RowPath& path : rows.path)
+    changes_[static_cast<std::size_t>(path.enter)] = changes_[static_cast<std::size_t>(path.leave)] = true;
+  for (const Detection& detection : rows.detections) changes_[static_cast<std::size_t>(detection.leave)] = true;
+}
+
 /// Makes the rows of `layer` the active ones and brings their residual streams together.
 void Forward::activate(StepRows& rows, std::int32_t layer) {
   if (layer == 0) {
@@ -198,9 +208,10 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
     backend_.embed(residual(), *model_.weights.embedding, index_);
     return;
   }
-  if (rows.path.empty()) return;
+  if (!changes_[static_cast<std::size_t>(layer)]) return;
   std::vector<std::int32_t> next, from, to;  // rows of the layer; of those that go on: where they were and will be
   std::vector<std::int32_t> entering;        // where the others will be
+  std::size_t before = 0;                    // in active_, which has the order of the rows
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(rows.path.size()); ++i) {
     const RowPath& path = rows.path[static_cast<std::size_t>(i)];
     if (!runs_in(path, layer)) continue;
@@ -209,7 +220,8 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
     if (path.enter == layer) {
       entering.push_back(at);
     } else {
-      from.push_back(static_cast<std::int32_t>(std::lower_bound(active_.begin(), active_.end(), i) - active_.begin()));
+      while (active_[before] < i) ++before;
+      from.push_back(static_cast<std::int32_t>(before));
       to.push_back(at);
     }
   }

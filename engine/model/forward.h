@@ -49,6 +49,7 @@ class Forward {
   void check(const StepRows& rows) const;
   void reserve(std::int64_t rows, std::int64_t logits_rows);
   void prepare(const StepRows& rows);
+  void find_changes(const StepRows& rows);
   void activate(StepRows& rows, std::int32_t layer);
   void set_active(const StepRows& rows);
   void keep_hidden(const StepRows& rows, std::int32_t layer);
@@ -76,6 +77,7 @@ class Forward {
   StepTimes times_;
   std::vector<double*> parts_;  // of times_, each ended by a mark of the backend
 
+  std::vector<bool> changes_;  // [L + 1] rows enter or leave there
   bool whole_ = true;          // all rows of the step run through all layers
   bool normed_is_in_ = false;  // the layer's input norm was computed with the residual before it
 

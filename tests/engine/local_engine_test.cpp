@@ -117,6 +117,26 @@ TEST_CASE("requests that cannot run are refused with the numbers", "[engine]") {
   CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains("empty"));
 }
 
+TEST_CASE("a prompt runs in larger steps while nobody decodes", "[engine]") {
+  const auto steps_of = [](const EngineOptions& options, bool beside_decoding) {
+    const auto engine = tiny_engine(options);
+    std::future<GenerationResult> other;
+    if (beside_decoding) other = start(*engine, request_for(5, 1, 400));
+    GenerationRequest request = request_for(100, 2, 1);
+    std::int64_t steps = 0;
+    request.callbacks.on_prefilled = [&](const GenerationResult&) { steps = engine->stats().steps; };
+    const GenerationResult result = start(*engine, std::move(request)).get();
+    if (beside_decoding) other.get();
+    return std::pair(steps, result.tokens);
+  };
+  const auto [alone, tokens] = steps_of({.max_step_rows = 16, .max_prefill_rows = 64}, false);
+  CHECK(alone == 2);
+  const auto [beside, same_tokens] = steps_of({.max_step_rows = 16, .max_prefill_rows = 64}, true);
+  CHECK(beside >= 4);  // one of both prompts at most, then 15 rows beside the one that decodes
+  CHECK(same_tokens == tokens);
+  CHECK(steps_of({.max_step_rows = 16}, false).first == 7);  // on the CPU
+}
+
 TEST_CASE("max_tokens is cut to the context", "[engine]") {
   const auto engine = tiny_engine();
   const GenerationResult result = start(*engine, request_for(500, 2, 1000)).get();
