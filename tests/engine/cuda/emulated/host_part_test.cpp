@@ -1,0 +1,156 @@
+// The host's part of steps of real shapes, over a device that does nothing: how much of decoding is replayed, what is
+// sent, and, when asked for by name, how long it takes ([host_time]; docs/performance.md).
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "engine/cuda/cuda_backend.h"
+#include "engine/cuda/runtime.h"
+#include "engine/model/forward.h"
+#include "engine/model/shapes.h"
+#include "simt_emulator.h"
+
+namespace baton::test {
+namespace {
+
+/// Addresses without memory, launches that are forgotten.
+class IdleRuntime final : public cuda::Runtime {
+ public:
+  std::string name() const override { return "idle"; }
+  std::string description() const override { return "a device that does nothing"; }
+  int multiprocessors() const override { return 132; }
+  std::int64_t free_bytes() const override { return std::int64_t{1} << 37; }
+  cuda::Stream stream() override {
+    forgotten_.clear();
+    return {&forgotten_};
+  }
+  void* allocate(std::size_t bytes) override {
+    const std::uintptr_t data = next_;
+    next_ += (bytes + 255) / 256 * 256;
+    return reinterpret_cast<void*>(data);
+  }
+  void release(void*) noexcept override {}
+  void* allocate_pinned(std::size_t bytes) override { return std::calloc(1, bytes); }
+  void release_pinned(void* data) noexcept override { std::free(data); }
+  void clear(void*, std::size_t) override {}
+  void copy_to_device(void*, const void*, std::size_t) override { ++sent; }
+  void copy_to_host(void*, const void*, std::size_t) override {}
+  void multiply(const cuda::Product&) override {}
+  void begin_capture() override {}
+  std::unique_ptr<cuda::Graph> end_capture() override { return std::make_unique<cuda::Graph>(); }
+  void replay(const cuda::Graph&) override { ++replays; }
+  void mark() override {}
+  std::vector<double> take_marks() override { return {0.0}; }
+  void record(int) override {}
+  void wait(int) override {}
+  void synchronize() override {}
+
+  int sent = 0, replays = 0;
+
+ private:
+  simt::Recording forgotten_;
+  std::uintptr_t next_ = std::uintptr_t{1} << 40;
+};
+
+struct Idle {
+  explicit Idle(const std::string& shape, std::int32_t context) {
+    auto owned = std::make_unique<IdleRuntime>();
+    runtime = owned.get();
+    backend = cuda::make_backend_over(std::move(owned));
+    ModelOptions options;
+    options.context = context;
+    model = make_random_model(*backend, find_shape(shape), 1, options);
+    forward = std::make_unique<Forward>(*backend, *model);
+    forward->angles().range(0, context);
+  }
+  /// Microseconds of the host.
+  double run(StepRows& rows) {
+    const auto begin = std::chrono::steady_clock::now();
+    forward->run(rows);
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  IdleRuntime* runtime;
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<Forward> forward;
+};
+
+/// Decodes with `sequences` at a depth of about 1000 and returns the median step.
+double decode(Idle& idle, int sequences, int steps) {
+  std::vector<KvCache> caches;
+  for (int i = 0; i < sequences; ++i) {
+    caches.emplace_back(*idle.backend, idle.model->kv_layout(), 4096);
+    caches.back().commit(1000 + i);
+  }
+  std::vector<double> times;
+  for (int step = 0; step < steps; ++step) {
+    StepRows rows;
+    for (KvCache& cache : caches) {
+      rows.add_row(rows.add_cache(&cache), cache.length(), step % 200);
+      rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()) - 1);
+      rows.choices.emplace_back();
+    }
+    times.push_back(idle.run(rows));
+    for (KvCache& cache : caches) cache.commit(cache.length() + 1);
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+TEST_CASE("decode steps of real shapes are replayed, and little is sent", "[replay]") {
+  for (const char* shape : {"llama-3.1-8b", "qwen3-0.6b"}) {
+    for (const int sequences : {1, 8}) {
+      Idle idle(shape, 4096);
+      decode(idle, sequences, 20);
+      const int sent = idle.runtime->sent, replays = idle.runtime->replays;
+      decode(idle, sequences, 200);  // other caches: new addresses once, and some sizes of the plan
+      INFO(shape << ", " << sequences << " sequences: " << idle.runtime->replays - replays << " replays, "
+                 << idle.runtime->sent - sent << " copies to the device");
+      CHECK(idle.runtime->replays - replays >= 190);
+      CHECK(idle.runtime->sent - sent <= 200 * 6 + 200);
+    }
+  }
+}
+
+TEST_CASE("the time of the host's part", "[.][host_time]") {
+  std::printf("%-14s %-24s %12s\n", "shape", "step", "host, us");
+  for (const char* shape : {"llama-3.1-8b", "qwen3-0.6b", "smollm2-135m"}) {
+    Idle idle(shape, 4096);
+    for (const int sequences : {1, 8, 32})
+      std::printf("%-14s decode, %2d sequences     %12.0f\n", shape, sequences, decode(idle, sequences, 600));
+    const std::int32_t layers = idle.model->config.layers, tokens = 3584;
+    KvLayout layout = idle.model->kv_layout();
+    layout.hidden_width = idle.model->config.width;
+    layout.hidden_layer = 1;
+    KvCache cache(*idle.backend, layout, 4096);
+    for (const bool relay : {false, true}) {
+      std::vector<double> times;
+      for (int repeat = 0; repeat < 9; ++repeat) {
+        StepRows rows;
+        rows.add_cache(&cache);
+        for (std::int32_t at = 0; at < tokens; ++at) {
+          const bool reused = relay && at >= 512 && at < tokens - 16;
+          rows.add_row(0, at, at % 250);
+          rows.path.push_back(reused ? RowPath{1, 4, 0, true} : RowPath{0, layers, -1});
+        }
+        const auto every_sixth = [](std::span<const float> deviation) {
+          std::vector<bool> chosen(deviation.size());
+          for (std::size_t i = 0; i < chosen.size(); i += 6) chosen[i] = true;
+          return chosen;
+        };
+        if (relay) rows.detections.push_back({3, 18, every_sixth});
+        rows.logits_rows.push_back(tokens - 1);
+        rows.choices.emplace_back();
+        times.push_back(idle.run(rows));
+      }
+      std::nth_element(times.begin(), times.begin() + 4, times.end());
+      std::printf("%-14s %s of %d tokens %12.0f\n", shape, relay ? "relay  " : "prefill", tokens, times[4]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::test
