@@ -123,7 +123,7 @@ class DeviceRuntime final : public Runtime {
   }
   Stream stream() override {
     device_.select();  // the host may call from a thread that has not chosen it
-    return {stream_.get()};
+    return {capturing_ ? capture_.get() : stream_.get()};
   }
 
   void* allocate(std::size_t bytes) override {
@@ -157,13 +157,16 @@ class DeviceRuntime final : public Runtime {
   }
   void multiply(const Product& product) override { products_.multiply(product, workspace_, stream()); }
 
-  // Other threads of the host may use the device as they like meanwhile.
+  // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.
   void begin_capture() override {
-    BATON_CUDA_CHECK(cudaStreamBeginCapture(selected(), cudaStreamCaptureModeThreadLocal));
+    device_.select();
+    BATON_CUDA_CHECK(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal));
+    capturing_ = true;
   }
   std::unique_ptr<Graph> end_capture() override {
+    capturing_ = false;
     cudaGraph_t captured = nullptr;
-    BATON_CUDA_CHECK(cudaStreamEndCapture(selected(), &captured));
+    BATON_CUDA_CHECK(cudaStreamEndCapture(capture_.get(), &captured));
     const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph(captured, cudaGraphDestroy);
     return std::make_unique<DeviceGraph>(graph.get());
   }
@@ -201,7 +204,8 @@ class DeviceRuntime final : public Runtime {
   Selected device_;
   cudaDeviceProp properties_{};
   cudaMemPool_t pool_ = nullptr;  // the device's own
-  StreamOwner stream_;
+  StreamOwner stream_, capture_;
+  bool capturing_ = false;
   EventOwner events_[kEvents];
   std::vector<std::unique_ptr<EventOwner>> timed_;
   std::size_t marks_ = 0;  // of timed_ in use
