@@ -155,7 +155,7 @@ class DeviceRuntime final : public Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     BATON_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, selected()));
   }
-  void multiply(const Product& product) override { products_.multiply(product, workspace_, stream()); }
+  void multiply(const Product& product) override { products_.multiply(product, workspace_, stream(), !capturing_); }
 
   // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.
   void begin_capture() override {

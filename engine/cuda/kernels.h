@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/backend/backend.h"
+#include "engine/cuda/runtime.h"
 #include "engine/cuda/types.h"
 
 namespace baton::cuda {
@@ -27,6 +28,11 @@ struct DeviceRows {
   const std::int32_t* key_begin = nullptr;  // [T]
   std::int64_t count = 0;
 };
+
+// few_rows.cu. Products of at most kFewRows rows of bf16 whose rows begin at 16 bytes.
+inline constexpr std::int64_t kFewRows = 8;
+bool takes_few_rows(const Product& product);
+void launch_few_rows(Stream stream, const Product& product);
 
 // rows.cu. Null indices stand for 0, 1, 2, ...
 /// out[out_index[i]] = in[in_index[i]] for `rows` rows, converted; `in` may be f16. Columns of out beyond those of in
