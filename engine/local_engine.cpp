@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kUsualPositions = 16384;
+constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
 
 std::int64_t half_of_free_memory();
 
@@ -56,8 +56,7 @@ class LocalEngine::Core {
         anchors_(*backend_, *model_, options_.anchor_budget_bytes),
         corrector_(*backend_, *model_),
         ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
-    forward_.angles().range(0,
-                            std::min(model_->options.context, kUsualPositions));  // or a first token would wait for it
+    forward_.angles().range(0, std::min(model_->options.context, kUsualPositions));
     stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
     anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
   }
@@ -285,9 +284,9 @@ class LocalEngine::Core {
 
     rows_.clear();
     std::vector<Part> parts;
-    std::vector<Sequence*> alone,
-        sampling;                      // whose tokens are chosen where the logits are, and from logits brought here
-    std::vector<std::int32_t> others;  // rows of logits of the latter
+    std::vector<Sequence*> alone;     // whose tokens are chosen where the logits are
+    std::vector<Sequence*> sampling;  // those that get their logits, of the rows:
+    std::vector<std::int32_t> others;
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (share[i] == 0) continue;
       Sequence& sequence = *running_[i];

@@ -28,7 +28,7 @@ __global__ void few_rows(float* out,  // [T, N]
 #pragma unroll
   for (int o = 0; o < kOutputs; ++o) weights[o] = w + (first + o < n ? first + o : first) * w_stride;
   float sum[kRows][kOutputs] = {};
-  const auto add = [&](std::int64_t at, const float (&weight)[kOutputs][kChunk]) {
+  const auto add = [&](std::int64_t at, const float(&weight)[kOutputs][kChunk]) {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row >= rows) break;

@@ -181,10 +181,6 @@ std::span<const float> Forward::bring_results(const StepRows& rows) {
   return host;
 }
 
-void Forward::read_logits(std::size_t i, std::span<float> out) {
-  backend_.copy_to_host(std::as_writable_bytes(out), logits_.data() + i * out.size_bytes());
-}
-
 /// In which layers rows may enter or leave.
 void Forward::find_changes(const StepRows& rows) {
   changes_.assign(static_cast<std::size_t>(model_.config.layers) + 1, false);

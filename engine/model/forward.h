@@ -36,8 +36,6 @@ class Forward {
 
   /// Of the last run: the tokens that rows.choices asked for.
   std::span<const ChosenToken> chosen() const { return chosen_; }
-  /// Of the last run: logits [V] that stayed where they were computed, of the i-th of logits_rows, to host memory [V].
-  void read_logits(std::size_t i, std::span<float> out);
 
   /// For whoever places KV into caches of the same backend.
   RopeTable& angles() { return table_; }

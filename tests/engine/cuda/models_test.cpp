@@ -5,7 +5,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
-#include "tests/engine/cuda/models.h"
+#include "tests/engine/cuda/steps.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
@@ -14,7 +14,8 @@ namespace {
 // In fp32 the two differ in the order of sums only (seen: 7e-7). In bf16 the input of each of a layer's four products
 // is rounded, 2^-9 of its size on average, and so are queries and weights of attention; two to three layers follow each
 // other: about 1 % (seen: 0.5 to 1.3 %). A row that sees one key too few is off by 30 % and more.
-constexpr double kFloatTolerance = 1e-5, kBf16Tolerance = 0.02;
+// Of a single step, without other rows to average with: seen up to 2.7 %.
+constexpr double kFloatTolerance = 1e-5, kBf16Tolerance = 0.02, kStepTolerance = 0.06;
 
 TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
   const auto cuda = make_backend_under_test();
@@ -34,6 +35,51 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
       INFO("head width " << options.head_dim << ", " << name_of(options.dtype) << ", steps of " << chunk);
       CHECK(difference(actual, expected) < (wide ? kFloatTolerance : kBf16Tolerance));
     }
+  }
+}
+
+/// Logits of decode steps of two sequences, with prompts that ride along now and then.
+std::vector<std::vector<float>> decoded(std::unique_ptr<Backend> backend, const TinyOptions& options, bool keeps_all) {
+  Steps steps(std::move(backend), options, 2, keeps_all);
+  std::vector<std::vector<float>> all = {steps.run({60, 70}, {}, 3)};
+  for (int step = 0; step < 40; ++step) {
+    all.push_back(steps.run({1, step % 10 == 9 ? 11 : 1}, {}, step));
+    if (step == 25) steps.begin_anew(0);
+  }
+  return all;
+}
+
+TEST_CASE("decode steps, which may be replays, agree with steps that are not", "[forward]") {
+  for (const TinyOptions& options : {TinyOptions{.heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
+                                     TinyOptions{.window = 40, .bias = true}}) {
+    for (const bool keeps_all : {false, true}) {
+      auto backend = make_backend_under_test();
+      if (backend == nullptr) return;
+      const auto actual = decoded(std::move(backend), options, keeps_all);
+      const auto expected = decoded(make_reference_backend(), options, keeps_all);
+      for (std::size_t step = 0; step < actual.size(); ++step) {
+        INFO("head width " << options.head_dim << ", keeps all " << keeps_all << ", step " << step);
+        REQUIRE(difference(actual[step], expected[step]) < kStepTolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("tokens chosen on the kernels are those of their logits", "[forward]") {
+  auto backend = make_backend_under_test();
+  if (backend == nullptr) return;
+  const TinyOptions options{.heads = 6, .kv_heads = 2, .head_dim = 32};
+  Steps steps(std::move(backend), options, 2, false);
+  steps.run({30, 40}, {}, 3);
+  TokenChooser chooser;
+  for (int step = 0; step < 12; ++step) {
+    // The same token twice at the same place: once for its choice, once for its logits.
+    const TokenChoice how{
+        .uniform = step / 12.0, .temperature = step % 3 == 0 ? 0.0f : 0.9f, .top_k = 40, .top_p = 0.95f};
+    const auto chosen = steps.run({1, 0}, {how}, step);
+    steps.take_back(0, 1);
+    const auto logits = steps.run({1, 0}, {}, step);
+    CHECK(chosen[0] == static_cast<float>(chooser.choose(logits, how).id));
   }
 }
 
