@@ -12,7 +12,6 @@ namespace baton::inline v1 {
 namespace {
 
 constexpr std::size_t kSeparator = 4;  // tokens around each reused text
-constexpr int kOffsets = 4;            // different ones for anchors of one length: more would only take memory
 
 std::string pool_name(int anchors, int repeat) { return fmt::format("{} anchors, repeat {}", anchors, repeat); }
 
@@ -131,21 +130,28 @@ bool BenchAgents::learn_anchors(internal::Engine& engine) const {
   return true;
 }
 
+/// Small numbers of either sign; those that were made for another anchor of the same length serve again.
+std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uint64_t& state) const {
+  for (const auto& [key, numbers] : offsets_) {
+    if (numbers && numbers->size() == count) return *numbers;
+  }
+  std::vector<std::uint16_t> values(count);
+  for (std::uint16_t& value : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = f32_to_bf16((static_cast<float>(state >> 40) / static_cast<float>(1 << 24) - 0.5f) * 0.02f);
+  }
+  return values;
+}
+
 void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
   std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
   for (const auto& [key, pool] : engine.anchors().all()) {
     if (key.pool != learned_pool()) continue;
     const Anchor& like = *pool.anchors.front();
     for (int i = 0; i < count; ++i) {
-      auto& offset = offsets_[{like.offset.size(), i % kOffsets}];
-      if (!offset) {  // small numbers of either sign
-        auto values = std::make_shared<std::vector<std::uint16_t>>(like.offset.size());
-        for (std::uint16_t& value : *values) {
-          state = state * 6364136223846793005u + 1442695040888963407u;
-          value = f32_to_bf16((static_cast<float>(state >> 40) / static_cast<float>(1 << 24) - 0.5f) * 0.02f);
-        }
-        offset = values;
-      }
+      // Each anchor of a prompt has memory of its own, or reading it would cost less than it does; prompts share it.
+      auto& offset = offsets_[{like.before.size(), i}];
+      if (!offset) offset = std::make_shared<const std::vector<std::uint16_t>>(numbers_like(like.offset.size(), state));
       auto text = std::make_shared<SketchedText>(*like.text);  // the same tokens in another order
       const auto n = static_cast<std::size_t>(text->size());
       for (std::size_t at = n; at > 1; --at) {

@@ -62,6 +62,7 @@ class BenchAgents {
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
+  std::vector<std::uint16_t> numbers_like(std::size_t count, std::uint64_t& state) const;
   ReuseOptions reuse(const Way& way, int agent) const;
   static const std::string& learned_pool();  // of the anchors that the engine learned itself
   static BenchAgent numbers_of(const GenerationResult& result, int agent);
@@ -76,6 +77,7 @@ class BenchAgents {
   const BenchOptions& options_;
   Sizes sizes_;
   LayerRange range_;
+  // By the number of placeholders in front, and the anchor's own.
   std::map<std::pair<std::size_t, int>, std::shared_ptr<const std::vector<std::uint16_t>>> offsets_;
   std::vector<std::vector<TokenId>> roles_;  // [agents]
   std::vector<TokenId> separator_;
