@@ -170,7 +170,8 @@ class Engine {
   /// The anchor pools of this engine's model (method anchors).
   virtual AnchorStore& anchors() = 0;
 
-  /// What a handle of this engine stands for, or null when it was taken back; for looking at, not a planned reader.
+  /// What a handle of this engine stands for, or null when it was taken back; for looking at, not a planned reader. It
+  /// may be in host memory (Segment::on_host).
   virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
 
   /// The layers that relay recomputes for this model; not valid until it has been profiled.
@@ -192,10 +193,13 @@ struct EngineOptions {
   ModelOptions model;
   std::int64_t kv_budget_bytes = 0;       // 0: half of the free memory
   std::int64_t segment_budget_bytes = 0;  // kept for later prompts; 0: a third of kv_budget_bytes
-  std::int64_t anchor_budget_bytes = 0;   // of those, at most this for anchors; 0: half
-  std::int32_t max_step_rows = 512;       // rows of one step: prompts are split into chunks of at most this
-  std::int32_t max_prefill_rows = 0;      // the same while nobody decodes; 0: max_step_rows, or kPrefillRowsGpu
-  std::int32_t max_sequences = 64;        // running at once; further requests wait their turn
+  /// What of a device's segments may move to host memory; 0: a quarter of what the machine has available; below 0:
+  /// none.
+  std::int64_t host_segment_budget_bytes = 0;
+  std::int64_t anchor_budget_bytes = 0;  // of those, at most this for anchors; 0: half
+  std::int32_t max_step_rows = 512;      // rows of one step: prompts are split into chunks of at most this
+  std::int32_t max_prefill_rows = 0;     // the same while nobody decodes; 0: max_step_rows, or kPrefillRowsGpu
+  std::int32_t max_sequences = 64;       // running at once; further requests wait their turn
   /// By how much rows computed ahead may lengthen decode steps on average, as a part of a step; 0: kSlowdownCpu or
   /// kSlowdownGpu.
   double slowdown = 0.0;

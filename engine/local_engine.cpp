@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
 
-std::int64_t half_of_free_memory();
+std::int64_t available_memory();
 
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
@@ -24,21 +24,23 @@ EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
   if (options.max_prefill_rows <= 0)
     options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;
   if (options.kv_budget_bytes <= 0)
-    options.kv_budget_bytes = device.free_bytes > 0 ? device.free_bytes / 2 : half_of_free_memory();
+    options.kv_budget_bytes = (device.free_bytes > 0 ? device.free_bytes : available_memory()) / 2;
   if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
+  if (options.host_segment_budget_bytes == 0) options.host_segment_budget_bytes = available_memory() / 4;
+  if (device.host_memory || options.host_segment_budget_bytes < 0) options.host_segment_budget_bytes = 0;
   if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
   return options;
 }
 
-std::int64_t half_of_free_memory() {
+std::int64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
   std::int64_t kibibytes = 0;
   while (file >> key >> kibibytes) {
-    if (key == "MemAvailable:") return kibibytes * 1024 / 2;
+    if (key == "MemAvailable:") return kibibytes * 1024;
     std::getline(file, unit);
   }
-  return std::int64_t{4} << 30;
+  return std::int64_t{8} << 30;
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ class LocalEngine::Core {
         info_(backend_->info()),
         options_(with_defaults(options, info_)),
         forward_(*backend_, *model_),
-        store_(options_.segment_budget_bytes),
+        store_(options_.segment_budget_bytes, options_.host_segment_budget_bytes),
         prefixes_(store_),
         anchors_(*backend_, *model_, options_.anchor_budget_bytes),
         corrector_(*backend_, *model_),
@@ -206,6 +208,7 @@ class LocalEngine::Core {
       if (stopping_) return false;
     }
     for (Order& order : orders) order(ahead_);
+    store_.settle();  // what anchors were charged since
     count_kv(0);
     return true;
   }

@@ -58,12 +58,13 @@ PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
 PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
   const Walk walk = living(this->walk(prompt));
   Match match;
-  match.length = std::min(walk.length, longest);
-  for (std::size_t i = 0; i < walk.entries.size(); ++i) {
+  for (std::size_t i = 0; i < walk.entries.size() && walk.entries[i]->begin < longest; ++i) {
     const Entry& entry = *walk.entries[i];
     const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
-    const std::int32_t count = std::min(end, longest) - entry.begin;
-    if (count > 0) match.pieces.push_back({store_.peek(entry.handle), entry.begin, count});
+    std::shared_ptr<const Segment> segment = store_.read(entry.handle);
+    if (!segment) break;  // no room where it could be read
+    match.length = std::min(end, longest);
+    match.pieces.push_back({std::move(segment), entry.begin, match.length - entry.begin});
   }
   use(walk, match.pieces.size());
   return match;
@@ -85,7 +86,7 @@ void PrefixCache::use(const Walk& walk, std::size_t count) {
   ++clock_;
   for (std::size_t i = count; i-- > 0;) {
     walk.entries[i]->last_use = clock_;
-    store_.read(walk.entries[i]->handle);
+    store_.use(walk.entries[i]->handle);
   }
 }
 

@@ -84,7 +84,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     }
     if (at <= known && at > begin) {
       use.method = "prefix";
-      store.read(part.segment);  // a planned reader that needs it no more
+      store.use(part.segment);
       continue;
     }
     if (request.early != 0) use.reason = "not reached before its turn began";
@@ -148,7 +148,7 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
 std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
                                                       const Model& model, SegmentStore& store, PartUse& use) const {
   if (!part.segment || !takes_segments(request.reuse)) return nullptr;
-  std::shared_ptr<const Segment> segment = store.read(part.segment);
+  const std::shared_ptr<const Segment> segment = store.peek(part.segment);
   if (!segment) {
     use.reason = "its segment was evicted: over the memory budget";
   } else if (segment->tokens() != part.tokens) {
@@ -162,8 +162,11 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
              (segment->layout().hidden_width == 0 || segment->layout().hidden_layer != request.reuse.range.start)) {
     use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
   } else {
-    return segment;
+    std::shared_ptr<const Segment> read = store.read(part.segment);
+    if (!read) use.reason = "its segment is in host memory, and the device has no room for it";
+    return read;
   }
+  store.use(part.segment);
   return nullptr;
 }
 
@@ -188,6 +191,13 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
       anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
     }
   }
+}
+
+void PromptAssembly::let_go() {
+  prefix_.pieces.clear();
+  placed_.clear();
+  pinned_.clear();
+  if (!turn_.learning) turn_.slots.clear();
 }
 
 void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed,

@@ -48,6 +48,9 @@ class PromptAssembly {
   /// Copies the prefix and the segments into the cache.
   void place(Backend& backend, RopeTable& angles, KvCache& cache) const;
 
+  /// The prompt is in the cache: its segments are not needed any more, but by what is learned of them.
+  void let_go();
+
   /// Tokens that place() copies.
   std::int32_t placed_tokens() const;
 

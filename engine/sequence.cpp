@@ -145,6 +145,7 @@ void Sequence::begin_output() {
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;
+  assembly_->let_go();
   if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
 }
 

@@ -231,6 +231,7 @@ void RunLoop::describe_engines() {
     record_.memory.weights_bytes += stats.weights_bytes;
     record_.memory.kv_peak_bytes += stats.kv_peak_bytes;
     record_.memory.segments_peak_bytes += stats.segments.peak_bytes;
+    record_.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
     record_.memory.anchors_bytes += stats.anchors.bytes;
   }
   const auto first = plan_.steps.empty() ? engines_.end() : engines_.find(plan_.steps.front().model);

@@ -86,6 +86,7 @@ Json json_of(const RunRecord& record) {
            {{"weights_bytes", record.memory.weights_bytes},
             {"kv_peak_bytes", record.memory.kv_peak_bytes},
             {"segments_peak_bytes", record.memory.segments_peak_bytes},
+            {"host_segments_peak_bytes", record.memory.host_segments_peak_bytes},
             {"anchors_bytes", record.memory.anchors_bytes}}}};
 }
 

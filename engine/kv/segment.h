@@ -1,5 +1,6 @@
 // Segment: the KV of a text that moves from one prompt to another, immutable once made. Keys are kept before RoPE, so a
-// segment has no position of its own; it is shared by reference and copied into the caches of its readers.
+// segment has no position of its own; it is shared by reference and copied into the caches of its readers. One that
+// nobody reads now may be kept in host memory: docs/decisions/0018-host-tier.md.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,13 @@ class Segment {
   std::int32_t length() const { return length_; }
   const KvLayout& layout() const { return layout_; }
 
+  /// The same in host memory, for keeping: the backend does not read it. Throws BackendError, std::bad_alloc.
+  std::shared_ptr<const Segment> copy_to_host() const;
+  /// And back, bit for bit, for reading. Throws BackendError.
+  std::shared_ptr<const Segment> copy_to_device() const;
+  /// It is what copy_to_host made: operations of the backend may not be given its views.
+  bool on_host() const { return host_ != nullptr; }
+
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
   /// [n, K * D] as floats, wherever the segment is. Where the backend may be called: on the engine's thread.
@@ -33,8 +41,7 @@ class Segment {
   std::span<const float> received() const { return received_; }
 
   std::size_t bytes() const {
-    return buffer_.bytes() + (received_.size() + entropy.size()) * sizeof(float) +
-           tokens_.size() * sizeof(std::int32_t);
+    return memory_bytes_ + (received_.size() + entropy.size()) * sizeof(float) + tokens_.size() * sizeof(std::int32_t);
   }
 
   /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
@@ -44,13 +51,18 @@ class Segment {
   std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
 
  private:
+  Segment(const Segment&) = default;  // shares the memory
+  const std::byte* data() const { return on_host() ? host_.get() : device_->data(); }
+
   Backend* backend_;
   KvLayout layout_;
   std::vector<std::int32_t> tokens_;
   std::vector<float> received_;
   std::int32_t length_ = 0;
   std::size_t matrix_bytes_ = 0;  // of the keys, and of the values, of one layer
-  Buffer buffer_;                 // [L] (raw keys, values), hidden states
+  std::size_t memory_bytes_ = 0;  // [L] (raw keys, values), hidden states, in one of these:
+  std::shared_ptr<const Buffer> device_;
+  std::shared_ptr<std::byte[]> host_;
 };
 
 }  // namespace baton

@@ -3,92 +3,72 @@
 #include <algorithm>
 #include <condition_variable>
 
+#include "engine/kv/segment_tiers.h"
+
 namespace baton {
 
+using Lock = SegmentTiers::Lock;
+using Taken = SegmentTiers::Taken;
+
 struct SegmentStore::State {
+  State(std::int64_t budget, std::int64_t host_budget) : tiers(budget, host_budget) {}
+
   mutable std::mutex mutex;
-  std::int64_t budget = 0;
+  SegmentTiers tiers;
   bool closed = false;
   std::uint64_t clock = 0;
-  SegmentStoreStats stats;
-  std::vector<StoredSegment*> entries;
   std::int64_t freeing = 0;  // segments that other threads are giving back to the backend
   std::condition_variable freed;
-
-  /// All segments cost about the same to compute per byte, so what goes first is what will be read least, then what was
-  /// not used for longest. Call with the mutex held; what is returned is freed by the caller without it.
-  std::vector<std::shared_ptr<const Segment>> make_room() {
-    std::vector<std::shared_ptr<const Segment>> taken;
-    while (stats.bytes + stats.charged_bytes > budget) {
-      const auto full = [](const StoredSegment* entry) { return entry->segment_ != nullptr; };
-      StoredSegment* least = nullptr;
-      for (StoredSegment* entry : entries) {
-        if (!full(entry)) continue;
-        if (least == nullptr ||
-            std::pair(entry->readers_, entry->last_use_) < std::pair(least->readers_, least->last_use_))
-          least = entry;
-      }
-      if (least == nullptr) break;
-      taken.push_back(take(*least));
-      ++stats.evicted;
-    }
-    return taken;
-  }
-
-  std::shared_ptr<const Segment> take(StoredSegment& entry) {
-    std::shared_ptr<const Segment> segment = std::move(entry.segment_);
-    entry.segment_ = nullptr;
-    if (segment) {
-      stats.bytes -= static_cast<std::int64_t>(segment->bytes());
-      --stats.segments;
-    }
-    return segment;
-  }
 };
 
-SegmentStore::SegmentStore(std::int64_t budget_bytes) : state_(std::make_shared<State>()) {
-  state_->budget = budget_bytes;
-}
+SegmentStore::SegmentStore(std::int64_t budget_bytes, std::int64_t host_budget_bytes)
+    : state_(std::make_shared<State>(budget_bytes, host_budget_bytes)) {}
 
 SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int64_t readers) {
-  const auto bytes = static_cast<std::int64_t>(segment->bytes());
   auto entry = std::make_unique<StoredSegment>();
   entry->tokens = segment->length();
   entry->hops = segment->hops;
   entry->origin = segment->origin;
   entry->readers_ = readers;
-  std::vector<std::shared_ptr<const Segment>> taken;
-  const std::lock_guard lock(state_->mutex);
-  if (state_->closed || bytes > state_->budget) return nullptr;
-  entry->segment_ = std::move(segment);
-  entry->last_use_ = ++state_->clock;
-  state_->stats.bytes += bytes;
-  ++state_->stats.segments;
-  taken = state_->make_room();
-  state_->stats.peak_bytes = std::max(state_->stats.peak_bytes, state_->stats.bytes);
-  state_->entries.push_back(entry.get());
-  return SegmentHandle(entry.release(), [state = state_](StoredSegment* dropped) {
-    std::shared_ptr<const Segment> given_back;
+  SegmentHandle handle(entry.release(), [state = state_](StoredSegment* dropped) {
+    Taken given_back;
     {
       const std::lock_guard guard(state->mutex);
-      given_back = state->take(*dropped);
-      std::erase(state->entries, dropped);
+      state->tiers.remove(*dropped, given_back);
       ++state->freeing;
     }
-    given_back.reset();  // outside of the lock
+    given_back.clear();  // outside of the lock
     delete dropped;
     const std::lock_guard guard(state->mutex);
     --state->freeing;
     state->freed.notify_all();
   });
+  Taken taken;
+  Lock lock(state_->mutex);
+  SegmentTiers& tiers = state_->tiers;
+  if (state_->closed || static_cast<std::int64_t>(segment->bytes()) > tiers.budget) return nullptr;
+  handle->last_use_ = ++state_->clock;
+  tiers.add(*handle, std::move(segment));
+  tiers.make_room(lock, taken, handle.get());
+  if (tiers.host_budget > 0) tiers.make_room(lock, taken);  // the others are held: it goes itself
+  tiers.stats.peak_bytes = std::max(tiers.stats.peak_bytes, tiers.stats.bytes);
+  return handle;
 }
 
 std::shared_ptr<const Segment> SegmentStore::read(const SegmentHandle& handle) {
   if (!handle) return nullptr;
+  use(handle);
+  Taken taken;
+  Lock lock(state_->mutex);
+  if (!handle->segment_ || !handle->in_host_) return handle->segment_;
+  return state_->tiers.move_up(lock, taken, *handle);
+}
+
+void SegmentStore::use(const SegmentHandle& handle) {
+  if (!handle) return;
   const std::lock_guard lock(state_->mutex);
   handle->last_use_ = ++state_->clock;
   handle->readers_ = std::max<std::int64_t>(0, handle->readers_ - 1);
-  return handle->segment_;
 }
 
 std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) const {
@@ -98,25 +78,31 @@ std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) c
 }
 
 void SegmentStore::charge(std::int64_t bytes) {
-  std::vector<std::shared_ptr<const Segment>> taken;
-  const std::lock_guard lock(state_->mutex);
-  state_->stats.charged_bytes += bytes;
-  taken = state_->make_room();
+  Taken taken;
+  Lock lock(state_->mutex);
+  state_->tiers.stats.charged_bytes += bytes;
+  if (state_->tiers.host_budget == 0) state_->tiers.make_room(lock, taken);
+}
+
+void SegmentStore::settle() {
+  Taken taken;
+  Lock lock(state_->mutex);
+  if (state_->tiers.host_budget > 0) state_->tiers.make_room(lock, taken);
 }
 
 void SegmentStore::close() {
-  std::vector<std::shared_ptr<const Segment>> taken;
-  std::unique_lock lock(state_->mutex);
+  Taken taken;
+  Lock lock(state_->mutex);
   state_->closed = true;
-  for (StoredSegment* entry : state_->entries) taken.push_back(state_->take(*entry));
+  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.take(*entry, taken);
   state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may go when this returns
 }
 
 SegmentStoreStats SegmentStore::stats() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->stats;
+  return state_->tiers.stats;
 }
 
-std::int64_t SegmentStore::budget_bytes() const { return state_->budget; }
+std::int64_t SegmentStore::budget_bytes() const { return state_->tiers.budget; }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // SegmentStore: accounts for the segments of an engine and keeps them within a budget. Who holds a handle keeps the
 // segment wanted, not alive: over the budget the store takes back what is cheapest to lose, and its readers compute it
-// again.
+// again. With a host tier it goes to host memory first, within a budget of its own, and returns when it is read:
+// docs/decisions/0018-host-tier.md.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,9 @@ class StoredSegment {
 
  private:
   friend class SegmentStore;
+  friend class SegmentTiers;
   std::shared_ptr<const Segment> segment_;  // guarded by the store's mutex; null: taken back
+  bool in_host_ = false;                    // counts in the host tier: is there, or on its way
   std::int64_t readers_ = 0;                // planned and still to come
   std::uint64_t last_use_ = 0;
 };
@@ -29,29 +32,42 @@ class StoredSegment {
 using SegmentHandle = std::shared_ptr<StoredSegment>;
 
 struct SegmentStoreStats {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;  // where the backend reads them, as are peak_bytes and segments
   std::int64_t peak_bytes = 0;
   std::int64_t segments = 0;
   std::int64_t charged_bytes = 0;  // of others, in the same budget
-  std::int64_t evicted = 0;
+  std::int64_t host_bytes = 0;     // in the host tier
+  std::int64_t host_peak_bytes = 0;
+  std::int64_t host_segments = 0;
+  std::int64_t moved_down = 0;  // to the host tier, and from there
+  std::int64_t moved_up = 0;
+  std::int64_t evicted = 0;  // lost
 };
 
+/// Any thread; but with a host tier add, read and settle copy, so they are the engine's thread's.
 class SegmentStore {
  public:
-  explicit SegmentStore(std::int64_t budget_bytes);
+  /// host_budget_bytes: of the host tier; 0: there is none.
+  explicit SegmentStore(std::int64_t budget_bytes, std::int64_t host_budget_bytes = 0);
 
   /// Takes the segment in; `readers`: how often it will be read, as far as the plan knows (it decides what goes first).
   /// Null when it is larger than the whole budget.
   SegmentHandle add(std::shared_ptr<const Segment> segment, std::int64_t readers);
 
-  /// The segment for as long as the result lives, or null when it was taken back. One of the planned readers is over.
+  /// One of the planned readers is over, and has the segment for as long as the result lives: null when it was taken
+  /// back, or is in the host tier and there is no room for it where it could be read.
   std::shared_ptr<const Segment> read(const SegmentHandle& handle);
 
-  /// The same without counting as a use.
+  /// One of the planned readers is over and did not need it.
+  void use(const SegmentHandle& handle);
+
+  /// The segment, to look at: it may be in the host tier (Segment::on_host). Does not count as a use.
   std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;
 
-  /// Bytes of others that count in the same budget came or went; segments make room for them.
+  /// Bytes of others that count in the same budget came or went. Segments make room for them: now, or, where they would
+  /// have to be copied, with the next call that may.
   void charge(std::int64_t bytes);
+  void settle();
 
   /// Takes everything back: handles stay, empty. Nothing is taken in any more.
   void close();

@@ -220,6 +220,7 @@ class Bench {
   bool measure() {
     internal::EngineOptions own;
     own.slowdown = options_.slowdown;
+    own.host_segment_budget_bytes = -1;  // reused texts are measured where they can be read
     if (measures(kAnchors)) own.segment_budget_bytes = own.anchor_budget_bytes = std::int64_t{1} << 48;  // as asked for
     LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     const std::vector<BenchAgents::Sizes> all = sizes();

@@ -202,7 +202,7 @@ class Run(Cli):
             self.assertIsInstance(record[name], kind, name)
         self.assertEqual((record["schema"], record["workflow"], record["seed"]), (1, "pair", 9))
         self.assertEqual(set(record["model"]), {"path", "fingerprint"})
-        self.assertEqual(set(record["memory"]), {"weights_bytes", "kv_peak_bytes", "segments_peak_bytes", "anchors_bytes"})
+        self.assertEqual(set(record["memory"]), {"weights_bytes", "kv_peak_bytes", "segments_peak_bytes", "host_segments_peak_bytes", "anchors_bytes"})
         self.assertEqual(set(record["outputs"]), {"answer"})
         for agent in record["agents"]:
             self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "kv", "ttft_ms",

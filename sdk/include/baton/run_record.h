@@ -68,7 +68,8 @@ struct MemoryRecord {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_peak_bytes = 0;
   std::int64_t segments_peak_bytes = 0;
-  std::int64_t anchors_bytes = 0;  // of the pools, at the end
+  std::int64_t host_segments_peak_bytes = 0;  // of a device's segments, moved to host memory
+  std::int64_t anchors_bytes = 0;             // of the pools, at the end
 };
 
 /// States: ok, failed, cancelled, timeout.

@@ -1,0 +1,225 @@
+// Segments that leave the device's memory and return: the same bits, and the same answers.
+#include <cstring>
+#include <random>
+
+#include "engine/kv/segment_store.h"
+#include "engine/local_engine.h"
+#include "tests/engine/asking.h"
+#include "tests/engine/cuda/models.h"
+
+namespace baton::test {
+namespace {
+
+std::vector<std::byte> bytes_of(Backend& backend, const Segment& segment) {
+  std::vector<std::byte> all;
+  const auto add = [&](ConstTensorView view) {
+    const std::size_t begin = all.size(), bytes = static_cast<std::size_t>(view.rows * view.cols) * size_of(view.dtype);
+    all.resize(begin + bytes);
+    const std::span<std::byte> out = std::span(all).subspan(begin);
+    if (segment.on_host()) {
+      std::memcpy(out.data(), view.data, bytes);
+    } else {
+      backend.copy_to_host(out, view.data);
+    }
+  };
+  for (std::int32_t layer = 0; layer < segment.layout().layers; ++layer) {
+    add(segment.raw_keys(layer));
+    add(segment.values(layer));
+  }
+  if (segment.layout().hidden_width > 0) add(segment.hidden());
+  return all;
+}
+
+bool same(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto backend = make_backend_under_test();
+    if (backend == nullptr) return;
+    KvLayout layout{.shape = {2, 24, dtype}, .layers = 3, .raw_keys = true, .received = true};
+    layout.hidden_width = 40;
+    layout.hidden_layer = 1;
+    std::mt19937_64 random(3);
+    const auto segment_of = [&](std::int32_t n) {
+      KvCache cache(*backend, layout, n + 5);
+      std::vector<std::byte> noise(cache.bytes());
+      for (std::byte& byte : noise) byte = static_cast<std::byte>(random());
+      backend->copy_to_device(cache.slab(0).keys, noise);
+      cache.commit(n + 5);
+      auto segment = std::make_shared<Segment>(*backend, cache, 5, n, random_tokens(static_cast<std::size_t>(n), 4));
+      for (std::int32_t i = 0; i < n; ++i) segment->entropy.push_back(static_cast<float>(i) / 7.0f);
+      segment->hops = 2;
+      segment->origin = "inspector#2";
+      return segment;
+    };
+    std::shared_ptr<const Segment> made = segment_of(37);
+    const Segment& origin = *made;
+    const std::vector<std::byte> bits = bytes_of(*backend, origin);
+    const std::vector<float> values = origin.values_on_host(2), entropy = origin.entropy,
+                             received(origin.received().begin(), origin.received().end());
+    const std::vector<TokenId> tokens = origin.tokens();
+    const auto bytes = static_cast<std::int64_t>(origin.bytes());
+    const auto check = [&](const Segment& segment, bool on_host) {
+      REQUIRE(segment.on_host() == on_host);
+      CHECK(bytes_of(*backend, segment) == bits);
+      CHECK(same(segment.values_on_host(2), values));
+      CHECK(same(segment.received(), received));
+      CHECK(same(segment.entropy, entropy));
+      CHECK(segment.tokens() == tokens);
+      CHECK(static_cast<std::int64_t>(segment.bytes()) == bytes);
+      CHECK((segment.length() == 37 && segment.layout() == layout));
+      CHECK((segment.hops == 2 && segment.position == 5 && segment.origin == "inspector#2"));
+    };
+    SegmentStore store(bytes, 4 * bytes);
+    const SegmentHandle handle = store.add(std::move(made), 3);
+    const SegmentHandle other = store.add(segment_of(36), 9);
+    for (int i = 0; i < 3; ++i) {
+      check(*store.peek(handle), true);
+      check(*store.read(handle), false);
+      REQUIRE(store.read(other) != nullptr);
+    }
+    CHECK(store.stats().moved_down == 7);
+    CHECK(store.stats().moved_up == 6);
+    store.close();
+  }
+}
+
+std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
+  auto backend = make_backend_under_test();
+  if (backend == nullptr) return nullptr;
+  auto model = make_tiny_model(*backend, {.layers = 4});
+  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+}
+
+PromptPart answer(Engine& engine, std::uint64_t seed) {
+  GenerationRequest request;
+  request.prompt = {text(20, seed)};
+  request.reuse.record = true;
+  request.reuse.range = {1, 2, 3};
+  request.reuse.prefix = false;
+  request.output_readers = 20;
+  request.forced = random_tokens(30, seed + 50);
+  const std::vector<TokenId> tokens = request.forced;
+  Run run = start(engine, std::move(request)).get();
+  REQUIRE(run.result.output);
+  return {"answer", tokens, run.result.output, 0};
+}
+
+ReuseOptions reuse_of(const std::string& method) {
+  ReuseOptions reuse;
+  reuse.method = method;
+  reuse.range = {1, 2, 3};
+  reuse.min_tokens = 1;
+  reuse.prefix = method == "prefix";
+  return reuse;
+}
+
+const std::vector<std::string> kMethods = {"direct", "relay", "cacheblend", "epic"};
+
+/// Each of three answers is read in turn, by each method.
+std::vector<Run> conversation(Engine& engine) {
+  const std::vector<PromptPart> answers = {answer(engine, 1), answer(engine, 2), answer(engine, 3)};
+  std::vector<Run> runs;
+  for (const std::string& method : kMethods) {
+    for (const PromptPart& part : answers)
+      runs.push_back(ask(engine, {text(9, 7), part, text(6, 8)}, reuse_of(method)));
+  }
+  return runs;
+}
+
+TEST_CASE("an engine with room for one segment answers from its host tier as without pressure", "[segments]") {
+  std::int64_t bytes = 0;
+  std::vector<Run> expected, in_full;
+  if (auto plain = engine_of()) {
+    answer(*plain, 1);
+    bytes = plain->stats().segments.peak_bytes;
+    expected = conversation(*plain);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed)
+      in_full.push_back(ask(*plain, {text(9, 7), {"answer", random_tokens(30, seed + 50), nullptr, 0}, text(6, 8)},
+                            reuse_of("full")));
+    REQUIRE(plain->stats().segments.moved_down == 0);
+  } else {
+    return;
+  }
+  {
+    const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
+    const std::vector<Run> actual = conversation(*engine);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      INFO("run " << i);
+      CHECK(actual[i].result.uses[1].from_segment);
+      CHECK(actual[i].result.kv_computed == expected[i].result.kv_computed);
+      CHECK(same(actual[i], expected[i]));
+    }
+    const SegmentStoreStats stats = engine->stats().segments;
+    CHECK(stats.moved_up >= 11);
+    CHECK(stats.evicted == 0);
+    CHECK(stats.peak_bytes == bytes);
+    CHECK(stats.host_peak_bytes == 2 * bytes);
+  }
+  {
+    const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2, .host_segment_budget_bytes = bytes - 1});
+    const std::vector<Run> actual = conversation(*engine);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      INFO("run " << i);
+      const bool kept = i % 3 == 2;
+      CHECK(actual[i].result.uses[1].from_segment == kept);
+      CHECK(same(actual[i], kept ? expected[i] : in_full[i % 3]));
+      if (!kept) CHECK_THAT(actual[i].result.uses[1].reason, Catch::Contains("evicted"));
+    }
+    CHECK(engine->stats().segments.evicted == 2);
+    CHECK(engine->stats().segments.host_peak_bytes == 0);
+  }
+}
+
+TEST_CASE("a prompt with more segments than the device has room for computes the rest", "[segments]") {
+  std::int64_t bytes = 0;
+  if (auto plain = engine_of()) {
+    answer(*plain, 1);
+    bytes = plain->stats().segments.peak_bytes;
+  } else {
+    return;
+  }
+  const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
+  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  for (int i = 0; i < 3; ++i) {
+    const Run both = ask(*engine, {text(9, 7), first, text(6, 8), second, text(6, 9)}, reuse_of("direct"));
+    CHECK(both.result.uses[1].from_segment);
+    CHECK_FALSE(both.result.uses[3].from_segment);
+    CHECK_THAT(both.result.uses[3].reason, Catch::Contains("no room"));
+  }
+  CHECK(engine->stats().segments.peak_bytes == bytes);
+}
+
+TEST_CASE("prefixes return from the host tier", "[segments]") {
+  const auto talk = [](Engine& engine) {
+    std::vector<Run> runs;
+    for (std::uint64_t i = 0; i < 9; ++i) {
+      const PromptPart role = text(40, 20 + i % 3);
+      runs.push_back(ask(engine, {role, text(20 + i, 30 + i / 3)}, reuse_of("prefix")));
+    }
+    return runs;
+  };
+  std::int64_t bytes = 0;
+  std::vector<Run> expected;
+  if (auto plain = engine_of()) {
+    expected = talk(*plain);
+    bytes = plain->stats().segments.peak_bytes;
+  } else {
+    return;
+  }
+  const auto engine = engine_of({.segment_budget_bytes = bytes / 3});
+  const std::vector<Run> actual = talk(*engine);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    INFO("run " << i);
+    CHECK(actual[i].result.kv_computed == expected[i].result.kv_computed);
+    CHECK(same(actual[i], expected[i]));
+  }
+  CHECK(expected.back().result.uses[0].method == "prefix");
+  CHECK(engine->stats().segments.moved_up > 0);
+  CHECK(engine->stats().segments.evicted == 0);
+}
+
+}  // namespace
+}  // namespace baton::test
