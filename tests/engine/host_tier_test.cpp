@@ -256,6 +256,34 @@ TEST_CASE("handles are dropped and looked at by other threads while segments mov
   CHECK(stats.bytes + stats.host_bytes + stats.segments + stats.host_segments == 0);
 }
 
+TEST_CASE("a handle that is dropped while its segment moves", "[reuse][store]") {
+  const auto backend = make_cpu_backend(1);
+  const KvLayout large{.shape = {8, 128, DType::f32}, .layers = 2, .raw_keys = true};  // 32 MB: copying takes a while
+  const auto segment = [&] {
+    KvCache cache(*backend, large, 2000);
+    cache.commit(2000);
+    return std::make_shared<Segment>(*backend, cache, 0, 2000, std::vector<TokenId>(2000, 1));
+  };
+  const auto bytes = static_cast<std::int64_t>(segment()->bytes());
+  SegmentStore store(bytes, 2 * bytes);
+  bool in_time = false;
+  for (int attempt = 0; attempt < 20 && !in_time; ++attempt) {
+    SegmentHandle handle = store.add(segment(), 1);
+    const std::int64_t moved = store.stats().moved_down;
+    std::thread other([&] {
+      while (store.stats().host_segments == 0) std::this_thread::yield();
+      handle.reset();
+    });
+    const SegmentHandle next = store.add(segment(), 1);
+    other.join();
+    in_time = store.stats().moved_down == moved;
+    CHECK(store.stats().host_bytes == 0);
+    CHECK(store.stats().bytes == bytes);
+    CHECK(store.stats().evicted == 0);
+  }
+  CHECK(in_time);
+}
+
 TEST_CASE("where the backend reads host memory there is no host tier", "[reuse][store]") {
   auto backend = make_cpu_backend(1);
   auto model = make_tiny_model(*backend, {});

@@ -192,6 +192,34 @@ TEST_CASE("a prompt with more segments than the device has room for computes the
   CHECK(engine->stats().segments.peak_bytes == bytes);
 }
 
+TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
+  std::int64_t bytes = 0;
+  if (auto plain = engine_of()) {
+    answer(*plain, 1);
+    bytes = plain->stats().segments.peak_bytes;
+  } else {
+    return;
+  }
+  const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
+  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const auto request_of = [](const PromptPart& part, std::size_t length) {
+    GenerationRequest request;
+    request.prompt = {text(9, 7), part, text(6, 8)};
+    request.reuse = reuse_of("relay");
+    request.forced = random_tokens(length, 6);
+    return request;
+  };
+  std::future<Run> other;
+  GenerationRequest reading = request_of(first, 40);
+  reading.callbacks.on_token = [&](TokenId, const std::string&) {
+    if (!other.valid()) other = start(*engine, request_of(second, 2));  // begins while this one goes on
+  };
+  CHECK(start(*engine, std::move(reading)).get().result.uses[1].from_segment);
+  CHECK(other.get().result.uses[1].from_segment);
+  CHECK(engine->stats().segments.evicted == 0);
+  CHECK(engine->stats().segments.peak_bytes == bytes);
+}
+
 TEST_CASE("prefixes return from the host tier", "[segments]") {
   const auto talk = [](Engine& engine) {
     std::vector<Run> runs;
