@@ -148,6 +148,7 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
   for (const auto& [key, pool] : engine.anchors().all()) {
     if (key.pool != learned_pool()) continue;
     const Anchor& like = *pool.anchors.front();
+    if (like.length == 0) continue;  // of sizes measured before
     for (int i = 0; i < count; ++i) {
       // Each anchor of a prompt has memory of its own, or reading it would cost less than it does; prompts share it.
       auto& offset = offsets_[{like.before.size(), i}];
