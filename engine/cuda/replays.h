@@ -32,7 +32,7 @@ class Replays {
   struct Known {
     std::vector<std::byte> log;
     std::unique_ptr<Graph> graph;  // null: seen, and not captured
-    bool fixed = true;             // false: it sends something in its midst, so that it cannot be captured
+    bool fixed = true;             // false: it sends something in its midst, or its capture failed
   };
   bool is_logged(const Known& known) const;
   void write_down(const std::function<void()>& work);
