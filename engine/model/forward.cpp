@@ -318,16 +318,17 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   RowSpan span = span_of(layer);
   const RowSpan stored{stored_, position_, key_begin_};
   const HeadNorms norms{w.q_norm, w.k_norm, c.norm_eps};
-  if (detects(rows, layer)) {
+  const bool detecting = detects(rows, layer);
+  if (detecting) {
     end_part(times_.layer[static_cast<std::size_t>(layer)]);
     compare_values(rows, layer, v);  // before the cached values are written over
-    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
+  }
+  backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
+  if (detecting) {
     q = detect(rows, layer, q);
     span = span_of(layer);
     end_part(times_.detect);
     if (count() == 0) return;
-  } else {
-    backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
   }
   const TensorView x = residual();
   const TensorView normed = normed_.view(operand, count(), c.width);
