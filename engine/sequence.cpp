@@ -130,11 +130,9 @@ TokenChoice Sequence::choice() const {
 bool Sequence::advance(std::span<float> logits) {
   begin_output();
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
-  TokenChoice how = choice();
-  const float entropy = how.entropy != 0 ? entropy_of(logits) : 0.0f;  // of what the model said
-  how.entropy = 0;
-  if (sampler_.penalises()) sampler_.penalise(logits, tokens_);
-  return advance({chooser_.choose(logits, how).id, entropy});
+  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of what the model said
+  if (!request_.forced.empty()) return advance({-1, entropy});
+  return advance({sampler_.choose(logits, tokens_).id, entropy});
 }
 
 /// The logits of the last prompt token are there.

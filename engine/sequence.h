@@ -78,7 +78,6 @@ class Sequence {
   std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
   Sampler sampler_;
-  TokenChooser chooser_;
   StreamDecoder decoder_;
   StopStrings stops_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token

@@ -47,9 +47,13 @@ void Sampler::advance() {
   if (params_.temperature != 0.0f) next_uniform(state_);
 }
 
-TokenId Sampler::sample(std::span<float> logits, std::span<const TokenId> seen) {
+ChosenToken Sampler::choose(std::span<float> logits, std::span<const TokenId> seen) {
   if (penalises()) penalise(logits, seen);
-  const TokenId id = id_of(chooser_.choose(logits, next()), logits.size());
+  return chooser_.choose(logits, next());
+}
+
+TokenId Sampler::sample(std::span<float> logits, std::span<const TokenId> seen) {
+  const TokenId id = id_of(choose(logits, seen), logits.size());
   advance();
   return id;
 }

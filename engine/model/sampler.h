@@ -31,20 +31,23 @@ class Sampler {
   /// Throws std::invalid_argument with params.problem().
   explicit Sampler(const SamplingParams& params);
 
-  /// The logits have to be changed first, by those who know what was seen.
+  /// The choice takes more than logits: what was seen, too.
   bool penalises() const { return params_.repetition_penalty != 1.0f; }
-  void penalise(std::span<float> logits, std::span<const TokenId> seen);
 
-  /// How the next token is chosen, from logits that are penalised where that is wanted. The same until advance().
+  /// How the next token is chosen by one that does not penalise. The same until advance().
   TokenChoice next() const;
+  /// The next token, on the host. `logits` [V] is scratch where the sampler penalises. `seen`: ids of prompt and output
+  /// so far. The same until advance().
+  ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen);
   /// A token was chosen.
   void advance();
 
-  /// All of it on the host. `logits` [V] is scratch where the sampler penalises. `seen`: ids of prompt and output so
-  /// far. Throws std::runtime_error when no logit is finite.
+  /// choose(), taken. Throws std::runtime_error when no logit is finite.
   TokenId sample(std::span<float> logits, std::span<const TokenId> seen);
 
  private:
+  void penalise(std::span<float> logits, std::span<const TokenId> seen);
+
   SamplingParams params_;
   std::uint64_t state_;  // of splitmix64; one step for each token that is not greedy
   TokenChooser chooser_;

@@ -173,14 +173,17 @@ TEST_CASE("an engine with room for one segment answers from its host tier as wit
   }
 }
 
+/// What the segment of one answer takes; 0: there is no device.
+std::int64_t bytes_of_an_answer() {
+  const auto plain = engine_of();
+  if (plain == nullptr) return 0;
+  answer(*plain, 1);
+  return plain->stats().segments.peak_bytes;
+}
+
 TEST_CASE("a prompt with more segments than the device has room for computes the rest", "[segments]") {
-  std::int64_t bytes = 0;
-  if (auto plain = engine_of()) {
-    answer(*plain, 1);
-    bytes = plain->stats().segments.peak_bytes;
-  } else {
-    return;
-  }
+  const std::int64_t bytes = bytes_of_an_answer();
+  if (bytes == 0) return;  // no device
   const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
   const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
   for (int i = 0; i < 3; ++i) {
@@ -193,13 +196,8 @@ TEST_CASE("a prompt with more segments than the device has room for computes the
 }
 
 TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
-  std::int64_t bytes = 0;
-  if (auto plain = engine_of()) {
-    answer(*plain, 1);
-    bytes = plain->stats().segments.peak_bytes;
-  } else {
-    return;
-  }
+  const std::int64_t bytes = bytes_of_an_answer();
+  if (bytes == 0) return;  // no device
   const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
   const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
   const auto request_of = [](const PromptPart& part, std::size_t length) {
