@@ -69,9 +69,10 @@ struct RowSpan {
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
 };
 
-/// What is added to keys and values on their way into a cache: weight * offset[row[i]] for row i.
+/// What is added to keys and values on their way into a cache: weight * offset[layer][row[i]] for row i.
 struct KvCorrection {
-  ConstTensorView offset;             // [m, 2 K D] bf16: of keys before RoPE, then of values
+  /// One for each layer, [m, 2 K D] bf16: of keys before RoPE, then of values; without data: nothing in that layer.
+  std::span<const ConstTensorView> offset;
   std::span<const std::int32_t> row;  // [T]
   float weight = 0.0f;
 };
@@ -172,11 +173,12 @@ class Backend : public BufferOwner {
   virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
                         ConstTensorView v, const RopeAngles& angles) = 0;
 
-  /// store_kv of the T rows at positions [begin, begin + T) of one slab, k and v corrected first: in f32, in the order
-  /// of the corrections, rounded once. k and v [T, K * D], or both without data: zeros. One pass over all of it.
-  virtual void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
-                                  ConstTensorView v, std::span<const KvCorrection> corrections,
-                                  const RopeAngles& angles) = 0;
+  /// store_kv of T rows at positions [begin, begin + T) of one cache, in all the layers given at once, k and v
+  /// corrected first: in f32, in the order of the corrections, rounded once. k and v: one for each layer, [T, K * D];
+  /// or none: zeros. One pass over all of it.
+  virtual void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                        std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                        std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
 
   /// What lies between a layer's products and its attention, in one pass: head_rms_norm of q and k (unless their
   /// weights are empty), store_kv, rope of q. k becomes what was normed, or anything.

@@ -39,9 +39,9 @@ enum class NoSequence : std::uint8_t { refused, passed_over };
 void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows, NoSequence none = NoSequence::refused);
 void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
                     const ConstTensorView& v, const RopeAngles& angles);
-void check_store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, const ConstTensorView& k,
-                              const ConstTensorView& v, std::span<const KvCorrection> corrections,
-                              const RopeAngles& angles);
+void check_place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                    std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                    std::span<const KvCorrection> corrections, const RopeAngles& angles);
 void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin);
 void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,

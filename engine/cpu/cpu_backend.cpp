@@ -154,39 +154,52 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
-                          ConstTensorView v, std::span<const KvCorrection> corrections,
-                          const RopeAngles& angles) override {
-    check_store_corrected_kv(slab, shape, begin, k, v, corrections, angles);
+  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_place_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
-    const bool panels = 2 * kPanel * cols <= kThreadFloats;
-    const std::int64_t first = panels ? begin / kPanel : begin;  // a task is a panel, or a row
+    const bool as_it_is = corrections.empty() && !k.empty();
+    const bool panels = as_it_is || 2 * kPanel * cols <= kThreadFloats;
+    const std::int64_t first = panels ? begin / kPanel : begin;  // a task is a panel of a layer, or a row
     const std::int64_t size = panels ? kPanel : 1;
     const std::int64_t tasks = (begin + rows + size - 1) / size - first;
+    const auto count = static_cast<std::int64_t>(layers.size());
     const auto passes = static_cast<std::int64_t>(corrections.size()) + 4;
-    pool_.run(tasks, rows * cols * passes, [&](std::int64_t task, int thread) {
-      const std::int64_t from = std::max<std::int64_t>((first + task) * size, begin) - begin;
-      const std::int64_t n = std::min((first + task + 1) * size - begin, rows) - from;
-      float* both = scratch_.of_thread(thread);  // [n, 2 K D]
-      for (std::int64_t i = 0; i < n; ++i) {
-        const std::int64_t row = from + i;
-        float* out = both + i * 2 * cols;
-        std::fill_n(out, 2 * cols, 0.0f);
-        if (k.data != nullptr) {
-          copy_row(view_of(out, 1, cols), 0, k, row);
-          copy_row(view_of(out + cols, 1, cols), 0, v, row);
+    pool_.run(tasks * count, count * rows * cols * passes, [&](std::int64_t task, int thread) {
+      const auto layer = static_cast<std::size_t>(task / tasks);
+      const std::int64_t piece = first + task % tasks;
+      const std::int64_t from = std::max<std::int64_t>(piece * size, begin) - begin;
+      const std::int64_t n = std::min((piece + 1) * size - begin, rows) - from;
+      ConstTensorView keys, values;
+      if (as_it_is) {
+        keys = k[layer].row_range(from, from + n);
+        values = v[layer].row_range(from, from + n);
+      } else {
+        float* both = scratch_.of_thread(thread);  // [n, 2 K D]
+        for (std::int64_t i = 0; i < n; ++i) {
+          const std::int64_t row = from + i;
+          float* out = both + i * 2 * cols;
+          std::fill_n(out, 2 * cols, 0.0f);
+          if (!k.empty()) {
+            copy_row(view_of(out, 1, cols), 0, k[layer], row);
+            copy_row(view_of(out + cols, 1, cols), 0, v[layer], row);
+          }
+          for (const KvCorrection& one : corrections) {
+            if (one.offset[layer].data != nullptr)
+              add_scaled_row(out, one.offset[layer].bf16(one.row[row]), one.weight, 2 * cols);
+          }
         }
-        for (const KvCorrection& correction : corrections)
-          add_scaled_row(out, correction.offset.bf16(correction.row[row]), correction.weight, 2 * cols);
+        const ConstTensorView pairs = view_of(static_cast<const float*>(both), n, 2 * cols);
+        keys = pairs.col_range(0, cols);
+        values = pairs.col_range(cols, 2 * cols);
       }
-      const ConstTensorView pairs = view_of(static_cast<const float*>(both), n, 2 * cols);
-      const ConstTensorView keys = pairs.col_range(0, cols), values = pairs.col_range(cols, 2 * cols);
       const RopeAngles turned{angles.cos.row_range(from, from + n), angles.sin.row_range(from, from + n)};
       const auto position = static_cast<std::int32_t>(begin + from);
-      if (n == kPanel) return store_kv_panel(slab, shape, position, keys, values, turned, 0);
+      if (n == kPanel) return store_kv_panel(layers[layer], shape, position, keys, values, turned, 0);
       for (std::int32_t i = 0; i < n; ++i) {
-        store_kv_row(slab, shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1), turned.cos.f32(i),
-                     turned.sin.f32(i), turned.cos.cols);
+        store_kv_row(layers[layer], shape, position + i, keys.row_range(i, i + 1), values.row_range(i, i + 1),
+                     turned.cos.f32(i), turned.sin.f32(i), turned.cos.cols);
       }
     });
   }

@@ -184,29 +184,34 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
-                          ConstTensorView v, std::span<const KvCorrection> corrections,
-                          const RopeAngles& angles) override {
-    check_store_corrected_kv(slab, shape, begin, k, v, corrections, angles);
+  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_place_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
     std::vector<float> keys(static_cast<std::size_t>(rows * cols)), values(keys.size());
     std::vector<std::int32_t> sequence(static_cast<std::size_t>(rows), 0), position, key_begin(sequence);
-    for (std::int64_t t = 0; t < rows; ++t) {
-      position.push_back(begin + static_cast<std::int32_t>(t));
-      for (std::int64_t c = 0; c < cols; ++c) {
-        float key = k.data == nullptr ? 0.0f : load(k.data, k.dtype, t * k.stride + c);
-        float value = v.data == nullptr ? 0.0f : load(v.data, v.dtype, t * v.stride + c);
-        for (const KvCorrection& correction : corrections) {
-          const std::uint16_t* offset = correction.offset.bf16(correction.row[t]);
-          key = std::fma(correction.weight, bf16_to_f32(offset[c]), key);
-          value = std::fma(correction.weight, bf16_to_f32(offset[cols + c]), value);
+    for (std::int64_t t = 0; t < rows; ++t) position.push_back(begin + static_cast<std::int32_t>(t));
+    const auto element = [](std::span<const ConstTensorView> all, std::size_t layer, std::int64_t t, std::int64_t c) {
+      return all.empty() ? 0.0f : load(all[layer].data, all[layer].dtype, t * all[layer].stride + c);
+    };
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      for (std::int64_t t = 0; t < rows; ++t) {
+        for (std::int64_t c = 0; c < cols; ++c) {
+          float key = element(k, layer, t, c), value = element(v, layer, t, c);
+          for (const KvCorrection& correction : corrections) {
+            if (correction.offset[layer].data == nullptr) continue;
+            const std::uint16_t* offset = correction.offset[layer].bf16(correction.row[t]);
+            key = std::fma(correction.weight, bf16_to_f32(offset[c]), key);
+            value = std::fma(correction.weight, bf16_to_f32(offset[cols + c]), value);
+          }
+          keys[t * cols + c] = key;
+          values[t * cols + c] = value;
         }
-        keys[t * cols + c] = key;
-        values[t * cols + c] = value;
       }
+      store_kv(layers.subspan(layer, 1), shape, {sequence, position, key_begin}, view_of(keys.data(), rows, cols),
+               view_of(values.data(), rows, cols), angles);
     }
-    store_kv({&slab, 1}, shape, {sequence, position, key_begin}, view_of(keys.data(), rows, cols),
-             view_of(values.data(), rows, cols), angles);
   }
 
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {

@@ -196,23 +196,43 @@ class CudaBackend final : public Backend {
     launch_store_kv(stream(), slabs_.put(slabs), shape, stored_.put(rows), k, v, angles);
   }
 
-  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
-                          ConstTensorView v, std::span<const KvCorrection> corrections,
-                          const RopeAngles& angles) override {
-    check_store_corrected_kv(slab, shape, begin, k, v, corrections, angles);
+  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_place_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows;
     counterparts_.clear();
     for (const KvCorrection& one : corrections)
       counterparts_.insert(counterparts_.end(), one.row.begin(), one.row.end());
     const std::int32_t* row = counterpart_.put(std::span<const std::int32_t>(counterparts_));
-    std::vector<DeviceCorrection> all;
-    for (const KvCorrection& one : corrections) {
-      all.push_back({reinterpret_cast<const std::uint16_t*>(one.offset.data), one.offset.stride, row, one.weight});
-      row += rows;
+    std::vector<DevicePlacement> all;
+    std::vector<DeviceCorrection> offsets;
+    bool aligned = angles.cos.cols % 8 == 0 && is_whole(angles.cos) && is_whole(angles.sin);
+    const auto start = [&](const ConstTensorView& view) {
+      aligned = aligned && is_whole(view);
+      return view.data;
+    };
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      DevicePlacement& one = all.emplace_back(DevicePlacement{.slab = layers[layer]});
+      if (!k.empty()) {
+        one.k = start(k[layer]);
+        one.v = start(v[layer]);
+        one.k_stride = k[layer].stride;
+        one.v_stride = v[layer].stride;
+      }
+      for (std::size_t i = 0; i < corrections.size(); ++i) {
+        const ConstTensorView& offset = corrections[i].offset[layer];
+        offsets.push_back({reinterpret_cast<const std::uint16_t*>(start(offset)), offset.stride,
+                           row + static_cast<std::int64_t>(i) * rows, corrections[i].weight});
+      }
     }
-    launch_store_corrected_kv(stream(), slab, shape, begin, k, v,
-                              correction_.put(std::span<const DeviceCorrection>(all)), static_cast<int>(all.size()),
-                              angles);
+    const PlacedKv placed{.layers = placement_.put(std::span<const DevicePlacement>(all)),
+                          .count = static_cast<int>(all.size()),
+                          .dtype = k.empty() ? DType::f32 : k[0].dtype,
+                          .aligned = aligned,
+                          .offsets = correction_.put(std::span<const DeviceCorrection>(offsets)),
+                          .corrections = static_cast<int>(corrections.size())};
+    launch_place_kv(stream(), placed, shape, begin, angles);
   }
 
   void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
@@ -386,7 +406,8 @@ class CudaBackend final : public Backend {
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
   KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
       merges_{runtime_, staging_};
-  KeptArrays counterpart_{runtime_, staging_}, correction_{runtime_, staging_}, choices_{runtime_, staging_};
+  KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
+      choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   AttentionPlan plan_;

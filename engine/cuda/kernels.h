@@ -12,9 +12,17 @@
 
 namespace baton::cuda {
 
-/// KvCorrection in device memory.
+/// What place_kv has of one layer, in device memory.
+struct DevicePlacement {
+  KvSlab slab;
+  const std::byte* k = nullptr;  // [T, K D], or null
+  const std::byte* v = nullptr;
+  std::int64_t k_stride = 0, v_stride = 0;
+};
+
+/// KvCorrection of one layer, in device memory.
 struct DeviceCorrection {
-  const std::uint16_t* offset = nullptr;  // [m, 2 K D] bf16
+  const std::uint16_t* offset = nullptr;  // [m, 2 K D] bf16, or null
   std::int64_t stride = 0;
   const std::int32_t* row = nullptr;  // [T]
   float weight = 0;
@@ -59,10 +67,16 @@ void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, c
 void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
                             const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, const RopeAngles& angles);
-/// Rows [0, rows) at positions from `begin`; k and v may be without data.
-void launch_store_corrected_kv(Stream stream, const KvSlab& slab, const KvShape& shape, std::int64_t begin,
-                               ConstTensorView k, ConstTensorView v, const DeviceCorrection* corrections, int count,
-                               const RopeAngles& angles);
+struct PlacedKv {
+  const DevicePlacement* layers = nullptr;  // [count]
+  int count = 0;
+  DType dtype = DType::f32;  // of all k and v
+  bool aligned = false;  // rows of k, v, offsets and angles begin at 16 bytes, and pairs lie whole chunks of 8 apart
+  const DeviceCorrection* offsets = nullptr;  // [count, corrections]
+  int corrections = 0;
+};
+void launch_place_kv(Stream stream, const PlacedKv& placed, const KvShape& shape, std::int64_t begin,
+                     const RopeAngles& angles);
 void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape,
                     std::int32_t begin);
 void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,

@@ -155,46 +155,68 @@ __global__ void norm_store_rope_rows(float* q,  // [T, H * D]
   }
 }
 
-/// One block a row. The corrected keys meet in shared memory, where the pairs of a rotation find each other.
-template <class Cache, class In>
-__global__ void store_corrected_rows(KvSlab slab, int kv_heads, int width, std::int64_t begin,
-                                     const In* k,  // [T, K * D], or null
-                                     std::int64_t k_stride,
-                                     const In* v,  // [T, K * D], or null
-                                     std::int64_t v_stride, const DeviceCorrection* corrections, int count,
-                                     Angles angles) {
+/// One block a row of a layer. The corrected keys meet in shared memory, where the pairs of a rotation find each other.
+template <class Cache, class In, bool kAligned>
+__global__ void place_rows(const DevicePlacement* layers,
+                           const DeviceCorrection* offsets,  // [layers, corrections]
+                           int corrections, int kv_heads, int width, std::int64_t begin, Angles angles) {
   float* keys = &shared_memory<float>();  // [K * D]
+  const DevicePlacement layer = layers[blockIdx.y];
+  const KvSlab slab = layer.slab;
   const std::int64_t row = blockIdx.x, position = begin + row;
   const int columns = kv_heads * width;
   const float* cos = angles.cos + row * angles.cos_stride;
   const float* sin = angles.sin + row * angles.sin_stride;
-  for (int column = static_cast<int>(threadIdx.x); column < columns; column += static_cast<int>(kThreads)) {
-    float key = k == nullptr ? 0.0f : to_float(k[row * k_stride + column]);
-    float value = v == nullptr ? 0.0f : to_float(v[row * v_stride + column]);
-    for (int i = 0; i < count; ++i) {
-      const DeviceCorrection correction = corrections[i];
-      const Bf16* offset =
-          reinterpret_cast<const Bf16*>(correction.offset) + correction.row[row] * correction.stride + column;
-      key = fmaf(correction.weight, to_float(offset[0]), key);
-      value = fmaf(correction.weight, to_float(offset[columns]), value);
+  for (int first = static_cast<int>(threadIdx.x) * kChunk; first < columns;
+       first += static_cast<int>(kThreads) * kChunk) {
+    float key[kChunk] = {}, value[kChunk] = {};
+    if (layer.k != nullptr) {
+      read<kChunk, kAligned>(key, reinterpret_cast<const In*>(layer.k) + row * layer.k_stride + first);
+      read<kChunk, kAligned>(value, reinterpret_cast<const In*>(layer.v) + row * layer.v_stride + first);
     }
-    keys[column] = rounded<Cache>(key);
+    for (int i = 0; i < corrections; ++i) {
+      const DeviceCorrection one = offsets[static_cast<std::int64_t>(blockIdx.y) * corrections + i];
+      if (one.offset == nullptr) continue;
+      const Bf16* offset = reinterpret_cast<const Bf16*>(one.offset) + one.row[row] * one.stride + first;
+      float of_key[kChunk], of_value[kChunk];
+      read<kChunk, kAligned>(of_key, offset);
+      read<kChunk, kAligned>(of_value, offset + columns);
+      for (int c = 0; c < kChunk; ++c) {
+        key[c] = fmaf(one.weight, of_key[c], key[c]);
+        value[c] = fmaf(one.weight, of_value[c], value[c]);
+      }
+    }
+    for (int c = 0; c < kChunk; ++c) key[c] = rounded<Cache>(key[c]);
+    write<kChunk, true>(keys + first, key);
     if (slab.raw_keys != nullptr)
-      reinterpret_cast<Cache*>(slab.raw_keys)[position * columns + column] = from_float<Cache>(key);
-    const std::int64_t at = (static_cast<std::int64_t>(column / width) * slab.capacity + position) * width;
-    reinterpret_cast<Cache*>(slab.values)[at + column % width] = from_float<Cache>(value);
+      write<kChunk, true>(reinterpret_cast<Cache*>(slab.raw_keys) + position * columns + first, key);
+    const std::int64_t at = (static_cast<std::int64_t>(first / width) * slab.capacity + position) * width;
+    write<kChunk, true>(reinterpret_cast<Cache*>(slab.values) + at + first % width, value);
   }
   sync_block();
-  for (int column = static_cast<int>(threadIdx.x); column < columns; column += static_cast<int>(kThreads)) {
-    const int j = column % width, half = angles.half;
-    float out = keys[column];
-    if (j < half) {
-      out = rotated_low(out, keys[column + half], cos[j], sin[j]);
-    } else if (j < 2 * half) {
-      out = rotated_high(keys[column - half], out, cos[j - half], sin[j - half]);
+  for (int first = static_cast<int>(threadIdx.x) * kChunk; first < columns;
+       first += static_cast<int>(kThreads) * kChunk) {
+    const int j = first % width, half = angles.half;
+    float own[kChunk], turned[kChunk];
+    read<kChunk, true>(own, keys + first);
+    if (kAligned && j < 2 * half) {  // the other halves of the pairs are a chunk too
+      const bool low = j < half;
+      float other[kChunk], c[kChunk], s[kChunk];
+      read<kChunk, true>(other, keys + (low ? first + half : first - half));
+      read<kChunk, true>(c, cos + (low ? j : j - half));
+      read<kChunk, true>(s, sin + (low ? j : j - half));
+      for (int i = 0; i < kChunk; ++i)
+        turned[i] = low ? rotated_low(own[i], other[i], c[i], s[i]) : rotated_high(other[i], own[i], c[i], s[i]);
+    } else {
+      for (int i = 0; i < kChunk; ++i) {
+        turned[i] = j + i < half ? rotated_low(own[i], keys[first + i + half], cos[j + i], sin[j + i])
+                    : j + i < 2 * half
+                        ? rotated_high(keys[first + i - half], own[i], cos[j + i - half], sin[j + i - half])
+                        : own[i];
+      }
     }
-    const std::int64_t at = (static_cast<std::int64_t>(column / width) * slab.capacity + position) * width;
-    reinterpret_cast<Cache*>(slab.keys)[at + j] = from_float<Cache>(out);
+    const std::int64_t at = (static_cast<std::int64_t>(first / width) * slab.capacity + position) * width;
+    write<kChunk, true>(reinterpret_cast<Cache*>(slab.keys) + at + first % width, turned);
   }
 }
 
@@ -312,18 +334,19 @@ void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, Cons
   });
 }
 
-void launch_store_corrected_kv(Stream stream, const KvSlab& slab, const KvShape& shape, std::int64_t begin,
-                               ConstTensorView k, ConstTensorView v, const DeviceCorrection* corrections, int count,
-                               const RopeAngles& angles) {
+void launch_place_kv(Stream stream, const PlacedKv& placed, const KvShape& shape, std::int64_t begin,
+                     const RopeAngles& angles) {
   const std::int64_t rows = angles.cos.rows;
-  if (rows == 0) return;
+  if (rows == 0 || placed.count == 0) return;
   const auto shared =
       static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim) * sizeof(float);
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(placed.count));
   with_type(shape.dtype, [&]<class Cache>(Cache) {
-    with_type(k.data == nullptr ? DType::f32 : k.dtype, [&]<class In>(In) {
-      launch(stream, dim3(static_cast<unsigned>(rows)), kThreads, shared, store_corrected_rows<Cache, In>, slab,
-             shape.kv_heads, shape.head_dim, begin, elements<In>(k), k.stride, elements<In>(v), v.stride, corrections,
-             count, angles_of(angles));
+    with_type(placed.dtype, [&]<class In>(In) {
+      with_flag(placed.aligned, [&](auto aligned) {
+        launch(stream, grid, kThreads, shared, place_rows<Cache, In, decltype(aligned)::value>, placed.layers,
+               placed.offsets, placed.corrections, shape.kv_heads, shape.head_dim, begin, angles_of(angles));
+      });
     });
   });
 }

@@ -39,20 +39,7 @@ void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const
 
 void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n) {
-  const KvLayout& to = cache.layout();
-  check(cache, position, &segment, first, n);
-  if (n == 0) return;
-  const RopeAngles turned = angles.range(position, n);
-  const auto count = static_cast<std::size_t>(n);
-  std::vector<std::int32_t> sequence(count, 0), positions(count), begins(count, 0);
-  for (std::size_t i = 0; i < count; ++i) positions[i] = position + static_cast<std::int32_t>(i);
-  for (std::int32_t layer = 0; layer < to.layers; ++layer) {
-    const KvSlab slab = cache.slab(layer);
-    backend.store_kv({&slab, 1}, to.shape, {sequence, positions, begins},
-                     segment.raw_keys(layer).row_range(first, first + n),
-                     segment.values(layer).row_range(first, first + n), turned);
-  }
-  place_hidden(backend, cache, position, segment, first, n);
+  place_corrected(backend, angles, cache, position, position, &segment, first, n, {});
 }
 
 void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
@@ -60,20 +47,22 @@ void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::i
                      std::span<const CorrectionSource> corrections) {
   check(cache, position, segment, first, n);
   if (n == 0) return;
-  const RopeAngles turned = angles.range(rotated, n);
-  const KvLayout& to = cache.layout();
-  for (std::int32_t layer = 0; layer < to.layers; ++layer) {
-    std::vector<KvCorrection> applied;
-    for (const CorrectionSource& source : corrections) {
-      if (layer >= source.from_layer) applied.push_back({source.offset(layer), source.row, source.weight});
-    }
-    ConstTensorView k, v;
+  std::vector<KvSlab> slabs;
+  std::vector<ConstTensorView> k, v;
+  std::vector<std::vector<ConstTensorView>> offsets(corrections.size());
+  for (std::int32_t layer = 0; layer < cache.layout().layers; ++layer) {
+    slabs.push_back(cache.slab(layer));
     if (segment != nullptr) {
-      k = segment->raw_keys(layer).row_range(first, first + n);
-      v = segment->values(layer).row_range(first, first + n);
+      k.push_back(segment->raw_keys(layer).row_range(first, first + n));
+      v.push_back(segment->values(layer).row_range(first, first + n));
     }
-    backend.store_corrected_kv(cache.slab(layer), to.shape, position, k, v, applied, turned);
+    for (std::size_t i = 0; i < corrections.size(); ++i)
+      offsets[i].push_back(layer >= corrections[i].from_layer ? corrections[i].offset(layer) : ConstTensorView{});
   }
+  std::vector<KvCorrection> applied;
+  for (std::size_t i = 0; i < corrections.size(); ++i)
+    applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
+  backend.place_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rotated, n));
   if (segment != nullptr) place_hidden(backend, cache, position, *segment, first, n);
 }
 

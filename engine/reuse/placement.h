@@ -14,7 +14,7 @@ namespace baton {
 void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n);
 
-/// What is added to keys and values on their way (Backend::store_corrected_kv), in the backend's memory.
+/// What is added to keys and values on their way (Backend::place_kv), in the backend's memory.
 struct CorrectionSource {
   std::function<ConstTensorView(std::int32_t layer)> offset;  // [m, 2 K D] bf16
   std::span<const std::int32_t> row;                          // [n]

@@ -91,14 +91,21 @@ class HostMemory final : public Backend {
     device_->store_kv(m.slabs(slabs, shape), shape, rows, m.view(k), m.view(v), m.angles(angles));
     m.back();
   }
-  void store_corrected_kv(const KvSlab& slab, const KvShape& shape, std::int32_t begin, ConstTensorView k,
-                          ConstTensorView v, std::span<const KvCorrection> corrections,
-                          const RopeAngles& angles) override {
+  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
     Moved m(*this);
+    const auto views = [&](std::span<const ConstTensorView> all) {
+      std::vector<ConstTensorView> moved;
+      for (const ConstTensorView& one : all) moved.push_back(one.data == nullptr ? one : m.view(one));
+      return moved;
+    };
+    std::vector<std::vector<ConstTensorView>> offsets;
+    for (const KvCorrection& one : corrections) offsets.push_back(views(one.offset));
     std::vector<KvCorrection> moved;
-    for (const KvCorrection& one : corrections) moved.push_back({m.view(one.offset), one.row, one.weight});
-    device_->store_corrected_kv(m.slabs({&slab, 1}, shape)[0], shape, begin, k.data == nullptr ? k : m.view(k),
-                                v.data == nullptr ? v : m.view(v), moved, m.angles(angles));
+    for (std::size_t i = 0; i < corrections.size(); ++i)
+      moved.push_back({offsets[i], corrections[i].row, corrections[i].weight});
+    device_->place_kv(m.slabs(layers, shape), shape, begin, views(k), views(v), moved, m.angles(angles));
     m.back();
   }
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {

@@ -8,9 +8,11 @@
 
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/runtime.h"
+#include "engine/local_engine.h"
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
 #include "simt_emulator.h"
+#include "tests/engine/asking.h"
 
 namespace baton::test {
 namespace {
@@ -148,6 +150,68 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
       }
       std::nth_element(times.begin(), times.begin() + 4, times.end());
       std::printf("%-14s %s of %d tokens %12.0f\n", shape, relay ? "relay  " : "prefill", tokens, times[4]);
+    }
+  }
+}
+
+/// The last of five agents in a row, each of which reads a role text, a question and what the others answered.
+GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::int32_t question, std::int32_t answer,
+                              const std::string& method, LayerRange range) {
+  auto backend = cuda::make_backend_over(std::make_unique<IdleRuntime>());
+  ModelOptions options;
+  options.context = 8192;
+  auto model = make_random_model(*backend, find_shape(shape), 1, options);
+  LocalEngine engine(std::move(backend), std::move(model), {});
+  const auto words = [](std::int32_t n, std::uint64_t seed) {
+    return random_tokens(static_cast<std::size_t>(n), seed);
+  };
+  std::vector<PromptPart> prompt = {{"", words(role, 1), nullptr, 0}, {"question", words(question, 2), nullptr, 9}};
+  GenerationResult result;
+  for (std::uint64_t agent = 1; agent <= 5; ++agent) {
+    prompt.push_back({"", words(4, 3), nullptr, 0});
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.reuse.method = method;
+    request.reuse.record = takes_segments(request.reuse);
+    request.reuse.range = range;
+    request.reuse.selection.share = 0.18;
+    request.output_readers = 9;
+    request.forced = words(answer, 10 + agent);
+    std::promise<GenerationResult> done;
+    request.callbacks.on_finished = [&](GenerationResult r) { done.set_value(std::move(r)); };
+    engine.submit(std::move(request));
+    result = done.get_future().get();
+    REQUIRE(result.error.empty());
+    if (agent == 1) prompt[1].segment = result.segments[1];
+    prompt[1].readers = 0;
+    prompt.push_back({"answer" + std::to_string(agent), words(answer, 10 + agent), result.output, 0});
+  }
+  return result;
+}
+
+TEST_CASE("the time of the host's part of a first token", "[.][host_time]") {
+  std::printf("%-14s %-10s %10s %10s %10s %10s   (medians of five)\n", "shape", "method", "match, us", "copy, us",
+              "step, us", "all, us");
+  struct Setup {
+    const char* shape;
+    std::int32_t role, question, answer;
+    LayerRange range;
+  };
+  for (const Setup& s :
+       {Setup{"llama-3.1-8b", 512, 1000, 512, {1, 3, 18}}, {"qwen3-0.6b", 128, 1000, 1000, {2, 3, 19}}}) {
+    for (const char* method : {"full", "prefix", "direct", "epic", "relay"}) {
+      std::vector<GenerationResult> runs;
+      for (int i = 0; i < 5; ++i) runs.push_back(last_of_five(s.shape, s.role, s.question, s.answer, method, s.range));
+      const auto median = [&](const auto& of) {
+        std::vector<double> values;
+        for (const GenerationResult& run : runs) values.push_back(1000.0 * of(run));
+        std::nth_element(values.begin(), values.begin() + 2, values.end());
+        return values[2];
+      };
+      const double match = median([](const auto&r) { return r.prefill.match; }),
+                   copy = median([](const auto&r) { return r.prefill.copy; }),
+                   all = median([](const auto&r) { return r.ttft_ms; });
+      std::printf("%-14s %-10s %10.0f %10.0f %10.0f %10.0f\n", s.shape, method, match, copy, all - match - copy, all);
     }
   }
 }
