@@ -65,10 +65,16 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
     }
     before.push_back(text);
   }
+  Pools pools(turn.slots.size());
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    if (turn.slots[i]) pools[i] = store_.ask(turn.slots[i]->key);
+  }
+  if (options.aligned) compare(turn, pools);
   bool check = false;
-  for (std::optional<AnchorSlot>& slot : turn.slots) {
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    std::optional<AnchorSlot>& slot = turn.slots[i];
     if (!slot) continue;
-    const AnchorPoolView pool = store_.ask(slot->key);
+    const AnchorPoolView& pool = pools[i];
     slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_);
     turn.learning = turn.learning || slot->choice.kind == AnchorChoice::Kind::learn;
     check = check || (options.check > 0 && pool.since_learning + 1 >= static_cast<std::uint64_t>(options.check));
@@ -86,6 +92,36 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
   }
   turn.learning = turn.learning || check;
   return turn;
+}
+
+/// Aligns all pairs of texts that the choice will ask for and nobody has aligned yet, at once.
+void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
+  memo_.trim();
+  std::map<const SketchedText*, std::vector<std::int32_t>> rows;
+  std::vector<std::pair<SharedText, SharedText>> texts;
+  const auto want = [&](const SharedText& text, const SharedText& other) {
+    for (const SharedText& one : {text, other}) {
+      if (!rows.contains(one.get())) rows[one.get()] = sketcher_.rows_of(*one);
+      if (rows[one.get()].size() != one->tokens.size()) return;  // a file's text with tokens of another vocabulary
+    }
+    if (memo_.expects(text, other)) texts.emplace_back(text, other);
+  };
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    for (const SharedAnchor& anchor : pools[i].anchors) {
+      const AnchorSlot& slot = *turn.slots[i];
+      want(slot.text, anchor->text);
+      for (std::size_t b = 0; b < slot.before.size() && b < anchor->before.size(); ++b)
+        want(slot.before[b], anchor->before[b]);
+    }
+  }
+  if (texts.empty()) return;
+  std::vector<TextPair> pairs;
+  for (const auto& [text, other] : texts) pairs.push_back({rows[text.get()], rows[other.get()]});
+  try {
+    std::vector<Alignment> alignments = backend_.align(sketcher_.table(), pairs);
+    for (std::size_t i = 0; i < texts.size(); ++i) memo_.add(texts[i].first, texts[i].second, std::move(alignments[i]));
+  } catch (const BackendError&) {  // no memory on the device: they are aligned one by one, on the host
+  }
 }
 
 void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
@@ -160,11 +196,12 @@ void Anchors::follow(RequestId id, const std::string& slot, const std::string& p
         memory_.bring(anchor);
       } catch (const BackendError&) {  // no memory now: those who need it will ask again
       }
+      if (!compares_ahead_) continue;
       const bool known = std::any_of(follower.others.begin(), follower.others.end(),
                                      [&](const SharedText& text) { return text->hash == anchor->text->hash; });
       if (known) continue;
       follower.others.push_back(anchor->text);
-      follower.aligners.emplace_back(anchor->text);
+      follower.aligners.emplace_back(anchor->text->sketch);
     }
   }
   if (follower.aligners.empty() || answer.size() <= follower.tokens) return;
@@ -178,12 +215,13 @@ void Anchors::follow(RequestId id, const std::string& slot, const std::string& p
 void Anchors::ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv) {
   const auto found = following_.find(id);
   if (found == following_.end()) return;
-  // What was compared must be the text as its readers will know it: not cut by a stop string.
   const Follower& follower = found->second;
-  if (follower.tokens == answer.size() && with_kv == static_cast<std::int32_t>(answer.size()) && !answer.empty()) {
-    const SharedText text = sketcher_.sketch(answer);
-    for (std::size_t i = 0; i < follower.aligners.size(); ++i)
+  if (with_kv == static_cast<std::int32_t>(answer.size()) && !answer.empty()) {
+    const SharedText text = sketcher_.sketch(answer);  // for its readers too: tokens are projected once
+    // What was compared must be the text as its readers will know it: not cut by a stop string.
+    for (std::size_t i = 0; i < follower.aligners.size() && follower.tokens == answer.size(); ++i)
       memo_.add(text, follower.others[i], follower.aligners[i].result());
+    memo_.trim();
   }
   following_.erase(found);
 }

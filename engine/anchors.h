@@ -38,7 +38,11 @@ struct AnchorTurn {
 class Anchors {
  public:
   Anchors(Backend& backend, const Model& model, std::int64_t budget_bytes)
-      : backend_(backend), sketcher_(backend, model), memory_(backend), store_(budget_bytes) {}
+      : backend_(backend),
+        compares_ahead_(backend.info().host_memory),
+        sketcher_(backend, model),
+        memory_(backend),
+        store_(budget_bytes) {}
 
   AnchorStore& store() { return store_; }
   const AnchorStore& store() const { return store_; }
@@ -56,8 +60,9 @@ class Anchors {
   /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.
   void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);
 
-  /// A request decodes an answer that others will read as `slot`: it is compared with the anchors token by token, and
-  /// the anchors are brought to where the backend reads them, so that nothing of it is left when its readers begin.
+  /// A request decodes an answer that others will read as `slot`. Nothing shall be left to do when its readers begin:
+  /// the anchors are brought to where the backend reads them; on the host, the answer is compared with them token by
+  /// token. (A device compares whole texts, and many pairs of them in the time of one.)
   void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
   void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
 
@@ -68,7 +73,11 @@ class Anchors {
     std::size_t tokens = 0;
   };
 
+  using Pools = std::vector<AnchorPoolView>;  // beside AnchorTurn::slots
+  void compare(const AnchorTurn& turn, const Pools& pools);
+
   Backend& backend_;
+  const bool compares_ahead_;
   TokenSketcher sketcher_;
   AlignmentMemo memo_;
   AnchorMemory memory_;

@@ -46,7 +46,7 @@ Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correc
   const std::int64_t n = segment.length(), width = correction.shape.width;
   const std::int64_t inputs = correction.inputs(), outputs = correction.outputs(), rank = correction.rank;
   const auto matrix = [&](DType dtype, std::int64_t cols) {
-    return backend_.allocate(static_cast<std::size_t>(n * cols) * size_of(dtype));
+    return backend_.allocate_uninitialized(static_cast<std::size_t>(n * cols) * size_of(dtype));
   };
   std::vector<std::int32_t> all(static_cast<std::size_t>(n));
   std::iota(all.begin(), all.end(), 0);

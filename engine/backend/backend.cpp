@@ -1,6 +1,9 @@
 #include "engine/backend/backend.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <future>
 #include <thread>
 
 #include "engine/backend/checks.h"
@@ -9,6 +12,8 @@
 namespace baton {
 
 void Backend::run_step(const std::function<void()>& work, bool /*comes_again*/) { work(); }
+
+void Backend::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }
 
 void Backend::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 
@@ -52,6 +57,29 @@ void Backend::choose(ChosenToken* out, ConstTensorView logits, std::span<const T
     const auto* row = reinterpret_cast<const float*>(logits.data) + static_cast<std::int64_t>(i) * logits.stride;
     out[i] = chooser_.choose({row, static_cast<std::size_t>(logits.cols)}, how[i]);
   }
+}
+
+std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const TextPair> pairs) {
+  check_align(sketches, pairs);
+  std::vector<Alignment> alignments(pairs.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    std::vector<float> other;
+    for (std::size_t i = next++; i < pairs.size(); i = next++) {
+      other.clear();
+      for (const std::int32_t row : pairs[i].other)
+        other.insert(other.end(), sketches.f32(row), sketches.f32(row) + editing::kSketchWidth);
+      Aligner aligner(other);
+      for (const std::int32_t row : pairs[i].text) aligner.push(sketches.f32(row));
+      alignments[i] = aligner.result();
+    }
+  };
+  std::vector<std::future<void>> others;
+  const std::size_t threads = std::min(pairs.size(), static_cast<std::size_t>(std::max(1, info().threads)));
+  for (std::size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& one : others) one.get();
+  return alignments;
 }
 
 }  // namespace baton

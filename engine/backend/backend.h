@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/alignment.h"
 #include "engine/backend/choose.h"
 #include "engine/tensor/buffer.h"
 #include "engine/tensor/view.h"
@@ -114,6 +115,9 @@ class Backend : public BufferOwner {
 
   /// Zeroed memory, aligned to 64 bytes. Throws BackendError naming the size when there is none left.
   virtual Buffer allocate(std::size_t bytes) = 0;
+  /// The same with any content, where zeroing it would take time.
+  virtual Buffer allocate_uninitialized(std::size_t bytes) { return allocate(bytes); }
+  virtual void clear(std::byte* out, std::size_t bytes);
   virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
 
@@ -211,6 +215,9 @@ class Backend : public BufferOwner {
 
   /// out[i], in the backend's memory: the token that row i of logits [T, V] gives, chosen as how[i] says.
   virtual void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how);
+
+  /// One for each pair; `sketches` [rows, kSketchWidth] f32.
+  virtual std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs);
 
   /// out[i] = x[index[i]];  x[index[i]] = in[i]. f32 on one side and bf16 on the other converts.
   virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;

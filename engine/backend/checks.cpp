@@ -191,6 +191,15 @@ void check_place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::i
   }
 }
 
+void check_align(const ConstTensorView& sketches, std::span<const TextPair> pairs) {
+  check_dtype("align sketches", sketches, DType::f32);
+  check_matrix("align sketches", sketches, sketches.rows, editing::kSketchWidth);
+  for (const TextPair& pair : pairs) {
+    check_index("align text", pair.text, sketches.rows);
+    check_index("align other", pair.other, sketches.rows);
+  }
+}
+
 void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin) {
   check_kv_shape(shape);

@@ -44,6 +44,7 @@ void check_place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::i
                     std::span<const KvCorrection> corrections, const RopeAngles& angles);
 void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin);
+void check_align(const ConstTensorView& sketches, std::span<const TextPair> pairs);
 void check_save_kv(const ConstTensorView& raw_k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin);
 void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,

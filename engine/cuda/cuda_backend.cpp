@@ -16,6 +16,7 @@
 #include "engine/cuda/kernels.h"
 #include "engine/cuda/replays.h"
 #include "engine/cuda/staging.h"
+#include "engine/cuda/text_pairs.h"
 
 namespace baton::cuda {
 namespace {
@@ -77,10 +78,15 @@ class CudaBackend final : public Backend {
   }
 
   Buffer allocate(std::size_t bytes) override {
-    const std::size_t size = std::max<std::size_t>(bytes, 1);
-    void* data = runtime_.allocate(size);
-    runtime_.clear(data, size);
-    return {this, data, bytes};
+    Buffer buffer = allocate_uninitialized(bytes);
+    clear(buffer.data(), bytes);
+    return buffer;
+  }
+  Buffer allocate_uninitialized(std::size_t bytes) override {
+    return {this, runtime_.allocate(std::max<std::size_t>(bytes, 1)), bytes};
+  }
+  void clear(std::byte* out, std::size_t bytes) override {
+    if (bytes > 0) runtime_.clear(out, bytes);
   }
   void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
   void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
@@ -310,6 +316,11 @@ class CudaBackend final : public Backend {
     launch_choose(stream(), out, logits, choices_.put(how));
   }
 
+  std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override {
+    check_align(sketches, pairs);
+    return text_pairs_.align(stream(), sketches, pairs);
+  }
+
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     check_silu_mul(out, gate_up, DType::bf16);
     launch_silu_mul(stream(), out, gate_up);
@@ -410,6 +421,7 @@ class CudaBackend final : public Backend {
       choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
   DeviceScratch operand_{runtime_}, partial_{runtime_};
+  TextPairs text_pairs_{runtime_, staging_};
   AttentionPlan plan_;
   bool padding_ = false;  // plans are to have sizes that come again
   std::vector<std::int32_t> counterparts_;

@@ -84,6 +84,18 @@ void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab&
 void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, ConstTensorView v);
 
+// align.cu. A pair of texts that are compared, with room for 2 kBand cells of each token and for the result.
+struct DevicePair {
+  const std::int32_t* text = nullptr;   // [n] rows of the sketches
+  const std::int32_t* other = nullptr;  // [m]
+  std::uint16_t* cells = nullptr;       // [n, 2 kBand]
+  std::int32_t* to = nullptr;           // [n]
+  std::int32_t* mismatch = nullptr;     // [n]
+  std::int32_t* cost = nullptr;         // of all; not written where n is 0
+  std::int32_t n = 0, m = 0;
+};
+void launch_align(Stream stream, const DevicePair* pairs, std::int64_t count, ConstTensorView sketches);
+
 // choose.cu. logits [T, V] f32; out and choices [T]
 void launch_choose(Stream stream, ChosenToken* out, ConstTensorView logits, const TokenChoice* choices);
 

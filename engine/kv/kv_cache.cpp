@@ -42,12 +42,13 @@ std::size_t KvCache::bytes_for(const Backend& backend, const KvLayout& layout, s
 
 KvCache::KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions) : layout_(layout) {
   const Sizes sizes = sizes_of(backend, layout, positions);
-  buffer_ = backend.allocate(sizes.total);
+  buffer_ = backend.allocate_uninitialized(sizes.total);  // positions are written before they are read
   slab_bytes_ = sizes.slab;
   raw_bytes_ = sizes.raw;
   hidden_begin_ = static_cast<std::size_t>(layout.layers) * (2 * sizes.slab + sizes.raw);
   received_begin_ = hidden_begin_ + sizes.hidden;
   capacity_ = sizes.capacity;
+  backend.clear(buffer_.data() + received_begin_, sizes.received);
 }
 
 KvSlab KvCache::slab(std::int32_t layer) const {

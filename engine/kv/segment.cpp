@@ -22,7 +22,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   matrix_bytes_ = count * width * size_of(shape.dtype);
   const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
   memory_bytes_ = 2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden;
-  device_ = std::make_shared<const Buffer>(backend.allocate(memory_bytes_));
+  device_ = std::make_shared<const Buffer>(backend.allocate_uninitialized(memory_bytes_));
   const auto mutable_view = [](ConstTensorView view) {
     return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
   };
@@ -57,7 +57,7 @@ std::shared_ptr<const Segment> Segment::copy_to_host() const {
 
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  auto memory = std::make_shared<const Buffer>(backend_->allocate(memory_bytes_));
+  auto memory = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
   backend_->copy_to_device(memory->data(), {host_.get(), memory_bytes_});
   copy->device_ = std::move(memory);
   copy->host_ = nullptr;

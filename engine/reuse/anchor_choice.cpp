@@ -134,9 +134,23 @@ std::vector<float> AnchorChoice::mismatch(std::int32_t n) const {
 
 std::shared_ptr<const Alignment> AlignmentMemo::find(const SharedText& text, const SharedText& other, bool aligned) {
   const std::uint64_t key = pair_hash(*text, *other, aligned);
-  if (const auto found = known_.find(key); found != known_.end() && found->second->to.size() == text->tokens.size())
-    return found->second;
-  return keep(key, aligned ? align(*text, other) : align_by_index(*text, *other));
+  if (const auto found = known_.find(key); is_of(found, *text)) return found->second;
+  return keep(key, aligned ? align(*text, *other) : align_by_index(*text, *other));
+}
+
+bool AlignmentMemo::is_of(const Known::const_iterator& entry, const SketchedText& text) const {
+  return entry != known_.end() && entry->second && entry->second->to.size() == text.tokens.size();
+}
+
+bool AlignmentMemo::expects(const SharedText& text, const SharedText& other) {
+  const auto [entry, added] = known_.try_emplace(pair_hash(*text, *other, true));
+  return added || (entry->second && !is_of(entry, *text));
+}
+
+void AlignmentMemo::trim() {
+  if (tokens_ <= kMostAligned) return;
+  known_.clear();
+  tokens_ = 0;
 }
 
 void AlignmentMemo::add(const SharedText& text, const SharedText& other, Alignment alignment) {
@@ -145,10 +159,6 @@ void AlignmentMemo::add(const SharedText& text, const SharedText& other, Alignme
 
 std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignment alignment) {
   tokens_ += alignment.to.size();
-  if (tokens_ > kMostAligned) {
-    known_.clear();
-    tokens_ = alignment.to.size();
-  }
   return known_[key] = std::make_shared<const Alignment>(std::move(alignment));
 }
 

@@ -45,12 +45,18 @@ class AlignmentMemo {
  public:
   std::shared_ptr<const Alignment> find(const SharedText& text, const SharedText& other, bool aligned);
   void add(const SharedText& text, const SharedText& other, Alignment alignment);
+  /// True when the pair has not been aligned, nor asked for by this: whoever asks will add it.
+  bool expects(const SharedText& text, const SharedText& other);
+  /// Begins anew where it has grown large.
+  void trim();
 
  private:
+  using Known = std::unordered_map<std::uint64_t, std::shared_ptr<const Alignment>>;
+  bool is_of(const Known::const_iterator& entry, const SketchedText& text) const;
   std::shared_ptr<const Alignment> keep(std::uint64_t key, Alignment alignment);
 
   std::size_t tokens_ = 0;  // of all that are known
-  std::unordered_map<std::uint64_t, std::shared_ptr<const Alignment>> known_;
+  Known known_;             // null: expected
 };
 
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,

@@ -17,17 +17,6 @@ std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), seed);
 }
 
-float token_distance(const float* a, const float* b) {
-  constexpr std::int64_t kSums = 8;  // side by side, so that the compiler takes vectors
-  float sums[kSums] = {};
-  for (std::int64_t i = 0; i < kWidth; i += kSums) {
-    for (std::int64_t j = 0; j < kSums; ++j) sums[j] += (a[i + j] - b[i + j]) * (a[i + j] - b[i + j]);
-  }
-  float sum = 0.0f;
-  for (const float part : sums) sum += part;
-  return std::min(1.0f, std::sqrt(sum));
-}
-
 void TokenSketcher::project(std::span<const TokenId> tokens) {
   const std::int64_t width = model_.config.width;
   if (!projection_) {
@@ -42,8 +31,13 @@ void TokenSketcher::project(std::span<const TokenId> tokens) {
     projection_ = backend_.load_matrix({&view, 1}, DType::f32);
   }
   std::vector<TokenId> fresh;
+  const auto first = sketches_.size();
+  known_.resize(static_cast<std::size_t>(model_.config.vocabulary), -1);
   for (const TokenId id : tokens) {
-    if (known_.try_emplace(id, known_.size()).second) fresh.push_back(id);
+    std::int32_t& row = known_.at(static_cast<std::size_t>(id));
+    if (row >= 0) continue;
+    row = static_cast<std::int32_t>(first / kWidth + fresh.size());
+    fresh.push_back(id);
   }
   if (fresh.empty()) return;
   const auto n = static_cast<std::int64_t>(fresh.size());
@@ -53,9 +47,10 @@ void TokenSketcher::project(std::span<const TokenId> tokens) {
                        kWidth};
   backend_.embed(embedded, *model_.weights.embedding, fresh);
   backend_.matmul(out, embedded, *projection_, {});
-  const std::size_t first = sketches_.size();
   sketches_.resize(first + static_cast<std::size_t>(n * kWidth));
-  backend_.copy_to_host(std::as_writable_bytes(std::span(sketches_).subspan(first)), out.data);
+  const std::span<float> made = std::span(sketches_).subspan(first);
+  backend_.copy_to_host(std::as_writable_bytes(made), out.data);
+  for (float& value : made) value *= scale_ > 0.0f ? scale_ : 1.0f;
 }
 
 void TokenSketcher::set_scale() {
@@ -67,8 +62,7 @@ void TokenSketcher::set_scale() {
   std::vector<float> distances;
   for (std::size_t a = 0; a < sample.size(); ++a) {
     for (std::size_t b = a + 1; b < sample.size(); ++b) {
-      const float* x = &sketches_[known_.at(sample[a]) * kWidth];
-      const float* y = &sketches_[known_.at(sample[b]) * kWidth];
+      const float *x = row_of(sample[a]), *y = row_of(sample[b]);
       float sum = 0.0f;
       for (std::int64_t i = 0; i < kWidth; ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
       if (sum > 0.0f) distances.push_back(std::sqrt(sum));
@@ -77,6 +71,7 @@ void TokenSketcher::set_scale() {
   const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
   if (!distances.empty()) std::nth_element(distances.begin(), middle, distances.end());
   scale_ = distances.empty() ? 1.0f : 1.0f / *middle;
+  for (float& value : sketches_) value *= scale_;
 }
 
 std::shared_ptr<const SketchedText> TokenSketcher::sketch(std::span<const TokenId> tokens) {
@@ -86,11 +81,35 @@ std::shared_ptr<const SketchedText> TokenSketcher::sketch(std::span<const TokenI
   text->tokens.assign(tokens.begin(), tokens.end());
   text->hash = hash_of(tokens);
   text->sketch.reserve(tokens.size() * kWidth);
-  for (const TokenId id : tokens) {
-    const float* row = &sketches_[known_.at(id) * kWidth];
-    for (std::int64_t i = 0; i < kWidth; ++i) text->sketch.push_back(row[i] * scale_);
-  }
+  for (const TokenId id : tokens) text->sketch.insert(text->sketch.end(), row_of(id), row_of(id) + kWidth);
   return text;
+}
+
+std::vector<std::int32_t> TokenSketcher::rows_of(const SketchedText& text) {
+  const auto is_known = [&](TokenId id) { return id >= 0 && id < model_.config.vocabulary; };
+  if (!std::all_of(text.tokens.begin(), text.tokens.end(), is_known)) return {};
+  if (scale_ == 0.0f) set_scale();
+  project(text.tokens);
+  std::vector<std::int32_t> rows;
+  rows.reserve(text.tokens.size());
+  for (const TokenId id : text.tokens) rows.push_back(known_[static_cast<std::size_t>(id)]);
+  return rows;
+}
+
+ConstTensorView TokenSketcher::table() {
+  const auto rows = static_cast<std::int64_t>(sketches_.size()) / kWidth;
+  const auto view = [&](const std::byte* data) {
+    return BasicView<const std::byte>{data, DType::f32, rows, kWidth, kWidth};
+  };
+  if (backend_.info().host_memory) return view(reinterpret_cast<const std::byte*>(sketches_.data()));
+  const std::span<const std::byte> all = std::as_bytes(std::span(sketches_));
+  if (device_.bytes() < all.size()) {
+    device_ = backend_.allocate_uninitialized(2 * all.size());
+    sent_ = 0;
+  }
+  if (sent_ < all.size()) backend_.copy_to_device(device_.data() + sent_, all.subspan(sent_));
+  sent_ = all.size();
+  return view(device_.data());
 }
 
 }  // namespace baton

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/backend/alignment.h"
 #include "engine/model/model.h"
 
 namespace baton {
@@ -18,14 +18,11 @@ struct SketchedText {
   std::vector<float> sketch;  // [n, kSketch]
   std::uint64_t hash = 0;
 
-  static constexpr std::int64_t kSketch = 32;
+  static constexpr std::int64_t kSketch = editing::kSketchWidth;
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
 std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed = 0);
-
-/// 0 for equal tokens, 1 for two that are as far from each other as any.
-float token_distance(const float* a, const float* b);
 
 /// Where the backend may be called: on the engine's thread.
 class TokenSketcher {
@@ -34,16 +31,26 @@ class TokenSketcher {
 
   std::shared_ptr<const SketchedText> sketch(std::span<const TokenId> tokens);
 
+  /// Where in table() the sketches of a text's tokens are; empty where one of them is none of the model's.
+  std::vector<std::int32_t> rows_of(const SketchedText& text);
+  /// All sketches so far [rows, kSketch] f32, for the backend; until the next call of another member.
+  ConstTensorView table();
+
  private:
   void project(std::span<const TokenId> tokens);
   void set_scale();
+  const float* row_of(TokenId id) const {
+    return &sketches_[static_cast<std::size_t>(known_[static_cast<std::size_t>(id)]) * editing::kSketchWidth];
+  }
 
   Backend& backend_;
   const Model& model_;
-  std::unique_ptr<Matrix> projection_;              // [kSketch, C]
-  float scale_ = 0.0f;                              // 1 / the typical distance of two tokens; 0: not known yet
-  std::unordered_map<TokenId, std::size_t> known_;  // where in sketches_
-  std::vector<float> sketches_;
+  std::unique_ptr<Matrix> projection_;  // [kSketch, C]
+  float scale_ = 0.0f;                  // 1 / the typical distance of two tokens; 0: not known yet
+  std::vector<std::int32_t> known_;     // [V] where in sketches_; below 0: not there
+  std::vector<float> sketches_;         // [rows, kSketch]
+  Buffer device_;                       // the same, where the backend does not read host memory
+  std::size_t sent_ = 0;                // bytes of sketches_ that are there
 };
 
 }  // namespace baton

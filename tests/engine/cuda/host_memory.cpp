@@ -19,11 +19,15 @@ class HostMemory final : public Backend {
 
   BackendInfo info() const override { return device_->info(); }
 
-  Buffer allocate(std::size_t bytes) override {
-    Buffer twin = device_->allocate(bytes);  // the device's own word on what is too much
+  Buffer allocate(std::size_t bytes) override { return mirror(device_->allocate(bytes), bytes); }
+  Buffer allocate_uninitialized(std::size_t bytes) override {
+    return mirror(device_->allocate_uninitialized(bytes), bytes);
+  }
+  /// Memory of the host with the content of the device's.
+  Buffer mirror(Buffer twin, std::size_t bytes) {
     auto* data = static_cast<std::byte*>(std::aligned_alloc(64, std::max<std::size_t>(64, (bytes + 63) / 64 * 64)));
     if (data == nullptr) throw BackendError("no host memory");
-    device_->copy_to_host({data, bytes}, twin.data());  // zeros, if they are
+    device_->copy_to_host({data, bytes}, twin.data());
     owned_.emplace(data, std::move(twin));
     return {this, data, bytes};
   }
@@ -157,6 +161,10 @@ class HostMemory final : public Backend {
     auto* chosen = m.to_device(reinterpret_cast<std::byte*>(out), how.size() * sizeof(ChosenToken));
     device_->choose(reinterpret_cast<ChosenToken*>(chosen), m.view(logits), how);
     m.back();
+  }
+  std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override {
+    Moved m(*this);
+    return device_->align(m.view(sketches), pairs);
   }
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
     Moved m(*this);
