@@ -5,14 +5,18 @@
 namespace baton {
 namespace {
 
-/// Layer `layer` of [L, rows, 2 K D].
-ConstTensorView layer_of(const std::byte* data, std::int64_t rows, const AnchorShape& shape, std::int32_t layer) {
+AnchorMemory::Layers layers_of(const std::byte* data, std::int64_t rows, const AnchorShape& shape) {
   const std::int64_t width = 2 * std::int64_t{shape.width};
-  const std::int64_t bytes = rows * width * static_cast<std::int64_t>(sizeof(std::uint16_t));
-  return BasicView<const std::byte>{data + layer * bytes, DType::bf16, rows, width, width};
+  return {BasicView<const std::byte>{data, DType::bf16, rows, width, width}};
 }
 
 }  // namespace
+
+ConstTensorView AnchorMemory::Layers::operator()(std::int32_t layer) const {
+  ConstTensorView view = first;
+  view.data += layer * first.rows * first.cols * static_cast<std::int64_t>(sizeof(std::uint16_t));
+  return view;
+}
 
 bool AnchorMemory::Copy::is_used_by(const Anchor* anchor) const {
   return std::any_of(users.begin(), users.end(), [&](const auto& user) { return user.lock().get() == anchor; });
@@ -43,12 +47,12 @@ void AnchorMemory::bring(const SharedAnchor& anchor) {
   copy_of(anchor, anchor->text_kv);
 }
 
-ConstTensorView AnchorMemory::offset(const SharedAnchor& anchor, std::int32_t layer) {
-  return layer_of(copy_of(anchor, anchor->offset), anchor->length, anchor->shape, layer);
+AnchorMemory::Layers AnchorMemory::offset(const SharedAnchor& anchor) {
+  return layers_of(copy_of(anchor, anchor->offset), anchor->length, anchor->shape);
 }
 
-ConstTensorView AnchorMemory::text(const SharedAnchor& anchor, std::int32_t layer) {
-  return layer_of(copy_of(anchor, anchor->text_kv), anchor->following, anchor->shape, layer);
+AnchorMemory::Layers AnchorMemory::text(const SharedAnchor& anchor) {
+  return layers_of(copy_of(anchor, anchor->text_kv), anchor->following, anchor->shape);
 }
 
 }  // namespace baton

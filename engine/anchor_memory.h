@@ -21,9 +21,14 @@ class AnchorMemory {
   /// Copies an anchor that is not there yet. Throws BackendError when there is no memory.
   void bring(const SharedAnchor& anchor);
 
+  /// A matrix of each layer.
+  struct Layers {
+    ConstTensorView first;
+    ConstTensorView operator()(std::int32_t layer) const;
+  };
   // [n, 2 K D] and [t, 2 K D] bf16, valid while the anchor lives. They bring it.
-  ConstTensorView offset(const SharedAnchor& anchor, std::int32_t layer);
-  ConstTensorView text(const SharedAnchor& anchor, std::int32_t layer);
+  Layers offset(const SharedAnchor& anchor);
+  Layers text(const SharedAnchor& anchor);
 
   /// Pieces of memory that a device holds.
   std::size_t size() const { return copies_.size(); }

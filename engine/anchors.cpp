@@ -140,8 +140,7 @@ void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, s
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < rows.size(); ++a) {
     const SharedAnchor& anchor = slot.choice.anchors[a];
-    sources.push_back({[this, &anchor](std::int32_t layer) { return memory_.offset(anchor, layer); }, rows[a],
-                       slot.choice.weights[a], 1});
+    sources.push_back({memory_.offset(anchor), rows[a], slot.choice.weights[a], 1});
   }
   const std::int32_t turned = options.rotate ? slot.begin : slot.segment->position;
   place_corrected(backend_, angles, cache, slot.begin + first, turned + first, slot.segment.get(), first,
@@ -158,8 +157,7 @@ void Anchors::place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& sl
   for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
     const SharedAnchor& anchor = slot.choice.anchors[a];
     const bool base = options.text == AnchorOptions::Text::base;
-    sources.push_back({[this, &anchor](std::int32_t layer) { return memory_.text(anchor, layer); }, row,
-                       base ? 1.0f : slot.choice.weights[a], 0});
+    sources.push_back({memory_.text(anchor), row, base ? 1.0f : slot.choice.weights[a], 0});
     if (base) break;
   }
   const std::int32_t begin = slot.begin + slot.length();

@@ -1,5 +1,6 @@
 #include "engine/backend/alignment.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace baton {

@@ -3,10 +3,11 @@
 // Costs are added as whole numbers, so that every backend finds the same way.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "engine/backend/both.h"
 
 namespace baton {
 
@@ -36,11 +37,12 @@ enum Move : std::uint8_t { kReplace, kAdd, kSkip };
 struct Band {
   std::int64_t begin = 0, end = 0;
 };
-inline Band band(std::int64_t row, std::int64_t m) {
-  return {std::clamp<std::int64_t>(row - kBand, 0, m), std::clamp<std::int64_t>(row + kBand - 1, 0, m) + 1};
+BATON_BOTH Band band(std::int64_t row, std::int64_t m) {
+  const std::int64_t begin = row - kBand, last = row + kBand - 1;
+  return {begin < 0 ? 0 : begin > m ? m : begin, (last < 0 ? 0 : last > m ? m : last) + 1};
 }
 
-inline std::int32_t cost_of(float distance) {
+BATON_BOTH std::int32_t cost_of(float distance) {
   return static_cast<std::int32_t>(distance * static_cast<float>(kOne) + 0.5f);
 }
 inline float in_ones(std::int64_t cost) { return static_cast<float>(cost) / static_cast<float>(kOne); }

@@ -45,11 +45,6 @@ __device__ __forceinline__ float distance_of(const float (&own)[kSketchWidth], c
   return fminf(1.0f, sqrtf(sum));
 }
 
-__device__ __forceinline__ Band band_of(int row, int m) {
-  const auto clamped = [&](int at) { return at < 0 ? 0 : at > m ? m : at; };
-  return {clamped(row - static_cast<int>(kBand)), clamped(row + static_cast<int>(kBand) - 1) + 1};
-}
-
 /// cells [n, kThreads]: what replacing costs, and the move in the two lowest bits.
 __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // [rows, kSketchWidth]
                             std::int64_t stride) {
@@ -66,7 +61,7 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
   bring(1);
   sync_block();
   for (int row = 1; row <= pair.n; ++row) {
-    const Band columns = band_of(row, pair.m), before = band_of(row - 1, pair.m);
+    const Band columns = band(row, pair.m), before = band(row - 1, pair.m);
     const int begin = static_cast<int>(columns.begin), first = begin % kThreads;
     const int j = begin + (thread - first + kThreads) % kThreads;
     const bool inside = j < columns.end;
@@ -115,7 +110,7 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
     sync_block();
   }
   // Back from the cheapest end, the first of equals: the threads bring rows of cells, and one of them goes the way.
-  const Band columns = band_of(pair.n, pair.m);
+  const Band columns = band(pair.n, pair.m);
   int j = 0;
   if (thread == 0) {
     std::int32_t least = kFar + kOne;

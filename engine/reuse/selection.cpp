@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -37,14 +38,17 @@ std::vector<bool> best_share(const SelectionOptions& options, std::span<const fl
 }  // namespace
 
 std::vector<bool> largest(std::span<const double> scores, std::size_t count) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
+  using Scored = std::pair<double, std::size_t>;
+  std::vector<Scored> order;
+  order.reserve(scores.size());
+  for (std::size_t i = scores.size(); i-- > 0;) order.emplace_back(scores[i], i);
   count = std::min(count, order.size());
-  std::partial_sort(
-      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
-      [&](std::size_t a, std::size_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a > b; });
+  const auto above = [](const Scored& a, const Scored& b) {
+    return a.first > b.first || (a.first == b.first && a.second > b.second);
+  };
+  std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(), above);
   std::vector<bool> chosen(scores.size(), false);
-  for (std::size_t i = 0; i < count; ++i) chosen[order[i]] = true;
+  for (std::size_t i = 0; i < count; ++i) chosen[order[i].second] = true;
   return chosen;
 }
 

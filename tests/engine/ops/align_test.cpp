@@ -81,7 +81,7 @@ TEST_CASE("align: texts longer than the band, alike and not", "[anchors]") {
     }
     CHECK(actual[0].to.front() == 100);
     CHECK(actual[0].distance == 100.0f / 600.0f);  // what is in front of the beginning was left out
-    CHECK(actual[2].to.back() == 4);  // far outside of the band
+    CHECK(actual[2].to.back() == 4);               // far outside of the band
   });
 }
 

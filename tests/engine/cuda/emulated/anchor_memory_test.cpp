@@ -39,28 +39,28 @@ TEST_CASE("anchors on a device: copied once, read by layer, gone with the anchor
   REQUIRE(memory.size() == 2);  // offsets, and the text behind
   for (const SharedAnchor& anchor : {first, second, first}) {
     for (std::int32_t layer = 0; layer < 3; ++layer) {
-      check(*backend, memory.offset(anchor, layer), anchor->offset_of(layer));
-      check(*backend, memory.text(anchor, layer), anchor->text_of(layer));
+      check(*backend, memory.offset(anchor)(layer), anchor->offset_of(layer));
+      check(*backend, memory.text(anchor)(layer), anchor->text_of(layer));
     }
   }
-  REQUIRE(memory.offset(first, 1).data == memory.offset(first, 1).data);
+  REQUIRE(memory.offset(first)(1).data == memory.offset(first)(1).data);
   REQUIRE(memory.size() == 4);
   auto sharing = std::make_shared<Anchor>();  // the same numbers for another text
   sharing->shape = first->shape;
   sharing->length = first->length;
   sharing->offset = first->offset;
   sharing->owner = first->owner;
-  REQUIRE(memory.offset(sharing, 0).data == memory.offset(first, 0).data);
+  REQUIRE(memory.offset(sharing)(0).data == memory.offset(first)(0).data);
   REQUIRE(memory.size() == 4);
   first.reset();
   const SharedAnchor third = anchor_of(500);
   memory.bring(third);
-  check(*backend, memory.offset(sharing, 2), sharing->offset_of(2));
+  check(*backend, memory.offset(sharing)(2), sharing->offset_of(2));
   REQUIRE(memory.size() == 5);  // the first one's text is gone
   sharing.reset();
   for (int i = 0; i < 20; ++i) {  // another may come to lie where one was
     const SharedAnchor other = anchor_of(static_cast<std::uint16_t>(2000 + i));
-    check(*backend, memory.offset(other, 2), other->offset_of(2));
+    check(*backend, memory.offset(other)(2), other->offset_of(2));
     REQUIRE(memory.size() <= 6);
   }
 }
@@ -71,8 +71,8 @@ TEST_CASE("anchors of a backend that reads host memory stay where they are") {
   const SharedAnchor anchor = anchor_of(7);
   memory.bring(anchor);
   REQUIRE(memory.size() == 0);
-  REQUIRE(memory.offset(anchor, 1).data == std::as_bytes(anchor->offset_of(1)).data());
-  REQUIRE(memory.text(anchor, 2).data == std::as_bytes(anchor->text_of(2)).data());
+  REQUIRE(memory.offset(anchor)(1).data == std::as_bytes(anchor->offset_of(1)).data());
+  REQUIRE(memory.text(anchor)(2).data == std::as_bytes(anchor->text_of(2)).data());
 }
 
 }  // namespace

@@ -5,7 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <random>
 
+#include "engine/anchors.h"
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/runtime.h"
 #include "engine/local_engine.h"
@@ -38,7 +41,7 @@ class IdleRuntime final : public cuda::Runtime {
   void release_pinned(void* data) noexcept override { std::free(data); }
   void clear(void*, std::size_t) override {}
   void copy_to_device(void*, const void*, std::size_t) override { ++sent; }
-  void copy_to_host(void*, const void*, std::size_t) override {}
+  void copy_to_host(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
   void multiply(const cuda::Product&) override {}
   void begin_capture() override {}
   std::unique_ptr<cuda::Graph> end_capture() override { return std::make_unique<cuda::Graph>(); }
@@ -154,6 +157,32 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
   }
 }
 
+/// Gives each placeholder of the prompt 20 anchors of other texts. Their offsets lie in one place: nobody reads them.
+void add_anchors(Engine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
+  std::mt19937 random(static_cast<unsigned>(pool.size()));
+  const ModelConfig& config = engine.model().config;
+  const AnchorShape shape{config.layers, config.kv_heads * config.head_dim};
+  static const std::vector<std::uint16_t> offsets(std::size_t{1} << 27);
+  const std::vector<AnchorKey> places = places_of(prompt, pool);
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    for (std::uint64_t a = 0; a < 20 && prompt[i].segment; ++a) {
+      auto text = std::make_shared<SketchedText>();
+      text->tokens = prompt[i].tokens;  // in another order
+      std::shuffle(text->tokens.begin(), text->tokens.end(), random);
+      text->hash = hash_of(text->tokens);
+      text->sketch.resize(text->tokens.size() * SketchedText::kSketch);
+      auto anchor = std::make_shared<Anchor>();
+      anchor->shape = shape;
+      anchor->length = static_cast<std::int32_t>(text->tokens.size());
+      anchor->text = std::move(text);
+      const std::size_t numbers =
+          prompt[i].tokens.size() * static_cast<std::size_t>(shape.layers) * 2 * static_cast<std::size_t>(shape.width);
+      anchor->offset = std::span(offsets).first(numbers);
+      engine.anchors().add(places[i], std::move(anchor), 20);
+    }
+  }
+}
+
 /// The last of five agents in a row, each of which reads a role text, a question and what the others answered.
 GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::int32_t question, std::int32_t answer,
                               const std::string& method, LayerRange range) {
@@ -161,30 +190,63 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
   ModelOptions options;
   options.context = 8192;
   auto model = make_random_model(*backend, find_shape(shape), 1, options);
-  LocalEngine engine(std::move(backend), std::move(model), {});
+  constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
+  LocalEngine engine(std::move(backend), std::move(model),
+                     {.kv_budget_bytes = kPlenty, .segment_budget_bytes = kPlenty, .anchor_budget_bytes = kPlenty});
   const auto words = [](std::int32_t n, std::uint64_t seed) {
     return random_tokens(static_cast<std::size_t>(n), seed);
   };
-  std::vector<PromptPart> prompt = {{"", words(role, 1), nullptr, 0}, {"question", words(question, 2), nullptr, 9}};
-  GenerationResult result;
-  for (std::uint64_t agent = 1; agent <= 5; ++agent) {
-    prompt.push_back({"", words(4, 3), nullptr, 0});
-    GenerationRequest request;
-    request.prompt = prompt;
-    request.reuse.method = method;
-    request.reuse.record = takes_segments(request.reuse);
-    request.reuse.range = range;
-    request.reuse.selection.share = 0.18;
-    request.output_readers = 9;
-    request.forced = words(answer, 10 + agent);
+  const auto answer_of = [&](GenerationRequest request) {
     std::promise<GenerationResult> done;
     request.callbacks.on_finished = [&](GenerationResult r) { done.set_value(std::move(r)); };
     engine.submit(std::move(request));
-    result = done.get_future().get();
+    GenerationResult result = done.get_future().get();
+    INFO(result.error);
     REQUIRE(result.error.empty());
+    return result;
+  };
+  std::vector<PromptPart> prompt = {{}, {"question", words(question, 2), nullptr, 9}};
+  GenerationResult result;
+  for (std::uint64_t agent = 1; agent <= 5; ++agent) {
+    prompt[0].tokens = words(role, 50 + agent);
+    GenerationRequest known;
+    known.prompt = {prompt[0]};
+    known.reuse.method = "prefix";
+    known.reuse.record = true;  // with the hidden states that relay wants
+    known.reuse.range = range;
+    known.forced = {1};
+    answer_of(std::move(known));
+    prompt.push_back({"", words(4, 3), nullptr, 0});
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.reuse.method = method == "anchors" && agent < 5 ? "direct" : method;  // learns nothing by itself
+    request.reuse.record = takes_segments(request.reuse);
+    request.reuse.range = range;
+    request.reuse.selection.share = 0.18;
+    request.reuse.anchors.gate = AnchorOptions::Gate::none;
+    request.reuse.anchors.check = 0;
+    if (request.reuse.method == "anchors") {  // once before, so that they are on the device
+      request.reuse.anchors.pool = "first";
+      add_anchors(engine, prompt, "first");
+      GenerationRequest first = request;
+      first.reuse.prefix = false;
+      first.forced = {1};
+      answer_of(std::move(first));
+      request.reuse.anchors.pool = "second";
+      add_anchors(engine, prompt, "second");
+    }
+    request.output_readers = 9;
+    request.forced = words(answer, 10 + agent);
+    result = answer_of(std::move(request));
     if (agent == 1) prompt[1].segment = result.segments[1];
     prompt[1].readers = 0;
     prompt.push_back({"answer" + std::to_string(agent), words(answer, 10 + agent), result.output, 0});
+  }
+  for (std::size_t i = 0; i < result.uses.size() && method == "anchors"; ++i) {
+    if (!prompt[i].segment) continue;
+    INFO(i << ": " << result.uses[i].reason);
+    REQUIRE(result.uses[i].anchors);
+    REQUIRE(result.uses[i].anchors->anchors == 20);
   }
   return result;
 }
@@ -199,7 +261,7 @@ TEST_CASE("the time of the host's part of a first token", "[.][host_time]") {
   };
   for (const Setup& s :
        {Setup{"llama-3.1-8b", 512, 1000, 512, {1, 3, 18}}, {"qwen3-0.6b", 128, 1000, 1000, {2, 3, 19}}}) {
-    for (const char* method : {"full", "prefix", "direct", "epic", "relay"}) {
+    for (const char* method : {"full", "prefix", "direct", "epic", "relay", "anchors"}) {
       std::vector<GenerationResult> runs;
       for (int i = 0; i < 5; ++i) runs.push_back(last_of_five(s.shape, s.role, s.question, s.answer, method, s.range));
       const auto median = [&](const auto& of) {
