@@ -61,7 +61,7 @@ struct PartUse {
 struct PrefillTimes {
   double match = 0.0;        // finding prefixes and segments, making the schedule
   double copy = 0.0;         // copying and rotating them
-  double full_layers = 0.0;  // layers up to the detection; without one: all layers
+  double full_layers = 0.0;  // layers up to the sparse ones; without those: all layers
   double detect = 0.0;
   double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
   double tail = 0.0;           // layers behind those, text alone, and the logits

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 
 #include "engine/backend/make_backend.h"
 #include "engine/prefill_ahead.h"
@@ -168,6 +169,12 @@ class LocalEngine::Core {
   using List = std::deque<std::unique_ptr<Sequence>>;
   using Order = std::function<void(PrefillAhead& ahead)>;
 
+  /// What was copied for a sequence before its first step.
+  struct Copied {
+    RequestId id;
+    std::int32_t tokens;
+  };
+
   /// What a sequence has in a step.
   struct Part {
     Sequence* sequence;
@@ -265,12 +272,10 @@ class LocalEngine::Core {
     const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
     corrector_.use(corrections());
     PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, corrector_, in_place, costs_);
-    const Clock::time_point matched = Clock::now();
-    assembly.place(*backend_, forward_.angles(), cache);
     PrefillTimes times;
-    times.match = milliseconds(matched - begin);
-    times.copy = milliseconds(Clock::now() - matched);
-    if (assembly.placed_tokens() > 0) learn_cost(costs_.copy_ms, times.copy / assembly.placed_tokens());
+    times.match = milliseconds(Clock::now() - begin);
+    forward_.beside([&] { assembly.place(*backend_, forward_.angles(), cache); });
+    placed_.push_back({sequence.id(), assembly.placed_tokens()});
     sequence.start(std::move(cache), std::move(assembly), times);
     sequence.on_step_begin(begin);
     return early ? std::move(early->logits) : std::vector<float>();
@@ -326,7 +331,8 @@ class LocalEngine::Core {
       for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
       return;
     }
-    if (prefilling) learn_cost(costs_.row_ms, milliseconds(Clock::now() - begin) / static_cast<double>(rows_.size()));
+    if (prefilling) learn_row_cost();
+    take_copy_times();
     const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
     ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
     count_kv(0);  // with the caches that were begun for rows ahead
@@ -458,6 +464,27 @@ class LocalEngine::Core {
     known = known > 0.0 ? (1.0 - kNewest) * known + kNewest * measured : measured;
   }
 
+  /// Rows of the step count by the layers that they ran through.
+  void learn_row_cost() {
+    std::int64_t computed = 0;
+    for (const RowPath& path : rows_.path) computed += path.computed();
+    const StepTimes& times = forward_.times();
+    const double all = std::accumulate(times.layer.begin(), times.layer.end(), times.detect + times.other);
+    if (computed > 0) learn_cost(costs_.row_ms, all * model_->config.layers / static_cast<double>(computed));
+  }
+
+  /// The step has said how long copying took the sequences that were started before it.
+  void take_copy_times() {
+    const std::vector<double>& taken = forward_.times().beside;
+    for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
+      if (placed_[i].tokens > 0) learn_cost(costs_.copy_ms, taken[i] / placed_[i].tokens);
+      for (const auto& sequence : running_) {
+        if (sequence->id() == placed_[i].id) sequence->result().prefill.copy = taken[i];
+      }
+    }
+    placed_.clear();
+  }
+
   void count_kv(std::int64_t bytes) {
     kv_bytes_ += bytes;
     const bool busy = ahead_.has_work(free_bytes());
@@ -495,6 +522,7 @@ class LocalEngine::Core {
   Corrector corrector_;
   PrefillAhead ahead_;
   ReuseCosts costs_;
+  std::vector<Copied> placed_;  // since the last step
   StepRows rows_;
   std::vector<float> scratch_;
 };

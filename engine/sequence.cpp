@@ -44,6 +44,7 @@ Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
 void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
   cache_.emplace(std::move(cache));
   assembly_.emplace(std::move(assembly));
+  sparse_ = sparse_layers_of(assembly_->schedule, model_.config.layers);
   computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
   recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;
@@ -100,14 +101,11 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   next_row_ += paths.size();
   cache_->commit(decoding() ? prompt_length_ : rows()[next_row_].position);
 
-  const auto& detections = assembly_->schedule.detections;
-  const std::int32_t detect = detections.empty() ? model_.config.layers : detections.front().layer;
-  const std::int32_t tail = detections.empty() ? model_.config.layers : detections.front().leave;
   PrefillTimes& parts = result_.prefill;
   for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
-    (layer <= detect ? parts.full_layers
-     : layer < tail  ? parts.sparse_layers
-                     : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
+    (layer < sparse_.begin ? parts.full_layers
+     : layer < sparse_.end ? parts.sparse_layers
+                           : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
   }
   parts.detect += times.detect;
   parts.tail += times.other;

@@ -74,7 +74,8 @@ class Sequence {
   std::vector<TokenId> tokens_;
   std::optional<KvCache> cache_;
   std::optional<PromptAssembly> assembly_;
-  std::size_t next_row_ = 0;            // of the prompt's schedule
+  std::size_t next_row_ = 0;  // of the prompt's schedule
+  SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
   Sampler sampler_;

@@ -99,54 +99,93 @@ void Forward::prepare(const StepRows& rows) {
     received_.clear();
 }
 
+/// A phase is layers of the same rows. Phases of few rows spend their time being launched, and come again: a whole
+/// decode step, and the layers of relay in which text alone runs.
 std::span<const float> Forward::run(StepRows& rows) {
   check(rows);
   prepare(rows);
   whole_ = is_whole(rows, model_.config.layers);
   find_changes(rows);
-  const bool again = whole_ && rows.size() <= kMostReplayedRows;
-  backend_.take_marks();  // of a step that failed
+  if (marked_) {
+    backend_.take_marks();
+    beside_ = 0;
+  }
+  marked_ = true;
+  if (moved_) move_on();  // a step that comes again finds everything where it was
+  parts_.clear();
   backend_.mark();
-  backend_.run_step(
-      [&] {
-        run_layers(rows);
-        compute_logits(rows);
-      },
-      again);
+  const std::int32_t layers = model_.config.layers;
+  for (std::int32_t begin = 0, end = 0; begin < layers; begin = end) {
+    for (end = begin + 1; end < layers && !changes_[static_cast<std::size_t>(end)];) ++end;
+    run_phase(rows, begin, end);
+  }
   const std::span<const float> result = bring_results(rows);
-  take_times(again);
+  take_times();
   return result;
 }
 
-void Forward::run_layers(StepRows& rows) {
-  parts_.clear();
-  normed_is_in_ = false;
-  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
-    activate(rows, layer);
-    keep_hidden(rows, layer);
-    if (count() > 0) run_layer(rows, layer);
-    end_part(times_.layer[static_cast<std::size_t>(layer)]);
-  }
+void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
+  if (!whole_) activate(rows, begin);
+  phase_end_ = end;
+  const std::int64_t size = whole_ ? rows.size() : count();
+  const bool again = size <= kMostReplayedRows && !detects(rows, begin);
+  const auto part_of = [&](std::int32_t first, std::int32_t last) {
+    return std::span(times_.layer).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+  };
+  backend_.run_step(
+      [&] {
+        if (whole_) activate(rows, begin);
+        normed_is_in_ = false;
+        for (std::int32_t layer = begin; layer < end; ++layer) {
+          keep_hidden(rows, layer);
+          if (count() > 0) run_layer(rows, layer);
+          if (!again) end_part(part_of(layer, layer + 1));
+        }
+        if (end == model_.config.layers) compute_logits(rows);
+      },
+      again);
+  if (again) end_part(part_of(begin, end));
+  closed_ = again;
 }
 
-/// What was given since the last part ended belongs to this one.
-void Forward::end_part(double& part) {
-  parts_.push_back(&part);
+void Forward::beside(const std::function<void()>& work) {
+  backend_.mark();
+  try {
+    work();
+  } catch (...) {
+    marked_ = true;
+    throw;
+  }
+  backend_.mark();
+  ++beside_;
+}
+
+/// The rows are in the other buffer now.
+void Forward::move_on() {
+  std::swap(x_, next_x_);
+  moved_ = !moved_;
+}
+
+/// What was given since the last part ended belongs to this one, in equal parts to its numbers.
+void Forward::end_part(std::span<double> part) {
+  parts_.push_back(part);
   backend_.mark();
 }
 
-/// `again`: the backend may have replayed the step, and then there is one time for all of it.
-void Forward::take_times(bool again) {
+void Forward::take_times() {
   times_.detect = times_.other = 0.0;
   std::fill(times_.layer.begin(), times_.layer.end(), 0.0);
-  backend_.mark();
-  const std::vector<double> between = backend_.take_marks();
-  if (again && between.size() <= parts_.size()) {
-    const double total = std::accumulate(between.begin(), between.end(), 0.0);
-    std::fill(times_.layer.begin(), times_.layer.end(), total / static_cast<double>(times_.layer.size()));
-    return;
+  if (!closed_) backend_.mark();
+  std::vector<double> between = backend_.take_marks();
+  times_.beside.clear();
+  for (std::size_t i = 0; i < beside_; ++i) times_.beside.push_back(between.at(2 * i));  // and what lies in between
+  between.erase(between.begin(), between.begin() + static_cast<std::ptrdiff_t>(2 * beside_));
+  for (std::size_t i = 0; i < between.size(); ++i) {
+    const std::span<double> part = i < parts_.size() ? parts_[i] : std::span(&times_.other, 1);
+    for (double& one : part) one += between[i] / static_cast<double>(part.size());
   }
-  for (std::size_t i = 0; i < between.size(); ++i) (i < parts_.size() ? *parts_[i] : times_.other) += between[i];
+  beside_ = 0;
+  marked_ = false;
 }
 
 void Forward::compute_logits(const StepRows& rows) {
@@ -181,13 +220,16 @@ std::span<const float> Forward::bring_results(const StepRows& rows) {
   return host;
 }
 
-/// In which layers rows may enter or leave.
+/// In which layers rows may enter or leave. A layer that detects is a phase of its own.
 void Forward::find_changes(const StepRows& rows) {
   changes_.assign(static_cast<std::size_t>(model_.config.layers) + 1, false);
   if (whole_) return;
   for (const RowPath& path : rows.path)
     changes_[static_cast<std::size_t>(path.enter)] = changes_[static_cast<std::size_t>(path.leave)] = true;
-  for (const Detection& detection : rows.detections) changes_[static_cast<std::size_t>(detection.leave)] = true;
+  for (const Detection& detection : rows.detections) {
+    for (const std::int32_t layer : {detection.layer, detection.layer + 1, detection.leave})
+      changes_[static_cast<std::size_t>(layer)] = true;
+  }
 }
 
 /// Makes the rows of `layer` the active ones and brings their residual streams together.
@@ -242,7 +284,7 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
     backend_.gather_rows(stored, rows.caches[cache]->hidden(), from);
     backend_.scatter_rows(target, stored, to);
   }
-  std::swap(x_, next_x_);
+  move_on();
   active_ = std::move(next);
   set_active(rows);
 }
@@ -320,14 +362,14 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   const HeadNorms norms{w.q_norm, w.k_norm, c.norm_eps};
   const bool detecting = detects(rows, layer);
   if (detecting) {
-    end_part(times_.layer[static_cast<std::size_t>(layer)]);
+    end_part({&times_.layer[static_cast<std::size_t>(layer)], 1});
     compare_values(rows, layer, v);  // before the cached values are written over
   }
   backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
   if (detecting) {
     q = detect(rows, layer, q);
     span = span_of(layer);
-    end_part(times_.detect);
+    end_part({&times_.detect, 1});
     if (count() == 0) return;
   }
   const TensorView x = residual();
@@ -356,8 +398,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
 
 /// The next layer has the same rows, and nothing looks at their residual streams before its first norm.
 bool Forward::leads_on(const StepRows& rows, std::int32_t layer) const {
-  return whole_ && layer + 1 < model_.config.layers &&
-         std::none_of(rows.caches.begin(), rows.caches.end(), [&](const KvCache* cache) {
+  return layer + 1 < phase_end_ && std::none_of(rows.caches.begin(), rows.caches.end(), [&](const KvCache* cache) {
            return cache->layout().hidden_width > 0 && cache->layout().hidden_layer == layer + 1;
          });
 }
@@ -410,7 +451,7 @@ TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q
   const TensorView queries = q_.view(DType::f32, left, q.cols);
   backend_.gather_rows(queries, q, index_);
   backend_.gather_rows(next_x_.view(DType::f32, left, model_.config.width), residual(), index_);
-  std::swap(x_, next_x_);
+  move_on();
   active_ = std::move(next);
   set_active(rows);
   return queries;

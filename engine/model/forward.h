@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,12 +15,13 @@
 
 namespace baton {
 
-/// Where the time of a step went, milliseconds, on the device. A step that a backend replays as one is timed as one,
-/// and counts for its layers in equal parts.
+/// Where the time of a step went, milliseconds, on the device. Layers that a backend may replay as one are timed as
+/// one, the logits behind them included, and count in equal parts.
 struct StepTimes {
-  std::vector<double> layer;  // [L], without detection
-  double detect = 0.0;        // comparing values and choosing rows
-  double other = 0.0;         // final norm, logits
+  std::vector<double> layer;   // [L], without detection
+  double detect = 0.0;         // comparing values and choosing rows
+  double other = 0.0;          // final norm, logits
+  std::vector<double> beside;  // what Forward::beside was called for since the last step
 };
 
 /// Runs rows through the layers of a model. Owns the activations, which grow to the largest step seen and then stay.
@@ -33,6 +35,9 @@ class Forward {
   /// call. `rows.path` then says which layers each row really ran through. Throws std::invalid_argument for a schedule
   /// that makes no sense.
   std::span<const float> run(StepRows& rows);
+
+  /// Operations of the backend beside the layers, timed with the next run.
+  void beside(const std::function<void()>& work);
 
   /// Of the last run: the tokens that rows.choices asked for.
   std::span<const ChosenToken> chosen() const { return chosen_; }
@@ -51,17 +56,18 @@ class Forward {
   void activate(StepRows& rows, std::int32_t layer);
   void set_active(const StepRows& rows);
   void keep_hidden(const StepRows& rows, std::int32_t layer);
+  void run_phase(StepRows& rows, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
   RopeAngles row_angles() const;
-  void run_layers(StepRows& rows);
   void compute_logits(const StepRows& rows);
   std::span<const float> bring_results(const StepRows& rows);
-  void end_part(double& part);
-  void take_times(bool again);
+  void move_on();
+  void end_part(std::span<double> part);
+  void take_times();
   bool leads_on(const StepRows& rows, std::int32_t layer) const;
   std::int64_t count() const { return static_cast<std::int64_t>(active_.size()); }
   TensorView residual() const { return x_.view(DType::f32, count(), model_.config.width); }
@@ -73,11 +79,16 @@ class Forward {
   RopeTable table_;
   RopeAngles step_angles_;  // of all positions up to the step's last
   StepTimes times_;
-  std::vector<double*> parts_;  // of times_, each ended by a mark of the backend
+  std::vector<std::span<double>> parts_;  // of times_, each ended by a mark of the backend
+  std::size_t beside_ = 0;                // pieces of work that are timed with the next run
+  bool marked_ = false;                   // there are marks of what failed
+  bool closed_ = false;                   // the last part has ended
+  bool moved_ = false;                    // x_ and next_x_ have changed places
 
-  std::vector<bool> changes_;  // [L + 1] rows enter or leave there
-  bool whole_ = true;          // all rows of the step run through all layers
-  bool normed_is_in_ = false;  // the layer's input norm was computed with the residual before it
+  std::vector<bool> changes_;   // [L + 1] rows enter or leave there
+  bool whole_ = true;           // all rows of the step run through all layers
+  std::int32_t phase_end_ = 0;  // up to where the layers have the rows of this one
+  bool normed_is_in_ = false;   // the layer's input norm was computed with the residual before it
 
   // The rows of the current layer are the active ones, in the step's order; matrices hold them without gaps.
   std::vector<std::int32_t> active_;    // indices into the step's rows

@@ -38,6 +38,21 @@ bool takes_segments(const ReuseOptions& reuse) {
   return found != std::end(kPolicies) && found->second != full_schedule;
 }
 
+SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers) {
+  if (!schedule.detections.empty()) {
+    const Detection& detection = schedule.detections.front();
+    return {detection.layer + 1, detection.leave};
+  }
+  SparseLayers sparse{layers, 0};
+  for (const ScheduledRow& row : schedule.rows) {
+    if (row.path.enter == 0 && row.path.leave == layers) continue;
+    sparse.begin = std::min(sparse.begin, row.path.enter);
+    sparse.end = std::max(sparse.end, row.path.leave);
+  }
+  if (sparse.end == 0) sparse.end = layers;
+  return sparse;
+}
+
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const auto* found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
                                    [&](const auto& policy) { return policy.first == options.method; });

@@ -33,6 +33,13 @@ struct PromptSchedule {
   std::vector<Detection> detections;  // the rows of one must run in one step
 };
 
+/// Layers [begin, end) in which text and chosen tokens run, and behind which text runs alone.
+struct SparseLayers {
+  std::int32_t begin = 0, end = 0;
+};
+/// Empty, at the end of all layers, where every row of the schedule runs through all of them.
+SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers);
+
 struct ScheduleInput {
   std::int32_t length = 0;                  // tokens of the prompt
   std::int32_t prefix = 0;                  // positions that are in the cache already, exactly

@@ -58,7 +58,7 @@ struct BenchOptions {
 struct BenchBreakdown {
   double match = 0;          // finding prefixes and segments, making the schedule
   double copy = 0;           // copying and rotating them
-  double full_layers = 0;    // layers up to the one that compares; without one: all layers
+  double full_layers = 0;    // layers up to the sparse ones; without those: all layers
   double detect = 0;         // comparing, and choosing tokens
   double sparse_layers = 0;  // layers in which only chosen tokens and new text run
   double tail = 0;           // layers behind those, and the logits

@@ -2,6 +2,7 @@
 #include "engine/cuda/replays.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 #include <random>
 
 #include "tests/engine/cuda/host_memory.h"
@@ -61,6 +62,60 @@ TEST_CASE("batches that change, and sequences that come and go, are replayed rig
   }
   REQUIRE(replaying.kept() == plain.kept());
   REQUIRE(replays.count() > 20);
+}
+
+/// A prompt of 120 tokens is run again and again as relay runs one: 20 of text, 100 reused from the first run.
+struct Relayed {
+  explicit Relayed(std::unique_ptr<Backend> own)
+      : backend(std::move(own)), model(make_tiny_model(*backend, {.layers = 6})), forward(*backend, *model) {
+    KvLayout layout = model->kv_layout();
+    layout.hidden_width = model->config.width;
+    layout.hidden_layer = 1;
+    cache.emplace(*backend, layout, 130);
+    run(0, false);
+  }
+  std::vector<float> run(int salt, bool relay) {
+    StepRows rows;
+    rows.add_cache(&*cache);
+    for (std::int32_t at = 0; at < 120; ++at) {
+      const bool reused = relay && at >= 5 && at < 105;
+      rows.add_row(0, at, (reused ? 7 * at : 11 * at + salt) % 200);
+      rows.path.push_back(reused ? RowPath{1, 4, -1, true} : RowPath{0, 6, -1});
+    }
+    rows.logits_rows.push_back(119);
+    const std::span<const float> logits = forward.run(rows);
+    return {logits.begin(), logits.end()};
+  }
+  std::unique_ptr<Backend> backend;
+  std::shared_ptr<const Model> model;
+  Forward forward;
+  std::optional<KvCache> cache;
+};
+
+TEST_CASE("the layers of relay in which text runs alone are replayed", "[replay]") {
+  Relayed replaying(make_emulated_backend()), plain(with_host_memory(make_emulated_backend()));
+  const Counted replays;
+  constexpr int kRuns = 6;
+  for (int i = 0; i < kRuns; ++i) REQUIRE(replaying.run(i, true) == plain.run(i, true));
+  REQUIRE(replays.count() == 2 * (kRuns - 1));         // before the reused rows enter, and behind where they leave
+  const StepTimes& times = replaying.forward.times();  // marks lie a millisecond apart
+  CHECK(times.layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
+  CHECK(times.other == 0.0);
+}
+
+TEST_CASE("work beside the steps is timed with the next one", "[replay]") {
+  Relayed subject(make_emulated_backend());
+  for (const int pieces : {2, 0, 1}) {
+    for (int i = 0; i < pieces; ++i) subject.forward.beside([] {});
+    subject.run(1, true);
+    CHECK(subject.forward.times().beside == std::vector<double>(static_cast<std::size_t>(pieces), 1.0));
+    CHECK(subject.forward.times().layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
+  }
+  REQUIRE_THROWS(subject.forward.beside([] { throw std::runtime_error("no"); }));
+  subject.forward.beside([] {});
+  subject.run(1, true);  // times of what failed, and beside it, are lost, no others
+  CHECK(subject.forward.times().beside.empty());
+  CHECK(subject.forward.times().layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
 }
 
 TEST_CASE("a replayed step is timed as a whole", "[replay]") {
