@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <future>
+#include <system_error>
 #include <thread>
 
 #include "engine/backend/checks.h"
@@ -76,7 +77,10 @@ std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const 
   };
   std::vector<std::future<void>> others;
   const std::size_t threads = std::min(pairs.size(), static_cast<std::size_t>(std::max(1, info().threads)));
-  for (std::size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+  try {
+    for (std::size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
+  } catch (const std::system_error&) {  // no more threads: those there are do it
+  }
   work();
   for (std::future<void>& one : others) one.get();
   return alignments;
