@@ -464,13 +464,18 @@ class LocalEngine::Core {
     known = known > 0.0 ? (1.0 - kNewest) * known + kNewest * measured : measured;
   }
 
-  /// Rows of the step count by the layers that they ran through.
+  /// Rows of the step count by the layers that they ran through. What a row adds is seen in steps of many: a few take
+  /// as long as reading the weights.
   void learn_row_cost() {
+    constexpr double kMany = 128.0;
     std::int64_t computed = 0;
     for (const RowPath& path : rows_.path) computed += path.computed();
     const StepTimes& times = forward_.times();
     const double all = std::accumulate(times.layer.begin(), times.layer.end(), times.detect + times.other);
-    if (computed > 0) learn_cost(costs_.row_ms, all * model_->config.layers / static_cast<double>(computed));
+    const double rows = static_cast<double>(computed) / model_->config.layers;
+    if (rows <= 0.0) return;
+    if (all / rows < costs_.row_ms) costs_.row_ms = all / rows;
+    if (rows >= kMany || costs_.row_ms == 0.0) learn_cost(costs_.row_ms, all / rows);
   }
 
   /// The step has said how long copying took the sequences that were started before it.
