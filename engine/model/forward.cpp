@@ -33,6 +33,10 @@ void Forward::check(const StepRows& rows) const {
   if (rows.choices.size() > rows.logits_rows.size())
     refuse(fmt::format("{} choices for {} rows of logits", rows.choices.size(), rows.logits_rows.size()));
   if (rows.path.empty() && rows.detections.empty()) return;
+  for (const Detection& detection : rows.detections) {
+    if (detection.layer < 0 || detection.leave <= detection.layer || detection.leave > layers)
+      refuse(fmt::format("a detection at layer {}, up to {} of {}", detection.layer, detection.leave, layers));
+  }
   if (rows.path.size() != rows.token.size()) refuse(fmt::format("{} paths for {} rows", rows.path.size(), rows.size()));
   for (std::size_t i = 0; i < rows.path.size(); ++i) {
     const RowPath& path = rows.path[i];

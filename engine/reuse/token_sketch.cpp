@@ -40,15 +40,25 @@ void TokenSketcher::project(std::span<const TokenId> tokens) {
     fresh.push_back(id);
   }
   if (fresh.empty()) return;
-  const auto n = static_cast<std::int64_t>(fresh.size());
-  const Buffer memory = backend_.allocate(static_cast<std::size_t>(n * (width + kWidth)) * sizeof(float));
+  try {
+    sketches_.resize(first + fresh.size() * kWidth);
+    sketch_fresh(fresh, std::span(sketches_).subspan(first));
+  } catch (...) {
+    for (const TokenId id : fresh) known_[static_cast<std::size_t>(id)] = -1;
+    sketches_.resize(first);
+    throw;
+  }
+}
+
+void TokenSketcher::sketch_fresh(std::span<const TokenId> tokens, std::span<float> made) {
+  const std::int64_t width = model_.config.width;
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const Buffer memory = backend_.allocate_uninitialized(static_cast<std::size_t>(n * (width + kWidth)) * sizeof(float));
   const TensorView embedded = memory.view(DType::f32, n, width);
   const TensorView out{memory.data() + static_cast<std::size_t>(n * width) * sizeof(float), DType::f32, n, kWidth,
                        kWidth};
-  backend_.embed(embedded, *model_.weights.embedding, fresh);
+  backend_.embed(embedded, *model_.weights.embedding, tokens);
   backend_.matmul(out, embedded, *projection_, {});
-  sketches_.resize(first + static_cast<std::size_t>(n * kWidth));
-  const std::span<float> made = std::span(sketches_).subspan(first);
   backend_.copy_to_host(std::as_writable_bytes(made), out.data);
   for (float& value : made) value *= scale_ > 0.0f ? scale_ : 1.0f;
 }
@@ -101,7 +111,7 @@ ConstTensorView TokenSketcher::table() {
   const auto view = [&](const std::byte* data) {
     return BasicView<const std::byte>{data, DType::f32, rows, kWidth, kWidth};
   };
-  if (backend_.info().host_memory) return view(reinterpret_cast<const std::byte*>(sketches_.data()));
+  if (host_memory_) return view(reinterpret_cast<const std::byte*>(sketches_.data()));
   const std::span<const std::byte> all = std::as_bytes(std::span(sketches_));
   if (device_.bytes() < all.size()) {
     device_ = backend_.allocate_uninitialized(2 * all.size());

@@ -27,7 +27,8 @@ std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed = 0);
 /// Where the backend may be called: on the engine's thread.
 class TokenSketcher {
  public:
-  TokenSketcher(Backend& backend, const Model& model) : backend_(backend), model_(model) {}
+  TokenSketcher(Backend& backend, const Model& model)
+      : backend_(backend), model_(model), host_memory_(backend.info().host_memory) {}
 
   std::shared_ptr<const SketchedText> sketch(std::span<const TokenId> tokens);
 
@@ -38,6 +39,7 @@ class TokenSketcher {
 
  private:
   void project(std::span<const TokenId> tokens);
+  void sketch_fresh(std::span<const TokenId> tokens, std::span<float> made);
   void set_scale();
   const float* row_of(TokenId id) const {
     return &sketches_[static_cast<std::size_t>(known_[static_cast<std::size_t>(id)]) * editing::kSketchWidth];
@@ -45,6 +47,7 @@ class TokenSketcher {
 
   Backend& backend_;
   const Model& model_;
+  const bool host_memory_;
   std::unique_ptr<Matrix> projection_;  // [kSketch, C]
   float scale_ = 0.0f;                  // 1 / the typical distance of two tokens; 0: not known yet
   std::vector<std::int32_t> known_;     // [V] where in sketches_; below 0: not there

@@ -361,6 +361,7 @@ TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
   CHECK_THROWS_WITH(run(cache, {0, 3, 0}, {{1, 4, yes}}), Contains("leaves before 3; its detection is at layer 1"));
   CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 5, yes}}), Contains("up to 5 of 4"));
   CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 1, yes}}), Contains("up to 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 4, -1}, {{9, 10, yes}}), Contains("a detection at layer 9"));
   CHECK_THROWS_AS(run(cache, {0, 2, 0}, {{1, 4, {}}}), std::invalid_argument);
   CHECK_THROWS_WITH(run(cache, {0, 3, -1}, {}, {0}), Contains("logits of row 0"));
   CHECK_THROWS_WITH(run(cache, {0, 4, 0}, {{3, 4, yes}}, {0}), Contains("logits of row 0"));  // it may be dropped
