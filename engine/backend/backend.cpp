@@ -16,6 +16,14 @@ void Backend::run_step(const std::function<void()>& work, bool /*comes_again*/) 
 
 void Backend::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }
 
+void Backend::copy_up(std::byte* device, const Buffer& host, std::size_t bytes) {
+  std::memcpy(device, host.data(), bytes);
+}
+
+void Backend::copy_down(const Buffer& host, const std::byte* device, std::size_t bytes) {
+  std::memcpy(host.data(), device, bytes);
+}
+
 void Backend::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 
 std::vector<double> Backend::take_marks() {

@@ -121,6 +121,15 @@ class Backend : public BufferOwner {
   virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
 
+  /// Memory of the host, of any content, for what stays there: its copies run beside the host, in the order of the
+  /// operations, and may be under way when the calls return. Whoever reads it on the host calls wait() before; it may
+  /// be given back at any time, on any thread.
+  virtual Buffer allocate_host(std::size_t bytes) { return allocate_uninitialized(bytes); }
+  virtual void copy_up(std::byte* device, const Buffer& host, std::size_t bytes);
+  virtual void copy_down(const Buffer& host, const std::byte* device, std::size_t bytes);
+  /// Returns when all operations given so far are done.
+  virtual void wait() {}
+
   /// Runs `work`, the operations of one step. comes_again: steps of this form will follow, as in decoding; then a
   /// backend may call `work` more than once, each time for the same operations over the same memory, which must neither
   /// allocate nor bring anything to the host, and may replay what it launched for an earlier step.

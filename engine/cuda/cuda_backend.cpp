@@ -14,6 +14,7 @@
 #include "engine/cuda/attention.h"
 #include "engine/cuda/attention_plan.h"
 #include "engine/cuda/kernels.h"
+#include "engine/cuda/pinned_pool.h"
 #include "engine/cuda/replays.h"
 #include "engine/cuda/staging.h"
 #include "engine/cuda/text_pairs.h"
@@ -94,6 +95,17 @@ class CudaBackend final : public Backend {
     if (replays_.deferred()) throw std::logic_error("a step that may be replayed brings nothing back");
     if (!out.empty()) staging_.to_host(out, device);
   }
+
+  Buffer allocate_host(std::size_t bytes) override { return pinned_.allocate(bytes); }
+  void copy_up(std::byte* device, const Buffer& host, std::size_t bytes) override {
+    runtime_.copy_to_device(device, host.data(), bytes);
+    pinned_.copies(host.data());
+  }
+  void copy_down(const Buffer& host, const std::byte* device, std::size_t bytes) override {
+    runtime_.copy_to_host(host.data(), device, bytes);
+    pinned_.copies(host.data());
+  }
+  void wait() override { runtime_.synchronize(); }
 
   void mark() override {
     if (!replays_.deferred()) runtime_.mark();
@@ -412,6 +424,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Runtime> owned_;
   Runtime& runtime_ = *owned_;
   Staging staging_{runtime_};
+  PinnedPool pinned_{runtime_};
   Replays replays_{runtime_, staging_};
   KeptVectors vectors_{runtime_, staging_};
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};

@@ -22,7 +22,7 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
   matrix_bytes_ = count * width * size_of(shape.dtype);
   const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
   memory_bytes_ = 2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden;
-  device_ = std::make_shared<const Buffer>(backend.allocate_uninitialized(memory_bytes_));
+  memory_ = std::make_shared<const Buffer>(backend.allocate_uninitialized(memory_bytes_));
   const auto mutable_view = [](ConstTensorView view) {
     return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
   };
@@ -49,24 +49,25 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
 
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  copy->host_.reset(new std::byte[memory_bytes_]);  // not zeroed
-  backend_->copy_to_host({copy->host_.get(), memory_bytes_}, device_->data());
-  copy->device_ = nullptr;
+  auto memory = std::make_shared<const Buffer>(backend_->allocate_host(memory_bytes_));
+  backend_->copy_down(*memory, memory_->data(), memory_bytes_);
+  copy->memory_ = std::move(memory);
+  copy->on_host_ = true;
   return copy;
 }
 
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
   auto memory = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
-  backend_->copy_to_device(memory->data(), {host_.get(), memory_bytes_});
-  copy->device_ = std::move(memory);
-  copy->host_ = nullptr;
+  backend_->copy_up(memory->data(), *memory_, memory_bytes_);
+  copy->memory_ = std::move(memory);
+  copy->on_host_ = false;
   return copy;
 }
 
 ConstTensorView Segment::raw_keys(std::int32_t layer) const {
   const std::int64_t width = static_cast<std::int64_t>(layout_.shape.kv_heads) * layout_.shape.head_dim;
-  const std::byte* data = this->data() + 2 * static_cast<std::size_t>(layer) * matrix_bytes_;
+  const std::byte* data = memory_->data() + 2 * static_cast<std::size_t>(layer) * matrix_bytes_;
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, width, width};
 }
 
@@ -81,6 +82,7 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
   std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
   const auto fetch = [&](std::span<std::byte> out) {
     if (!on_host()) return backend_->copy_to_host(out, view.data);
+    backend_->wait();
     std::copy_n(view.data, out.size(), out.begin());
   };
   if (view.dtype == DType::f32) {
@@ -95,7 +97,7 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
 
 ConstTensorView Segment::hidden() const {
   if (layout_.hidden_width == 0) return {};
-  const std::byte* data = this->data() + 2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_;
+  const std::byte* data = memory_->data() + 2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_;
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
 }
 

@@ -25,12 +25,13 @@ class Segment {
   std::int32_t length() const { return length_; }
   const KvLayout& layout() const { return layout_; }
 
-  /// The same in host memory, for keeping: the backend does not read it. Throws BackendError, std::bad_alloc.
+  /// The same in host memory, for keeping: the backend does not read it. The copy may be under way (Backend::wait).
+  /// Throws BackendError.
   std::shared_ptr<const Segment> copy_to_host() const;
   /// And back, bit for bit, for reading. Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
   /// It is what copy_to_host made: operations of the backend may not be given its views.
-  bool on_host() const { return host_ != nullptr; }
+  bool on_host() const { return on_host_; }
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
@@ -52,7 +53,6 @@ class Segment {
 
  private:
   Segment(const Segment&) = default;  // shares the memory
-  const std::byte* data() const { return on_host() ? host_.get() : device_->data(); }
 
   Backend* backend_;
   KvLayout layout_;
@@ -60,9 +60,9 @@ class Segment {
   std::vector<float> received_;
   std::int32_t length_ = 0;
   std::size_t matrix_bytes_ = 0;  // of the keys, and of the values, of one layer
-  std::size_t memory_bytes_ = 0;  // [L] (raw keys, values), hidden states, in one of these:
-  std::shared_ptr<const Buffer> device_;
-  std::shared_ptr<std::byte[]> host_;
+  std::size_t memory_bytes_ = 0;
+  std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
+  bool on_host_ = false;
 };
 
 }  // namespace baton

@@ -17,6 +17,7 @@ std::vector<std::byte> bytes_of(Backend& backend, const Segment& segment) {
     all.resize(begin + bytes);
     const std::span<std::byte> out = std::span(all).subspan(begin);
     if (segment.on_host()) {
+      backend.wait();
       std::memcpy(out.data(), view.data, bytes);
     } else {
       backend.copy_to_host(out, view.data);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <random>
 
+#include "engine/cuda/pinned_pool.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {
@@ -22,7 +23,10 @@ class LazyRuntime final : public cuda::Runtime {
   void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
   void release(void* data) noexcept override { real_->release(data); }
   void* allocate_pinned(std::size_t bytes) override { return real_->allocate_pinned(bytes); }
-  void release_pinned(void* data) noexcept override { real_->release_pinned(data); }
+  void release_pinned(void* data) noexcept override {
+    ++given_back;
+    real_->release_pinned(data);
+  }
   void clear(void*, std::size_t) override {}
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
     ++copies;
@@ -41,7 +45,7 @@ class LazyRuntime final : public cuda::Runtime {
   void wait(int event) override { run_until(reached_[event]); }
   void synchronize() override { run_until(queue_.size() + done_); }
 
-  int copies = 0;
+  int copies = 0, given_back = 0;
 
  private:
   struct Copy {
@@ -123,6 +127,47 @@ TEST_CASE("staging: whoever knows no steps has places without end") {
     runtime.synchronize();
     REQUIRE(*at == i);
   }
+}
+
+TEST_CASE("pinned memory that is given back serves again, but not before its copies are made") {
+  LazyRuntime runtime;
+  void* device = runtime.allocate(1000);
+  {
+    cuda::PinnedPool pool(runtime);
+    const void* first = nullptr;
+    for (int i = 0; i < 50; ++i) {
+      const std::size_t bytes = 900 - static_cast<std::size_t>(i % 7) * 50;
+      Buffer piece = pool.allocate(bytes);
+      if (first == nullptr) first = piece.data();
+      REQUIRE(piece.bytes() == bytes);
+      CHECK(piece.data() == first);  // each fits where the one before was
+      std::memset(piece.data(), i, bytes);
+      std::memset(device, -1, 1000);
+      runtime.copy_to_device(device, piece.data(), bytes);
+      pool.copies(piece.data());
+      piece = {};  // given back while the copy is under way
+      const Buffer next = pool.allocate(bytes);
+      std::memset(next.data(), 99, bytes);
+      runtime.synchronize();
+      REQUIRE(static_cast<const char*>(device)[bytes - 1] == i);
+    }
+    const Buffer small = pool.allocate(40), large = pool.allocate(5000), same = pool.allocate(40);
+    CHECK(small.data() != first);  // which is too large to waste
+    CHECK(small.data() != same.data());
+  }
+  runtime.release(device);
+}
+
+TEST_CASE("pinned memory that nobody uses does not grow") {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  LazyRuntime runtime;
+  cuda::PinnedPool pool(runtime);
+  std::vector<Buffer> pieces;
+  for (std::size_t i = 0; i < 8; ++i) pieces.push_back(pool.allocate(40 * kMiB + i));
+  pieces.clear();
+  const int before = runtime.given_back;
+  const Buffer other = pool.allocate(100);
+  CHECK(runtime.given_back - before == 2);  // 256 MiB are kept
 }
 
 }  // namespace
