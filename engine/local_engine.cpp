@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <numeric>
 
 #include "engine/backend/make_backend.h"
 #include "engine/prefill_ahead.h"
@@ -331,7 +330,7 @@ class LocalEngine::Core {
       for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
       return;
     }
-    if (prefilling) learn_row_cost();
+    if (prefilling) costs_.on_step(rows_.path, forward_.times());
     take_copy_times();
     const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
     ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
@@ -459,30 +458,11 @@ class LocalEngine::Core {
     }
   }
 
-  static void learn_cost(double& known, double measured) {
-    constexpr double kNewest = 0.2;
-    known = known > 0.0 ? (1.0 - kNewest) * known + kNewest * measured : measured;
-  }
-
-  /// Rows of the step count by the layers that they ran through. What a row adds is seen in steps of many: a few take
-  /// as long as reading the weights.
-  void learn_row_cost() {
-    constexpr double kMany = 128.0;
-    std::int64_t computed = 0;
-    for (const RowPath& path : rows_.path) computed += path.computed();
-    const StepTimes& times = forward_.times();
-    const double all = std::accumulate(times.layer.begin(), times.layer.end(), times.detect + times.other);
-    const double rows = static_cast<double>(computed) / model_->config.layers;
-    if (rows <= 0.0) return;
-    if (all / rows < costs_.row_ms) costs_.row_ms = all / rows;
-    if (rows >= kMany || costs_.row_ms == 0.0) learn_cost(costs_.row_ms, all / rows);
-  }
-
   /// The step has said how long copying took the sequences that were started before it.
   void take_copy_times() {
     const std::vector<double>& taken = forward_.times().beside;
     for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
-      if (placed_[i].tokens > 0) learn_cost(costs_.copy_ms, taken[i] / placed_[i].tokens);
+      costs_.on_copy(placed_[i].tokens, taken[i]);
       for (const auto& sequence : running_) {
         if (sequence->id() == placed_[i].id) sequence->result().prefill.copy = taken[i];
       }

@@ -128,8 +128,8 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
   use.reason = choice.reason;
   use.anchors = {static_cast<std::int32_t>(choice.anchors.size()), choice.ambiguity, choice.distance, choice.error};
   if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
-  if (tolerant_ && costs_.row_ms > 0.0) {
-    const double exact = slot.length() * costs_.row_ms, corrected = slot.length() * costs_.copy_ms;
+  if (tolerant_ && costs_.row_ms() > 0.0) {
+    const double exact = slot.length() * costs_.row_ms(), corrected = slot.length() * costs_.copy_ms();
     use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust,
                               corrected, exact);
     if (corrected >= exact) return false;

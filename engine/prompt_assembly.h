@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/prefix_cache.h"
 #include "engine/reuse/schedule.h"
+#include "engine/reuse_costs.h"
 
 namespace baton {
 
@@ -28,12 +29,6 @@ struct InPlace {
   std::int32_t placed = 0;  // positions [0, placed) came from a prefix
   std::int32_t ahead = 0;   // positions [placed, ahead) were computed before the prompt was complete
   std::int32_t length = 0;  // positions [placed, length) were computed
-};
-
-/// What this engine was seen to take; 0: not known yet.
-struct ReuseCosts {
-  double row_ms = 0.0;   // of a row through all layers, in steps that prefill
-  double copy_ms = 0.0;  // of a token that is placed
 };
 
 /// The engine's thread only.
