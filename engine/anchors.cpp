@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "engine/kv_on_host.h"
-#include "engine/reuse/placement.h"
 
 namespace baton {
 namespace {
@@ -125,7 +124,7 @@ void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
 }
 
 void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
-                    const AnchorOptions& options) {
+                    const AnchorOptions& options, LayerSpan layers) {
   const auto n = static_cast<std::size_t>(slot.length() - first);
   if (slot.length() <= first) return;
   std::vector<std::vector<std::int32_t>> rows;
@@ -144,7 +143,7 @@ void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, s
   }
   const std::int32_t turned = options.rotate ? slot.begin : slot.segment->position;
   place_corrected(backend_, angles, cache, slot.begin + first, turned + first, slot.segment.get(), first,
-                  static_cast<std::int32_t>(n), sources);
+                  static_cast<std::int32_t>(n), sources, layers);
 }
 
 void Anchors::place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/model/rope_table.h"
 #include "engine/reuse/anchor_store.h"
+#include "engine/reuse/placement.h"
 
 namespace baton {
 
@@ -51,10 +52,10 @@ class Anchors {
   AnchorTurn look(const GenerationRequest& request, const AnchorOptions& options,
                   std::span<const std::shared_ptr<const Segment>> segments);
 
-  /// Tokens [first, n) of the slot go into the cache, corrected.
+  /// Tokens [first, n) of the slot go into the cache, corrected, in these layers.
   void place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
-             const AnchorOptions& options);
-  /// The fixed text behind it.
+             const AnchorOptions& options, LayerSpan layers);
+  /// The fixed text behind it, in all layers.
   void place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
 
   /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.

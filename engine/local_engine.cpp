@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <future>
 
 #include "engine/backend/make_backend.h"
 #include "engine/prefill_ahead.h"
@@ -113,6 +114,24 @@ class LocalEngine::Core {
     const std::lock_guard lock(mutex_);
     orders_.push_back([id](PrefillAhead& ahead) { ahead.forget(id); });
     wake_.notify_one();
+  }
+
+  void park() {
+    auto done = std::make_shared<std::promise<void>>();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      orders_.push_back([this, done](PrefillAhead&) {
+        store_.park();
+        try {
+          backend_->wait();
+        } catch (const std::exception&) {  // the device has failed: its requests will say so
+        }
+        done->set_value();
+      });
+      wake_.notify_one();
+    }
+    done->get_future().wait();  // also over when the engine ends before
   }
 
   void stop() {
@@ -317,6 +336,7 @@ class LocalEngine::Core {
     const std::int32_t rows_ahead = ahead_.rows();
     if (rows_.size() == 0) return count_kv(0);
 
+    wait_for_layers(parts);
     std::span<const float> logits;
     const Clock::time_point begin = Clock::now();
     try {
@@ -351,6 +371,16 @@ class LocalEngine::Core {
       take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
     }
     sample(sampling, logits);
+  }
+
+  /// Sequences whose segments are still on their way from host memory have them placed layer by layer.
+  void wait_for_layers(const std::vector<Part>& parts) {
+    const auto arriving = [](const Part& part) { return part.sequence->assembly().is_arriving(); };
+    if (std::none_of(parts.begin(), parts.end(), arriving)) return;
+    rows_.before_layer = [this, &parts](std::int32_t layer) {
+      for (const Part& part : parts)
+        part.sequence->assembly().place_arrived(*backend_, forward_.angles(), part.sequence->cache(), layer);
+    };
   }
 
   /// What a request has decoded so far; null when it is not running.
@@ -464,7 +494,7 @@ class LocalEngine::Core {
     for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
       costs_.on_copy(placed_[i].tokens, taken[i]);
       for (const auto& sequence : running_) {
-        if (sequence->id() == placed_[i].id) sequence->result().prefill.copy = taken[i];
+        if (sequence->id() == placed_[i].id) sequence->result().prefill.copy += taken[i];
       }
     }
     placed_.clear();
@@ -541,6 +571,7 @@ void LocalEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete
   core_->update(id, std::move(parts), complete);
 }
 void LocalEngine::forget(EarlyId id) { core_->forget(id); }
+void LocalEngine::park() { core_->park(); }
 const Model& LocalEngine::model() const { return core_->model(); }
 BackendInfo LocalEngine::device() const { return core_->device(); }
 EngineStats LocalEngine::stats() const { return core_->stats(); }

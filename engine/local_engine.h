@@ -33,6 +33,10 @@ class LocalEngine final : public Engine {
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
   LayerRange layer_range() const override;
   void set_layer_range(LayerRange range) override;
+  /// Sends the segments that no request reads to host memory, where the engine has such a tier, and returns when they
+  /// are there: the device's memory is free for others, and the first to read them waits for their return.
+  /// Not from a callback.
+  void park();
   void set_corrections(std::shared_ptr<const Corrections> corrections) override;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/prompt_assembly.h"
+#include "engine/reuse/placement.h"
 
 namespace baton {
 namespace {
@@ -106,7 +107,8 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
     PrefixCache::Match match;
     if (takes_prefixes(sequence.prompt().reuse))
       match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
-    place(backend_, angles_, cache, match);
+    for (const PrefixCache::Piece& piece : match.pieces)
+      place(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // its request will compute it
     sequence.give_up();

@@ -30,11 +30,6 @@ bool takes_prefixes(const ReuseOptions& reuse) {
   return keeps_prefixes(reuse);
 }
 
-void place(Backend& backend, RopeTable& angles, KvCache& cache, const PrefixCache::Match& prefix) {
-  for (const PrefixCache::Piece& piece : prefix.pieces)
-    place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
-}
-
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
@@ -56,7 +51,8 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       tolerant_(is_tolerant(request.reuse)),
       anchors_(anchors),
       anchor_options_(request.reuse.anchors),
-      corrector_(corrector) {
+      corrector_(corrector),
+      layers_(model.config.layers) {
   if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
@@ -92,6 +88,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
   }
   begins_.push_back(at);
+  bring(segments);
   const bool anchored = request.reuse.method == "anchors" || tolerant_;
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   learned_.resize(segments.size());
@@ -170,26 +167,66 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   return nullptr;
 }
 
-std::int32_t PromptAssembly::placed_tokens() const {
-  std::int32_t tokens = prefix_.length;
-  for (const PlacedSegment& placed : placed_) tokens += placed.length();
-  return tokens;
+/// Begins to copy what is in host memory, the first layers of all of it first.
+void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segments) const {
+  for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_together(layers_)) {
+    for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->bring(layer);
+    for (const std::shared_ptr<const Segment>& segment : segments) {
+      if (segment) segment->bring(layer);
+    }
+  }
 }
 
-void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) const {
-  baton::place(backend, angles, cache, prefix_);
-  for (std::size_t i = 0; i < placed_.size(); ++i) {
-    const PlacedSegment& placed = placed_[i];
-    const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
-    if (const auto& learned = learned_[corrected_[i]]) {
-      corrector_.place(angles, cache, placed.begin, *placed.segment, first, *learned);
-    } else if (turn_.slots.empty()) {
-      baton::place(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first);
-    } else if (placed.segment != nullptr) {
-      anchors_.place(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_);
-    } else {
-      anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
+/// What a learned correction adds follows from all layers at once.
+bool PromptAssembly::comes_by_layer(std::size_t placed) const {
+  const Segment* segment = placed_[placed].segment;
+  return segment != nullptr && segment->is_arriving() && !learned_[corrected_[placed]];
+}
+
+void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) {
+  for (std::size_t i = 0; i < prefix_.pieces.size(); ++i) {
+    const PrefixCache::Piece& piece = prefix_.pieces[i];
+    if (piece.segment->is_arriving()) {
+      late_pieces_.push_back(i);
+      continue;
     }
+    baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
+    placed_tokens_ += piece.count;
+  }
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    if (comes_by_layer(i)) {
+      late_.push_back(i);
+      continue;
+    }
+    place(backend, angles, cache, i, {});
+    placed_tokens_ += placed_[i].length();
+  }
+  if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
+}
+
+void PromptAssembly::place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
+  while (arrived_ <= std::min(layer, layers_ - 1)) {
+    const LayerSpan layers{arrived_, arrived_ + Segment::layers_together(layers_)};
+    for (const std::size_t i : late_pieces_) {
+      const PrefixCache::Piece& piece = prefix_.pieces[i];
+      baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);
+    }
+    for (const std::size_t i : late_) place(backend, angles, cache, i, layers);
+    arrived_ = layers.end;
+  }
+}
+
+void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t i, LayerSpan layers) {
+  const PlacedSegment& placed = placed_[i];
+  const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
+  if (const auto& learned = learned_[corrected_[i]]) {
+    corrector_.place(angles, cache, placed.begin, *placed.segment, first, *learned);
+  } else if (turn_.slots.empty()) {
+    baton::place(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first, layers);
+  } else if (placed.segment != nullptr) {
+    anchors_.place(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_, layers);
+  } else {
+    anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
   }
 }
 

@@ -18,9 +18,6 @@ namespace baton {
 bool takes_prefixes(const ReuseOptions& reuse);
 bool keeps_prefixes(const ReuseOptions& reuse);
 
-/// Copies a prefix to the beginning of the cache (engine/reuse/placement.h).
-void place(Backend& backend, RopeTable& angles, KvCache& cache, const PrefixCache::Match& prefix);
-
 /// What a request's cache keeps beside keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
 
@@ -40,14 +37,18 @@ class PromptAssembly {
                  SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
                  InPlace in_place = {}, ReuseCosts costs = {});
 
-  /// Copies the prefix and the segments into the cache.
-  void place(Backend& backend, RopeTable& angles, KvCache& cache) const;
+  /// Copies the prefix and the segments into the cache, but for those that are still on their way from host memory.
+  void place(Backend& backend, RopeTable& angles, KvCache& cache);
+  /// There are some of those.
+  bool is_arriving() const { return arrived_ < layers_; }
+  /// Copies those, up to a layer.
+  void place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer);
 
   /// The prompt is in the cache: its segments are not needed any more, but by what is learned of them.
   void let_go();
 
-  /// Tokens that place() copies.
-  std::int32_t placed_tokens() const;
+  /// Tokens that place() copied.
+  std::int32_t placed_tokens() const { return placed_tokens_; }
 
   /// With method anchors; without slots otherwise.
   const AnchorTurn& anchor_turn() const { return turn_; }
@@ -70,6 +71,9 @@ class PromptAssembly {
                                         SegmentStore& store, PartUse& use) const;
 
   bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
+  void bring(std::span<const std::shared_ptr<const Segment>> segments) const;
+  bool comes_by_layer(std::size_t placed) const;
+  void place(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t placed, LayerSpan layers);
 
   InPlace in_place_;
   ReuseCosts costs_;
@@ -84,6 +88,11 @@ class PromptAssembly {
   Corrector& corrector_;
   std::vector<std::shared_ptr<const LinearCorrection>> learned_;  // of each part; null: none, or not asked for
   std::vector<std::int32_t> begins_;                              // of the parts, then the end of the last
+  std::int32_t layers_ = 0;                                       // of the model
+  std::int32_t arrived_ = 0;                                      // layers in which all is in the cache
+  std::vector<std::size_t> late_pieces_;                          // of the prefix, that come by layer
+  std::vector<std::size_t> late_;                                 // of placed_
+  std::int32_t placed_tokens_ = 0;
 };
 
 }  // namespace baton

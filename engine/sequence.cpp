@@ -107,6 +107,7 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
      : layer < sparse_.end ? parts.sparse_layers
                            : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
   }
+  parts.copy += times.arriving;
   parts.detect += times.detect;
   parts.tail += times.other;
 }

@@ -32,6 +32,7 @@ class Sequence {
   KvCache& cache() { return *cache_; }
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
   const PromptAssembly& assembly() const { return *assembly_; }
+  PromptAssembly& assembly() { return *assembly_; }
 
   /// Rows that no step has run yet; 1 while decoding.
   std::int32_t pending() const { return decoding() ? 1 : static_cast<std::int32_t>(rows().size() - next_row_); }

@@ -16,13 +16,16 @@ void Backend::run_step(const std::function<void()>& work, bool /*comes_again*/) 
 
 void Backend::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }
 
-void Backend::copy_up(std::byte* device, const Buffer& host, std::size_t bytes) {
-  std::memcpy(device, host.data(), bytes);
+Copying Backend::copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) {
+  std::memcpy(device.data() + begin, host.data() + begin, bytes);
+  return 0;
 }
 
-void Backend::copy_down(const Buffer& host, const std::byte* device, std::size_t bytes) {
-  std::memcpy(host.data(), device, bytes);
+Copying Backend::copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) {
+  return copy_up(host, device, begin, bytes);
 }
+
+void Backend::follow(Copying /*copying*/) {}
 
 void Backend::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 

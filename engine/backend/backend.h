@@ -100,6 +100,9 @@ struct HeadNorms {
   float eps = 0.0f;
 };
 
+/// A copy that runs beside the operations (Backend::copy_up); 0: one that is made.
+using Copying = std::uint64_t;
+
 struct BackendInfo {
   std::string name;    // "cpu", "cuda:0"
   std::string device;  // "Intel Xeon ..., AVX-512, 2 threads"
@@ -121,13 +124,16 @@ class Backend : public BufferOwner {
   virtual void copy_to_device(std::byte* out, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> out, const std::byte* device) = 0;
 
-  /// Memory of the host, of any content, for what stays there: its copies run beside the host, in the order of the
-  /// operations, and may be under way when the calls return. Whoever reads it on the host calls wait() before; it may
-  /// be given back at any time, on any thread.
+  /// Memory of the host, of any content, for what stays there and is copied from and to the device's beside the
+  /// operations. It may be given back at any time, on any thread.
   virtual Buffer allocate_host(std::size_t bytes) { return allocate_uninitialized(bytes); }
-  virtual void copy_up(std::byte* device, const Buffer& host, std::size_t bytes);
-  virtual void copy_down(const Buffer& host, const std::byte* device, std::size_t bytes);
-  /// Returns when all operations given so far are done.
+  /// Bytes [begin, begin + bytes) of one come to the same place in the other: when the operations given so far are
+  /// done, and after what was copied to that host memory before. Operations given later do not wait for it; those
+  /// behind follow() do. Host memory is read by the host after wait(). Either buffer may be given back meanwhile.
+  virtual Copying copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes);
+  virtual Copying copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes);
+  virtual void follow(Copying copying);
+  /// Returns when all operations and copies given so far are done.
   virtual void wait() {}
 
   /// Runs `work`, the operations of one step. comes_again: steps of this form will follow, as in decoding; then a

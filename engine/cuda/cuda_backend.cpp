@@ -97,13 +97,15 @@ class CudaBackend final : public Backend {
   }
 
   Buffer allocate_host(std::size_t bytes) override { return pinned_.allocate(bytes); }
-  void copy_up(std::byte* device, const Buffer& host, std::size_t bytes) override {
-    runtime_.copy_to_device(device, host.data(), bytes);
-    pinned_.copies(host.data());
+  Copying copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) override {
+    return transfer(device, host, begin, bytes, true);
   }
-  void copy_down(const Buffer& host, const std::byte* device, std::size_t bytes) override {
-    runtime_.copy_to_host(host.data(), device, bytes);
-    pinned_.copies(host.data());
+  Copying copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) override {
+    return transfer(device, host, begin, bytes, false);
+  }
+  void follow(Copying copying) override {
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed follows no copy");
+    runtime_.follow(copying);
   }
   void wait() override { runtime_.synchronize(); }
 
@@ -368,6 +370,20 @@ class CudaBackend final : public Backend {
   };
 
   Stream stream() { return replays_.stream(); }
+
+  Copying transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
+    if (begin + bytes > std::min(device.bytes(), host.bytes()))
+      throw std::invalid_argument(
+          fmt::format("copy of [{}, {}) between {} and {} bytes", begin, begin + bytes, device.bytes(), host.bytes()));
+    const Copying copying = runtime_.transfer({.memory = device.data(),
+                                               .device = device.data() + begin,
+                                               .host = host.data() + begin,
+                                               .bytes = bytes,
+                                               .up = up,
+                                               .after = pinned_.last_use(host.data())});
+    pinned_.used_by(host.data(), copying);
+    return copying;
+  }
 
   /// Every row begins at 16 bytes.
   static bool is_whole(const ConstTensorView& view) {

@@ -13,6 +13,7 @@
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/products.h"
 #include "engine/cuda/runtime.h"
+#include "engine/cuda/transfers.h"
 
 namespace baton {
 namespace cuda {
@@ -38,18 +39,6 @@ std::optional<std::string> what_is_missing(int index) {
   return std::nullopt;
 }
 
-class StreamOwner {
- public:
-  StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  ~StreamOwner() { cudaStreamDestroy(stream_); }
-  StreamOwner(const StreamOwner&) = delete;
-  StreamOwner& operator=(const StreamOwner&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 class DeviceGraph final : public Graph {
  public:
   explicit DeviceGraph(cudaGraph_t graph) { BATON_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph, 0)); }
@@ -60,20 +49,6 @@ class DeviceGraph final : public Graph {
 
  private:
   cudaGraphExec_t executable_ = nullptr;
-};
-
-class EventOwner {
- public:
-  explicit EventOwner(unsigned flags = cudaEventDisableTiming) {
-    BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags));
-  }
-  ~EventOwner() { cudaEventDestroy(event_); }
-  EventOwner(const EventOwner&) = delete;
-  EventOwner& operator=(const EventOwner&) = delete;
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
 };
 
 /// Everything of one device lives after the device was chosen: members that need it come behind this one.
@@ -137,7 +112,7 @@ class DeviceRuntime final : public Runtime {
     BATON_CUDA_CHECK(code);
     return data;
   }
-  void release(void* data) noexcept override { cudaFreeAsync(data, stream_.get()); }
+  void release(void* data) noexcept override { transfers_.release(data); }
   void* allocate_pinned(std::size_t bytes) override {
     device_.select();
     void* data = nullptr;
@@ -155,6 +130,12 @@ class DeviceRuntime final : public Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     BATON_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, selected()));
   }
+  Copying transfer(const Transfer& transfer) override {
+    device_.select();
+    return transfers_.give(transfer);
+  }
+  void follow(Copying transfer) override { transfers_.follow(transfer); }
+  void wait_for(Copying transfer) override { transfers_.wait_for(transfer); }
   void multiply(const Product& product) override { products_.multiply(product, workspace_, stream(), !capturing_); }
 
   // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.
@@ -193,7 +174,10 @@ class DeviceRuntime final : public Runtime {
 
   void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
   void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
-  void synchronize() override { BATON_CUDA_CHECK(cudaStreamSynchronize(selected())); }
+  void synchronize() override {
+    BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));
+    transfers_.synchronize();
+  }
 
  private:
   cudaStream_t selected() {
@@ -205,6 +189,7 @@ class DeviceRuntime final : public Runtime {
   cudaDeviceProp properties_{};
   cudaMemPool_t pool_ = nullptr;  // the device's own
   StreamOwner stream_, capture_;
+  Transfers transfers_{stream_.get()};
   bool capturing_ = false;
   EventOwner events_[kEvents];
   std::vector<std::unique_ptr<EventOwner>> timed_;

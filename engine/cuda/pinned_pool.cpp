@@ -17,12 +17,6 @@ PinnedPool::~PinnedPool() {
   for (const auto& [data, piece] : pieces_) runtime_.release_pinned(data);
 }
 
-void PinnedPool::wait_for(const Piece& piece) {
-  if (piece.last_copy <= waited_) return;
-  runtime_.synchronize();
-  waited_ = copies_;
-}
-
 Buffer PinnedPool::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   bytes = std::max<std::size_t>(bytes, 1);
@@ -41,21 +35,26 @@ Buffer PinnedPool::allocate(std::size_t bytes) {
         ++piece;
         continue;
       }
-      wait_for(piece->second);
+      runtime_.wait_for(piece->second.last_use);
       spare -= piece->second.bytes;
       runtime_.release_pinned(piece->first);
       piece = pieces_.erase(piece);
     }
     best = pieces_.emplace(runtime_.allocate_pinned(bytes), Piece{bytes, 0, false}).first;
   }
-  wait_for(best->second);
+  runtime_.wait_for(best->second.last_use);
   best->second.free = false;
   return {this, best->first, bytes};
 }
 
-void PinnedPool::copies(const void* data) {
+void PinnedPool::used_by(const void* data, Copying transfer) {
   const std::lock_guard lock(mutex_);
-  pieces_.at(const_cast<void*>(data)).last_copy = ++copies_;
+  pieces_.at(const_cast<void*>(data)).last_use = transfer;
+}
+
+Copying PinnedPool::last_use(const void* data) {
+  const std::lock_guard lock(mutex_);
+  return pieces_.at(const_cast<void*>(data)).last_use;
 }
 
 void PinnedPool::release(void* data, std::size_t /*bytes*/) noexcept {

@@ -21,25 +21,22 @@ class PinnedPool final : public BufferOwner {
 
   /// Any content. Throws BackendError when there is none.
   Buffer allocate(std::size_t bytes);
-  /// A copy from or to this memory was given to the stream: it is not used for anything else before that is made.
-  void copies(const void* data);
+  /// This memory is read or written by a transfer: it serves nothing else before that is made.
+  void used_by(const void* data, Copying transfer);
+  /// The newest of those.
+  Copying last_use(const void* data);
   /// Any thread, copies may be under way.
   void release(void* data, std::size_t bytes) noexcept override;
 
  private:
   struct Piece {
     std::size_t bytes = 0;
-    std::uint64_t last_copy = 0;
+    Copying last_use = 0;
     bool free = false;
   };
-  using Pieces = std::map<void*, Piece>;
-  void wait_for(const Piece& piece);
-
   Runtime& runtime_;
   std::mutex mutex_;
-  Pieces pieces_;             // guarded by mutex_
-  std::uint64_t copies_ = 0;  // given so far
-  std::uint64_t waited_ = 0;  // of those, surely made
+  std::map<void*, Piece> pieces_;  // guarded by mutex_
 };
 
 }  // namespace baton::cuda

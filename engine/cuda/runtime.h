@@ -1,8 +1,9 @@
-// What the backend's host code needs of a device, and nothing of CUDA: memory, one stream, copies, matrix products.
+// What the backend's host code needs of a device, and nothing of CUDA: memory, one stream, copies, matrix products, and
+// copies that run beside the stream.
 // device_runtime.cpp is the device; the tests have an emulated one, so that all host code runs where there is no GPU.
 //
-// Work on the stream runs in the order it was given; release() may be called for memory that queued work still uses.
-// Threads: one caller at a time. Errors: BackendError.
+// Work on the stream runs in the order it was given; release() may be called for memory that queued work still uses,
+// and on any thread. Threads: one caller at a time. Errors: BackendError.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +36,16 @@ class Graph {
   virtual ~Graph() = default;
 };
 
+/// A copy between a piece of the device's memory and pinned memory, beside the stream.
+struct Transfer {
+  void* memory = nullptr;  // the piece, as allocate() gave it
+  void* device = nullptr;  // in it
+  void* host = nullptr;
+  std::size_t bytes = 0;
+  bool up = true;     // to the device
+  Copying after = 0;  // begins behind this one
+};
+
 /// Segments of pinned memory, each with an event.
 inline constexpr int kEvents = 4;
 
@@ -59,6 +70,13 @@ class Runtime {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void multiply(const Product& product) = 0;
 
+  /// Runs in its direction's order, beside the stream, when that has done what it was given so far. Its number.
+  virtual Copying transfer(const Transfer& transfer) = 0;
+  /// The stream goes on behind the transfer and all before it in its direction.
+  virtual void follow(Copying transfer) = 0;
+  /// Returns when it is made.
+  virtual void wait_for(Copying transfer) = 0;
+
   /// Between the two, work given to the stream is kept instead of run. end_capture() may be called without using what
   /// it returns; memory must not be allocated in between.
   virtual void begin_capture() = 0;
@@ -74,7 +92,7 @@ class Runtime {
   /// Marks this point of the stream; wait() returns when it has been reached. An event never recorded is reached.
   virtual void record(int event) = 0;
   virtual void wait(int event) = 0;
-  /// Returns when all work given so far is done.
+  /// Returns when all work and all transfers given so far are done.
   virtual void synchronize() = 0;
 };
 

@@ -49,25 +49,48 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
 
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
+  if (arrival_) arrival_->follow_all();
   auto memory = std::make_shared<const Buffer>(backend_->allocate_host(memory_bytes_));
-  backend_->copy_down(*memory, memory_->data(), memory_bytes_);
+  backend_->copy_down(*memory, *memory_, 0, memory_bytes_);
   copy->memory_ = std::move(memory);
+  copy->arrival_ = nullptr;
   copy->on_host_ = true;
   return copy;
 }
 
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  auto memory = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
-  backend_->copy_up(memory->data(), *memory_, memory_bytes_);
-  copy->memory_ = std::move(memory);
+  copy->memory_ = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
+  std::vector<std::size_t> ends;
+  const std::int32_t together = layers_together(layout_.layers);
+  for (std::int32_t layer = 0; layer < layout_.layers; layer += together)
+    ends.push_back(2 * matrix_bytes_ * static_cast<std::size_t>(std::min(layer + together, layout_.layers)));
+  if (layout_.hidden_width > 0) ends.push_back(memory_bytes_);
+  copy->arrival_ = std::make_shared<Arrival>(*backend_, memory_, copy->memory_, ends);
   copy->on_host_ = false;
   return copy;
 }
 
+std::size_t Segment::group_of(std::int32_t layer) const {
+  return static_cast<std::size_t>(layer / layers_together(layout_.layers));
+}
+
+void Segment::bring(std::int32_t layer) const {
+  if (!is_arriving()) return;
+  const std::size_t group = group_of(layer);
+  if (layout_.hidden_width > 0 && group_of(layout_.hidden_layer) == group) arrival_->bring(groups());
+  arrival_->bring(group);
+}
+
+/// Where the memory is from `begin` on, which belongs to a group of the arrival.
+const std::byte* Segment::arrived(std::size_t begin, std::size_t group) const {
+  if (arrival_) arrival_->follow(group);
+  return memory_->data() + begin;
+}
+
 ConstTensorView Segment::raw_keys(std::int32_t layer) const {
   const std::int64_t width = static_cast<std::int64_t>(layout_.shape.kv_heads) * layout_.shape.head_dim;
-  const std::byte* data = memory_->data() + 2 * static_cast<std::size_t>(layer) * matrix_bytes_;
+  const std::byte* data = arrived(2 * static_cast<std::size_t>(layer) * matrix_bytes_, group_of(layer));
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, width, width};
 }
 
@@ -97,7 +120,7 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
 
 ConstTensorView Segment::hidden() const {
   if (layout_.hidden_width == 0) return {};
-  const std::byte* data = memory_->data() + 2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_;
+  const std::byte* data = arrived(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, groups());
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
 }
 

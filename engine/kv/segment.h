@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kv/arrival.h"
 #include "engine/kv/kv_cache.h"
 
 namespace baton {
@@ -28,10 +29,17 @@ class Segment {
   /// The same in host memory, for keeping: the backend does not read it. The copy may be under way (Backend::wait).
   /// Throws BackendError.
   std::shared_ptr<const Segment> copy_to_host() const;
-  /// And back, bit for bit, for reading. Throws BackendError.
+  /// And back, bit for bit, for reading: its memory comes when it is asked for. Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
   /// It is what copy_to_host made: operations of the backend may not be given its views.
   bool on_host() const { return on_host_; }
+
+  /// Some of it is still to come. Then layers come in groups of layers_together; bring() begins to copy the group of a
+  /// layer, in the order in which it is called, and the views below wait for what they show: operations that are given
+  /// afterwards find it there, and the host goes on. So all of these are for the engine's thread.
+  bool is_arriving() const { return arrival_ && !arrival_->complete(); }
+  void bring(std::int32_t layer) const;
+  static std::int32_t layers_together(std::int32_t layers) { return (layers + kArrivalGroups - 1) / kArrivalGroups; }
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
@@ -52,7 +60,12 @@ class Segment {
   std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
 
  private:
+  static constexpr std::int32_t kArrivalGroups = 16;  // a layer waits for little, and copies are long enough to be fast
+
   Segment(const Segment&) = default;  // shares the memory
+  std::size_t group_of(std::int32_t layer) const;
+  std::size_t groups() const { return group_of(layout_.layers - 1) + 1; }
+  const std::byte* arrived(std::size_t begin, std::size_t group) const;
 
   Backend* backend_;
   KvLayout layout_;
@@ -63,6 +76,8 @@ class Segment {
   std::size_t memory_bytes_ = 0;
   std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
   bool on_host_ = false;
+  std::shared_ptr<Arrival>
+      arrival_;  // of the memory, in groups of layers, then hidden states; null: it was always here
 };
 
 }  // namespace baton

@@ -90,6 +90,12 @@ void SegmentStore::settle() {
   if (state_->tiers.host_budget > 0) state_->tiers.make_room(lock, taken);
 }
 
+void SegmentStore::park() {
+  Taken taken;
+  Lock lock(state_->mutex);
+  if (state_->tiers.host_budget > 0) state_->tiers.move_all_down(lock, taken);
+}
+
 void SegmentStore::close() {
   Taken taken;
   Lock lock(state_->mutex);

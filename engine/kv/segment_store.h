@@ -44,7 +44,7 @@ struct SegmentStoreStats {
   std::int64_t evicted = 0;  // lost
 };
 
-/// Any thread; but with a host tier add, read and settle copy, so they are the engine's thread's.
+/// Any thread; but with a host tier add, read, settle and park copy, so they are the engine's thread's.
 class SegmentStore {
  public:
   /// host_budget_bytes: of the host tier; 0: there is none.
@@ -68,6 +68,9 @@ class SegmentStore {
   /// have to be copied, with the next call that may.
   void charge(std::int64_t bytes);
   void settle();
+
+  /// Sends what nobody holds to the host tier, where there is one.
+  void park();
 
   /// Takes everything back: handles stay, empty. Nothing is taken in any more.
   void close();

@@ -48,6 +48,10 @@ void SegmentTiers::make_room(Lock& lock, Taken& taken, const StoredSegment* but)
   }
 }
 
+void SegmentTiers::move_all_down(Lock& lock, Taken& taken) {
+  while (StoredSegment* entry = least(false, nullptr)) move_down(lock, taken, *entry);
+}
+
 void SegmentTiers::move_down(Lock& lock, Taken& taken, StoredSegment& entry) {
   set_tier(entry, true);
   make_room_in_host(taken);  // it may itself be what goes first

@@ -27,6 +27,8 @@ class SegmentTiers {
   /// Moves others than `but` down until the device's budget holds, as far as nobody holds them; without a host tier
   /// they are lost, whoever holds them.
   void make_room(Lock& lock, Taken& taken, const StoredSegment* but = nullptr);
+  /// All that nobody holds.
+  void move_all_down(Lock& lock, Taken& taken);
   /// Null when the device has no room for it, even without all that nobody holds.
   std::shared_ptr<const Segment> move_up(Lock& lock, Taken& taken, StoredSegment& entry);
 

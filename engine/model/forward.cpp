@@ -129,10 +129,11 @@ std::span<const float> Forward::run(StepRows& rows) {
 }
 
 void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
+  arrive(rows, begin);
   if (!whole_) activate(rows, begin);
   phase_end_ = end;
   const std::int64_t size = whole_ ? rows.size() : count();
-  const bool again = size <= kMostReplayedRows && !detects(rows, begin);
+  const bool again = size <= kMostReplayedRows && !detects(rows, begin) && !rows.before_layer;
   const auto part_of = [&](std::int32_t first, std::int32_t last) {
     return std::span(times_.layer).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
   };
@@ -141,6 +142,7 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
         if (whole_) activate(rows, begin);
         normed_is_in_ = false;
         for (std::int32_t layer = begin; layer < end; ++layer) {
+          if (layer > begin) arrive(rows, layer);
           keep_hidden(rows, layer);
           if (count() > 0) run_layer(rows, layer);
           if (!again) end_part(part_of(layer, layer + 1));
@@ -150,6 +152,12 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
       again);
   if (again) end_part(part_of(begin, end));
   closed_ = again;
+}
+
+void Forward::arrive(const StepRows& rows, std::int32_t layer) {
+  if (!rows.before_layer) return;
+  rows.before_layer(layer);
+  end_part({&times_.arriving, 1});
 }
 
 void Forward::beside(const std::function<void()>& work) {
@@ -177,7 +185,7 @@ void Forward::end_part(std::span<double> part) {
 }
 
 void Forward::take_times() {
-  times_.detect = times_.other = 0.0;
+  times_.detect = times_.other = times_.arriving = 0.0;
   std::fill(times_.layer.begin(), times_.layer.end(), 0.0);
   if (!closed_) backend_.mark();
   std::vector<double> between = backend_.take_marks();

@@ -21,6 +21,7 @@ struct StepTimes {
   std::vector<double> layer;   // [L], without detection
   double detect = 0.0;         // comparing values and choosing rows
   double other = 0.0;          // final norm, logits
+  double arriving = 0.0;       // StepRows::before_layer, and waiting for what it gave
   std::vector<double> beside;  // what Forward::beside was called for since the last step
 };
 
@@ -58,6 +59,7 @@ class Forward {
   void keep_hidden(const StepRows& rows, std::int32_t layer);
   void run_phase(StepRows& rows, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& rows, std::int32_t layer);
+  void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);

@@ -13,6 +13,7 @@ void StepRows::clear() {
   detections.clear();
   logits_rows.clear();
   choices.clear();
+  before_layer = nullptr;
 }
 
 std::int32_t StepRows::add_cache(KvCache* cache) {

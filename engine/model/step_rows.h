@@ -48,6 +48,9 @@ struct StepRows {
   std::vector<Detection> detections;
   std::vector<std::int32_t> logits_rows;  // rows whose logits are wanted; they run through the last layer
   std::vector<TokenChoice> choices;       // of the first of those: their tokens are chosen where the logits are
+  /// Called before each layer on the thread of the step, to give the backend what the layer's rows wait for: KV and
+  /// hidden states that are to be in their caches and are not yet. Null: all is there.
+  std::function<void(std::int32_t layer)> before_layer;
 
   std::int64_t size() const { return static_cast<std::int64_t>(token.size()); }
   void clear();

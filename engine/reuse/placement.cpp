@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -38,19 +39,20 @@ void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const
 }  // namespace
 
 void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-           std::int32_t first, std::int32_t n) {
-  place_corrected(backend, angles, cache, position, position, &segment, first, n, {});
+           std::int32_t first, std::int32_t n, LayerSpan layers) {
+  place_corrected(backend, angles, cache, position, position, &segment, first, n, {}, layers);
 }
 
 void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
                      const Segment* segment, std::int32_t first, std::int32_t n,
-                     std::span<const CorrectionSource> corrections) {
+                     std::span<const CorrectionSource> corrections, LayerSpan layers) {
   check(cache, position, segment, first, n);
-  if (n == 0) return;
+  layers.end = std::min(layers.end, cache.layout().layers);
+  if (n == 0 || layers.begin >= layers.end) return;
   std::vector<KvSlab> slabs;
   std::vector<ConstTensorView> k, v;
   std::vector<std::vector<ConstTensorView>> offsets(corrections.size());
-  for (std::int32_t layer = 0; layer < cache.layout().layers; ++layer) {
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
     slabs.push_back(cache.slab(layer));
     if (segment != nullptr) {
       k.push_back(segment->raw_keys(layer).row_range(first, first + n));
@@ -63,7 +65,8 @@ void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::i
   for (std::size_t i = 0; i < corrections.size(); ++i)
     applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
   backend.place_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rotated, n));
-  if (segment != nullptr) place_hidden(backend, cache, position, *segment, first, n);
+  const bool with_hidden = layers.begin <= cache.layout().hidden_layer && cache.layout().hidden_layer < layers.end;
+  if (segment != nullptr && with_hidden) place_hidden(backend, cache, position, *segment, first, n);
 }
 
 }  // namespace baton

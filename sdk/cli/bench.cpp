@@ -255,6 +255,8 @@ void add_bench(CLI::App& app, Action& action) {
                    "Parts of the reused tokens that epic, cacheblend and relay recompute (0.18), one row each")
       ->delimiter(',')
       ->type_name("0..1");
+  verb->add_flag("--from-host", options.from_host,
+                 "Reused texts lie in host memory when an agent begins (a GPU's host tier)");
   verb->add_flag("--memory", options.memory, "Also what each method holds of a token, bytes");
   verb->add_option("--anchors", options.anchors, "With method anchors: how many each placeholder has, one row each")
       ->delimiter(',')

@@ -103,6 +103,7 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
                  {"question", options.question},
                  {"output", one_or_more(options.output)},
                  {"select", one_or_more(options.select)},
+                 {"from_host", options.from_host},
                  {"seed", options.seed},
                  {"repeat", result.repeat}}},
                {"limits", {{"gemm_gflops", result.gemm_gflops}, {"bandwidth_gbs", result.bandwidth_gbs}}},

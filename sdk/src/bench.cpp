@@ -20,6 +20,7 @@ namespace {
 const std::string kLockstep = "lockstep";
 const std::string kAnchors = "anchors";
 const std::vector<std::string> kShares = {"epic", "cacheblend", "relay"};  // which recompute a part
+constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;             // bytes
 constexpr std::int64_t kLargeModel = 1'000'000'000;                        // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -159,6 +160,10 @@ class Bench {
   void open() {
     const auto begin = std::chrono::steady_clock::now();
     backend_ = make_backend({options_.device, options_.threads});
+    if (options_.from_host && backend_->info().host_memory) {
+      throw InputError(
+          fmt::format("from_host: the device '{}' reads host memory itself; expected a GPU", backend_->info().name));
+    }
     ModelOptions own;
     own.dtype = own.kv_dtype = options_.dtype == "f32" ? DType::f32 : DType::bf16;
     if (options_.shape.empty()) {
@@ -220,8 +225,9 @@ class Bench {
   bool measure() {
     internal::EngineOptions own;
     own.slowdown = options_.slowdown;
-    own.host_segment_budget_bytes = -1;  // reused texts are measured where they can be read
-    if (measures(kAnchors)) own.segment_budget_bytes = own.anchor_budget_bytes = std::int64_t{1} << 48;  // as asked for
+    // Reused texts are measured where they can be read, or all where they cannot.
+    own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;
+    if (measures(kAnchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;
     LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     const std::vector<BenchAgents::Sizes> all = sizes();
     bool complete = true;
@@ -322,6 +328,7 @@ class Bench {
           if (row.way.method == kLockstep) continue;
           progress(fmt::format("{}repeat {} of {}, agent {}, {}", case_, repeat + 1, options_.repeat, agent,
                                row.way.method));
+          if (options_.from_host) engine.park();
           auto pass = agents.run(engine, row.way, agent);
           if (!pass) return false;
           row.wall_ms.back() += pass->wall_ms;

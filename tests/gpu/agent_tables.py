@@ -64,6 +64,28 @@ def last_agent(one: dict) -> str:
     return made and f"Parts of the last agent's first token, ms (with answers decoded, lockstep's layers count as last ones):\n\n{made}"
 
 
+SIZES = ("layers", "agents", "prefix", "question", "output")
+
+
+def hosted(results: dict) -> str:
+    """First tokens whose reused texts come from host memory, beside those on the device."""
+    text = ""
+    for one in results["hosted"]:
+        sizes = [one["params"][name] for name in SIZES]
+        there = next((other for other in results["agents"]
+                      if other["shape"] == one["shape"] and [other["params"][name] for name in SIZES] == sizes), {"methods": []})
+        on_device = first_tokens(there)
+        rows = []
+        for name, times in first_tokens(one).items():
+            copying = next(method["agents"][-1]["breakdown_ms"]["copy"] for method in one["methods"] if name_of(method) == name)
+            other = on_device.get(name, [None])[-1]
+            rows.append([name, number(times[-1], 2), number(copying, 2), number(other, 2),
+                         number(times[-1] - other, 2) if other is not None else ""])
+        text += f"\n{one['shape']}: the last of {one['params']['agents']} agents, reused texts in host memory when it begins{cut(one)}\n\n"
+        text += table(["method", "first token, ms", "of it copying and waiting for copies", "texts on the device, ms", "difference, ms"], rows)
+    return text
+
+
 def grid(results: dict) -> str:
     text = ""
     for one in results["grid"]:

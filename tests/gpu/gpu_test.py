@@ -38,6 +38,8 @@ AGENTS = {**RATES, "params": {"layers": 10, "layers_range": [1, 3, 6], "agents":
           "memory": {"kv_peak_bytes": 2**20, "segments_peak_bytes": 2**21, "weights_bytes": 2**22},
           "methods": [{"method": "full", "agents": [AGENT], "row_ms": 500.0},
                       {"method": "relay", "agents": [{**AGENT, "ttft_ms": 5.0}], "row_ms": 400.0}]}
+HOSTED = {**AGENTS, "methods": [{"method": "relay", "agents": [{**AGENT, "ttft_ms": 7.5}]},
+                                {"method": "anchors", "anchors": 20, "agents": [{**AGENT, "ttft_ms": 9.0}]}]}
 PARTS = {"match": 1.0, "copy": 2.0, "full_layers": 3.0, "detect": 0.0, "sparse_layers": 0.5, "tail": 0.25, "other": 0.25}
 NANO = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 10, "num_attention_heads": 6, "num_key_value_heads": 2,
         "vocab_size": 1280, "head_dim": 32}
@@ -183,17 +185,17 @@ class Measure(Folder):
         self.assertIn("--tool racecheck --error-exitcode 9", (self.folder / "out/parts/racecheck-test_a.txt").read_text())
 
     def test_parts_in_order_of_importance(self):
-        self.measure("--only", "agents,grid,scaling,anchors,memory", code=0)
+        self.measure("--only", "agents,grid,scaling,hosted,anchors,memory", code=0)
         self.assertEqual(list(self.states()), ["agents-llama-3.1-8b", "agents-qwen3-0.6b", "scaling-qwen3-0.6b", "grid-llama-3.1-8b",
-                                               "memory-qwen3-0.6b", "memory-llama-3.1-8b", "anchors-llama-3.1-8b"])
+                                               "memory-qwen3-0.6b", "memory-llama-3.1-8b", "anchors-llama-3.1-8b", "hosted-llama-3.1-8b"])
         self.assertEqual(set(self.states().values()), {"ok"})
         usage = subprocess.run([str(HERE / "measure.sh"), "--help"], capture_output=True, text=True, check=True).stdout
-        for part in ("tests", "shapes", "agents", "launch", "load", "scaling", "grid", "peer", "team", "memory", "anchors", "sanitize"):
+        for part in ("tests", "shapes", "agents", "launch", "load", "scaling", "grid", "peer", "team", "memory", "anchors", "hosted", "sanitize"):
             self.assertIn(part, usage)
 
     def test_sizes_of_the_papers(self):
         self.write("bin/baton", '#!/bin/sh\n[ "$1" = doctor ] && echo "ok    device cuda:0  a GPU" || echo "$@"\n', True)
-        self.assertNotIn("measure.sh: line", self.measure("--only", "agents,grid,scaling,anchors,memory,team", code=0).stderr)
+        self.assertNotIn("measure.sh: line", self.measure("--only", "agents,grid,scaling,anchors,memory,hosted,team", code=0).stderr)
         asked = {file.stem: file.read_text() for file in (self.folder / "out/parts").glob("*.json")}
         for name, options in (("agents-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"),
                               ("agents-llama-3.1-8b", "--methods full,prefix,direct,epic,cacheblend,relay,lockstep,anchors --anchors 2,5,10,20"),
@@ -202,6 +204,7 @@ class Measure(Folder):
                               ("scaling-qwen3-0.6b", "--output 256,512,1024,2048,4096,6144"), ("scaling-qwen3-0.6b", "--select 0.18,0.05"),
                               ("anchors-llama-3.1-8b", "--output 1024,2048,4096"), ("anchors-llama-3.1-8b", "--anchors 5,10,15,20,25"),
                               ("team-cuda", "--methods full,relay:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
+                              ("hosted-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"), ("hosted-llama-3.1-8b", "--from-host"),
                               ("memory-qwen3-0.6b", "--memory"), ("memory-llama-3.1-8b", "--memory")):
             self.assertIn(options, asked[name])
 
@@ -296,7 +299,7 @@ class Published(unittest.TestCase):
 class Report(Folder):
     def results(self):
         return {"schema": 1, "machine": [], "parts": [{"part": "x", "state": "ok", "seconds": "1", "why": ""}], "rates": [RATES],
-                "agents": [AGENTS], "grid": [GRID], "scaling": [SCALING], "anchors": [ANCHORS], "memory": [MEMORY],
+                "agents": [AGENTS], "grid": [GRID], "scaling": [SCALING], "anchors": [ANCHORS], "memory": [MEMORY], "hosted": [HOSTED],
                 "configs": {"nano": NANO}, "peer": [PEER], "launch_ms_per_layer": 0.0125, "load": RATES, "team": {},
                 "agreement": {"questions": 2, "runs_equal": 0.5, "answers_equal": 0.75, "tokens_before_first_difference": 0.9}}
 
@@ -314,6 +317,8 @@ class Report(Folder):
         self.assertIn("| 4096 | 25 | 1.00 | 2.00 | 37.96 | 40.96 |", text)
         self.assertIn("| relay | 4,441 | 4,224 | 4,420 | 4,240 | 2,956 | 2,956 |  |  |  | 2,560 | 384 | 4 | 4 | 4 |", text)
         self.assertIn("| anchors | 4,441 | 3,840 | 4,420 | 4,240 | 2,956 | 2,956 | 2,692 | 2,692 |", text)
+        self.assertIn("| relay | 7.50 | 2.00 | 5.00 | 2.50 |", text)
+        self.assertIn("| anchors 20 | 9.00 | 2.00 |  |  |", text)
         self.assertIn("12.5 µs", text)
         self.assertIn("8 (at most 10 % slower)", text)
         for line in text.splitlines():

@@ -13,8 +13,8 @@ Usage: measure.sh --bin DIR --root DIR [--out DIR] [--device cuda|cpu] [--saniti
   --device    cuda, cuda:N, or cpu: the same tables with small sizes, without the GPU tests (cuda)
   --sanitize  also the GPU tests under compute-sanitizer, where it is installed
   --budget    seconds for everything (470; with --sanitize 710)
-  --only      parts: tests, shapes, agents, launch, load, scaling, grid, peer, team, memory, anchors, sanitize; they run in
-              this order, so that a budget that is over costs the last ones
+  --only      parts: tests, shapes, agents, launch, load, scaling, grid, peer, team, memory, anchors, hosted, sanitize; they
+              run in this order, so that a budget that is over costs the last ones
 
 Exit codes: 0 all parts ran well, 1 a part failed, 2 usage, 4 no usable GPU.
 END
@@ -195,6 +195,10 @@ last_tables() {
       agents anchors-llama-3.1-8b 80 --agents 2 --prefix 64 --question 64 --output 1024,2048,4096 --methods anchors \
         --anchors 5,10,15,20,25 --repeat 1
     fi
+  fi
+  if wanted hosted && [ "$device" != cpu ]; then  # which reads host memory itself
+    agents hosted-llama-3.1-8b 60 --agents 5 --prefix 512 --question 1000 --output 512 --methods prefix,direct,relay,anchors \
+      --anchors 20 --from-host
   fi
 }
 

@@ -75,7 +75,7 @@ def collect(folder: pathlib.Path) -> dict:
         layers = (step_ms["40"] - step_ms["10"]) / 30
     return {"schema": 1, "machine": doctor.read_text(encoding="utf-8").splitlines() if doctor.exists() else [],
             "parts": read_parts(parts), "rates": list(named("rates-").values()), "configs": named("config-"),
-            **{part: benches(part) for part in ("agents", "grid", "scaling", "anchors", "memory")},
+            **{part: benches(part) for part in ("agents", "grid", "scaling", "anchors", "memory", "hosted")},
             "peer": list(named("peer-").values()), "launch_ms_per_layer": layers, "load": named("load-").get("nano"),
             "team": named("team-"), "agreement": agreement(parts / "answers-cpu.jsonl", parts / "answers-cuda.jsonl")}
 

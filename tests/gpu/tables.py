@@ -78,11 +78,11 @@ def parts(results: dict) -> str:
 SECTIONS = (("Parts", parts), ("Limits of the machine, measured in the same runs", limits), ("Prefill, one sequence", prefill),
             ("Decode", decode), ("Rows that ride along in a decode step", knee), ("Time to first token of a row of agents", agent_tables.agents),
             ("Role texts and answers of other lengths", agent_tables.grid), ("First tokens by length", agent_tables.scaling),
-            ("Anchors, by number and length", agent_tables.anchors), ("Memory", agent_tables.memory), ("The nano team", team), ("Small costs", small))
+            ("Anchors, by number and length", agent_tables.anchors), ("Texts from host memory", agent_tables.hosted), ("Memory", agent_tables.memory), ("The nano team", team), ("Small costs", small))
 
 
 def markdown(results: dict) -> str:
-    device = next((one["device"] for part in ("rates", "agents", "grid", "scaling", "anchors", "memory")
+    device = next((one["device"] for part in ("rates", "agents", "grid", "scaling", "anchors", "memory", "hosted")
                    for one in results[part]), "no device")
     text = f"# Measured on {device}\n"
     if results["peer"]:

@@ -39,6 +39,9 @@ struct BenchOptions {
   /// With "lockstep": the methods under which the whole row is run; empty: all. "none" alone: no row, and lockstep's
   /// first tokens are those of prompts of which all that can be ahead is.
   std::vector<std::string> row_methods{};
+  /// Reused texts lie in host memory when an agent begins, and its first token includes bringing them to the device.
+  /// InputError where the device has no memory of its own.
+  bool from_host = false;
   bool memory = false;  // also what each method keeps of a token (BenchMemory)
   /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
   /// shape, or a guess of the same proportions.

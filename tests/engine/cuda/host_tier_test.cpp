@@ -1,6 +1,7 @@
 // Segments that leave the device's memory and return: the same bits, and the same answers.
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "engine/kv/segment_store.h"
 #include "engine/local_engine.h"
@@ -81,8 +82,11 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
       check(*store.read(handle), false);
       REQUIRE(store.read(other) != nullptr);
     }
-    CHECK(store.stats().moved_down == 7);
-    CHECK(store.stats().moved_up == 6);
+    store.read(handle)->bring(1);  // and goes down again while it comes up
+    REQUIRE(store.read(other) != nullptr);
+    check(*store.peek(handle), true);
+    CHECK(store.stats().moved_down == 9);
+    CHECK(store.stats().moved_up == 8);
     store.close();
   }
 }
@@ -182,6 +186,22 @@ std::int64_t bytes_of_an_answer() {
   return plain->stats().segments.peak_bytes;
 }
 
+TEST_CASE("an engine that is asked to gives the device's memory back, and reads its segments from there",
+          "[segments]") {
+  const auto engine = engine_of();
+  if (engine == nullptr) return;  // no device
+  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const std::vector<PromptPart> prompt = {text(9, 7), first, text(6, 8), second, text(5, 9)};
+  for (const std::string& method : kMethods) {
+    const Run expected = ask(*engine, prompt, reuse_of(method));
+    engine->park();
+    CHECK(engine->stats().segments.bytes == 0);
+    CHECK(engine->stats().segments.host_segments == 2);
+    CHECK(same(ask(*engine, prompt, reuse_of(method)), expected));
+    CHECK(engine->stats().segments.host_segments == 0);
+  }
+}
+
 TEST_CASE("a prompt with more segments than the device has room for computes the rest", "[segments]") {
   const std::int64_t bytes = bytes_of_an_answer();
   if (bytes == 0) return;  // no device
@@ -217,6 +237,80 @@ TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
   CHECK(other.get().result.uses[1].from_segment);
   CHECK(engine->stats().segments.evicted == 0);
   CHECK(engine->stats().segments.peak_bytes == bytes);
+}
+
+TEST_CASE("readers that begin together wait for one segment, and one may go meanwhile", "[segments]") {
+  const std::int64_t bytes = bytes_of_an_answer();
+  if (bytes == 0) return;  // no device
+  const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
+  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const auto request_of = [](const PromptPart& part, const std::string& method, std::uint64_t seed) {
+    GenerationRequest request;
+    request.prompt = {text(9, 7), part, text(6, seed)};
+    request.reuse = reuse_of(method);
+    request.forced = {1, 2};
+    return request;
+  };
+  // Each alone; both answers then lie in host memory in turn.
+  std::vector<Run> alone;
+  for (const std::string& method : kMethods) {
+    alone.push_back(ask(*engine, request_of(first, method, 8).prompt, reuse_of(method)));
+    alone.push_back(ask(*engine, request_of(first, method, 9).prompt, reuse_of(method)));
+  }
+  for (std::size_t m = 0; m < kMethods.size(); ++m) {
+    for (const bool cancelled : {false, true}) {
+      ask(*engine, {text(9, 7), second, text(6, 8)}, reuse_of("direct"));
+      REQUIRE(engine->segment(first.segment)->on_host());
+      std::vector<std::future<Run>> together;
+      GenerationRequest opening = request_of(second, "full", 3);
+      opening.callbacks.on_token = [&](TokenId, const std::string&) {  // on the engine's thread: both wait for its turn
+        if (!together.empty()) return;
+        for (const std::uint64_t seed : {8, 9})
+          together.push_back(start(*engine, request_of(first, kMethods[m], seed)));
+        if (!cancelled) return;
+        GenerationRequest third = request_of(first, kMethods[m], 10);
+        third.callbacks.on_finished = [](GenerationResult) {};
+        engine->cancel(engine->submit(std::move(third)));
+      };
+      start(*engine, std::move(opening)).get();
+      for (std::size_t i = 0; i < 2; ++i) {
+        const Run run = together[i].get();
+        INFO(kMethods[m] << " " << i);
+        CHECK(run.result.uses[1].from_segment);
+        CHECK(same(run, alone[2 * m + i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("segments from the host tier are corrected by anchors as without pressure", "[segments]") {
+  const auto talk = [](Engine& engine) {
+    std::vector<PromptPart> answers;
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(answer(engine, seed));
+    ReuseOptions reuse = reuse_of("anchors");
+    reuse.record = true;  // the first prompt is learned
+    reuse.anchors.gate = AnchorOptions::Gate::none;
+    reuse.anchors.check = 0;
+    std::vector<Run> runs;
+    for (std::size_t i = 0; i < 9; ++i) {
+      runs.push_back(ask(engine, {text(9, 7), answers[i % 4], text(6, 8), answers[(i + 1) % 4], text(5, 9)}, reuse));
+      while (engine.stats().anchors.anchors < 2) std::this_thread::yield();  // anchors are made on another thread
+    }
+    return runs;
+  };
+  const auto plain = engine_of();
+  if (plain == nullptr) return;  // no device
+  const std::vector<Run> expected = talk(*plain);
+  const std::int64_t anchors = plain->stats().segments.charged_bytes;
+  const auto engine = engine_of({.segment_budget_bytes = 5 * bytes_of_an_answer() / 2 + anchors});
+  const std::vector<Run> actual = talk(*engine);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    INFO("run " << i << ": " << actual[i].result.uses[1].reason);
+    CHECK(same(actual[i], expected[i]));
+    CHECK(actual[i].result.uses[1].from_segment == (i > 0));
+  }
+  CHECK(engine->stats().segments.moved_up >= 6);
+  CHECK(engine->stats().segments.evicted == 0);
 }
 
 TEST_CASE("prefixes return from the host tier", "[segments]") {

@@ -11,6 +11,7 @@
 
 #include "engine/cuda/cuda_backend.h"
 #include "engine/cuda/kernels.h"
+#include "tests/support/simt/late_transfers.h"
 
 namespace baton::test {
 namespace {
@@ -49,6 +50,7 @@ class EmulatedRuntime final : public cuda::Runtime {
     return base + kGuard;
   }
   void release(void* data) noexcept override {
+    transfers_.make_of(data);
     const auto block = blocks_.find(data);
     if (block == blocks_.end()) fail("memory was given back that was not taken", data);
     const auto* begin = static_cast<const unsigned char*>(data);
@@ -71,6 +73,12 @@ class EmulatedRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     run([=] { std::memcpy(host, device, bytes); });
   }
+  Copying transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
+  void follow(Copying transfer) override {
+    simt::counters().follows.push_back(simt::counters().launches);
+    transfers_.make(transfer);
+  }
+  void wait_for(Copying transfer) override { transfers_.make(transfer); }
   void multiply(const cuda::Product& p) override {
     if (cuda::takes_few_rows(p)) {  // as a device may
       cuda::launch_few_rows(stream(), p);
@@ -105,6 +113,7 @@ class EmulatedRuntime final : public cuda::Runtime {
   void wait(int /*event*/) override {}
   void synchronize() override {
     if (capturing_) throw BackendError("the host waited in a capture");
+    transfers_.make_all();
   }
 
  private:
@@ -140,6 +149,7 @@ class EmulatedRuntime final : public cuda::Runtime {
   }
 
   int multiprocessors_;
+  LateTransfers transfers_;
   std::map<void*, std::size_t> blocks_;
   bool capturing_ = false;
   std::size_t marks_ = 0;
@@ -187,6 +197,15 @@ class SealedRuntime final : public cuda::Runtime {
     const Open open(*this);
     plain_->copy_to_host(host, device, bytes);
   }
+  Copying transfer(const cuda::Transfer& transfer) override { return plain_->transfer(transfer); }
+  void follow(Copying transfer) override {
+    const Open open(*this);
+    plain_->follow(transfer);
+  }
+  void wait_for(Copying transfer) override {
+    const Open open(*this);
+    plain_->wait_for(transfer);
+  }
   void multiply(const cuda::Product& product) override {
     const Open open(*this);
     plain_->multiply(product);
@@ -201,7 +220,10 @@ class SealedRuntime final : public cuda::Runtime {
   std::vector<double> take_marks() override { return plain_->take_marks(); }
   void record(int /*event*/) override {}
   void wait(int /*event*/) override {}
-  void synchronize() override { plain_->synchronize(); }
+  void synchronize() override {
+    const Open open(*this);
+    plain_->synchronize();
+  }
 
  private:
   static constexpr std::size_t kBytes = std::size_t{1} << 30;

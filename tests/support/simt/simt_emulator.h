@@ -73,6 +73,7 @@ Gate& gate();
 /// Launches and threads so far: a test that meant to emulate something checks that it did.
 struct Counters {
   std::uint64_t launches = 0, threads = 0, products = 0, replays = 0;
+  std::vector<std::uint64_t> follows;  // launches before each time that a transfer was followed
 };
 Counters& counters();
 

@@ -3,6 +3,9 @@
 #include <random>
 
 #include "engine/kv/segment_store.h"
+#include "engine/local_engine.h"
+#include "tests/engine/asking.h"
+#include "tests/engine/cuda/models.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {
@@ -27,10 +30,55 @@ TEST_CASE("thousands of moves leave nothing in the device's memory", "[segments]
     if (i % 50 == 49) handle = store.add(segment_of(*backend, 20), 1);
     const auto segment = store.read(handle);
     if (segment) REQUIRE(segment->tokens().front() == 20);
+    if (segment && i % 3 > 0) segment->bring(static_cast<std::int32_t>(random() % 2));  // and goes while it comes
+    if (segment && i % 3 > 1) segment->values(static_cast<std::int32_t>(random() % 2));
   }
   CHECK(store.stats().moved_up > 1000);
   CHECK(store.stats().bytes == 3 * bytes);
   store.close();
+}
+
+TEST_CASE("a layer waits for its own part of a segment that comes from host memory", "[segments]") {
+  constexpr std::int32_t kLayers = 4;
+  auto backend = make_emulated_backend();
+  auto model = make_tiny_model(*backend, {.layers = kLayers});
+  const auto bytes = static_cast<std::int64_t>(36 << 10);  // room for one answer
+  LocalEngine engine(std::move(backend), std::move(model), {.segment_budget_bytes = bytes});
+  std::vector<PromptPart> answers;
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    GenerationRequest request;
+    request.prompt = {text(20, seed)};
+    request.reuse.record = true;
+    request.reuse.range = {1, 2, 3};
+    request.reuse.prefix = false;
+    request.output_readers = 20;
+    request.forced = random_tokens(30, seed);
+    const Run run = start(engine, std::move(request)).get();
+    REQUIRE(run.result.output);
+    answers.push_back({"answer", random_tokens(30, seed), run.result.output, 0});
+  }
+  for (const char* method : {"direct", "relay", "cacheblend"}) {
+    for (const PromptPart& part : answers) {
+      INFO(method);
+      ReuseOptions reuse;
+      reuse.method = method;
+      reuse.range = {1, 2, 3};
+      reuse.min_tokens = 1;
+      reuse.prefix = false;
+      const std::int64_t moved = engine.stats().segments.moved_up;
+      simt::counters().follows.clear();
+      const Run run = ask(engine, {text(9, 7), part, text(6, 8)}, reuse, {1});
+      REQUIRE(run.result.uses[1].from_segment);
+      REQUIRE(engine.stats().segments.moved_up == moved + 1);
+      CHECK(run.result.prefill.copy >= kLayers);  // on this device each part takes a millisecond
+      const std::vector<std::uint64_t> follows = simt::counters().follows;
+      std::vector<std::uint64_t> between;  // launches
+      for (std::size_t i = 1; i < follows.size(); ++i) {
+        if (follows[i] > follows[i - 1] + 4) between.push_back(follows[i] - follows[i - 1]);
+      }
+      CHECK(between.size() == kLayers - 1);  // of each layer, before the next one is waited for
+    }
+  }
 }
 
 TEST_CASE("a device without memory leaves a segment in the host tier", "[segments]") {

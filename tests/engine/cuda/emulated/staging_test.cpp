@@ -8,6 +8,7 @@
 
 #include "engine/cuda/pinned_pool.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/simt/late_transfers.h"
 
 namespace baton::test {
 namespace {
@@ -35,6 +36,9 @@ class LazyRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     queue_.push_back({host, device, bytes});
   }
+  Copying transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
+  void follow(Copying transfer) override { transfers_.make(transfer); }
+  void wait_for(Copying transfer) override { transfers_.make(transfer); }
   void multiply(const cuda::Product&) override {}
   void begin_capture() override {}
   void mark() override {}
@@ -43,7 +47,10 @@ class LazyRuntime final : public cuda::Runtime {
   void replay(const cuda::Graph&) override {}
   void record(int event) override { reached_[event] = queue_.size() + done_; }
   void wait(int event) override { run_until(reached_[event]); }
-  void synchronize() override { run_until(queue_.size() + done_); }
+  void synchronize() override {
+    run_until(queue_.size() + done_);
+    transfers_.make_all();
+  }
 
   int copies = 0, given_back = 0;
 
@@ -59,6 +66,7 @@ class LazyRuntime final : public cuda::Runtime {
     }
   }
   std::unique_ptr<cuda::Runtime> real_ = make_emulated_runtime();
+  LateTransfers transfers_;
   std::deque<Copy> queue_;
   std::size_t done_ = 0;
   std::size_t reached_[cuda::kEvents] = {};
@@ -143,8 +151,8 @@ TEST_CASE("pinned memory that is given back serves again, but not before its cop
       CHECK(piece.data() == first);  // each fits where the one before was
       std::memset(piece.data(), i, bytes);
       std::memset(device, -1, 1000);
-      runtime.copy_to_device(device, piece.data(), bytes);
-      pool.copies(piece.data());
+      pool.used_by(piece.data(),
+                   runtime.transfer({.memory = device, .device = device, .host = piece.data(), .bytes = bytes}));
       piece = {};  // given back while the copy is under way
       const Buffer next = pool.allocate(bytes);
       std::memset(next.data(), 99, bytes);

@@ -1,0 +1,92 @@
+#include "engine/cuda/transfers.h"
+
+#include <algorithm>
+
+#include "engine/cuda/check.h"
+
+namespace baton::cuda {
+
+StreamOwner::StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+
+EventOwner::EventOwner(unsigned flags) { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags)); }
+
+Copying Transfers::give(const Transfer& transfer) {
+  const std::lock_guard lock(mutex_);
+  forget_made();
+  const cudaStream_t stream = lane(transfer.up);
+  const bool begun = std::ranges::any_of(pending_, [&](const Pending& one) {
+    return one.memory == transfer.memory && one.up &&
+           transfer.up;  // what the memory waited for, its next piece need not
+  });
+  if (!begun) {
+    BATON_CUDA_CHECK(cudaEventRecord(given_.get(), main_));
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, given_.get()));
+  }
+  if (const Pending* before = find(transfer.after); before != nullptr && before->up != transfer.up)
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, before->made->get()));
+  BATON_CUDA_CHECK(cudaMemcpyAsync(transfer.up ? transfer.device : transfer.host,
+                                   transfer.up ? transfer.host : transfer.device, transfer.bytes,
+                                   transfer.up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
+  if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());
+  BATON_CUDA_CHECK(cudaEventRecord(spare_.back()->get(), stream));
+  pending_.push_back({++last_, transfer.up, transfer.memory, std::move(spare_.back())});
+  spare_.pop_back();
+  return last_;
+}
+
+void Transfers::follow(Copying transfer) {
+  const std::lock_guard lock(mutex_);
+  const Pending* found = find(transfer);
+  if (found == nullptr) return;
+  BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->made->get()));
+  drop_if([&, up = found->up](const Pending& one) { return one.up == up && one.number <= transfer; });
+}
+
+void Transfers::wait_for(Copying transfer) {
+  const std::lock_guard lock(mutex_);
+  if (const Pending* found = find(transfer)) BATON_CUDA_CHECK(cudaEventSynchronize(found->made->get()));
+}
+
+void Transfers::synchronize() {
+  for (const bool up : {true, false}) BATON_CUDA_CHECK(cudaStreamSynchronize(lane(up)));
+}
+
+void Transfers::release(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto is_of = [&](const Pending& one) { return one.memory == memory; };
+  const auto newest = std::find_if(pending_.rbegin(), pending_.rend(), is_of);
+  if (newest == pending_.rend()) {
+    cudaFreeAsync(memory, main_);
+    return;
+  }
+  const cudaStream_t last = lane(newest->up);
+  cudaEventRecord(given_.get(), main_);
+  cudaStreamWaitEvent(last, given_.get());
+  for (Pending& one : pending_) {
+    if (!is_of(one)) continue;
+    cudaStreamWaitEvent(last, one.made->get());
+    one.memory = nullptr;  // another piece may get its address
+  }
+  cudaFreeAsync(memory, last);
+}
+
+const Transfers::Pending* Transfers::find(Copying number) const {
+  const auto found = std::ranges::lower_bound(pending_, number, {}, &Pending::number);
+  return found != pending_.end() && found->number == number ? &*found : nullptr;
+}
+
+/// Their events serve again: whoever waits for one waits for what it stood for then.
+template <class Done>
+void Transfers::drop_if(const Done& done) {
+  for (Pending& one : pending_) {
+    if (done(one)) spare_.push_back(std::move(one.made));
+  }
+  std::erase_if(pending_, [](const Pending& one) { return one.made == nullptr; });
+}
+
+void Transfers::forget_made() {
+  drop_if([](const Pending& one) { return cudaEventQuery(one.made->get()) == cudaSuccess; });
+  cudaGetLastError();  // that others are not made yet is no error
+}
+
+}  // namespace baton::cuda
