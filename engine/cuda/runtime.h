@@ -70,7 +70,8 @@ class Runtime {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void multiply(const Product& product) = 0;
 
-  /// Runs in its direction's order, beside the stream, when that has done what it was given so far. Its number.
+  /// Runs in its direction's order, beside the stream, when that has done what it was given so far. Its number. What
+  /// goes down has come up, if it did: the stream has followed that.
   virtual Copying transfer(const Transfer& transfer) = 0;
   /// The stream goes on behind the transfer and all before it in its direction.
   virtual void follow(Copying transfer) = 0;

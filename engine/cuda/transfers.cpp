@@ -63,9 +63,7 @@ void Transfers::release(void* memory) noexcept {
   cudaEventRecord(given_.get(), main_);
   cudaStreamWaitEvent(last, given_.get());
   for (Pending& one : pending_) {
-    if (!is_of(one)) continue;
-    cudaStreamWaitEvent(last, one.made->get());
-    one.memory = nullptr;  // another piece may get its address
+    if (is_of(one)) one.memory = nullptr;  // another piece may get its address
   }
   cudaFreeAsync(memory, last);
 }

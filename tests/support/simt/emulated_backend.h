@@ -20,6 +20,9 @@ std::unique_ptr<Backend> make_emulated_backend(int multiprocessors = 2);
 /// a time.
 std::unique_ptr<Backend> make_sealed_backend();
 
+/// The same over streams that run what they are given late, or some of it with each call (streams.h). One at a time.
+std::unique_ptr<Backend> make_streamed_backend();
+
 /// Until destruction, threads run in this order between barriers.
 class InOrder {
  public:

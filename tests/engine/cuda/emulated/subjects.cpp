@@ -1,10 +1,14 @@
 // The CUDA kernels on the emulator, with the threads of a block in three orders.
 #include "tests/engine/ops/subjects.h"
 
+#include <cstdlib>
+#include <string>
+
 #include "engine/cuda/attention.h"
 #include "tests/engine/cuda/host_memory.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/simt/streams.h"
 
 namespace baton::test {
 
@@ -31,6 +35,12 @@ std::vector<Subject> subjects() {
   return all;
 }
 
-std::unique_ptr<Backend> make_backend_under_test() { return make_sealed_backend(); }
+/// With BATON_TEST_STREAMS=late or =some, over streams that run what they are given as late, or as soon, as that.
+std::unique_ptr<Backend> make_backend_under_test() {
+  const char* eagerness = std::getenv("BATON_TEST_STREAMS");
+  if (eagerness == nullptr) return make_sealed_backend();
+  streams().restart(5, std::string(eagerness) == "late" ? Eagerness::late : Eagerness::some);
+  return make_streamed_backend();
+}
 
 }  // namespace baton::test
