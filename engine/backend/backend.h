@@ -156,6 +156,11 @@ class Backend : public BufferOwner {
   virtual std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                                 float deviation);
 
+  /// Vectors of a model that operations take from host memory (weights of norms, biases) and that do not change while
+  /// the result lives: they stay where operations read them, and are known by their address. Others are compared with
+  /// what was there before, each time.
+  virtual Buffer keep(std::span<const float> /*values*/) { return {}; }
+
   /// Bytes of the keys (and, the same number, of the values) of one layer for `capacity` positions.
   virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
 

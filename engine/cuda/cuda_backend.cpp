@@ -51,13 +51,26 @@ const DeviceMatrix& device(const Matrix& matrix) {
   return *ours;
 }
 
-/// Vectors of floats that live in host memory (weights of norms, biases), kept on the device. A vector is known by its
-/// address and compared by content, so that one that took another's place is noticed.
-class KeptVectors {
+/// Vectors of floats that live in host memory (weights of norms, biases), kept on the device. One that keep() was given
+/// is known by its address; any other is compared by content, too, so that one that took another's place is noticed.
+class KeptVectors final : public BufferOwner {
  public:
   KeptVectors(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
+  Buffer keep(std::span<const float> values) {
+    if (values.empty()) return {};
+    Buffer kept{this, runtime_.allocate(values.size_bytes()), values.size_bytes()};
+    staging_.to_device(kept.data(), std::as_bytes(values));
+    constant_[values.data()] = std::span(reinterpret_cast<const float*>(kept.data()), values.size());
+    return kept;
+  }
+  void release(void* data, std::size_t /*bytes*/) noexcept override {
+    std::erase_if(constant_, [&](const auto& entry) { return entry.second.data() == data; });
+    runtime_.release(data);
+  }
   const float* put(std::span<const float> values) {
     if (values.empty()) return nullptr;
+    const auto known = constant_.find(values.data());
+    if (known != constant_.end() && known->second.size() == values.size()) return known->second.data();
     auto& kept = vectors_[values.data()];
     if (kept == nullptr) kept = std::make_unique<KeptArrays>(runtime_, staging_);
     return kept->put(values);
@@ -66,6 +79,7 @@ class KeptVectors {
  private:
   Runtime& runtime_;
   Staging& staging_;
+  std::unordered_map<const float*, std::span<const float>> constant_;  // where it is on the device
   std::unordered_map<const float*, std::unique_ptr<KeptArrays>> vectors_;
 };
 
@@ -138,6 +152,8 @@ class CudaBackend final : public Backend {
     launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
     return matrix;
   }
+
+  Buffer keep(std::span<const float> values) override { return vectors_.keep(values); }
 
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     check_kv_shape(shape);

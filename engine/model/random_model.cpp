@@ -125,6 +125,7 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   weights.final_norm = random.constant(config.width, 1.0f);
   weights.lm_head = config.tied_embeddings ? weights.embedding : random.matrix(config.vocabulary, config.width);
   weights.bytes = random.bytes();
+  weights.keep_vectors(backend);
   done(steps);
   ModelOptions own = options;
   if (own.context == 0) own.context = config.context;

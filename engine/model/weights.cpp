@@ -128,6 +128,16 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
 
 }  // namespace
 
+void Weights::keep_vectors(Backend& backend) {
+  kept.clear();
+  for (const LayerWeights& layer : layers) {
+    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
+                               &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias})
+      kept.push_back(backend.keep(*vector));
+  }
+  kept.push_back(backend.keep(final_norm));
+}
+
 Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,
                      const LoadProgress& progress) {
   if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
@@ -143,6 +153,7 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const Safetens
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   weights.bytes = loader.bytes();
+  weights.keep_vectors(backend);
   if (progress) progress(1.0);
   return weights;
 }

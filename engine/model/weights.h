@@ -32,6 +32,10 @@ struct Weights {
   std::vector<float> final_norm;            // [C]
   std::shared_ptr<const Matrix> lm_head;    // [V, C]; the embedding where tied
   std::size_t bytes = 0;
+  std::vector<Buffer> kept;  // Backend::keep of all vectors
+
+  /// Once they are complete.
+  void keep_vectors(Backend& backend);
 };
 
 /// Called after each layer with the share done, 0 to 1.

@@ -74,6 +74,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
     weights.layers.push_back(std::move(layer));
   }
+  if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)
     weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;

@@ -65,6 +65,34 @@ TEST_CASE("decode steps, which may be replays, agree with steps that are not", "
   }
 }
 
+TEST_CASE("vectors that a backend was told to keep are known by their address, until it need not", "[forward]") {
+  const auto backend = make_backend_under_test();
+  if (backend == nullptr) return;
+  const TinyOptions options{.qk_norm = true, .bias = true};
+  TinyOptions compared = options;
+  compared.kept = false;
+  const std::vector<TokenId> tokens = random_tokens(40, 3);
+  CHECK(logits_of(*backend, options, tokens, 40) == logits_of(*backend, compared, tokens, 40));
+
+  constexpr std::int64_t kWidth = 8;
+  std::vector<float> x(kWidth, 2.0f), weight(kWidth, 1.0f), out(kWidth);
+  const Buffer input = backend->allocate(kWidth * sizeof(float)), output = backend->allocate(kWidth * sizeof(float));
+  backend->copy_to_device(input.data(), std::as_bytes(std::span(x)));
+  const auto first = [&] {
+    backend->rms_norm(output.view(DType::f32, 1, kWidth), input.view(DType::f32, 1, kWidth), weight, 0.0f);
+    backend->copy_to_host(std::as_writable_bytes(std::span(out)), output.data());
+    return out[0];
+  };
+  CHECK(first() == 1.0f);
+  {
+    const Buffer kept = backend->keep(weight);
+    weight[0] = 3.0f;  // against the rule, to see who looks
+    CHECK(first() == 1.0f);
+    CHECK(backend->keep({}).data() == nullptr);
+  }
+  CHECK(first() == 3.0f);
+}
+
 TEST_CASE("tokens chosen on the kernels are those of their logits", "[forward]") {
   auto backend = make_backend_under_test();
   if (backend == nullptr) return;
