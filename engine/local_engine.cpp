@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <future>
 
 #include "engine/backend/make_backend.h"
+#include "engine/defaults.h"
+#include "engine/hand_over.h"
 #include "engine/prefill_ahead.h"
 #include "engine/request_check.h"
 #include "engine/scheduler.h"
@@ -16,33 +17,7 @@ namespace {
 
 constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
 
-std::int64_t available_memory();
-
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
-EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
-  if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
-  if (options.max_prefill_rows <= 0)
-    options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;
-  if (options.kv_budget_bytes <= 0)
-    options.kv_budget_bytes = (device.free_bytes > 0 ? device.free_bytes : available_memory()) / 2;
-  if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
-  if (options.host_segment_budget_bytes == 0) options.host_segment_budget_bytes = available_memory() / 4;
-  if (device.host_memory || options.host_segment_budget_bytes < 0) options.host_segment_budget_bytes = 0;
-  if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
-  return options;
-}
-
-std::int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  std::int64_t kibibytes = 0;
-  while (file >> key >> kibibytes) {
-    if (key == "MemAvailable:") return kibibytes * 1024;
-    std::getline(file, unit);
-  }
-  return std::int64_t{8} << 30;
-}
 
 }  // namespace
 
@@ -375,11 +350,14 @@ class LocalEngine::Core {
 
   /// Sequences whose segments are still on their way from host memory have them placed layer by layer.
   void wait_for_layers(const std::vector<Part>& parts) {
-    const auto arriving = [](const Part& part) { return part.sequence->assembly().is_arriving(); };
-    if (std::none_of(parts.begin(), parts.end(), arriving)) return;
-    rows_.before_layer = [this, &parts](std::int32_t layer) {
-      for (const Part& part : parts)
-        part.sequence->assembly().place_arrived(*backend_, forward_.angles(), part.sequence->cache(), layer);
+    std::vector<Sequence*> arriving;
+    for (const Part& part : parts) {
+      if (part.sequence->assembly().is_arriving()) arriving.push_back(part.sequence);
+    }
+    if (arriving.empty()) return;
+    rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
+      for (Sequence* sequence : arriving)
+        sequence->assembly().place_arrived(*backend_, forward_.angles(), sequence->cache(), layer);
     };
   }
 
@@ -434,57 +412,12 @@ class LocalEngine::Core {
     ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
     anchors_.ended(sequence->id(), sequence->result().tokens,
                    sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
-    if (reason == FinishReason::eos) hand_over(*sequence);
+    if (reason == FinishReason::eos) hand_over(*sequence, *backend_, store_, prefixes_, anchors_);
     count_kv(-bytes);
     try {
       sequence->deliver();
     } catch (const std::exception&) {
       // A host's on_finished threw: it has been told, and the engine goes on for the others.
-    }
-  }
-
-  /// Makes segments of what later prompts will hold, and a prefix of what is exact. Without memory for them there are
-  /// none, and the later prompts are computed.
-  void hand_over(Sequence& sequence) {
-    const GenerationRequest& request = sequence.request();
-    const KvCache& cache = sequence.cache();
-    const PromptAssembly& assembly = sequence.assembly();
-    GenerationResult& result = sequence.result();
-    result.segments.resize(request.prompt.size());
-    if (!cache.layout().raw_keys) return;
-    const std::span<const TokenId> tokens(sequence.tokens());
-    const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops,
-                          const std::string& origin, std::span<const float> entropy) -> SegmentHandle {
-      const std::int32_t n = std::min(static_cast<std::int32_t>(ids.size()), cache.length() - begin);
-      if (n < 1) return nullptr;
-      auto segment = std::make_shared<Segment>(*backend_, cache, begin, n, std::move(ids));
-      segment->hops = hops;
-      segment->origin = origin;
-      entropy = entropy.first(std::min(entropy.size(), static_cast<std::size_t>(n)));
-      segment->entropy.assign(entropy.begin(), entropy.end());
-      return store_.add(std::move(segment), readers);
-    };
-    try {
-      std::int32_t at = 0;
-      for (std::size_t i = 0; request.reuse.record && i < request.prompt.size(); ++i) {
-        const PromptPart& part = request.prompt[i];
-        const std::int32_t begin = at;
-        at += static_cast<std::int32_t>(part.tokens.size());
-        if (part.readers == 0 || part.tokens.empty() || assembly.uses[i].from_segment) continue;
-        result.segments[i] =
-            keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops, part.slot, {});
-      }
-      if (request.reuse.record && request.output_readers > 0) {
-        result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {},
-                             sequence.entropy());
-      }
-      if (assembly.anchor_turn().learning) anchors_.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
-      if (keeps_prefixes(request.reuse)) {
-        const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
-        if (exact > 0) prefixes_.add(*backend_, cache, tokens.first(static_cast<std::size_t>(exact)));
-      }
-    } catch (const std::exception&) {
-      // The answer is complete; only its reuse is lost.
     }
   }
 

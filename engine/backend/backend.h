@@ -129,7 +129,8 @@ class Backend : public BufferOwner {
   virtual Buffer allocate_host(std::size_t bytes) { return allocate_uninitialized(bytes); }
   /// Bytes [begin, begin + bytes) of one come to the same place in the other: when the operations given so far are
   /// done, and after what was copied to that host memory before. Operations given later do not wait for it; those
-  /// behind follow() do. Host memory is read by the host after wait(). Either buffer may be given back meanwhile.
+  /// behind follow() do, as for what was to be copied in its direction before. Host memory is read by the host after
+  /// wait(). Either buffer may be given back meanwhile.
   virtual Copying copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes);
   virtual Copying copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes);
   virtual void follow(Copying copying);

@@ -3,28 +3,26 @@
 namespace baton {
 
 Arrival::Arrival(Backend& backend, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
-                 const std::vector<std::size_t>& ends)
-    : backend_(backend), from_(std::move(from)), to_(std::move(to)), missing_(ends.size()) {
-  std::size_t begin = 0;
-  for (const std::size_t end : ends) {
-    pieces_.push_back({begin, end - begin});
-    begin = end;
-  }
-}
+                 std::vector<Piece> pieces)
+    : backend_(backend),
+      from_(std::move(from)),
+      to_(std::move(to)),
+      pieces_(std::move(pieces)),
+      state_(pieces_.size(), State::away),
+      copying_(pieces_.size()),
+      missing_(pieces_.size()) {}
 
 void Arrival::bring(std::size_t piece) {
-  Piece& one = pieces_.at(piece);
-  if (one.state != State::away) return;
-  one.copying = backend_.copy_up(*to_, *from_, one.begin, one.bytes);
-  one.state = State::coming;
+  if (state_.at(piece) != State::away) return;
+  for (const Range& range : pieces_[piece]) copying_[piece] = backend_.copy_up(*to_, *from_, range.begin, range.bytes);
+  state_[piece] = State::coming;
 }
 
 void Arrival::follow(std::size_t piece) {
-  Piece& one = pieces_.at(piece);
-  if (one.state == State::there) return;
+  if (state_.at(piece) == State::there) return;
   bring(piece);
-  backend_.follow(one.copying);
-  one.state = State::there;
+  backend_.follow(copying_[piece]);
+  state_[piece] = State::there;
   if (--missing_ == 0) from_ = to_ = nullptr;
 }
 

@@ -2,6 +2,7 @@
 // the first piece need not wait for the last. The engine's thread only, but for the end of it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,9 +12,13 @@ namespace baton {
 
 class Arrival {
  public:
-  /// Piece i is what lies in front of ends[i] and behind the piece before. Keeps both while anything is to come.
+  struct Range {
+    std::size_t begin = 0, bytes = 0;
+  };
+  using Piece = std::vector<Range>;
+  /// Keeps both buffers while anything is to come.
   Arrival(Backend& backend, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
-          const std::vector<std::size_t>& ends);
+          std::vector<Piece> pieces);
 
   /// Begins to copy a piece, once. Throws BackendError.
   void bring(std::size_t piece);
@@ -24,17 +29,14 @@ class Arrival {
   bool complete() const { return from_ == nullptr; }
 
  private:
-  enum class State { away, coming, there };
-  struct Piece {
-    std::size_t begin = 0, bytes = 0;
-    State state = State::away;
-    Copying copying = 0;
-  };
+  enum class State : std::uint8_t { away, coming, there };
 
   Backend& backend_;
   std::shared_ptr<const Buffer> from_, to_;
   std::vector<Piece> pieces_;
-  std::size_t missing_ = 0;
+  std::vector<State> state_;      // of the pieces
+  std::vector<Copying> copying_;  // of a piece: its last range
+  std::size_t missing_;
 };
 
 }  // namespace baton

@@ -61,25 +61,25 @@ std::shared_ptr<const Segment> Segment::copy_to_host() const {
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
   copy->memory_ = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
-  std::vector<std::size_t> ends;
-  const std::int32_t together = layers_together(layout_.layers);
-  for (std::int32_t layer = 0; layer < layout_.layers; layer += together)
-    ends.push_back(2 * matrix_bytes_ * static_cast<std::size_t>(std::min(layer + together, layout_.layers)));
-  if (layout_.hidden_width > 0) ends.push_back(memory_bytes_);
-  copy->arrival_ = std::make_shared<Arrival>(*backend_, memory_, copy->memory_, ends);
+  const std::size_t layer_bytes = 2 * matrix_bytes_,
+                    all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
+  const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_together(layout_.layers));
+  std::vector<Arrival::Piece> pieces;
+  for (std::size_t begin = 0; begin < all_layers; begin += together)
+    pieces.push_back({{begin, std::min(together, all_layers - begin)}});
+  if (layout_.hidden_width > 0)
+    pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
+  copy->arrival_ = std::make_shared<Arrival>(*backend_, memory_, copy->memory_, std::move(pieces));
   copy->on_host_ = false;
   return copy;
 }
 
 std::size_t Segment::group_of(std::int32_t layer) const {
-  return static_cast<std::size_t>(layer / layers_together(layout_.layers));
+  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / layers_together(layout_.layers));
 }
 
 void Segment::bring(std::int32_t layer) const {
-  if (!is_arriving()) return;
-  const std::size_t group = group_of(layer);
-  if (layout_.hidden_width > 0 && group_of(layout_.hidden_layer) == group) arrival_->bring(groups());
-  arrival_->bring(group);
+  if (is_arriving()) arrival_->bring(group_of(layer));
 }
 
 /// Where the memory is from `begin` on, which belongs to a group of the arrival.
@@ -120,7 +120,8 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
 
 ConstTensorView Segment::hidden() const {
   if (layout_.hidden_width == 0) return {};
-  const std::byte* data = arrived(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, groups());
+  const std::byte* data =
+      arrived(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, group_of(layout_.hidden_layer));
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
 }
 

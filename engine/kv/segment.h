@@ -35,8 +35,9 @@ class Segment {
   bool on_host() const { return on_host_; }
 
   /// Some of it is still to come. Then layers come in groups of layers_together; bring() begins to copy the group of a
-  /// layer, in the order in which it is called, and the views below wait for what they show: operations that are given
-  /// afterwards find it there, and the host goes on. So all of these are for the engine's thread.
+  /// layer, hidden states with the layer that reads them, in the order in which it is called, and the views below wait
+  /// for what they show: operations that are given afterwards find it there, and the host goes on. So all of these are
+  /// for the engine's thread.
   bool is_arriving() const { return arrival_ && !arrival_->complete(); }
   void bring(std::int32_t layer) const;
   static std::int32_t layers_together(std::int32_t layers) { return (layers + kArrivalGroups - 1) / kArrivalGroups; }
@@ -64,7 +65,6 @@ class Segment {
 
   Segment(const Segment&) = default;  // shares the memory
   std::size_t group_of(std::int32_t layer) const;
-  std::size_t groups() const { return group_of(layout_.layers - 1) + 1; }
   const std::byte* arrived(std::size_t begin, std::size_t group) const;
 
   Backend* backend_;
@@ -76,8 +76,7 @@ class Segment {
   std::size_t memory_bytes_ = 0;
   std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
   bool on_host_ = false;
-  std::shared_ptr<Arrival>
-      arrival_;  // of the memory, in groups of layers, then hidden states; null: it was always here
+  std::shared_ptr<Arrival> arrival_;  // of the memory, in groups of layers; null: it was always here
 };
 
 }  // namespace baton

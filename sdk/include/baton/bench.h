@@ -60,7 +60,7 @@ struct BenchOptions {
 /// Parts of the time to first token, milliseconds.
 struct BenchBreakdown {
   double match = 0;          // finding prefixes and segments, making the schedule
-  double copy = 0;           // copying and rotating them
+  double copy = 0;           // copying and rotating them, and waiting for those that come from host memory
   double full_layers = 0;    // layers up to the sparse ones; without those: all layers
   double detect = 0;         // comparing, and choosing tokens
   double sparse_layers = 0;  // layers in which only chosen tokens and new text run

@@ -70,6 +70,7 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
       const Run run = ask(engine, {text(9, 7), part, text(6, 8)}, reuse, {1});
       REQUIRE(run.result.uses[1].from_segment);
       REQUIRE(engine.stats().segments.moved_up == moved + 1);
+      CHECK_FALSE(engine.segment(part.segment)->is_arriving());
       CHECK(run.result.prefill.copy >= kLayers);  // on this device each part takes a millisecond
       const std::vector<std::uint64_t> follows = simt::counters().follows;
       std::vector<std::uint64_t> between;  // launches
