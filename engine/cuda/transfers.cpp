@@ -14,10 +14,10 @@ Copying Transfers::give(const Transfer& transfer) {
   const std::lock_guard lock(mutex_);
   forget_made();
   const cudaStream_t stream = lane(transfer.up);
-  const bool begun = std::ranges::any_of(pending_, [&](const Pending& one) {
-    return one.memory == transfer.memory && one.up &&
-           transfer.up;  // what the memory waited for, its next piece need not
-  });
+  // What the first part of a piece of memory waited for, the next need not.
+  const bool begun = transfer.up && std::ranges::any_of(pending_, [&](const Pending& one) {
+                       return one.up && one.memory == transfer.memory;
+                     });
   if (!begun) {
     BATON_CUDA_CHECK(cudaEventRecord(given_.get(), main_));
     BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, given_.get()));
@@ -39,7 +39,9 @@ void Transfers::follow(Copying transfer) {
   const Pending* found = find(transfer);
   if (found == nullptr) return;
   BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->made->get()));
-  drop_if([&, up = found->up](const Pending& one) { return one.up == up && one.number <= transfer; });
+  for (Pending& one : pending_) {
+    if (one.up == found->up && one.number <= transfer) one.memory = nullptr;
+  }
 }
 
 void Transfers::wait_for(Copying transfer) {
@@ -73,18 +75,12 @@ const Transfers::Pending* Transfers::find(Copying number) const {
   return found != pending_.end() && found->number == number ? &*found : nullptr;
 }
 
-/// Their events serve again: whoever waits for one waits for what it stood for then.
-template <class Done>
-void Transfers::drop_if(const Done& done) {
-  for (Pending& one : pending_) {
-    if (done(one)) spare_.push_back(std::move(one.made));
-  }
-  std::erase_if(pending_, [](const Pending& one) { return one.made == nullptr; });
-}
-
 void Transfers::forget_made() {
-  drop_if([](const Pending& one) { return cudaEventQuery(one.made->get()) == cudaSuccess; });
+  for (Pending& one : pending_) {
+    if (cudaEventQuery(one.made->get()) == cudaSuccess) spare_.push_back(std::move(one.made));
+  }
   cudaGetLastError();  // that others are not made yet is no error
+  std::erase_if(pending_, [](const Pending& one) { return one.made == nullptr; });
 }
 
 }  // namespace baton::cuda

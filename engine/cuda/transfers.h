@@ -53,17 +53,15 @@ class Transfers {
   void release(void* memory) noexcept;
 
  private:
-  /// Neither followed by the main stream nor seen to be made.
+  /// Not yet seen to be made.
   struct Pending {
     Copying number = 0;
     bool up = true;
-    void* memory = nullptr;
+    void* memory = nullptr;  // null: given back, or the main stream has followed
     std::unique_ptr<EventOwner> made;
   };
   cudaStream_t lane(bool up) const { return (up ? up_ : down_).get(); }
   const Pending* find(Copying number) const;
-  template <class Done>
-  void drop_if(const Done& done);
   void forget_made();
 
   cudaStream_t main_;

@@ -43,6 +43,21 @@ inline Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOption
   return run;
 }
 
+/// An answer of 30 tokens that prompts may hold, with all that any method wants of it.
+inline PromptPart recorded_answer(Engine& engine, std::uint64_t seed) {
+  GenerationRequest request;
+  request.prompt = {text(20, seed)};
+  request.reuse.record = true;
+  request.reuse.range = {1, 2, 3};
+  request.reuse.prefix = false;
+  request.output_readers = 20;
+  request.forced = random_tokens(30, seed + 50);
+  const std::vector<TokenId> tokens = request.forced;
+  Run run = start(engine, std::move(request)).get();
+  REQUIRE(run.result.output);
+  return {"answer", tokens, run.result.output, 0};
+}
+
 inline bool same(const Run& a, const Run& b) {
   return a.logits.size() == b.logits.size() && std::equal(a.logits.begin(), a.logits.end(), b.logits.begin(),
                                                           [](const auto& x, const auto& y) { return x == y; });

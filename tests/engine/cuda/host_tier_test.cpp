@@ -98,20 +98,6 @@ std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
 }
 
-PromptPart answer(Engine& engine, std::uint64_t seed) {
-  GenerationRequest request;
-  request.prompt = {text(20, seed)};
-  request.reuse.record = true;
-  request.reuse.range = {1, 2, 3};
-  request.reuse.prefix = false;
-  request.output_readers = 20;
-  request.forced = random_tokens(30, seed + 50);
-  const std::vector<TokenId> tokens = request.forced;
-  Run run = start(engine, std::move(request)).get();
-  REQUIRE(run.result.output);
-  return {"answer", tokens, run.result.output, 0};
-}
-
 ReuseOptions reuse_of(const std::string& method) {
   ReuseOptions reuse;
   reuse.method = method;
@@ -125,7 +111,8 @@ const std::vector<std::string> kMethods = {"direct", "relay", "cacheblend", "epi
 
 /// Each of three answers is read in turn, by each method.
 std::vector<Run> conversation(Engine& engine) {
-  const std::vector<PromptPart> answers = {answer(engine, 1), answer(engine, 2), answer(engine, 3)};
+  const std::vector<PromptPart> answers = {recorded_answer(engine, 1), recorded_answer(engine, 2),
+                                           recorded_answer(engine, 3)};
   std::vector<Run> runs;
   for (const std::string& method : kMethods) {
     for (const PromptPart& part : answers)
@@ -138,7 +125,7 @@ TEST_CASE("an engine with room for one segment answers from its host tier as wit
   std::int64_t bytes = 0;
   std::vector<Run> expected, in_full;
   if (auto plain = engine_of()) {
-    answer(*plain, 1);
+    recorded_answer(*plain, 1);
     bytes = plain->stats().segments.peak_bytes;
     expected = conversation(*plain);
     for (std::uint64_t seed = 1; seed <= 3; ++seed)
@@ -182,7 +169,7 @@ TEST_CASE("an engine with room for one segment answers from its host tier as wit
 std::int64_t bytes_of_an_answer() {
   const auto plain = engine_of();
   if (plain == nullptr) return 0;
-  answer(*plain, 1);
+  recorded_answer(*plain, 1);
   return plain->stats().segments.peak_bytes;
 }
 
@@ -190,7 +177,7 @@ TEST_CASE("an engine that is asked to gives the device's memory back, and reads 
           "[segments]") {
   const auto engine = engine_of();
   if (engine == nullptr) return;  // no device
-  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const PromptPart first = recorded_answer(*engine, 1), second = recorded_answer(*engine, 2);
   const std::vector<PromptPart> prompt = {text(9, 7), first, text(6, 8), second, text(5, 9)};
   for (const std::string& method : kMethods) {
     const Run expected = ask(*engine, prompt, reuse_of(method));
@@ -206,7 +193,7 @@ TEST_CASE("a prompt with more segments than the device has room for computes the
   const std::int64_t bytes = bytes_of_an_answer();
   if (bytes == 0) return;  // no device
   const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
-  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const PromptPart first = recorded_answer(*engine, 1), second = recorded_answer(*engine, 2);
   for (int i = 0; i < 3; ++i) {
     const Run both = ask(*engine, {text(9, 7), first, text(6, 8), second, text(6, 9)}, reuse_of("direct"));
     CHECK(both.result.uses[1].from_segment);
@@ -220,7 +207,7 @@ TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
   const std::int64_t bytes = bytes_of_an_answer();
   if (bytes == 0) return;  // no device
   const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
-  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const PromptPart first = recorded_answer(*engine, 1), second = recorded_answer(*engine, 2);
   const auto request_of = [](const PromptPart& part, std::size_t length) {
     GenerationRequest request;
     request.prompt = {text(9, 7), part, text(6, 8)};
@@ -243,7 +230,7 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
   const std::int64_t bytes = bytes_of_an_answer();
   if (bytes == 0) return;  // no device
   const auto engine = engine_of({.segment_budget_bytes = bytes + bytes / 2});
-  const PromptPart first = answer(*engine, 1), second = answer(*engine, 2);
+  const PromptPart first = recorded_answer(*engine, 1), second = recorded_answer(*engine, 2);
   const auto request_of = [](const PromptPart& part, const std::string& method, std::uint64_t seed) {
     GenerationRequest request;
     request.prompt = {text(9, 7), part, text(6, seed)};
@@ -286,7 +273,7 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
 TEST_CASE("segments from the host tier are corrected by anchors as without pressure", "[segments]") {
   const auto talk = [](Engine& engine) {
     std::vector<PromptPart> answers;
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(answer(engine, seed));
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(recorded_answer(engine, seed));
     ReuseOptions reuse = reuse_of("anchors");
     reuse.record = true;  // the first prompt is learned
     reuse.anchors.gate = AnchorOptions::Gate::none;

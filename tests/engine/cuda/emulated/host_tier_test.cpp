@@ -44,19 +44,7 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
   auto model = make_tiny_model(*backend, {.layers = kLayers});
   const auto bytes = static_cast<std::int64_t>(36 << 10);  // room for one answer
   LocalEngine engine(std::move(backend), std::move(model), {.segment_budget_bytes = bytes});
-  std::vector<PromptPart> answers;
-  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
-    GenerationRequest request;
-    request.prompt = {text(20, seed)};
-    request.reuse.record = true;
-    request.reuse.range = {1, 2, 3};
-    request.reuse.prefix = false;
-    request.output_readers = 20;
-    request.forced = random_tokens(30, seed);
-    const Run run = start(engine, std::move(request)).get();
-    REQUIRE(run.result.output);
-    answers.push_back({"answer", random_tokens(30, seed), run.result.output, 0});
-  }
+  const std::vector<PromptPart> answers = {recorded_answer(engine, 1), recorded_answer(engine, 2)};
   for (const char* method : {"direct", "relay", "cacheblend"}) {
     for (const PromptPart& part : answers) {
       INFO(method);

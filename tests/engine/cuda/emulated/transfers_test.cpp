@@ -32,6 +32,7 @@ class World {
   }
 
   void act() {
+    if (!kept_.empty() && random_() % 4 == 0) forget();
     Text& text = texts_[random_() % texts_.size()];
     switch (text.place) {
       case Place::nowhere:
@@ -113,9 +114,15 @@ class World {
                                        .after = text.last_use});
       text.arriving[half] = text.last_use;
     }
-    if (random_() % 2 == 0) transfers_.wait_for(text.last_use);
-    kept_.push_back(std::move(text.host));
+    kept_.emplace_back(std::move(text.host), text.last_use);
     text.place = Place::device;
+  }
+  /// Memory of the host that was copied from serves something else.
+  void forget() {
+    const auto at = kept_.begin() + static_cast<std::ptrdiff_t>(random_() % kept_.size());
+    transfers_.wait_for(at->second);
+    at->first->fill(-2);
+    kept_.erase(at);
   }
   void look(Text& text) {
     transfers_.wait_for(text.last_use);
@@ -129,7 +136,7 @@ class World {
   std::array<bool, 5> taken_{};
   std::array<int, 5> uses_{};  // that are still to come
   std::array<Text, 4> texts_;
-  std::vector<std::shared_ptr<Memory>> kept_;
+  std::vector<std::pair<std::shared_ptr<Memory>, Copying>> kept_;  // copied from until then
   int last_value_ = 0;
 };
 
