@@ -2,9 +2,12 @@
 include(sdk/headers.cmake)
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-foreach(topic Usage Files Run Interrupts Terminal Learn Profile Eval Bench)
-  add_test(NAME "cli: ${topic}" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/cli_test.py $<TARGET_FILE:baton> ${topic})
-  set_tests_properties("cli: ${topic}" PROPERTIES LABELS sdk TIMEOUT 600)
+foreach(topic cli.Usage cli.Files cli.Run cli.Interrupts cli.Terminal cli_measures.Learn cli_measures.Profile cli_measures.Eval
+    cli_measures.Bench)
+  string(REGEX MATCH "(.*)\\.(.*)" ignored ${topic})
+  add_test(NAME "cli: ${CMAKE_MATCH_2}"
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/${CMAKE_MATCH_1}_test.py $<TARGET_FILE:baton> ${CMAKE_MATCH_2})
+  set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
 
 if(TARGET hello_team)

@@ -1,0 +1,80 @@
+"""What tests of the runner share: the runner, which is the first argument of the test program, and a folder to run it in."""
+
+import fcntl
+import os
+import pathlib
+import pty
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RUNNER = str(pathlib.Path(sys.argv.pop(1)).resolve())
+
+TEAM = """\
+version: 1
+name: pair
+inputs:
+  question: {type: string, required: true, description: What to answer}
+models: {main: {path: "%s"}}
+defaults: {max_tokens: 24}
+agents:
+  solver:
+    role: Solver
+    prompt: {system: You are a math expert., user: "Question:\\n{{ question }}"}
+  checker:
+    role: Checker
+    prompt: {user: "{{ question }}\\n\\nSolver:\\n{{ agent_solver_current }}"}
+    output: {pattern: "The answer is (-?[0-9]+)"}
+workflow: {topology: chain, agents: [solver, checker]}
+outputs: {answer: "{{ agent_checker_current }}"}
+""" % (ROOT / "samples/models/nano")
+
+# The same over and over: long enough to be interrupted on any machine.
+LONG = TEAM.replace("topology: chain,", "topology: chain, rounds: 100,")
+
+QUESTION = "question=Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?"
+
+
+class Cli(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.team = self.write("team.yaml", TEAM)
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return name
+
+    def environment(self, **changes):
+        environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "BATON_MODEL", "BATON_MODEL_PATH")}
+        return {**environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **changes}
+
+    def baton(self, *arguments, code=0, **changes):
+        done = subprocess.run([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def in_terminal(self, *arguments, rows=24, columns=80, stdout=None, **changes):
+        """Runs with stderr (and stdout, unless given) on a terminal; returns the exit code and what it was sent."""
+        parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        process = subprocess.Popen([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes),
+                                   stdin=subprocess.DEVNULL, stdout=stdout or child, stderr=child)
+        os.close(child)
+        seen = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            seen += part
+        os.close(parent)
+        return process.wait(), seen.decode("utf-8")
