@@ -93,10 +93,11 @@ class LocalEngine::Core {
 
   void park() {
     auto done = std::make_shared<std::promise<void>>();
+    const std::future<void> over = done->get_future();
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      orders_.push_back([this, done](PrefillAhead&) {
+      orders_.push_back([this, done = std::move(done)](PrefillAhead&) {
         store_.park();
         try {
           backend_->wait();
@@ -106,7 +107,7 @@ class LocalEngine::Core {
       });
       wake_.notify_one();
     }
-    done->get_future().wait();  // also over when the engine ends before
+    over.wait();  // also over when the engine ends before: the order goes with its promise
   }
 
   void stop() {
