@@ -1,13 +1,10 @@
 // The life of segments: bytes, who goes first, what readers keep, and that nothing is left over.
 #include "engine/kv/segment_store.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <future>
 #include <map>
 #include <random>
@@ -15,6 +12,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/local_engine.h"
+#include "tests/support/process_memory.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -98,19 +96,6 @@ std::vector<TokenId> greedy(Engine& engine, std::vector<PromptPart> prompt, cons
   request.reuse.record = false;
   request.max_tokens = 12;
   return finish(engine, std::move(request)).tokens;
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kFreedIsKept = true;  // sanitizers hold freed memory back for a while
-#else
-constexpr bool kFreedIsKept = false;
-#endif
-
-std::int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 }  // namespace
@@ -382,7 +367,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
   const auto engine = engine_of({.segment_budget_bytes = 1 << 20});
   struct After {
     SegmentStoreStats store;
-    std::int64_t resident = 0;
+    ProcessMemory memory;
   };
   const auto run = [&](std::uint64_t seed) {
     // Texts of the run alone, without prefixes: nothing stays.
@@ -404,7 +389,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
   std::map<int, After> after;
   for (int i = 1; i <= 200; ++i) {
     run(static_cast<std::uint64_t>(i));
-    if (i == 20 || i == 200) after[i] = {engine->stats().segments, resident_bytes()};
+    if (i == 20 || i == 200) after[i] = {engine->stats().segments, ProcessMemory::now()};
   }
   CHECK(after[20].store.segments > 0);
   CHECK(after[200].store.bytes == after[20].store.bytes);
@@ -412,8 +397,12 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
   CHECK(after[200].store.peak_bytes == after[20].store.peak_bytes);
   CHECK(after[200].store.evicted == 0);
   CHECK(engine->stats().kv_bytes == 0);
-  INFO("resident " << after[20].resident << " bytes, then " << after[200].resident);
-  if (!kFreedIsKept) CHECK(after[200].resident - after[20].resident < 8 << 20);
+  INFO("in use " << after[20].memory.in_use << " bytes, then " << after[200].memory.in_use);
+  INFO("resident " << after[20].memory.resident << " bytes, then " << after[200].memory.resident);
+  if (!kFreedIsKept) {
+    CHECK(after[200].memory.in_use - after[20].memory.in_use < 128 << 10);
+    CHECK(after[200].memory.resident - after[20].memory.resident < 8 << 20);
+  }
 }
 
 TEST_CASE("prefixes stay within their number and their budget, and are exact", "[reuse][store]") {

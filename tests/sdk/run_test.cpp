@@ -1,18 +1,17 @@
 // Whole runs through the public face, with the shipped nano model.
 #include <baton/baton.h>
 
-#include <unistd.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <fstream>
 #include <thread>
 
 #include "tests/support/folders.h"
+#include "tests/support/process_memory.h"
 
 namespace {
 
 using namespace std::chrono_literals;
+using baton::test::ProcessMemory;
 
 const std::string kQuestion = "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
 
@@ -75,13 +74,6 @@ outputs: {answer: "{{ agent_checker_current }}"}
     while (!entered) std::this_thread::sleep_for(1ms);
   }
 };
-
-std::int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
 
 const baton::RunOptions kInputs{.inputs = {{"question", kQuestion}}};
 
@@ -297,17 +289,19 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
                                                        {"relay.min_tokens", "1"},
                                                        {"relay.prefix", "false"},
                                                        {"defaults.max_tokens", "24"}}});
-  std::int64_t after_20 = 0;
+  ProcessMemory after_20;
   for (int i = 1; i <= 200; ++i) {
     const std::string question = "Mia has " + std::to_string(i) + " apples. She buys 7 more apples.";
     const auto record = own.run(workflow, {.inputs = {{"user_question", question}}});
     REQUIRE(record.state == "ok");
     REQUIRE(record.agents.back().slots.back().method == "relay");
-    if (i == 20) after_20 = resident_bytes();
+    if (i == 20) after_20 = ProcessMemory::now();
   }
-  const std::int64_t grown = resident_bytes() - after_20;
-  INFO("resident " << after_20 << " bytes after 20 runs, " << grown << " more after 200");
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they hold freed memory back for a while
-  CHECK(grown < 2 << 20);
-#endif
+  const ProcessMemory after_200 = ProcessMemory::now();
+  INFO("in use " << after_20.in_use << " bytes after 20 runs, then " << after_200.in_use);
+  INFO("resident " << after_20.resident << " bytes after 20 runs, then " << after_200.resident);
+  if (!baton::test::kFreedIsKept) {
+    CHECK(after_200.in_use - after_20.in_use < 128 << 10);
+    CHECK(after_200.resident - after_20.resident < 8 << 20);
+  }
 }
