@@ -33,6 +33,11 @@ struct PromptPart {
   std::vector<TokenId> tokens;
   SegmentHandle segment;     // KV of exactly these tokens, from the same engine; null: there is none
   std::int64_t readers = 0;  // above 0: the part becomes a segment itself, for so many later readers
+  bool elsewhere = false;    // some of which are prompts of other models: see Engine::portable
+  /// Where there is no `segment`: KV of exactly these tokens from an engine of another model, whose shapes are the same
+  /// (kv_difference). null: there is none.
+  std::shared_ptr<const Segment> portable;
+  std::string without;  // why there is neither, for the report
 };
 
 /// What the anchors said of a placeholder.
@@ -123,6 +128,7 @@ struct GenerationRequest {
   ReuseOptions reuse;
   EarlyId early = 0;                // what was computed ahead for this request, which ends with submit; 0: nothing
   std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
+  bool output_elsewhere = false;    // some of which are of other models
   std::string output_slot;          // and the name of its placeholder there, for anchors
   std::string reader;               // whose prompt this is: "inspector", "inspector#2"
   std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
@@ -173,6 +179,11 @@ class Engine {
   /// What a handle of this engine stands for, or null when it was taken back; for looking at, not a planned reader. It
   /// may be in host memory (Segment::on_host).
   virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
+
+  /// The KV of a handle of this engine in memory of the host, where engines of other models may read it
+  /// (PromptPart::portable); this engine's memory stays for as long as that is kept. Null: it was taken back; or it is
+  /// on a device, and was not made with `elsewhere` or found no room in host memory.
+  virtual std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const = 0;
 
   /// The layers that relay recomputes for this model; not valid until it has been profiled.
   virtual LayerRange layer_range() const = 0;

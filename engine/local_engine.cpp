@@ -141,6 +141,9 @@ class LocalEngine::Core {
     return stats;
   }
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
+  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const {
+    return info_.host_memory ? store_.peek(handle) : store_.lent(handle);
+  }
   void set_corrections(std::shared_ptr<const Corrections> corrections) {
     const std::lock_guard lock(mutex_);
     corrections_ = std::move(corrections);
@@ -178,6 +181,13 @@ class LocalEngine::Core {
   /// Fills in the model's layer range. A method that needs one and has none is refused.
   void resolve(ReuseOptions& reuse) const {
     const std::int32_t layers = model_->config.layers;
+    if (reuse.method == "droidspeak") {
+      if (reuse.range.is_group(layers)) return;
+      throw EngineError(EngineError::Kind::invalid,
+                        fmt::format("reuse: droidspeak needs the group of layers that readers recompute, start < end "
+                                    "< {}; not {} to {}",
+                                    layers, reuse.range.start, reuse.range.end));
+    }
     if (!reuse.range.valid(layers)) reuse.range = layer_range();
     if (reuse.range.valid(layers)) return;
     if (reuse.method == "relay") {
@@ -265,7 +275,8 @@ class LocalEngine::Core {
     KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
     const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
     corrector_.use(corrections());
-    PromptAssembly assembly(request, prompt, *model_, store_, prefixes_, anchors_, corrector_, in_place, costs_);
+    PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, in_place,
+                            costs_);
     PrefillTimes times;
     times.match = milliseconds(Clock::now() - begin);
     forward_.beside([&] { assembly.place(*backend_, forward_.angles(), cache); });
@@ -512,6 +523,15 @@ EngineStats LocalEngine::stats() const { return core_->stats(); }
 AnchorStore& LocalEngine::anchors() { return core_->anchors(); }
 std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const {
   return core_->segment(handle);
+}
+std::shared_ptr<const Segment> LocalEngine::portable(const SegmentHandle& handle) const {
+  struct Kept {
+    std::shared_ptr<const Core> core;  // its memory goes back there
+    std::shared_ptr<const Segment> segment;
+  };
+  auto kept = std::make_shared<const Kept>(Kept{core_, core_->portable(handle)});
+  if (!kept->segment) return nullptr;
+  return {kept, kept->segment.get()};
 }
 LayerRange LocalEngine::layer_range() const { return core_->layer_range(); }
 void LocalEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }

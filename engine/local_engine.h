@@ -31,6 +31,7 @@ class LocalEngine final : public Engine {
   EngineStats stats() const override;
   AnchorStore& anchors() override;
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
+  std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const override;
   LayerRange layer_range() const override;
   void set_layer_range(LayerRange range) override;
   /// Sends the segments that no request reads to host memory, where the engine has such a tier, and returns when they

@@ -101,23 +101,6 @@ std::string effect_of(const LayerEffect& effect) {
                      list_of(effect.start), list_of(effect.end), list_of(effect.detect));
 }
 
-/// The file's text, or nothing when there is none.
-std::optional<std::string> read_small(const fs::path& path) {
-  std::error_code error;
-  if (path.empty() || !fs::exists(path, error)) return std::nullopt;
-  if (!fs::is_regular_file(path, error)) throw ModelError(fmt::format("{}: not a file", path.string()));
-  const std::uintmax_t size = fs::file_size(path, error);
-  if (error || size > kLargestFile) {
-    throw ModelError(
-        fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(size), '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(size)))
-    throw ModelError(fmt::format("{}: cannot be read", path.string()));
-  return text;
-}
-
 }  // namespace
 
 const char* name_of(RangeReading reading) {
@@ -214,10 +197,26 @@ fs::path profile_in_cache(const std::string& fingerprint) {
   return root.empty() ? root : root / "baton" / "profiles" / (fingerprint + ".json");
 }
 
+std::optional<std::string> read_profile_file(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || !fs::exists(path, error)) return std::nullopt;
+  if (!fs::is_regular_file(path, error)) throw ModelError(fmt::format("{}: not a file", path.string()));
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error || size > kLargestFile) {
+    throw ModelError(
+        fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(size), '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(size)))
+    throw ModelError(fmt::format("{}: cannot be read", path.string()));
+  return text;
+}
+
 FoundProfile find_profile(const Model& model) {
   FoundProfile found;
   for (const fs::path& path : {profile_beside(model.path), profile_in_cache(model.fingerprint)}) {
-    const auto text = read_small(path);
+    const auto text = read_profile_file(path);
     if (!text) continue;
     StoredProfile profile = parse_profile(*text, path.string());
     const auto layers = static_cast<std::int32_t>(profile.similarity.size());

@@ -54,6 +54,9 @@ std::filesystem::path profile_beside(const std::filesystem::path& model);
 /// In $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
 std::filesystem::path profile_in_cache(const std::string& fingerprint);
 
+/// The file's text, or nothing when there is none. Throws ModelError: not a file, or too large for a profile.
+std::optional<std::string> read_profile_file(const std::filesystem::path& file);
+
 struct FoundProfile {
   std::optional<StoredProfile> profile;
   std::filesystem::path file;  // where it was read

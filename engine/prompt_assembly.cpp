@@ -21,6 +21,18 @@ std::int32_t first_to_record(const GenerationRequest& request) {
   return at;
 }
 
+/// Where the backend reads it.
+std::shared_ptr<const Segment> bring_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
+                                              PartUse& use) {
+  if (backend.info().host_memory) return segment;
+  try {
+    return segment->copy_to(backend);
+  } catch (const BackendError&) {
+    use.reason = "the device has no room for its KV, which is of another model";
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 bool keeps_prefixes(const ReuseOptions& reuse) { return reuse.method != "full" && reuse.prefix; }
@@ -36,16 +48,16 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
   const bool for_relay = reuse.record && reuse.method != "lockstep";  // whose caches are begun before their requests
   layout.received = for_relay;
-  if (range.start > 0 && (for_relay || reuse.method == "relay")) {
+  if (range.start > 0 && (for_relay || reuse.method == "relay" || reuse.method == "droidspeak")) {
     layout.hidden_width = model.config.width;
     layout.hidden_layer = range.start;
   }
   return layout;
 }
 
-PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                               SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
-                               InPlace in_place, ReuseCosts costs)
+PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
+                               const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors,
+                               Corrector& corrector, InPlace in_place, ReuseCosts costs)
     : in_place_(in_place),
       costs_(costs),
       tolerant_(is_tolerant(request.reuse)),
@@ -84,7 +96,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       continue;
     }
     if (request.early != 0) use.reason = "not reached before its turn began";
-    std::shared_ptr<const Segment> segment = usable(request, part, model, store, use);
+    std::shared_ptr<const Segment> segment = usable(request, part, backend, model, store, use);
     if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
   }
   begins_.push_back(at);
@@ -143,9 +155,17 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
 }
 
 std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
-                                                      const Model& model, SegmentStore& store, PartUse& use) const {
-  if (!part.segment || !takes_segments(request.reuse)) return nullptr;
-  const std::shared_ptr<const Segment> segment = store.peek(part.segment);
+                                                      Backend& backend, const Model& model, SegmentStore& store,
+                                                      PartUse& use) const {
+  if (!takes_segments(request.reuse)) return nullptr;
+  const bool portable = !part.segment && part.portable;
+  if (!part.segment && !portable) {
+    use.reason = part.without;
+    return nullptr;
+  }
+  const std::shared_ptr<const Segment> segment = portable ? part.portable : store.peek(part.segment);
+  const KvLayout expected = layout_for(request, model, request.reuse.range);
+  const bool injects = request.reuse.method == "relay" || request.reuse.method == "droidspeak";
   if (!segment) {
     use.reason = "its segment was evicted: over the memory budget";
   } else if (segment->tokens() != part.tokens) {
@@ -153,11 +173,14 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   } else if (segment->length() < request.reuse.min_tokens) {
     use.reason =
         fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
-  } else if (segment->layout().layers != model.config.layers) {
+  } else if (segment->layout().layers != expected.layers || segment->layout().shape != expected.shape) {
     use.reason = "its segment is of another model";
-  } else if (request.reuse.method == "relay" && request.reuse.range.start > 0 &&
-             (segment->layout().hidden_width == 0 || segment->layout().hidden_layer != request.reuse.range.start)) {
+  } else if (injects && request.reuse.range.start > 0 &&
+             (segment->layout().hidden_width != expected.hidden_width ||
+              segment->layout().hidden_layer != expected.hidden_layer)) {
     use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
+  } else if (portable) {
+    return bring_portable(segment, backend, use);
   } else {
     std::shared_ptr<const Segment> read = store.read(part.segment);
     if (!read) use.reason = "its segment is in host memory, and the device has no room for it";

@@ -33,8 +33,8 @@ class PromptAssembly {
  public:
   /// Finds what can be reused and makes the schedule, which is empty when all of the prompt is in place;
   /// `request.reuse.range` is valid where the method needs it.
-  PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, const Model& model,
-                 SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
+  PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
+                 const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
                  InPlace in_place = {}, ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache, but for those that are still on their way from host memory.
@@ -67,8 +67,8 @@ class PromptAssembly {
   void account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed, std::int32_t layers);
 
  private:
-  std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, const Model& model,
-                                        SegmentStore& store, PartUse& use) const;
+  std::shared_ptr<const Segment> usable(const GenerationRequest& request, const PromptPart& part, Backend& backend,
+                                        const Model& model, SegmentStore& store, PartUse& use) const;
 
   bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
   void bring(std::span<const std::shared_ptr<const Segment>> segments) const;

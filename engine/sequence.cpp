@@ -96,7 +96,8 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
     const ScheduledRow& row = rows()[next_row_ + i];
     const auto at = static_cast<std::size_t>(row.position);
     computed_[at] = paths[i].computed();
-    recomputed_[at] = row.path.detection < 0 || paths[i].leave > row.path.leave;
+    const bool grouped = row.path.anew && paths[i].computed() < model_.config.layers;  // no token is chosen there
+    recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
   }
   next_row_ += paths.size();
   cache_->commit(decoding() ? prompt_length_ : rows()[next_row_].position);

@@ -44,7 +44,6 @@ std::span<const ErrorCode> error_codes() {
       {"E0408", "A JSON Schema that is broken or uses an unsupported keyword."},
       {"E0409", "Keys that exclude each other, or have no effect together."},
       {"E0410", "A tool refuses its options."},
-      {"E0411", "The relay method is not available in this version."},
       {"E0412", "Settings of `relay` contradict each other: layers out of order, `refuse` below `trust`."},
 
       {"E0501", "A file is not there."},

@@ -109,6 +109,7 @@ void RunLoop::submit(std::size_t step) {
   if (plan_.reuse.record) {
     hand_over_.attach(step, attempt.engine.get(), attempt.prompt);
     request.output_readers = hand_over_.output_readers(step);
+    request.output_elsewhere = hand_over_.output_elsewhere(step);
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_step.agent, 0});
   }
   record.slots = slot_records(state_, step, planned_step, attempt.prompt);

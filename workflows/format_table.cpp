@@ -224,7 +224,7 @@ std::vector<FormatKey> make_keys() {
            "error of K "
            "and V, where that is faster; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
-           "The layers that `relay` recomputes."},
+           "The layers that `relay` or `droidspeak` recompute."},
           {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},
           {"relay", "correct", boolean(), false, "true; false by deviation",
            "`relay`: reused KV is corrected by what `baton learn` found for its place, where it did."},
@@ -239,8 +239,8 @@ std::vector<FormatKey> make_keys() {
 
           {"layers", "start", integer(0), true, "",
            "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
-          {"layers", "detect", integer(1), true, "", "Values are compared here, and tokens chosen."},
-          {"layers", "end", integer(2), true, "", "The last layer of the chosen tokens."},
+          {"layers", "detect", integer(1), false, "", "`relay`: values are compared here, and tokens chosen."},
+          {"layers", "end", integer(1), true, "", "The last layer of the chosen tokens; `droidspeak`: of all of them."},
 
           {"select", "deviation", number(0, 1000), false, "1.5",
            "Tokens whose values deviate more than this many times the mean; 0: none."},

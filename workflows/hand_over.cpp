@@ -1,5 +1,9 @@
 #include "workflows/hand_over.h"
 
+#include <algorithm>
+
+#include "engine/between_models.h"
+
 namespace baton {
 
 std::set<std::size_t> HandOver::readers_of(const SlotSource& source, std::size_t but) const {
@@ -23,8 +27,29 @@ void HandOver::attach(std::size_t step, const Engine* engine, std::vector<Prompt
     if (source == nullptr) continue;
     const auto found = entries_.find({engine, part.tokens});
     part.segment = found == entries_.end() ? nullptr : found->second.handle;
-    part.readers = part.segment ? 0 : static_cast<std::int64_t>(readers_of(*source, step).size());
+    if (!part.segment && plan_.reuse.method == "droidspeak") attach_portable(engine, part);
+    const std::set<std::size_t> readers = readers_of(*source, step);
+    part.readers = part.segment ? 0 : static_cast<std::int64_t>(readers.size());
+    part.elsewhere = read_elsewhere(step, readers);
   }
+}
+
+void HandOver::attach_portable(const Engine* engine, PromptPart& part) const {
+  for (const auto& [key, entry] : entries_) {
+    const Engine* author = key.first;
+    if (author == engine || key.second != part.tokens) continue;
+    const std::string difference = kv_difference(author->model(), engine->model());
+    if (difference.empty()) part.portable = author->portable(entry.handle);
+    if (part.portable) return;
+    part.without = difference.empty() ? "its KV, of another model, was taken back: over the memory budget"
+                                      : "of another model, whose KV does not fit: " + difference;
+  }
+}
+
+bool HandOver::read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const {
+  return plan_.reuse.method == "droidspeak" && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
+           return plan_.steps[reader].model != plan_.steps[step].model;
+         });
 }
 
 void HandOver::take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,

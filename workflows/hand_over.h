@@ -15,14 +15,17 @@ class HandOver {
  public:
   explicit HandOver(const Plan& plan) : plan_(plan), over_(plan.steps.size(), false) {}
 
-  /// Gives each placeholder of the step's prompt its segment, where there is one, and says which are to become
-  /// segments.
+  /// Gives each placeholder of the step's prompt its segment, where there is one, or with method droidspeak that of
+  /// another model, and says which are to become segments.
   void attach(std::size_t step, const Engine* engine, std::vector<PromptPart>& prompt) const;
 
   /// How many later steps will read the step's output.
   std::int64_t output_readers(std::size_t step) const {
     return static_cast<std::int64_t>(readers_of_output(step).size());
   }
+
+  /// And whether some of those are turns of other models, who may read it.
+  bool output_elsewhere(std::size_t step) const { return read_elsewhere(step, readers_of_output(step)); }
 
   /// Takes what the engine made of a prompt (whose tokens were `prompt`) and of its answer.
   void take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,
@@ -40,6 +43,8 @@ class HandOver {
     std::set<std::size_t> readers;  // steps
   };
 
+  bool read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const;
+  void attach_portable(const Engine* engine, PromptPart& part) const;
   std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
   std::set<std::size_t> readers_of_output(std::size_t step) const;
   void keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,

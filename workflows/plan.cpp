@@ -41,11 +41,16 @@ void forecast(Plan& plan) {
         slot.reason = "exact where the prompt begins like one before it";
         continue;
       }
-      const auto first = std::find_if(plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i),
-                                      [&](const PlanStep& step) { return shows_source(step, slot); });
+      const bool across = plan.reuse.method == "droidspeak";
+      const auto first = std::find_if(
+          plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlanStep& step) {
+            return shows_source(step, slot) && (across || step.model == plan.steps[i].model);
+          });
       if (slot.kind == SlotSource::Kind::agent_output) {
-        slot.method = plan.reuse.method;
-        slot.reason = "decoded by " + plan.steps[static_cast<std::size_t>(slot.step)].id;
+        const PlanStep& author = plan.steps[static_cast<std::size_t>(slot.step)];
+        const bool between = author.model != plan.steps[i].model;
+        slot.reason = fmt::format("decoded by {}{}", author.id, between ? ", of another model" : "");
+        if (!between || across) slot.method = plan.reuse.method;
       } else if (first != plan.steps.begin() + static_cast<std::ptrdiff_t>(i)) {
         slot.method = plan.reuse.method;
         slot.reason = "computed by " + first->id;
@@ -85,8 +90,7 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   const std::string& method = spec->relay.method;
   const auto& known = reuse_methods();
   if (method != "auto" && std::find(known.begin(), known.end(), method) == known.end()) {
-    diagnostics.error(spec->relay.where, "E0411",
-                      fmt::format("relay method '{}' is not available in this version", method),
+    diagnostics.error(spec->relay.where, "E0404", fmt::format("relay method '{}' is not known", method),
                       fmt::format("use 'auto' or one of {}", fmt::join(known, ", ")));
   }
   Plan plan;

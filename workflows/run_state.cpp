@@ -88,7 +88,8 @@ std::vector<SlotInput> RunState::slot_inputs(std::size_t step, const Tokenizer& 
     input.own_tools = source.kind == SlotSource::Kind::tool_result && static_cast<std::size_t>(source.step) == step;
     const TurnState* turn = source.kind == SlotSource::Kind::agent_output ? source_turn(step, source) : nullptr;
     // Ids mean the same only in the same vocabulary.
-    if (turn != nullptr && !turn->tokens.empty() && turn->tokenizer.get() == &tokenizer) input.tokens = &turn->tokens;
+    if (turn != nullptr && !turn->tokens.empty() && turn->tokenizer->identity() == tokenizer.identity())
+      input.tokens = &turn->tokens;
   }
   return inputs;
 }

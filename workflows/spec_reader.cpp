@@ -177,8 +177,16 @@ class SpecReader {
     if (const YamlNode* node = fields.get("layers")) {
       const Fields layers(*node);
       const auto layer = [&](const char* key) { return static_cast<std::int32_t>(layers.integer(key).value_or(0)); };
-      options.range = {layer("start"), layer("detect"), layer("end")};
-      if (options.range.start >= options.range.detect || options.range.detect >= options.range.end) {
+      const bool group = spec_.relay.method == "droidspeak" || layers.get("detect") == nullptr;
+      options.range = {layer("start"), layer(group ? "start" : "detect"), layer("end")};
+      if (group && options.range.start >= options.range.end) {
+        diagnostics_.error(
+            fields.where("layers"), "E0412",
+            fmt::format("relay: start {} < end {} does not hold", options.range.start, options.range.end));
+      } else if (group && spec_.relay.method == "relay") {
+        diagnostics_.error(fields.where("layers"), "E0412", "relay: `layers` of method relay need `detect`",
+                           "the layer, between start and end, in which tokens are chosen");
+      } else if (!group && (options.range.start >= options.range.detect || options.range.detect >= options.range.end)) {
         diagnostics_.error(fields.where("layers"), "E0412",
                            fmt::format("relay: start {} < detect {} < end {} does not hold", options.range.start,
                                        options.range.detect, options.range.end));

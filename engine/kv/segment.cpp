@@ -74,6 +74,15 @@ std::shared_ptr<const Segment> Segment::copy_to_device() const {
   return copy;
 }
 
+std::shared_ptr<const Segment> Segment::copy_to(Backend& other) const {
+  const std::shared_ptr<Segment> copy(new Segment(*this));
+  copy->memory_ = std::make_shared<const Buffer>(other.allocate_uninitialized(memory_bytes_));
+  other.copy_to_device(copy->memory_->data(), {memory_->data(), memory_bytes_});
+  copy->backend_ = &other;
+  copy->on_host_ = false;
+  return copy;
+}
+
 std::size_t Segment::group_of(std::int32_t layer) const {
   return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / layers_together(layout_.layers));
 }

@@ -31,6 +31,9 @@ class Segment {
   std::shared_ptr<const Segment> copy_to_host() const;
   /// And back, bit for bit, for reading: its memory comes when it is asked for. Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
+  /// In the memory of another backend, of what lies in memory that the host reads: nothing is left to come. Throws
+  /// BackendError.
+  std::shared_ptr<const Segment> copy_to(Backend& other) const;
   /// It is what copy_to_host made: operations of the backend may not be given its views.
   bool on_host() const { return on_host_; }
 

@@ -77,6 +77,19 @@ std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) c
   return handle->segment_;
 }
 
+void SegmentStore::lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy) {
+  if (!handle || !copy) return;
+  Taken taken;
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->closed) state_->tiers.lend(*handle, std::move(copy), taken);
+}
+
+std::shared_ptr<const Segment> SegmentStore::lent(const SegmentHandle& handle) const {
+  if (!handle) return nullptr;
+  const std::lock_guard lock(state_->mutex);
+  return handle->lent_;
+}
+
 void SegmentStore::charge(std::int64_t bytes) {
   Taken taken;
   Lock lock(state_->mutex);
@@ -100,7 +113,7 @@ void SegmentStore::close() {
   Taken taken;
   Lock lock(state_->mutex);
   state_->closed = true;
-  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.take(*entry, taken);
+  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.take_back(*entry, taken);
   state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may go when this returns
 }
 

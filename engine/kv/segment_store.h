@@ -24,6 +24,7 @@ class StoredSegment {
   friend class SegmentStore;
   friend class SegmentTiers;
   std::shared_ptr<const Segment> segment_;  // guarded by the store's mutex; null: taken back
+  std::shared_ptr<const Segment> lent_;     // guarded by the store's mutex; null: not lent
   bool in_host_ = false;                    // counts in the host tier: is there, or on its way
   std::int64_t readers_ = 0;                // planned and still to come
   std::uint64_t last_use_ = 0;
@@ -39,6 +40,7 @@ struct SegmentStoreStats {
   std::int64_t host_bytes = 0;     // in the host tier
   std::int64_t host_peak_bytes = 0;
   std::int64_t host_segments = 0;
+  std::int64_t lent_bytes = 0;  // copies for readers of other engines, in the host tier's budget
   std::int64_t moved_down = 0;  // to the host tier, and from there
   std::int64_t moved_up = 0;
   std::int64_t evicted = 0;  // lost
@@ -63,6 +65,12 @@ class SegmentStore {
 
   /// The segment, to look at: it may be in the host tier (Segment::on_host). Does not count as a use.
   std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;
+
+  /// A copy in host memory for readers of other engines, which goes with the handle. It counts in the host tier, and is
+  /// not taken in where there is no room in that.
+  void lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy);
+  /// That copy, or null.
+  std::shared_ptr<const Segment> lent(const SegmentHandle& handle) const;
 
   /// Bytes of others that count in the same budget came or went. Segments make room for them: now, or, where they would
   /// have to be copied, with the next call that may.

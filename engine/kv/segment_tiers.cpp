@@ -30,14 +30,37 @@ void SegmentTiers::add(StoredSegment& entry, std::shared_ptr<const Segment> segm
 }
 
 void SegmentTiers::remove(StoredSegment& entry, Taken& taken) {
-  take(entry, taken);
+  take_back(entry, taken);
   std::erase(entries, &entry);
+}
+
+void SegmentTiers::take_back(StoredSegment& entry, Taken& taken) {
+  take(entry, taken);
+  take_lent(entry, taken);
 }
 
 void SegmentTiers::take(StoredSegment& entry, Taken& taken) {
   if (!entry.segment_) return;
   count(entry, -1);
   taken.push_back(std::move(entry.segment_));
+}
+
+void SegmentTiers::lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Taken& taken) {
+  take_lent(entry, taken);
+  const std::int64_t bytes = bytes_of(*copy);
+  if (stats.lent_bytes + bytes > host_budget) {
+    taken.push_back(std::move(copy));
+    return;
+  }
+  entry.lent_ = std::move(copy);
+  stats.lent_bytes += bytes;
+  make_room_in_host(taken);
+}
+
+void SegmentTiers::take_lent(StoredSegment& entry, Taken& taken) {
+  if (!entry.lent_) return;
+  stats.lent_bytes -= bytes_of(*entry.lent_);
+  taken.push_back(std::move(entry.lent_));
 }
 
 void SegmentTiers::make_room(Lock& lock, Taken& taken, const StoredSegment* but) {
@@ -125,8 +148,8 @@ void SegmentTiers::evict(StoredSegment& entry, Taken& taken) {
 }
 
 void SegmentTiers::make_room_in_host(Taken& taken) {
-  while (stats.host_bytes > host_budget) evict(*least(true, nullptr), taken);
-  stats.host_peak_bytes = std::max(stats.host_peak_bytes, stats.host_bytes);
+  while (stats.host_bytes + stats.lent_bytes > host_budget) evict(*least(true, nullptr), taken);
+  stats.host_peak_bytes = std::max(stats.host_peak_bytes, stats.host_bytes + stats.lent_bytes);
 }
 
 }  // namespace baton

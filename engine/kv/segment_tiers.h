@@ -21,8 +21,11 @@ class SegmentTiers {
 
   void add(StoredSegment& entry, std::shared_ptr<const Segment> segment);
   void remove(StoredSegment& entry, Taken& taken);
-  /// Its segment, lost to it.
-  void take(StoredSegment& entry, Taken& taken);
+  /// All that it holds.
+  void take_back(StoredSegment& entry, Taken& taken);
+
+  /// A copy for other engines; taken where the host tier has no room for it.
+  void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Taken& taken);
 
   /// Moves others than `but` down until the device's budget holds, as far as nobody holds them; without a host tier
   /// they are lost, whoever holds them.
@@ -43,6 +46,8 @@ class SegmentTiers {
   void count(const StoredSegment& entry, int sign);
   void set_tier(StoredSegment& entry, bool in_host);
   void evict(StoredSegment& entry, Taken& taken);
+  void take(StoredSegment& entry, Taken& taken);
+  void take_lent(StoredSegment& entry, Taken& taken);
   void make_room_in_host(Taken& taken);
   void move_down(Lock& lock, Taken& taken, StoredSegment& entry);
 };

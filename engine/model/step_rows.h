@@ -22,8 +22,9 @@ struct RowPath {
   std::int32_t leave = 0;
   std::int32_t detection = -1;  // index into StepRows::detections
   bool placed = false;          // K and V of this token are in the cache, at this position
+  bool anew = false;            // but another model made them: those of layer `enter` are computed too
 
-  bool keeps(std::int32_t layer) const { return layer == enter && (enter > 0 || placed); }
+  bool keeps(std::int32_t layer) const { return layer == enter && !anew && (enter > 0 || placed); }
   /// Layers whose K and V are computed.
   std::int32_t computed() const { return leave - enter - (keeps(enter) ? 1 : 0); }
 };

@@ -1,6 +1,7 @@
 #include "engine/model/tokenizer.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -165,7 +166,9 @@ std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const s
   } catch (const Json::exception& error) {
     root.fail(fmt::format("not JSON: {}", error.what()));
   }
-  return std::make_shared<BpeTokenizer>(parsed, root);
+  const auto tokenizer = std::make_shared<BpeTokenizer>(parsed, root);
+  tokenizer->identity_ = XXH3_64bits(json.data(), json.size());
+  return tokenizer;
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special) : stream_(tokenizer.stream(skip_special)) {}

@@ -35,6 +35,9 @@ class Tokenizer {
 
   virtual ~Tokenizer() = default;
 
+  /// The same for the same tokenizer.json: ids mean the same then.
+  std::uint64_t identity() const { return identity_; }
+
   /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does.
   virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
 
@@ -54,6 +57,9 @@ class Tokenizer {
   virtual std::int32_t size() const = 0;  // highest id + 1
 
   virtual std::unique_ptr<DecodeStream> stream(bool skip_special) const = 0;
+
+ private:
+  std::uint64_t identity_ = 0;
 };
 
 /// Decodes a growing list of ids: gives out text only when it is complete UTF-8. The pieces joined are

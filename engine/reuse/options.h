@@ -7,12 +7,16 @@
 
 namespace baton {
 
-/// Which layers RelayCaching recomputes (docs/methods.md). Layers count from 0.
+/// Which layers RelayCaching or DroidSpeak recompute (docs/methods.md). Layers count from 0.
 struct LayerRange {
   std::int32_t start = 0;   // l_s: reused tokens enter here from their hidden states; 0: from their embeddings
   std::int32_t detect = 0;  // l_d: values are compared, and tokens chosen
   std::int32_t end = 0;     // l_e: the last layer of the chosen tokens
   bool valid(std::int32_t layers) const { return 0 <= start && start < detect && detect < end && end < layers; }
+
+  /// DroidSpeak's: the group [first, last], in which no token is chosen.
+  static LayerRange group(std::int32_t first, std::int32_t last) { return {first, first, last}; }
+  bool is_group(std::int32_t layers) const { return 0 <= start && start == detect && start < end && end < layers; }
 };
 
 /// Which tokens of a segment RelayCaching recomputes beyond the detection layer.
@@ -59,8 +63,10 @@ struct AnchorOptions {
 };
 
 struct ReuseOptions {
-  std::string method = "full";                                 // a name of reuse_methods()
-  LayerRange range;                                            // relay; not valid: that of the engine's model
+  std::string method = "full";  // a name of reuse_methods()
+  /// relay; not valid: that of the engine's model. droidspeak: the group, at whose first layer authors keep hidden
+  /// states.
+  LayerRange range;
   SelectionOptions selection = SelectionOptions::by_author();  // relay
   bool correct = true;             // relay: by what was learned for the place (linear_correction.h), where it was
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
@@ -74,7 +80,7 @@ struct ReuseOptions {
   bool record = false;           // the output and the slots become segments
 };
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors", "droidspeak".
 const std::vector<std::string>& reuse_methods();
 /// lockstep that may fall back to anchors.
 inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method == "lockstep" && reuse.tolerance > 0.0f; }

@@ -45,5 +45,6 @@ PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& i
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule anchors_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule droidspeak_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

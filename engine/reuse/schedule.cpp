@@ -17,7 +17,7 @@ using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
 constexpr std::pair<std::string_view, Policy> kPolicies[] = {
     {"full", full_schedule},     {"prefix", full_schedule},     {"lockstep", full_schedule},
     {"direct", direct_schedule}, {"epic", epic_schedule},       {"cacheblend", cacheblend_schedule},
-    {"relay", relay_schedule},   {"anchors", anchors_schedule},
+    {"relay", relay_schedule},   {"anchors", anchors_schedule}, {"droidspeak", droidspeak_schedule},
 };
 
 }  // namespace
@@ -61,6 +61,10 @@ PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& i
   if (options.method == "relay" && !options.range.valid(input.layers)) {
     throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start,
                                             options.range.detect, options.range.end, input.layers));
+  }
+  if (options.method == "droidspeak" && !options.range.is_group(input.layers)) {
+    throw std::invalid_argument(fmt::format("droidspeak: layers {} to {} of {} make no group", options.range.start,
+                                            options.range.end, input.layers));
   }
   return (is_tolerant(options) ? anchors_schedule : found->second)(options, input);
 }

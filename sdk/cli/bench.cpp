@@ -225,8 +225,8 @@ void add_bench(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("N,N");
   options.methods = bench_methods();
-  for (const char* method : {"lockstep", "anchors"})
-    std::erase(options.methods, method);  // which do more than one pass
+  for (const char* method : {"lockstep", "anchors", "droidspeak"})
+    std::erase(options.methods, method);  // which do more than one pass, or are for two models
   std::vector<std::string> known = bench_methods();
   known.push_back("none");
   verb->add_option(

@@ -32,6 +32,7 @@ struct Arguments {
   int max_tokens = 128;
   std::uint64_t seed = 0;
   std::string reading = "effect";
+  PairOptions pair;
   std::string svg;
   bool dry_run = false;
   bool json = false;
@@ -108,6 +109,47 @@ std::string text_of(const ModelProfile& profile) {
   return out + fmt::format("Chosen tokens are recomputed in {:.0f} % of the layers.\n", 100 * recomputed);
 }
 
+std::string text_of(const PairProfile& pair) {
+  const auto name = [](const fs::path& model) { return printable(model.filename().string(), Lines::fold); };
+  std::string out = fmt::format("{} reads what {} wrote: layers {} to {} are recomputed, {} of {}\n\n",
+                                name(pair.reader), name(pair.author), pair.group.start, pair.group.end,
+                                pair.group.end - pair.group.start + 1, pair.layers);
+  out += "layers     recomputed  KL left\n";
+  for (const LayerGroup& group : pair.best) {
+    const int count = group.end - group.start + 1;
+    const bool chosen = group.start == pair.group.start && group.end == pair.group.end;
+    out += fmt::format("{:>2} to {:<2} {:>11.0f} % {:>6.1f} %{}\n", group.start, group.end, 100.0 * count / pair.layers,
+                       100 * group.left, chosen ? "  <" : "");
+  }
+  out +=
+      fmt::format("\nMeasured on {} tokens of {} hand-overs ({}). Read as it is, the KV leaves {:.2g} nats a token.\n",
+                  grouped(pair.tokens), pair.hand_overs, printable(pair.source, Lines::fold), pair.kl_direct);
+  if (pair.weighty < 8) {
+    out += fmt::format(
+        "Of the hand-overs, {:.0f} would carry as much of it if they were equal; measure more with "
+        "--handovers.\n",
+        pair.weighty);
+  }
+  return out;
+}
+
+/// What `measure` finds is shown, and written by `save` if that is wanted.
+template <class Measure, class Save>
+int report(const Arguments& arguments, const Measure& measure, const Save& save) {
+  if (interrupted().stop_requested()) return kInterrupted;
+  const auto measured = measure();
+  if (can_redraw()) note("\r\x1b[K");
+  if (!measured) {
+    note("interrupted: nothing was written\n");
+    return kInterrupted;
+  }
+  result(arguments.json ? measured->json : text_of(*measured));
+  if (arguments.dry_run) return kOk;
+  const Whole whole;
+  note(fmt::format("wrote {}\n", printable(save(*measured), Lines::fold)));
+  return kOk;
+}
+
 int profile(const Arguments& arguments) {
   if (arguments.dataset.empty() != arguments.workflow.empty()) {
     throw Failure(kUsage, "--dataset and --workflow go together: the workflow is run over the dataset");
@@ -123,8 +165,10 @@ int profile(const Arguments& arguments) {
   options.on_load = arguments.engine.options(arguments.model, false).on_load;
   options.stop = interrupted();
   find_model(arguments.model);  // before anything runs
+  if (!arguments.pair.author.empty()) find_model(arguments.pair.author);
   if (!arguments.dataset.empty()) {
-    options.data = hand_overs_of_runs(arguments.workflow, arguments.dataset, arguments.model, arguments.engine,
+    const std::string& writes = arguments.pair.author.empty() ? arguments.model : arguments.pair.author;
+    options.data = hand_overs_of_runs(arguments.workflow, arguments.dataset, writes, arguments.engine,
                                       static_cast<std::size_t>(arguments.hand_overs), arguments.seed);
     options.source = fs::path(arguments.dataset).filename().string();
   }
@@ -135,27 +179,26 @@ int profile(const Arguments& arguments) {
     last = Clock::now();
     note(fmt::format("\r\x1b[Kmeasuring {:3.0f} %", 100 * share));
   };
-  if (interrupted().stop_requested()) return kInterrupted;
-  const auto measured = profile_model(options);
-  if (can_redraw()) note("\r\x1b[K");
-  if (!measured) {
-    note("interrupted: nothing was written\n");
-    return kInterrupted;
+  if (!arguments.pair.author.empty()) {
+    return report(
+        arguments, [&] { return profile_pair(options, arguments.pair); },
+        [](const PairProfile& measured) { return save_profile(measured).string(); });
   }
-  result(arguments.json ? measured->json : text_of(*measured));
-  if (arguments.dry_run) return kOk;
-  const Whole whole;
-  const fs::path file = save_profile(*measured);
-  const fs::path svg = arguments.svg.empty() ? fs::path(file).replace_extension(".svg") : fs::path(arguments.svg);
-  write_file(svg, profile_svg(*measured));
-  note(fmt::format("wrote {} and {}\n", printable(file.string(), Lines::fold), printable(svg.string(), Lines::fold)));
-  return kOk;
+  return report(
+      arguments, [&] { return profile_model(options); },
+      [&](const ModelProfile& measured) {
+        const fs::path file = save_profile(measured);
+        const fs::path svg = arguments.svg.empty() ? fs::path(file).replace_extension(".svg") : fs::path(arguments.svg);
+        write_file(svg, profile_svg(measured));
+        return fmt::format("{} and {}", file.string(), svg.string());
+      });
 }
 
 }  // namespace
 
 void add_profile(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("profile", "Find the layers that method relay recomputes for a model");
+  auto* verb = app.add_subcommand(
+      "profile", "Find the layers that method relay recomputes for a model, or\ndroidspeak between two");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("--model", arguments->model, "A folder or a name")->required()->type_name("PATH");
   arguments->engine.add_to(*verb);
@@ -179,9 +222,26 @@ void add_profile(CLI::App& app, Action& action) {
                    "comes to rest (its slope or its level: RelayCaching, and faster)")
       ->check(CLI::IsMember({"effect", "slope", "level"}))
       ->capture_default_str();
+  auto* author =
+      verb->add_option("--author", arguments->pair.author,
+                       "Find the group of layers that --model recomputes (method droidspeak) in KV that this\n"
+                       "model made; with --workflow its agents are this model")
+          ->type_name("PATH");
+  verb->add_option("--step", arguments->pair.step, "With --author: groups begin at multiples of N, and have multiples")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->needs(author)
+      ->capture_default_str();
+  verb->add_option("--left", arguments->pair.left,
+                   "With --author: the part of the divergence of unchanged KV that the group may leave")
+      ->type_name("PART")
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs(author)
+      ->capture_default_str();
   auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")
                   ->type_name("FILE");
   verb->add_flag("--dry-run", arguments->dry_run, "Measure and show, write nothing")->excludes(svg);
+  svg->excludes(author);
   verb->add_flag("--json", arguments->json, "The profile as it is written, on stdout");
   verb->footer(
       "Answers are decoded, then prefilled inside another prompt, and their values compared layer by layer. The "
@@ -192,7 +252,8 @@ void add_profile(CLI::App& app, Action& action) {
       "Examples:\n"
       "  baton profile --model nano --dry-run\n"
       "  baton profile --model ~/models/qwen3-0.6b --handovers 24\n"
-      "  baton profile --model nano --workflow team.yaml --dataset questions.jsonl");
+      "  baton profile --model nano --workflow team.yaml --dataset questions.jsonl\n"
+      "  baton profile --model ~/models/judge --author ~/models/solver");
   verb->callback([arguments, &action] { action = [arguments] { return profile(*arguments); }; });
 }
 

@@ -19,6 +19,7 @@ namespace {
 
 const std::string kLockstep = "lockstep";
 const std::string kAnchors = "anchors";
+const std::string kDroidspeak = "droidspeak";
 const std::vector<std::string> kShares = {"epic", "cacheblend", "relay"};  // which recompute a part
 constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;             // bytes
 constexpr std::int64_t kLargeModel = 1'000'000'000;                        // parameters
@@ -88,7 +89,7 @@ class Bench {
     check(options_);
     if (options_.methods.empty()) {
       options_.methods = bench_methods();
-      for (const std::string& method : {kLockstep, kAnchors}) std::erase(options_.methods, method);
+      for (const std::string& method : {kLockstep, kAnchors, kDroidspeak}) std::erase(options_.methods, method);
     }
   }
 
@@ -193,8 +194,9 @@ class Bench {
       throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
                                    range_.start, range_.detect, range_.end, layers));
     }
-    if (measures("relay")) {
-      throw InputError(fmt::format("layers: relay needs at least 4 layers, the model has {}", layers));
+    for (const char* method : {"relay", "droidspeak"}) {
+      if (measures(method))
+        throw InputError(fmt::format("layers: {} needs at least 4 layers, the model has {}", method, layers));
     }
     range_ = {};
   }

@@ -99,7 +99,7 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   const double select = way.select > 0 ? way.select : options_.select.front();
   ReuseOptions reuse;
   reuse.method = way.method;
-  reuse.range = range_;
+  reuse.range = way.method == "droidspeak" ? LayerRange::group(range_.start, range_.end) : range_;
   reuse.min_tokens = 1;
   reuse.selection.share = select;
   reuse.cacheblend_share = select;

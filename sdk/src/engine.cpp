@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <future>
 #include <mutex>
+#include <set>
 #include <tuple>
 
 #include "engine/anchor_file.h"  // of the layers below: before any public header
+#include "engine/between_models.h"
 #include "engine/correction_file.h"
 #include "sdk/src/model_ranges.h"
 
@@ -15,6 +17,22 @@
 #include "sdk/src/open_models.h"
 
 namespace baton::inline v1 {
+namespace {
+
+/// Names of the models between which answers move; where all agents have one model, that one with itself.
+std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan) {
+  std::set<std::pair<std::string, std::string>> across, within;
+  for (const PlanStep& step : plan.steps) {
+    for (const SlotSource& slot : step.slots) {
+      if (slot.kind != SlotSource::Kind::agent_output) continue;
+      const std::string& author = plan.steps[static_cast<std::size_t>(slot.step)].model;
+      (author == step.model ? within : across).emplace(author, step.model);
+    }
+  }
+  return across.empty() ? within : across;
+}
+
+}  // namespace
 
 struct Engine::Impl {
   using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
@@ -40,16 +58,39 @@ struct Engine::Impl {
     const auto engine = open(*plan.spec, name);
     if (plan.relay != "relay" || plan.reuse.range.valid(engine->model().config.layers)) return engine;
     const std::lock_guard lock(profiling);
-    with_resource_errors([&] {
-      const std::string folder = engine->model().path.string();
-      ensure_layer_range(
-          *engine,
-          [&](double share) {
-            if (options.on_profile) options.on_profile(folder, share);
-          },
-          stop);
-    });
+    with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
     return engine;
+  }
+
+  /// The plan with the group of layers that method droidspeak recomputes: that of the file, else from the first to the
+  /// last layer that any pair of its models needs, because an author keeps hidden states of one layer.
+  std::shared_ptr<const Plan> with_group(const Plan& plan, const std::stop_token& stop) {
+    auto completed = std::make_shared<Plan>(plan);
+    LayerRange& range = completed->reuse.range;
+    if (range.end > 0) {
+      range.detect = range.start;  // of a range that is relay's, its ends
+      return completed;
+    }
+    const std::lock_guard lock(profiling);
+    with_resource_errors([&] {
+      for (const auto& [author, reader] : hand_overs_between(plan)) {
+        const auto from = open(*plan.spec, author), to = open(*plan.spec, reader);
+        if (!kv_difference(from->model(), to->model()).empty()) continue;  // computed in full, as the run will say
+        const auto group = find_group(*from, *to, profile_progress(to->model()), stop);
+        if (!group) return;
+        range = range.end == 0
+                    ? *group
+                    : LayerRange::group(std::min(range.start, group->start), std::max(range.end, group->end));
+      }
+    });
+    if (range.end == 0) range = LayerRange::group(0, 1);  // nothing is handed over
+    return completed;
+  }
+
+  std::function<void(double share)> profile_progress(const Model& model) const {
+    return [this, folder = model.path.string()](double share) {
+      if (options.on_profile) options.on_profile(folder, share);
+    };
   }
 
   /// The engine of a model of the workflow, opened if need be. Throws ResourceError.
@@ -171,6 +212,7 @@ Engine Engine::open(const EngineOptions& options) {
 void Engine::prepare(const Workflow& workflow) const {
   const Plan& plan = *workflow.impl().plan;
   for (const auto& step : plan.steps) impl_->open(plan, step.model, {});
+  if (plan.reuse.method == "droidspeak") impl_->with_group(plan, {});
 }
 
 std::vector<std::shared_ptr<internal::Engine>> open_models(const Engine& engine, const Workflow& workflow) {
@@ -208,8 +250,9 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.forced = options.forced_outputs;
   request.on_logits = options.on_logits;
   request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
-  return start_run(std::move(request), [impl = impl_, plan](const std::stop_token& stop) {
-    for (const auto& step : plan->steps) impl->open(*plan, step.model, stop);
+  return start_run(std::move(request), [impl = impl_, plan](RunRequest& of) {
+    for (const auto& step : plan->steps) impl->open(*plan, step.model, of.stop);
+    if (plan->reuse.method == "droidspeak") of.plan = impl->with_group(*plan, of.stop);
   });
 }
 

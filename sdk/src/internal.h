@@ -47,9 +47,9 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
 
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
 
-/// Starts the thread of a run; `prepare` runs on it first, with the run's stop, and what it throws comes out of
-/// Run::get().
-Run start_run(RunRequest request, std::function<void(const std::stop_token& stop)> prepare);
+/// Starts the thread of a run; `prepare` runs on it first, may complete the request, whose stop is the run's, and what
+/// it throws comes out of Run::get().
+Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepare);
 
 /// Runs `make` and gives what the engine throws its public type.
 template <typename Make>

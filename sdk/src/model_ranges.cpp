@@ -1,8 +1,27 @@
 #include "sdk/src/model_ranges.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "sdk/src/calibration.h"
 
 namespace baton {
+namespace {
+
+constexpr std::int32_t kHandOvers = 12;
+constexpr std::int32_t kGroupsAtFirstUse = 8;  // places where a group may begin or end
+
+void keep(const std::filesystem::path& file, const std::string& text) {
+  if (file.empty()) return;
+  try {
+    write_whole(file, text);
+  } catch (const std::filesystem::filesystem_error&) {
+    // The next process measures again.
+  }
+}
+
+}  // namespace
 
 void ensure_layer_range(Engine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
@@ -13,18 +32,35 @@ void ensure_layer_range(Engine& engine, const std::function<void(double share)>&
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
-  const auto measured = measure_profile(engine, synthetic_hand_overs(model, 12, options.max_tokens, 0), options);
+  const auto measured =
+      measure_profile(engine, synthetic_hand_overs(model, kHandOvers, options.max_tokens, 0), options);
   if (on_progress) on_progress(1.0);  // whoever shows it can take it away
   if (!measured) return;
   const StoredProfile profile = to_stored(*measured, model, "synthetic");
   engine.set_layer_range(profile.range());
-  if (const auto file = profile_in_cache(model.fingerprint); !file.empty()) {
-    try {
-      write_whole(file, to_json(profile));
-    } catch (const std::filesystem::filesystem_error&) {
-      // The next process measures again.
-    }
-  }
+  keep(profile_in_cache(model.fingerprint), to_json(profile));
+}
+
+std::optional<LayerRange> find_group(Engine& author, Engine& reader,
+                                     const std::function<void(double share)>& on_progress,
+                                     const std::stop_token& stop) {
+  if (stop.stop_requested()) return std::nullopt;
+  if (const auto found = find_pair(author.model(), reader.model())) return found->group();
+  ProfilerOptions options;
+  options.on_progress = on_progress;
+  options.stop = stop;
+  const std::int32_t layers = reader.model().config.layers;
+  const GroupOptions groups{.step = std::max(2, layers / kGroupsAtFirstUse)};
+  const auto measured = measure_groups(
+      author, reader, synthetic_hand_overs(reader.model(), kHandOvers, options.max_tokens, 0), options, groups);
+  if (on_progress) on_progress(1.0);
+  if (!measured) return std::nullopt;
+  if (!measured->problem.empty())
+    throw ModelError(fmt::format("{}: {}", reader.model().path.string(), measured->problem));
+  const StoredPair profile{
+      author.model().fingerprint, reader.model().fingerprint, layers, "synthetic", groups.left, *measured};
+  keep(pair_in_cache(profile.author, profile.reader), to_json(profile));
+  return profile.group();
 }
 
 }  // namespace baton

@@ -1,4 +1,4 @@
-// The layer range of an opened model: read from its profile, or measured.
+// The layers that opened models recompute: read from profiles, or measured.
 #pragma once
 
 #include <functional>
@@ -6,6 +6,7 @@
 #include <stop_token>
 
 #include "engine/model_profile.h"
+#include "engine/pair_profile.h"
 
 namespace baton {
 
@@ -14,5 +15,10 @@ namespace baton {
 /// it unset when stopped. Throws ModelError for a profile that is not one and for a model without a range, EngineError.
 void ensure_layer_range(Engine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
+
+/// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
+/// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.
+std::optional<LayerRange> find_group(Engine& author, Engine& reader,
+                                     const std::function<void(double share)>& on_progress, const std::stop_token& stop);
 
 }  // namespace baton

@@ -80,7 +80,7 @@ struct Run::State {
   }
 };
 
-Run start_run(RunRequest request, std::function<void(const std::stop_token& stop)> prepare) {
+Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepare) {
   auto state = std::make_shared<Run::State>();
   state->worker = std::thread([state, request = std::move(request), prepare = std::move(prepare)]() mutable {
     // The host's token and Run::stop end the run alike.
@@ -90,7 +90,7 @@ Run start_run(RunRequest request, std::function<void(const std::stop_token& stop
       raw->emit(event, callback);
     };
     try {
-      prepare(request.stop);
+      prepare(request);
       state->finish(run_plan(request));
     } catch (...) {
       state->fail(std::current_exception());

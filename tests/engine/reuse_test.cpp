@@ -48,7 +48,7 @@ Run run(Engine& engine, GenerationRequest request) {
 ReuseOptions method(const std::string& name, bool prefix = false) {
   ReuseOptions reuse;
   reuse.method = name;
-  reuse.range = kRange;
+  reuse.range = name == "droidspeak" ? LayerRange::group(kRange.start, kRange.end) : kRange;
   reuse.selection = {};
   reuse.min_tokens = 1;
   reuse.prefix = prefix;

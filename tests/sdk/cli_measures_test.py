@@ -54,7 +54,7 @@ class Eval(Cli):
         self.assertGreater(direct["kv_reuse_rate"], 0.9)  # an answer that was cut off lacks the KV of its last token
         self.assertTrue(0.5 < relay["kv_reuse_rate"] < 0.9, relay)
         self.assertEqual(relay["params"], {"agents": 2, "layers.start": "1", "layers.detect": "2", "layers.end": "6"})
-        for wrong in ("direct:x", "epic:no_such=1", "droidspeak", ":a=1"):
+        for wrong in ("direct:x", "epic:no_such=1", "telepathy", ":a=1"):
             self.assertIn("--methods", self.baton("eval", self.team, "--dataset", data, "--methods", wrong, code=2).stderr)
 
     def test_teams_of_other_sizes_and_the_parts_of_relay(self):

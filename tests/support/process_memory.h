@@ -19,7 +19,8 @@ constexpr bool kFreedIsKept = false;
 struct ProcessMemory {
   /// Allocated and not freed. Repeats within some 50 KB: small freed blocks that a thread keeps for itself count too.
   std::int64_t in_use = 0;
-  /// In physical memory. Depends on where in the heap what stays happens to lie: a megabyte or two between equal processes.
+  /// In physical memory. Depends on where in the heap what stays happens to lie: a megabyte or two between equal
+  /// processes.
   std::int64_t resident = 0;
 
   static ProcessMemory now() {

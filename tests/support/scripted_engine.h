@@ -83,6 +83,7 @@ class ScriptedEngine final : public Engine {
   EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
   AnchorStore& anchors() override { return anchors_; }
   std::shared_ptr<const Segment> segment(const SegmentHandle&) const override { return nullptr; }
+  std::shared_ptr<const Segment> portable(const SegmentHandle&) const override { return nullptr; }
   LayerRange layer_range() const override { return {}; }
   void set_layer_range(LayerRange) override {}
   void set_corrections(std::shared_ptr<const Corrections>) override {}

@@ -23,7 +23,8 @@ struct BenchOptions {
   int question = 512;            // tokens
   /// Tokens of each answer. Where this or `prefix` has several, every pair is measured, one model serving all.
   std::vector<int> output{256};
-  /// Names of bench_methods(); empty: all that one pass can measure. With "lockstep" every method also runs the whole
+  /// Names of bench_methods(); empty: all that one pass can measure, but droidspeak, which is for two models and is
+  /// measured with one: the layers that relay has, for all tokens. With "lockstep" every method also runs the whole
   /// row of agents once, their answers decoded.
   std::vector<std::string> methods{};  // "none" alone: no agents, only prefill and decode
   struct Decode {

@@ -92,4 +92,41 @@ std::optional<ModelProfile> profile_model(const ProfileOptions& options);
 /// ResourceError when neither can be written.
 std::filesystem::path save_profile(const ModelProfile& profile);
 
+/// Layers [start, end] that a reader recomputes for all tokens of KV that another model made (DroidSpeak), and the KL
+/// divergence from full prefill that is left, as a part of what reading it as it is leaves.
+struct LayerGroup {
+  int start = 0;
+  int end = 0;
+  double left = 0;
+};
+
+struct PairProfile {
+  std::filesystem::path author;  // the models' folders
+  std::filesystem::path reader;
+  int layers = 0;                // of each
+  std::string source;            // of the hand-overs
+  int hand_overs = 0;            // that were measured
+  std::int64_t tokens = 0;       // compared
+  double kl_direct = 0;          // of reading KV as it is, nats per token
+  double weighty = 0;            // as in ProfiledEffect
+  std::vector<LayerGroup> best;  // that no other group beats, fewer layers first
+  LayerGroup group;              // the cheapest that leaves no more than was asked for; without one all layers
+  std::string json;              // all groups, as the pair's file holds them
+};
+
+struct PairOptions {
+  std::string
+      author{};       // the model that decodes the answers: a folder or a bare name; ProfileOptions::model reads them
+  int step = 2;       // groups begin at multiples of it, and have multiples of it
+  double left = 0.1;  // what a group may leave
+};
+
+/// Opens both models and measures; writes nothing. `reading` does not count. Empty when it was stopped. Throws
+/// ResourceError (also where the models' vocabularies or shapes differ) and InputError.
+std::optional<PairProfile> profile_pair(const ProfileOptions& options, const PairOptions& pair);
+
+/// Writes the pair's profile into the user's cache, where runs with method droidspeak find it. Returns the file; throws
+/// ResourceError when it cannot be written.
+std::filesystem::path save_profile(const PairProfile& profile);
+
 }  // namespace baton::inline v1

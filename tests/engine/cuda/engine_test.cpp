@@ -59,6 +59,7 @@ std::vector<Answer> relay(Engine& engine, bool exact_choices) {
     second.reuse.method = method;
     second.reuse.min_tokens = 1;
     second.reuse.range = {1, 2, kLayers - 2};
+    if (method == "droidspeak") second.reuse.range = LayerRange::group(1, kLayers - 2);
     second.reuse.selection.all = !exact_choices;  // which tokens are chosen hangs on the last bits
     if (!exact_choices) second.reuse.cacheblend_share = 1.0;
     second.max_tokens = 2;

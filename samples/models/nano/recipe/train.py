@@ -24,7 +24,7 @@ from torch import Tensor
 import binding
 import conversations
 from conversations import Piece
-from model import Config, Nano, rotation, save
+from model import Config, Nano, load, rotation, save
 
 BUCKETS = (128, 192, 256, 320, 384, 512, 640, 1024)
 END = "<|im_end|>"
@@ -239,6 +239,9 @@ def train(rank: int, args: argparse.Namespace) -> None:
         state = torch.load(args.checkpoint)
         optimizer.restore(state["optimizer"])
         step, tokens, spent = state["step"], state["tokens"], state["seconds"]
+    elif args.start and args.start.is_dir():  # a finished model, from which another is made
+        begin = load(args.start).state_dict()
+        optimizer.restore({**optimizer.state(), "masters": {n: begin[n].float() for n in optimizer.masters}})
     elif args.start:  # a phase of its own: the weights and moments of another run, but a new schedule
         optimizer.restore(torch.load(args.start)["optimizer"])
     chains = [json.loads(line) for path in args.chains for line in path.read_text().splitlines()]
@@ -292,7 +295,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path(__file__).resolve().parent.parent, help="folder with the tokenizer; the weights go there")
     parser.add_argument("--checkpoint", type=Path, default=Path("nano.ckpt"), help="resumed when it exists")
-    parser.add_argument("--start", type=Path, help="checkpoint to begin a new phase from, with new learning rates and mix")
+    parser.add_argument("--start", type=Path, help="checkpoint to begin a new phase from, with new learning rates and mix; or a model's folder")
     parser.add_argument("--guided", type=float, default=0, help="millions of tokens in which heads are told what to attend to")
     parser.add_argument("--chains", type=Path, nargs="*", default=[], help="chains written by the model itself (evaluate.py --write)")
     parser.add_argument("--minutes", type=float, default=90, help="training time in all; it ends with whichever is first of this and --steps")
