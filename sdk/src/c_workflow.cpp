@@ -27,7 +27,8 @@ struct baton_tool_call {
 
 baton_status baton_tools_create(baton_tools** tools, baton_error** error) {
   return guarded(error, [&] {
-    result_place(tools, "tools") = new baton_tools();
+    auto& result = result_place(tools, "tools");
+    result = new baton_tools();
     return BATON_OK;
   });
 }
