@@ -203,27 +203,32 @@ TEST_CASE("C: the record is that of C++, the seed is the caller's") {
 }
 
 TEST_CASE("C: waiting can be cut short") {
-  std::atomic<bool> open = false;
+  struct Gate {
+    std::atomic<bool> entered = false;
+    std::atomic<bool> open = false;
+  } gate;
   const auto tools = tool(
       "gate",
-      [](baton_tool_call* call, void* may_go) {
-        while (!*static_cast<std::atomic<bool>*>(may_go) && !baton_tool_call_stop_requested(call))
-          std::this_thread::sleep_for(1ms);
+      [](baton_tool_call* call, void* data) {
+        auto& at = *static_cast<Gate*>(data);
+        at.entered = true;
+        while (!at.open && !baton_tool_call_stop_requested(call)) std::this_thread::sleep_for(1ms);
         return true;
       },
-      &open);
+      &gate);
   const auto run = start(engine(), parse(team(8, "gate"), tools.get()));
+  while (!gate.entered) std::this_thread::sleep_for(1ms);
   baton_event* event = nullptr;
   baton_status status = BATON_OK;
-  while ((status = baton_run_next(&event, run.get(), 300, nullptr)) == BATON_OK) baton_event_free(event);
+  while ((status = baton_run_next(&event, run.get(), 0, nullptr)) == BATON_OK) baton_event_free(event);
   CHECK(status == BATON_PENDING);
   CHECK(event == nullptr);
   const Watch watch;
-  CHECK(baton_run_next(&event, run.get(), 0, nullptr) == BATON_PENDING);
+  CHECK(baton_run_next(&event, run.get(), 20, nullptr) == BATON_PENDING);
   CHECK(outcome_of(baton_run_wait, run.get(), std::int64_t{0}).status == BATON_PENDING);
   CHECK(outcome_of(baton_run_wait, run.get(), std::int64_t{20}).status == BATON_PENDING);
   CHECK(watch.below(5s));
-  open = true;
+  gate.open = true;
   CHECK(outcome_of(baton_run_wait, run.get(), std::numeric_limits<std::int64_t>::max()).status == BATON_OK);
   CHECK(baton_run_next(&event, run.get(), std::numeric_limits<std::int64_t>::max(), nullptr) == BATON_OK);
   baton_event_free(event);
@@ -232,14 +237,22 @@ TEST_CASE("C: waiting can be cut short") {
 TEST_CASE("C: stop keeps what there is, cancel drops it, a timeout says so") {
   const auto workflow = parse(team(400));
   for (const bool keep : {true, false}) {
-    const auto run = start(engine(), workflow);
-    int tokens = 0;
-    baton_event* next = nullptr;
-    while (baton_run_next(&next, run.get(), -1, nullptr) == BATON_OK) {
-      const Event event(next);
-      if (baton_event_get_type(next) != BATON_EVENT_TOKEN || ++tokens != 3) continue;
-      keep ? baton_run_stop(run.get()) : baton_run_cancel(run.get());
-    }
+    struct Seen {
+      bool keep;
+      int tokens = 0;
+      std::atomic<baton_run*> run = nullptr;
+    } seen{keep};
+    auto options = run_options();
+    options.user_data = &seen;
+    options.on_event = [](const baton_event* event, void* data) {
+      auto& all = *static_cast<Seen*>(data);
+      if (baton_event_get_type(event) != BATON_EVENT_TOKEN || ++all.tokens != 3) return true;
+      while (all.run == nullptr) std::this_thread::sleep_for(1ms);
+      all.keep ? baton_run_stop(all.run) : baton_run_cancel(all.run);
+      return true;
+    };
+    const auto run = start(engine(), workflow, options);
+    seen.run = run.get();
     const auto outcome = outcome_of(baton_run_wait, run.get(), std::int64_t{-1});
     CHECK(outcome.status == BATON_STOPPED);
     CHECK_FALSE(outcome.message().empty());
