@@ -61,6 +61,13 @@ inline Engine open_engine(baton_engine_options options = {}) {
   return Engine(engine);
 }
 
+inline Tools tools_with(const char* name, baton_tool_callback callback, void* user_data = nullptr) {
+  baton_tools* tools = nullptr;
+  REQUIRE(outcome_of(baton_tools_create, &tools));
+  REQUIRE(outcome_of(baton_tools_add, tools, name, callback, user_data));
+  return Tools(tools);
+}
+
 inline Workflow parse(const std::string& yaml, const baton_tools* tools = nullptr) {
   baton_workflow_options options;
   baton_workflow_options_init(&options, sizeof options);

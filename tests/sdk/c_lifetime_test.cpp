@@ -27,13 +27,6 @@ bool threads_end(std::ptrdiff_t count) {
   return threads_of_process() <= count;
 }
 
-Tools make_tools(baton_tool_callback callback, void* user_data) {
-  baton_tools* tools = nullptr;
-  REQUIRE(outcome_of(baton_tools_create, &tools));
-  REQUIRE(outcome_of(baton_tools_add, tools, "tool", callback, user_data));
-  return Tools(tools);
-}
-
 }  // namespace
 
 TEST_CASE("C: handles are freed in any order, also while the run goes on") {
@@ -41,7 +34,8 @@ TEST_CASE("C: handles are freed in any order, also while the run goes on") {
   const auto before = threads_of_process();
   std::atomic<int> calls = 0;
   do {
-    auto tools = make_tools(
+    auto tools = tools_with(
+        "tool",
         [](baton_tool_call* call, void* data) {
           ++*static_cast<std::atomic<int>*>(data);
           return baton_tool_call_return(call, "done", nullptr) == BATON_OK;
@@ -90,7 +84,8 @@ TEST_CASE("C: a run is freed in its own callbacks") {
     };
     seen.run = start(engine, parse(team(400)), options).release();
     while (!seen.freed) std::this_thread::sleep_for(1ms);
-    const auto tools = make_tools(
+    const auto tools = tools_with(
+        "tool",
         [](baton_tool_call*, void* data) {
           static_cast<Seen*>(data)->free_run();
           return true;
@@ -193,7 +188,8 @@ TEST_CASE("C: runs that end at any moment leave the engine as it was") {
 
 TEST_CASE("C: 100 engines opened, used and freed leave the process as large as 20 did", "[stress]") {
   const auto use_once = [yaml = team(8, "tool")] {
-    const auto tools = make_tools(
+    const auto tools = tools_with(
+        "tool",
         [](baton_tool_call* call, void*) { return baton_tool_call_return(call, "checked", nullptr) == BATON_OK; },
         nullptr);
     const auto engine = open_engine();
