@@ -38,7 +38,7 @@ TEST_CASE("C: NULL is an error, or nothing, but no crash") {
   char* text = nullptr;
   const std::int64_t at_once = 0;
   std::size_t length = 5;
-  // Each argument in turn; the whole list is checked before any of it can end the test.
+  // Each argument in turn.
   for (const auto& outcome : std::initializer_list<Outcome>{
            outcome_of(baton_tools_create, static_cast<baton_tools**>(nullptr)),
            outcome_of(baton_tools_add, no_tools, "count", nothing, nullptr),
