@@ -58,7 +58,7 @@ def problems(root: pathlib.Path):
     rooms = [*ALLOWED, "baton"]
     for folder in ["engine", "agents", "workflows", "sdk", "samples"]:
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            if file.suffix not in {".h", ".c", ".cpp", ".cu", ".cuh"}:
                 continue
             path = file.relative_to(root).as_posix()
             room = room_of(path, ALLOWED)

@@ -23,7 +23,10 @@ struct Run::State {
   void drop_texts(RunRecord& of) const {
     if (!discard || of.state != "cancelled") return;
     of.outputs.clear();
-    for (auto& agent : of.agents) agent.output.clear();
+    for (auto& agent : of.agents) {
+      agent.output.clear();
+      agent.answer.clear();
+    }
   }
 
   void emit(Event event, const EventCallback& callback) {
@@ -130,13 +133,18 @@ bool Run::wait_for(std::chrono::milliseconds time) const {
 void Run::stop() noexcept { state_->end(false); }
 void Run::cancel() noexcept { state_->end(true); }
 
-bool Run::next(Event& event) const {
+Run::Next Run::next(Event& event, std::optional<std::chrono::milliseconds> time) const {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->over || !state_->events.empty(); });
-  if (state_->events.empty()) return false;
+  const auto known = [&] { return state_->over || !state_->events.empty(); };
+  if (!time) {
+    state_->changed.wait(lock, known);
+  } else if (!state_->changed.wait_for(lock, *time, known)) {
+    return Next::pending;
+  }
+  if (state_->events.empty()) return Next::over;
   event = std::move(state_->events.front());
   state_->events.pop_front();
-  return true;
+  return Next::event;
 }
 
 EventRange::Iterator EventRange::begin() const {
@@ -147,7 +155,7 @@ EventRange::Iterator EventRange::begin() const {
 }
 
 EventRange::Iterator& EventRange::Iterator::operator++() {
-  if (run_ != nullptr && !run_->next(event_)) run_ = nullptr;
+  if (run_ != nullptr && run_->next(event_) == Run::Next::over) run_ = nullptr;
   return *this;
 }
 

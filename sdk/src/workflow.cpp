@@ -75,6 +75,12 @@ std::vector<AgentInfo> Workflow::agents() const {
   return agents;
 }
 
+std::vector<std::string> Workflow::outputs() const {
+  std::vector<std::string> names;
+  for (const auto& [name, pieces] : impl_->plan->spec->outputs) names.push_back(name);
+  return names;
+}
+
 std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
   for (const auto& step : impl_->plan->steps) {

@@ -21,8 +21,9 @@ else
   mv "$work/first" "$work/prefix"  # nothing installed may remember where it was
   "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 fi
-cmake --build "$work/app" --target consumer -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
-find "$work/app" -name consumer -type f -perm -u+x -exec {} \;
+cmake --build "$work/app" --target consumer consumer_c -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
+"$work/app/consumer"
+"$work/app/consumer_c"
 [ "$way" = tree ] && exit 0
 
 if grep -rlE 'nlohmann|fmt/|yaml-cpp|boost/' "$work/prefix/include"; then

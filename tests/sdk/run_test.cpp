@@ -46,7 +46,7 @@ struct Gate {
   std::atomic<bool> entered = false;
   std::atomic<bool> open = false;
 
-  baton::Workflow workflow() {
+  baton::Workflow workflow(const std::string& solver_output = "{}") {
     baton::Tools tools;
     tools.add("gate", [this](const baton::ToolCall& call) {
       entered = true;
@@ -60,7 +60,8 @@ inputs: {question: {type: string, required: true}}
 models: {main: {path: nano}}
 defaults: {max_tokens: 8}
 agents:
-  solver: {prompt: {user: "{{ question }}"}}
+  solver: {prompt: {user: "{{ question }}"}, output: )" +
+                                      solver_output + R"(}
   checker:
     prompt: {user: "{{ agent_solver_current }} {{ condition_checker_current }}"}
     tools: [{gate: {from: agent_solver_current}}]
@@ -157,6 +158,21 @@ TEST_CASE("stop keeps what there is, cancel drops it") {
     const auto record = run.get();
     CHECK(record.state == "cancelled");
     CHECK(record.agents.at(0).output.empty() == !keep);
+  }
+}
+
+TEST_CASE("what a cancelled run's agents had answered is dropped, too") {
+  Gate gate;
+  const auto workflow = gate.workflow("{pattern: '(.)'}");
+  for (const bool keep : {true, false}) {
+    gate.entered = false;
+    auto run = engine().start(workflow, kInputs);
+    gate.wait_until_entered();
+    keep ? run.stop() : run.cancel();
+    const auto record = run.get();
+    CHECK(record.state == "cancelled");
+    CHECK(record.agents.at(0).state == "ok");
+    CHECK(record.agents.at(0).answer.empty() == !keep);
   }
 }
 

@@ -10,10 +10,12 @@ foreach(topic cli.Usage cli.Files cli.Run cli.Interrupts cli.Terminal cli_measur
   set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
 
-if(TARGET hello_team)
-  add_test(NAME "sample: hello_team" COMMAND hello_team)
-  set_tests_properties("sample: hello_team" PROPERTIES LABELS sdk TIMEOUT 300 ENVIRONMENT BATON_MODEL=${PROJECT_SOURCE_DIR}/samples/models/nano)
-endif()
+foreach(sample hello_team hello_team_c)
+  if(TARGET ${sample})
+    add_test(NAME "sample: ${sample}" COMMAND ${sample})
+    set_tests_properties("sample: ${sample}" PROPERTIES LABELS sdk TIMEOUT 300 ENVIRONMENT BATON_MODEL=${PROJECT_SOURCE_DIR}/samples/models/nano)
+  endif()
+endforeach()
 
 # Not under sanitizers: a consumer would need their flags.
 if(NOT BATON_SANITIZE)

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
+#include <optional>
 
 #include <baton/event.h>
 #include <baton/run_record.h>
@@ -75,7 +76,9 @@ class Run {
   /// For the library's own use.
   struct State;
   explicit Run(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  bool next(Event& event) const;
+  enum class Next { event, pending, over };
+  /// The next event, for which it waits `time`, or as long as it takes. over: there will be none.
+  Next next(Event& event, std::optional<std::chrono::milliseconds> time = {}) const;
 
  private:
   std::shared_ptr<State> state_;

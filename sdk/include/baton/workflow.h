@@ -69,8 +69,9 @@ class Workflow {
 
   const std::string& name() const;
   std::vector<InputInfo> inputs() const;
-  std::vector<AgentInfo> agents() const;  // in the order of the file
-  std::vector<TurnInfo> turns() const;    // of the expanded graph, in an order in which they can run
+  std::vector<AgentInfo> agents() const;     // in the order of the file
+  std::vector<std::string> outputs() const;  // names, in the order of the file
+  std::vector<TurnInfo> turns() const;       // of the expanded graph, in an order in which they can run
 
   /// The expanded graph as "ascii", "mermaid", "dot" or "json". Throws std::invalid_argument for another.
   std::string graph(std::string_view format = "ascii") const;

@@ -1,0 +1,280 @@
+// The C interface: teams of LLM agents, described in YAML, run in this process. C11 and C++; for bindings of other
+// languages too. From C++ use baton/baton.h, the same core. docs/c.md has an example.
+//
+// Errors    Functions that can fail return a baton_status. Their last argument, which may be NULL, is given a new
+//           baton_error, or NULL after success; the caller frees it. Nothing is thrown and nothing aborts. Results come
+//           through the first arguments, which are NULL after a failure.
+// Text      To the library: UTF-8 with a NUL at its end, copied before the call returns. From it: the same; what a
+//           model or a tool wrote that is not UTF-8 is U+FFFD there. char* is the caller's, for baton_string_free;
+//           const char* belongs to what it was asked of.
+// Handles   Each baton_..._free takes NULL, and the handles may be freed in any order: a run keeps its engine and its
+//           workflow. A handle must not be freed while another thread is in a call with it.
+// Threads   Every function may be called from any thread, also at the same time with the same handle, but for
+//           baton_tools (one thread at a time) and baton_tool_call (the thread that it was given to).
+// Callbacks run on threads of the library. They return soon (a tool may take its time), and neither throw nor jump
+//           out. None comes any more when the engine and all its runs have been freed.
+// Growth    Option structs begin with their size, so that a later library takes those of an earlier header; in each
+//           member zero means the default. Enums may grow: an unknown status is a failure, an unknown event to be
+//           skipped.
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Version of the library that is linked, "0.1.0". Static storage.
+const char* baton_version(void);
+
+// ---- Errors ---------------------------------------------------------------------------------------------------------
+
+/// To 130: as the exit codes of the runner `baton`.
+typedef enum baton_status {
+  BATON_OK = 0,
+  BATON_FAILED = 1,     // a run failed, or what has no other code
+  BATON_USAGE = 2,      // an argument: NULL, not UTF-8, out of range; an input that is missing or unknown
+  BATON_INVALID = 3,    // a workflow that cannot be used
+  BATON_RESOURCES = 4,  // memory, device or model could not be had
+  BATON_TIMEOUT = 5,    // the run's own timeout ended it
+  BATON_STOPPED = 130,  // the run was stopped or cancelled
+  BATON_PENDING = 200,  // not within the time to wait; no error
+  BATON_END = 201       // no event is left and the run is over; no error
+} baton_status;
+
+/// "ok", "failed", "usage", ...; "unknown" for a number that is none. Static storage.
+const char* baton_status_name(baton_status status);
+
+/// What went wrong. Immutable. When there is no memory even for it, there is none: the functions take NULL.
+typedef struct baton_error baton_error;
+
+/// BATON_OK for NULL.
+baton_status baton_error_status(const baton_error* error);
+
+/// For a person. Of an invalid workflow every mistake as a compiler shows it: place, code, line, caret, hint.
+/// Empty for NULL.
+const char* baton_error_message(const baton_error* error);
+
+/// The mistakes of an invalid workflow for a program, a JSON array sorted by place, otherwise "[]":
+/// {"file", "line", "column", "length", "code", "message", "hint", "source_line"}, lines and columns from 1.
+const char* baton_error_mistakes(const baton_error* error);
+
+void baton_error_free(baton_error* error);
+
+/// Frees a char* that the library gave.
+void baton_string_free(char* text);
+
+// ---- Tools ----------------------------------------------------------------------------------------------------------
+
+/// The host's own functions, which a workflow calls by name before it builds an agent's prompt.
+typedef struct baton_tools baton_tools;
+
+/// One call of a tool, valid until its callback returns.
+typedef struct baton_tool_call baton_tool_call;
+
+/// Calls a tool; from several threads at once, each with a call of its own. What it gives to baton_tool_call_return
+/// fills condition_<agent>_current. False: the call failed; its text, an error message then, is used all the same.
+typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
+
+baton_status baton_tools_create(baton_tools** tools, baton_error** error);
+
+/// Adds a tool. BATON_USAGE when the name is not [a-z][a-z0-9_]* or is taken. It is called only while the workflow that
+/// was loaded with it, or a run of that workflow, is there.
+baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_callback callback, void* user_data,
+                             baton_error** error);
+
+/// Workflows have copies: it may be freed when they are loaded.
+void baton_tools_free(baton_tools* tools);
+
+/// What the tool works on, the text named by `from`. `length` may be NULL: bytes without the NUL, where a model may
+/// have written NULs before it.
+const char* baton_tool_call_text(const baton_tool_call* call, size_t* length);
+
+/// Another of the tool's keys in the YAML, as text. NULL when it is not there.
+const char* baton_tool_call_option(const baton_tool_call* call, const char* name);
+
+/// All of them as a JSON object of strings.
+const char* baton_tool_call_options(const baton_tool_call* call);
+
+/// How long the run will wait.
+int64_t baton_tool_call_timeout_ms(const baton_tool_call* call);
+
+/// True once the tool should return soon: the run was stopped, or has waited long enough. Ask often; a run ends only
+/// when its tools have returned.
+bool baton_tool_call_stop_requested(const baton_tool_call* call);
+
+/// Sets the text of the result, in place of an earlier one.
+baton_status baton_tool_call_return(baton_tool_call* call, const char* text, baton_error** error);
+
+// ---- Workflows ------------------------------------------------------------------------------------------------------
+
+typedef struct baton_pair {
+  const char* name;
+  const char* value;
+} baton_pair;
+
+typedef struct baton_workflow_options {
+  size_t size;               // sizeof(baton_workflow_options)
+  const baton_tools* tools;  // a workflow that names a tool that is not here is invalid
+  const baton_pair* set;     // settings over the file's, as {"relay.method", "full"}; values are read as YAML
+  size_t set_count;
+  const char* name;  // of baton_workflow_parse: stands for the file in errors; relative paths start in its folder
+} baton_workflow_options;
+
+/// Zeros and the size. `size` is sizeof(baton_workflow_options) as the caller has it.
+void baton_workflow_options_init(baton_workflow_options* options, size_t size);
+
+/// A checked workflow. Immutable.
+typedef struct baton_workflow baton_workflow;
+
+/// Reads and checks a file; loads no model. `options` may be NULL. BATON_INVALID with every mistake, also for a file
+/// that cannot be read.
+baton_status baton_workflow_load(baton_workflow** workflow, const char* file, const baton_workflow_options* options,
+                                 baton_error** error);
+
+/// The same from text.
+baton_status baton_workflow_parse(baton_workflow** workflow, const char* yaml, const baton_workflow_options* options,
+                                  baton_error** error);
+
+/// A JSON object: {"name", "inputs": [{"name", "required", "default": text or null, "description"}], "agents": [{"id",
+/// "role", "has_answer"}], "outputs": [name]}.
+baton_status baton_workflow_describe(char** json, const baton_workflow* workflow, baton_error** error);
+
+/// The expanded graph as "ascii", "mermaid", "dot" or "json".
+baton_status baton_workflow_graph(char** text, const baton_workflow* workflow, const char* format, baton_error** error);
+
+void baton_workflow_free(baton_workflow* workflow);
+
+// ---- Engine ---------------------------------------------------------------------------------------------------------
+
+/// The share done, 0 to 1, of reading (or profiling) a model, which is named by its folder.
+typedef void (*baton_progress_callback)(const char* model, double share, void* user_data);
+
+/// Something went wrong that does not end anything.
+typedef void (*baton_warning_callback)(const char* message, void* user_data);
+
+typedef struct baton_engine_options {
+  size_t size;                      // sizeof(baton_engine_options)
+  const char* model;                // a folder or a bare name, in place of each workflow's default model; NULL: theirs
+  const char* device;               // "auto" (NULL), "cpu", "cuda", "cuda:N"
+  int32_t threads;                  // CPU threads; 0: one per core
+  int64_t kv_budget_bytes;          // of KV cache per model; 0: half of the free memory
+  double slowdown;                  // docs/cli.md, --slowdown; 0: 0.25 on the CPU, 0.1 on a GPU
+  const char* kv_dtype;             // "bf16" or "f32", in place of the models' own; NULL: theirs
+  const char* anchors_folder;       // where method anchors keeps what it learned between processes; NULL: nowhere
+  baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
+  baton_progress_callback on_profile;  // while a model is profiled, at the first use of method relay
+  baton_warning_callback on_warning;
+  void* user_data;  // of the three
+} baton_engine_options;
+
+void baton_engine_options_init(baton_engine_options* options, size_t size);
+
+/// Holds models on their device, each opened once.
+typedef struct baton_engine baton_engine;
+
+/// Reads no weights yet. `options` may be NULL. BATON_RESOURCES when `model` is not found.
+baton_status baton_engine_open(baton_engine** engine, const baton_engine_options* options, baton_error** error);
+
+/// Opens the models that a workflow needs, so that its first run does not wait. BATON_RESOURCES.
+baton_status baton_engine_prepare(const baton_engine* engine, const baton_workflow* workflow, baton_error** error);
+
+/// Models stay open until the last run is freed too; what comes last waits for them to be closed.
+void baton_engine_free(baton_engine* engine);
+
+// ---- Events ---------------------------------------------------------------------------------------------------------
+
+typedef enum baton_event_type {
+  BATON_EVENT_NONE = 0,
+  BATON_EVENT_RUN_STARTED = 1,
+  BATON_EVENT_AGENT_STARTED = 2,
+  BATON_EVENT_PREFILL = 3,
+  BATON_EVENT_TOKEN = 4,
+  BATON_EVENT_TOOL_CALLED = 5,
+  BATON_EVENT_AGENT_FINISHED = 6,
+  BATON_EVENT_RELAYED = 7,
+  BATON_EVENT_WARNING = 8,
+  BATON_EVENT_RUN_FINISHED = 9
+} baton_event_type;
+
+/// Something that happened in a run. Immutable.
+typedef struct baton_event baton_event;
+
+/// BATON_EVENT_NONE for NULL.
+baton_event_type baton_event_get_type(const baton_event* event);
+
+/// One line of JSON, as `baton run --events ndjson` prints it (docs/cli.md). Empty for NULL.
+const char* baton_event_json(const baton_event* event);
+
+/// The agent that it is about (of relayed: the one that is given the text), or "".
+const char* baton_event_agent(const baton_event* event);
+
+/// Of token: the text that became final with it, maybe none. Of tool_called: its result. Of agent_finished: its output.
+/// Of warning: the message. Otherwise "". `length` may be NULL, as in baton_tool_call_text.
+const char* baton_event_text(const baton_event* event, size_t* length);
+
+/// Of an event from baton_run_next; a callback's event is not the callback's.
+void baton_event_free(baton_event* event);
+
+// ---- Runs -----------------------------------------------------------------------------------------------------------
+
+/// Called with each event in order, never twice at once for one run; the first may come before baton_engine_start
+/// returns. False stops the run as baton_run_stop does; the events of its end still come.
+typedef bool (*baton_event_callback)(const baton_event* event, void* user_data);
+
+typedef struct baton_run_options {
+  size_t size;               // sizeof(baton_run_options)
+  const baton_pair* inputs;  // each name once
+  size_t input_count;
+  uint64_t seed;  // counts only with has_seed: over the workflow's own
+  bool has_seed;
+  int64_t timeout_ms;  // of the whole run; 0: none
+  baton_event_callback on_event;
+  void* user_data;  // of on_event
+} baton_run_options;
+
+void baton_run_options_init(baton_run_options* options, size_t size);
+
+/// One run of a workflow.
+typedef struct baton_run baton_run;
+
+/// Starts a run and returns at once; models that are not open yet are opened by the run. `options` may be NULL.
+/// BATON_USAGE for a missing or unknown input.
+baton_status baton_engine_start(baton_run** run, const baton_engine* engine, const baton_workflow* workflow,
+                                const baton_run_options* options, baton_error** error);
+
+/// The next event, for which it waits `timeout_ms`; below 0: as long as it takes. Events are kept until read; of
+/// several readers each event reaches one. BATON_PENDING: none came. BATON_END: all were read and the run is over. In
+/// the run's own on_event only with 0.
+baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error);
+
+/// Waits for the end, `timeout_ms` or, below 0, as long as it takes. BATON_PENDING: it goes on. Otherwise what became
+/// of the run: BATON_OK, BATON_FAILED, BATON_RESOURCES, BATON_TIMEOUT or BATON_STOPPED, with why in `error`. In the
+/// run's own on_event only with 0; a tool that waits for its own run waits for ever.
+baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error);
+
+/// Waits for the end. The record as `baton run --json` prints it (docs/cli.md), whatever became of the run.
+/// BATON_RESOURCES when a model could not be opened, and there is none. Not in the run's own on_event.
+baton_status baton_run_record(char** json, const baton_run* run, baton_error** error);
+
+/// Waits for the end. One output of the workflow; of a run that did not end well what there is of it, nothing after
+/// baton_run_cancel. BATON_USAGE for a name that is none of its outputs. `length` may be NULL. Not in the run's own
+/// on_event.
+baton_status baton_run_output(char** text, size_t* length, const baton_run* run, const char* name, baton_error** error);
+
+/// Ends the run soon; its record keeps what the agents wrote so far. Returns at once.
+void baton_run_stop(baton_run* run);
+
+/// Ends the run soon; the texts of this run are dropped from its record. Returns at once.
+void baton_run_cancel(baton_run* run);
+
+/// Cancels the run if it is not over, waits for its end and for its callbacks, and frees it: hold no lock that they
+/// take. on_event is not called any more. In a callback of this run, or in a tool of its workflow while it goes on, it
+/// does not wait: the run ends by itself.
+void baton_run_free(baton_run* run);
+
+#ifdef __cplusplus
+}
+#endif

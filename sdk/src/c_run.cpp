@@ -1,0 +1,291 @@
+// The engine, runs and events of baton/c.h.
+#include "engine/model/utf8.h"  // of the layers below: before any public header
+
+#include "sdk/src/c_handles.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <system_error>
+
+using namespace baton::c_face;
+using std::chrono::milliseconds;
+
+struct baton_engine {
+  baton::Engine engine;
+};
+
+struct baton_event {
+  baton_event_type type;
+  std::string json;
+  std::string agent;
+  std::string text;
+};
+
+namespace {
+
+/// The host's on_event, as long as it wants to be called.
+struct Listener {
+  baton_event_callback call;
+  void* user_data;
+  std::atomic<bool> gone = false;
+  std::stop_source stop;
+  InCallback in_call;
+};
+
+}  // namespace
+
+struct baton_run {
+  baton::Run run;
+  std::vector<std::string> outputs;
+  std::shared_ptr<Listener> listener;
+  std::shared_ptr<InCallback> in_tool;
+};
+
+namespace {
+
+// Ten years stand for ever: clocks overflow beyond some three hundred.
+constexpr std::int64_t kLongest_ms = 10LL * 365 * 24 * 60 * 60 * 1000;
+
+baton_engine_options read(const baton_engine_options* options) {
+  constexpr std::size_t first = offsetof(baton_engine_options, user_data) + sizeof(void*);
+  return read_options(options, first, "baton_engine_options");
+}
+
+baton_run_options read(const baton_run_options* options) {
+  constexpr std::size_t first = offsetof(baton_run_options, user_data) + sizeof(void*);
+  return read_options(options, first, "baton_run_options");
+}
+
+void check_not_negative(std::int64_t value, const char* name) {
+  if (value < 0) throw baton::InputError(fmt::format("{} is {}", name, value));
+}
+
+std::function<void(const std::string&, double)> progress(baton_progress_callback call, void* user_data) {
+  if (call == nullptr) return {};
+  return [=](const std::string& model, double share) { call(model.c_str(), share, user_data); };
+}
+
+template <baton_event_type type, typename Typed>
+constexpr bool stands_for = std::is_same_v<std::variant_alternative_t<type - 1, baton::Event>, Typed>;
+static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
+              stands_for<BATON_EVENT_AGENT_STARTED, baton::AgentStarted> &&
+              stands_for<BATON_EVENT_PREFILL, baton::Prefill> && stands_for<BATON_EVENT_TOKEN, baton::Token> &&
+              stands_for<BATON_EVENT_TOOL_CALLED, baton::ToolCalled> &&
+              stands_for<BATON_EVENT_AGENT_FINISHED, baton::AgentFinished> &&
+              stands_for<BATON_EVENT_RELAYED, baton::Relayed> && stands_for<BATON_EVENT_WARNING, baton::Warning> &&
+              stands_for<BATON_EVENT_RUN_FINISHED, baton::RunFinished>);
+
+/// Agent and text of an event, where it has them.
+struct Parts {
+  std::string agent;
+  std::string text;
+
+  void operator()(const baton::RunStarted&) {}
+  void operator()(const baton::AgentStarted& event) { agent = event.agent; }
+  void operator()(const baton::Prefill& event) { agent = event.agent; }
+  void operator()(const baton::Token& event) { agent = event.agent, text = event.text; }
+  void operator()(const baton::ToolCalled& event) { agent = event.agent, text = event.result; }
+  void operator()(const baton::AgentFinished& event) { agent = event.record.agent, text = event.record.output; }
+  void operator()(const baton::Relayed& event) { agent = event.to; }
+  void operator()(const baton::Warning& event) { text = event.message; }
+  void operator()(const baton::RunFinished&) {}
+};
+
+baton_event make_event(const baton::Event& event) {
+  Parts parts;
+  std::visit(parts, event);
+  return {static_cast<baton_event_type>(event.index() + 1), to_json(event), std::move(parts.agent),
+          baton::utf8::repaired(parts.text)};
+}
+
+baton_status status_of(const baton::RunRecord& record) {
+  if (record.state == "ok") return BATON_OK;
+  if (record.state == "timeout") return BATON_TIMEOUT;
+  if (record.state == "cancelled") return BATON_STOPPED;
+  return record.error_kind == "resources" ? BATON_RESOURCES : BATON_FAILED;
+}
+
+/// Throws InputError where waiting would never end.
+const baton_run& may_wait(const baton_run* run) {
+  if (required(run, "run").listener->in_call.here() && !run->run.wait_for(milliseconds(0))) {
+    throw baton::InputError("called in the run's own on_event, for which the run waits");
+  }
+  return *run;
+}
+
+/// None: as long as it takes.
+std::optional<milliseconds> time_to_wait(std::int64_t timeout_ms) {
+  if (timeout_ms < 0) return {};
+  return milliseconds(std::min(timeout_ms, kLongest_ms));
+}
+
+}  // namespace
+
+void baton_engine_options_init(baton_engine_options* options, size_t size) { init_options(options, size); }
+void baton_run_options_init(baton_run_options* options, size_t size) { init_options(options, size); }
+
+baton_status baton_engine_open(baton_engine** engine, const baton_engine_options* options, baton_error** error) {
+  return guarded(error, [&] {
+    auto& result = result_place(engine, "engine");
+    const baton_engine_options given = read(options);
+    check_not_negative(given.threads, "threads");
+    check_not_negative(given.kv_budget_bytes, "kv_budget_bytes");
+    baton::EngineOptions translated;
+    translated.model = read_optional_text(given.model, "model");
+    if (given.device != nullptr) translated.device = read_text(given.device, "device");
+    translated.threads = given.threads;
+    translated.kv_budget = given.kv_budget_bytes;
+    translated.slowdown = given.slowdown;
+    translated.kv_dtype = read_optional_text(given.kv_dtype, "kv_dtype");
+    translated.anchors_folder = read_optional_text(given.anchors_folder, "anchors_folder");
+    translated.on_load = progress(given.on_load, given.user_data);
+    translated.on_profile = progress(given.on_profile, given.user_data);
+    if (given.on_warning != nullptr) {
+      translated.on_warning = [given](const std::string& message) {
+        given.on_warning(baton::utf8::repaired(message).c_str(), given.user_data);
+      };
+    }
+    result = new baton_engine{baton::Engine::open(translated)};
+    return BATON_OK;
+  });
+}
+
+baton_status baton_engine_prepare(const baton_engine* engine, const baton_workflow* workflow, baton_error** error) {
+  return guarded(error, [&] {
+    // Copies: a callback may free the handles meanwhile.
+    const baton::Workflow of = required(workflow, "workflow").workflow;
+    const baton::Engine by = required(engine, "engine").engine;
+    by.prepare(of);
+    return BATON_OK;
+  });
+}
+
+void baton_engine_free(baton_engine* engine) { delete engine; }
+
+baton_event_type baton_event_get_type(const baton_event* event) {
+  return event == nullptr ? BATON_EVENT_NONE : event->type;
+}
+const char* baton_event_json(const baton_event* event) { return event == nullptr ? "" : event->json.c_str(); }
+const char* baton_event_agent(const baton_event* event) { return event == nullptr ? "" : event->agent.c_str(); }
+
+const char* baton_event_text(const baton_event* event, size_t* length) {
+  if (length != nullptr) *length = event == nullptr ? 0 : event->text.size();
+  return event == nullptr ? "" : event->text.c_str();
+}
+
+void baton_event_free(baton_event* event) { delete event; }
+
+baton_status baton_engine_start(baton_run** run, const baton_engine* engine, const baton_workflow* workflow,
+                                const baton_run_options* options, baton_error** error) {
+  return guarded(error, [&] {
+    auto& result = result_place(run, "run");
+    const baton::Engine& by = required(engine, "engine").engine;
+    const baton_workflow& of = required(workflow, "workflow");
+    const baton_run_options given = read(options);
+    check_not_negative(given.timeout_ms, "timeout_ms");
+    baton::RunOptions translated;
+    for (auto& [name, value] : read_pairs(given.inputs, given.input_count, "inputs")) {
+      translated.inputs.emplace(std::move(name), std::move(value));
+    }
+    if (given.has_seed) translated.seed = given.seed;
+    translated.timeout = milliseconds(std::min(given.timeout_ms, kLongest_ms));
+    const auto listener = std::make_shared<Listener>();
+    listener->call = given.on_event;
+    listener->user_data = given.user_data;
+    translated.stop = listener->stop.get_token();
+    if (listener->call != nullptr) {
+      translated.on_event = [listener](const baton::Event& event) {
+        if (listener->gone) return;
+        const baton_event shown = make_event(event);
+        const InCallback::Scope scope(listener->in_call);
+        if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
+      };
+    }
+    result = new baton_run{by.start(of.workflow, translated), of.workflow.outputs(), listener, of.in_tool};
+    return BATON_OK;
+  });
+}
+
+baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error) {
+  return guarded(error, [&] {
+    auto& result = result_place(event, "event");
+    required(run, "run");
+    if (timeout_ms != 0) may_wait(run);
+    baton::Event next;
+    switch (run->run.next(next, time_to_wait(timeout_ms))) {
+      case baton::Run::Next::pending:
+        return BATON_PENDING;
+      case baton::Run::Next::over:
+        return BATON_END;
+      case baton::Run::Next::event:
+        break;
+    }
+    result = new baton_event(make_event(next));
+    return BATON_OK;
+  });
+}
+
+baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error) {
+  return guarded(error, [&] {
+    required(run, "run");
+    if (timeout_ms != 0) may_wait(run);
+    const auto time = time_to_wait(timeout_ms);
+    if (time && !run->run.wait_for(*time)) return BATON_PENDING;
+    const baton::RunRecord record = run->run.get();
+    const baton_status status = status_of(record);
+    return status == BATON_OK ? status : set_error(error, status, record.error);
+  });
+}
+
+baton_status baton_run_record(char** json, const baton_run* run, baton_error** error) {
+  return guarded(error, [&] {
+    auto& result = result_place(json, "json");
+    result = new_text(may_wait(run).run.get().to_json());
+    return BATON_OK;
+  });
+}
+
+baton_status baton_run_output(char** text, size_t* length, const baton_run* run, const char* name,
+                              baton_error** error) {
+  return guarded(error, [&] {
+    if (length != nullptr) *length = 0;
+    auto& result = result_place(text, "text");
+    const std::string wanted = read_text(name, "name");
+    const auto& names = required(run, "run").outputs;
+    if (std::find(names.begin(), names.end(), wanted) == names.end()) {
+      throw baton::InputError(fmt::format("the workflow has no output '{}'; its outputs: {}", wanted,
+                                          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    }
+    const auto outputs = may_wait(run).run.get().outputs;
+    const auto found = outputs.find(wanted);
+    const std::string valid = found == outputs.end() ? std::string() : baton::utf8::repaired(found->second);
+    result = new_text(valid);
+    if (length != nullptr) *length = valid.size();
+    return BATON_OK;
+  });
+}
+
+void baton_run_stop(baton_run* run) {
+  if (run != nullptr) run->run.stop();
+}
+
+void baton_run_cancel(baton_run* run) {
+  if (run != nullptr) run->run.cancel();
+}
+
+void baton_run_free(baton_run* run) {
+  if (run == nullptr) return;
+  run->listener->gone = true;
+  run->run.cancel();
+  if (run->run.wait_for(milliseconds(0)) || !run->in_tool->here()) {
+    delete run;  // in a callback on the run's own thread it does not wait
+    return;
+  }
+  // The run waits for this tool.
+  try {
+    std::thread([run] { delete run; }).detach();
+  } catch (const std::system_error&) {
+    // No thread to be had: what is left behind is one handle.
+  }
+}
