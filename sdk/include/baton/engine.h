@@ -39,7 +39,7 @@ struct EngineOptions {
   /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not
   /// throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// The same while a model is profiled, at the first use of method relay (baton/profile.h).
+  /// The same while a model is profiled, at the first use of method relay or droidspeak (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
 };
 
