@@ -43,10 +43,15 @@ class Row {
   double at_ = 0;
 };
 
-std::vector<Piece> pieces_of(const Seen& seen, const AgentRecord& agent) {
+std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
   using Kind = Piece::Kind;
   Row row;
   if (agent.state == "skipped") return {};
+  // An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
+  if (!seen.attempts.empty() && seen.attempts.back().first && seen.over) {
+    double& first = *seen.attempts.back().first;
+    first = std::max(std::min(first, *seen.over - agent.decode_ms), seen.attempts.back().started);
+  }
   // The record's time to first token begins with the last input, which no event marks. It is that of the last attempt.
   std::optional<double> ready;
   if (seen.attempts.size() == 1 && seen.attempts[0].first && agent.ttft_ms > 0)

@@ -39,7 +39,7 @@ nav { margin: .6rem 0 0; display: flex; flex-wrap: wrap; gap: .1rem 1rem; }
 td .state { border: 0; padding: 0; }
 .error { margin: .8rem 0; padding: .6rem .9rem; border: 1px solid var(--line); border-left: 4px solid var(--bad);
   border-radius: 4px; background: var(--card); white-space: pre-wrap; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .6rem; margin: 1rem 0; }
+.tiles { display: grid; grid-template-columns: repeat(6, 1fr); gap: .6rem; margin: 1rem 0; }
 .tiles div { padding: .55rem .8rem .65rem; border: 1px solid var(--line); border-radius: 6px; background: var(--card); }
 .tiles dt { color: var(--muted); font-size: .82rem; }
 .tiles dd { margin: 0; font-size: 1.3rem; font-weight: 600; line-height: 1.25; }
@@ -85,6 +85,9 @@ svg .recomputed { fill: url(#h-recomputed); } svg .full { fill: var(--full); }
 .hatchings path { fill: none; stroke: var(--hatch); stroke-width: 1.5; stroke-opacity: .65; }
 .hatchings .dot { fill: var(--hatch); fill-opacity: .8; }
 footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); color: var(--muted); font-size: .88rem; }
+@media (max-width: 60rem) {
+  .tiles { grid-template-columns: repeat(3, 1fr); }
+}
 @media (max-width: 40rem) {
   body { padding: 1rem .8rem 3rem; }
   .tiles { grid-template-columns: repeat(2, 1fr); }

@@ -66,24 +66,22 @@ class Timeline {
       if (!has(kind)) continue;
       const Kind& known = kind_of(kind);
       const std::string sample = kind == Piece::Kind::wait ? "y=\"40%\" height=\"3\"" : "height=\"100%\"";
-      out +=
-          fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n", sample,
-                      known.style, known.name, *known.meaning == '\0' ? "" : fmt::format(" ({})", known.meaning));
+      // Events do not tell when the inputs of a turn with tools were complete.
+      const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
+      const std::string meaning = either ? "before tools also for max_parallel" : known.meaning;
+      out += fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n", sample,
+                         known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
     }
     const bool reads = std::any_of(report_.times.begin(), report_.times.end(),
                                    [](const TurnTime& time) { return !time.inputs.empty(); });
-    if (reads) {
-      out +=
-          "<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"arrived\"/></svg>an answer "
-          "that "
-          "the turn reads arrives</li>\n";
-      if (std::count(way_.begin(), way_.end(), true) > 1) {
-        out +=
-            "<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"arrived way\"/></svg>the "
-            "last "
-            "one it waited for, on the critical path</li>\n";
-      }
-    }
+    const auto ring = [&](const char* style, const char* meaning) {
+      out += fmt::format(
+          "<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"{}\"/></svg>{}</li>\n", style,
+          meaning);
+    };
+    if (reads) ring("arrived", "an answer that the turn reads arrives");
+    if (reads && std::count(way_.begin(), way_.end(), true) > 1)
+      ring("arrived way", "the last one it waited for, on the critical path");
     return out + "</ul>\n";
   }
 
