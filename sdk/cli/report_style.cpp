@@ -58,12 +58,11 @@ summary:focus-visible, a:focus-visible { outline: 2px solid var(--link); outline
 .scroll { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--muted); padding-bottom: .2rem; }
-th, td { padding: .28rem .9rem .28rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+th, td { padding: .28rem .8rem .28rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; color: var(--muted); vertical-align: bottom; }
 th[title] { text-decoration: underline dotted; text-underline-offset: 3px; }
-th.n, td.n { text-align: right; white-space: nowrap; }
+th.n, td.n { text-align: right; } td.n { white-space: nowrap; }
 td.w { white-space: nowrap; } td.t { min-width: 7rem; } td.t:last-child { min-width: 13rem; }
-tbody th { color: var(--fg); font-weight: 400; vertical-align: top; white-space: nowrap; }
 .legend { display: flex; flex-wrap: wrap; gap: .15rem 1.1rem; margin: .5rem 0; padding: 0; list-style: none; font-size: .88rem; }
 .legend svg { width: 1.5rem; height: .8rem; margin-right: .35rem; vertical-align: -.05rem; }
 .turn { margin: 1.4rem 0 0; padding-top: .9rem; border-top: 1px solid var(--line); }
@@ -97,10 +96,11 @@ footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line)
   :root { color-scheme: light; --bg: #ffffff; --fg: #000000; --muted: #444444; --line: #bbbbbb; --card: #ffffff; --link: #000000;
     --hatch: #ffffff; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  body { max-width: none; padding: 0; font-size: 11px; }
+  html { font-size: 11px; }
+  body { max-width: none; padding: 0; font-size: 1rem; }
   nav { display: none; }
   pre, .scroll { max-height: none; overflow: visible; }
-  .turn, tr, .tiles div { break-inside: avoid; }
+  .turn, .picture, tr, .tiles div { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
 }
 )css";

@@ -69,8 +69,8 @@ class Timeline {
       // Events do not tell when the inputs of a turn with tools were complete.
       const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
       const std::string meaning = either ? "before tools also for max_parallel" : known.meaning;
-      out += fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n", sample,
-                         known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
+      out += fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n",
+                         sample, known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
     }
     const bool reads = std::any_of(report_.times.begin(), report_.times.end(),
                                    [](const TurnTime& time) { return !time.inputs.empty(); });
@@ -176,19 +176,22 @@ class Timeline {
     std::string marks, way;
     for (std::size_t to = 0; to < shown_; ++to) {
       const TurnTime& reader = report_.times[to];
-      if (std::find(reader.inputs.begin(), reader.inputs.end(), from) == reader.inputs.end()) continue;
+      const bool reads = std::find(reader.inputs.begin(), reader.inputs.end(), from) != reader.inputs.end();
+      const bool last = way_[to] && reader.last == from;  // it may have waited for a round or a place alone
       const double arrives = y(to) + kBar + kThick / 2;
-      const bool last = way_[to] && reader.last == from;
-      marks += fmt::format("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "",
-                           at, arrives);
+      if (reads) {
+        marks += fmt::format("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "",
+                             at, arrives);
+      }
       if (last) {
         way += fmt::format("<line class=\"handed way\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>",
                            at, y(from) + kBar + kThick / 2, arrives);
       }
+      if (!reads && !last) continue;
       top = std::min(top, arrives);
       bottom = std::max(bottom, arrives);
     }
-    if (marks.empty()) return "";
+    if (top == bottom) return "";
     return fmt::format("<line class=\"handed\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>{3}{4}\n",
                        at, top, bottom, way, marks);
   }
