@@ -36,7 +36,6 @@ class Row {
     pieces.push_back({kind, at_, end, std::move(note)});
     at_ = end;
   }
-  double at() const { return at_; }
   std::vector<Piece> pieces;
 
  private:

@@ -227,9 +227,8 @@ class Timeline {
     const double begin = std::round(x(piece.begin_ms) * 1000) / 1000, end = std::round(x(piece.end_ms) * 1000) / 1000;
     if (end <= begin) return "";
     return fmt::format(
-        "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.1f}\" width=\"{:.3f}%\" height=\"{:.0f}\"><title>{}: {}{}: {} (from "
-        "{} "
-        "to {})</title></rect>\n",
+        "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.1f}\" width=\"{:.3f}%\" height=\"{:.0f}\"><title>{}: {}{}: {} "
+        "(from {} to {})</title></rect>\n",
         kind.style, begin, y(i) + kBar + (kThick - thick) / 2, end - begin, thick, name, kind.name,
         piece.note.empty() ? "" : ", " + markup(cut(piece.note, 200), Lines::fold),
         duration(piece.end_ms - piece.begin_ms), duration(piece.begin_ms), duration(piece.end_ms));
