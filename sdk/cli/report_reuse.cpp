@@ -86,7 +86,7 @@ Tokens own_text_of(const AgentRecord& agent) {
 
 bool has_kv(const AgentRecord& agent) { return agent.kv.entries > 0 && agent.prompt_tokens > 0; }
 
-/// Rectangles from `begin` on, `scale` percent a token, and a cut before them.
+/// Rectangles from `begin` on, `scale` percent a token.
 std::string segments(const Tokens& tokens, double begin, double scale, const std::string& what) {
   std::string out;
   for (std::size_t way = 0; way < kWays; ++way) {
