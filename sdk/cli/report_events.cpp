@@ -48,8 +48,9 @@ std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
   if (agent.state == "skipped") return {};
   // An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
   if (!seen.attempts.empty() && seen.attempts.back().first && seen.over) {
-    double& first = *seen.attempts.back().first;
-    first = std::max(std::min(first, *seen.over - agent.decode_ms), seen.attempts.back().started);
+    Attempt& last = seen.attempts.back();
+    last.first = std::min(*last.first, *seen.over - agent.decode_ms);
+    last.started = std::min(last.started, *last.first - agent.prefill_ms);
   }
   // The record's time to first token begins with the last input, which no event marks. It is that of the last attempt.
   std::optional<double> ready;
