@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sdk/cli/html.h"
 #include "sdk/cli/profile_plot.h"
 
 namespace baton::cli {
@@ -11,21 +12,6 @@ namespace {
 
 constexpr double kWidth = 720, kLeft = 70, kRight = 24;
 constexpr double kTitle = 72, kUpper = 230, kGap = 34, kLower = 120, kBelow = 66;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  }
-  return out;
-}
 
 /// A round step that cuts [low, 1] into at most `pieces`.
 double step_for(double low, double pieces) {
@@ -123,7 +109,8 @@ std::string profile_svg(const ModelProfile& profile) {
       "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
       "<rect width='{0}' height='{1}' fill='#fff'/>\n"
       "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
-      kWidth, height, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
+      kWidth, height, kLeft,
+      markup(profile.model.filename().string() + ": which layers RelayCaching recomputes", Lines::fold));
   out += fmt::format("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start),
                      kTitle, upper.x(range.end) - upper.x(range.start), bottom - kTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
@@ -150,7 +137,7 @@ std::string profile_svg(const ModelProfile& profile) {
   out += fmt::format(
       "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard "
       "error</text>\n",
-      kWidth - kRight, height - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
+      kWidth - kRight, height - 8, profile.hand_overs, markup(profile.source, Lines::fold), profile.tokens);
   return out + "</svg>\n";
 }
 

@@ -1,6 +1,7 @@
 // baton run: runs a workflow; results go to stdout, everything else to stderr.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,14 @@ std::unique_ptr<View> make_view(const Arguments& arguments, const Workflow& work
   if (arguments.quiet || (!arguments.events.empty() && stdout_is_terminal())) return std::make_unique<QuietView>();
   if (can_redraw()) return make_live_view(workflow);
   return make_plain_view(arguments.verbose);
+}
+
+/// An event's line, with the time since the run started.
+std::string timed_line(const Event& event, std::chrono::steady_clock::time_point begin) {
+  const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
+  std::string line = to_json(event);
+  line.pop_back();  // its last brace
+  return fmt::format("{},\"t_ms\":{:.3f}}}\n", line, since.count());
 }
 
 std::string slots_text(const RunRecord& record) {
@@ -112,14 +121,15 @@ int run(const Arguments& arguments) {
   const LastWords words([&view] { view->close(); });
   std::string lines;
   std::map<std::string, std::string> tool_results;
+  const auto begin = std::chrono::steady_clock::now();
   options.on_event = [&](const Event& event) {
+    // Before it is shown: drawing takes its time.
+    const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
     view->on_event(event);
     if (const auto* tool = std::get_if<ToolCalled>(&event)) {
       std::string& text = tool_results[turn_name(tool->agent, tool->round)];
       text += (text.empty() ? "" : "\n") + tool->result;
     }
-    if (arguments.events.empty() && !folder) return;
-    const std::string line = to_json(event) + "\n";
     if (folder) lines += line;
     if (!arguments.events.empty()) {
       result(line);

@@ -1,0 +1,58 @@
+// JSON of a record that anyone may have written: every field is checked before it is used, and what is wrong is said in
+// one line: file, field, what was expected, what was found.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace baton::cli {
+
+/// An object. Every getter throws Failure with kInvalidFile for a field of another kind, and for a missing one unless
+/// it is told what to take instead.
+class Fields {
+ public:
+  using Json = nlohmann::json;
+
+  /// Parses bytes that must be one JSON object. `where` is the file, or the file and a line.
+  static Json parse(std::string_view bytes, const std::string& where);
+
+  /// `where`: the file; `path`: the object in it, "" or "agents[2].". Both outlive the fields' object.
+  Fields(const Json& object, std::string where, std::string path);
+
+  std::string text(const char* name, std::optional<std::string> otherwise = {}) const;
+  std::string one_of(const char* name, const std::vector<std::string>& values) const;
+  /// An agent's id: safe as a part of a file's name.
+  std::string id(const char* name) const;
+  /// 0 to 10^12.
+  std::int64_t count(const char* name, std::optional<std::int64_t> otherwise = {}) const;
+  std::uint64_t unsigned_number(const char* name) const;
+  /// Finite, 0 to 10^15.
+  double number(const char* name, std::optional<double> otherwise = {}) const;
+  double share(const char* name, std::optional<double> otherwise = {}) const;  // 0 to 1
+  bool truth(const char* name, std::optional<bool> otherwise = {}) const;
+  Fields object(const char* name) const;
+  /// Null when it is missing or null.
+  std::optional<Fields> object_if_there(const char* name) const;
+  std::vector<Fields> list(const char* name) const;  // of objects
+  /// Names and values of an object of texts.
+  std::vector<std::pair<std::string, std::string>> texts(const char* name) const;
+
+  bool is_null(const char* name) const;  // or missing
+
+  [[noreturn]] void fail(const std::string& name, const std::string& expected) const;
+
+ private:
+  const Json* find(const char* name) const;
+  Fields child(const Json& value, const std::string& name) const;
+  double number_up_to(const char* name, double most, const char* expected, std::optional<double> otherwise) const;
+
+  const Json* object_;
+  std::string where_, path_;
+};
+
+}  // namespace baton::cli
