@@ -96,7 +96,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     for (const auto& slot : turn.slots) {
       const std::string from = slot.turn < 0 ? name_of(slot.source)
                                              : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));
-      out += fmt::format("    {}{}{}{}\n", padded(slot.name, 28), padded("from " + from, 24), padded(slot.method, 10),
+      out += fmt::format("    {}{}{}{}\n", padded(slot.name, 28), padded("from " + from, 24), padded(slot.method, 12),
                          slot.reason);
     }
     out += '\n';

@@ -264,9 +264,8 @@ std::string totals(const Tokens& all) {
       grouped(whole), segments(all, 0, 100 / static_cast<double>(whole), "all prompts"));
   if (all[reused] > 0) {
     out +=
-        "<p class=\"muted\">A reused token is still computed in the layers before the method's first and behind its "
-        "last; "
-        "\"KV reused\" counts layers too.</p>\n";
+        "<p class=\"muted\">Some methods compute reused tokens in some of the layers; \"KV reused\" counts layers "
+        "too.</p>\n";
   }
   return out;
 }
