@@ -48,6 +48,7 @@ Json json_of(const AgentRecord& record) {
   for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
   return {{"agent", record.agent},
           {"role", record.role},
+          {"model", record.model},
           {"round", record.round},
           {"state", record.state},
           {"error", record.error},

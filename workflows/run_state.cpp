@@ -14,6 +14,7 @@ RunState::RunState(const Plan& plan, const std::map<std::string, std::string>& i
     AgentRecord& record = turns_[i].record;
     record.agent = plan_.steps[i].agent;
     record.round = plan_.steps[i].round;
+    record.model = plan_.steps[i].model;
     record.attempts = 0;
     if (const AgentSpec* agent = plan_.spec->agent(record.agent)) record.role = agent->role;
   }

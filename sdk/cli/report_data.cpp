@@ -40,6 +40,7 @@ AgentRecord agent_of(const Fields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
   agent.role = fields.text("role");
+  agent.model = fields.text("model", "");
   const std::int64_t round = fields.count("round");
   if (round < 1 || round > 1'000'000) fields.fail("round", "a whole number from 1 to 10^6");
   agent.round = static_cast<int>(round);

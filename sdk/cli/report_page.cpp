@@ -164,6 +164,9 @@ std::string turns_section(const Report& report, const Sums& sums) {
 }
 
 std::string texts_section(const Report& report, Texts& texts) {
+  const auto& agents = report.run.agents;
+  const bool several =
+      std::any_of(agents.begin(), agents.end(), [&](const auto& agent) { return agent.model != agents.front().model; });
   std::string out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
   for (std::size_t i = 0; i < report.prompts.size(); ++i) {
     const AgentRecord& agent = report.run.agents[i];
@@ -171,6 +174,7 @@ std::string texts_section(const Report& report, Texts& texts) {
     out += fmt::format("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, markup(name, Lines::fold));
     if (!agent.role.empty() && agent.role != agent.agent)
       out += " <span class=\"muted\">" + bdi(agent.role, 200) + "</span>";
+    if (several) out += " <span class=\"muted\">model " + bdi(agent.model, 200) + "</span>";
     out += fmt::format(" {}</h3>\n", agent.state == "ok" ? "" : state_badge(agent.state));
     if (!agent.error.empty()) out += "<p>" + bdi(agent.error, 2000) + "</p>\n";
     if (agent.state != "skipped") {

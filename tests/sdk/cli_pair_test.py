@@ -53,6 +53,7 @@ class Pair(Cli):
         everything = self.run_team("droidspeak", "--set", "relay.layers.start=0", "--set", "relay.layers.end=9")
         self.assertEqual(self.answers(everything), self.answers(full))
         self.assertEqual(self.slot(everything)["method"], "droidspeak")
+        self.assertEqual([agent["model"] for agent in full["agents"]], ["other", "main"])
         self.assertEqual(self.slot(everything)["kv_reuse_rate"], 0)
         some = self.slot(self.run_team("droidspeak", "--set", "relay.layers.start=2", "--set", "relay.layers.end=7"))
         self.assertEqual((some["method"], some["hops"]), ("droidspeak", 0))

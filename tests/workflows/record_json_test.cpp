@@ -42,7 +42,7 @@ TEST_CASE("a run record as JSON") {
     CHECK(parsed.contains(key));
   }
   for (const char* key :
-       {"agent", "role", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output", "answer",
+       {"agent", "role", "model", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output", "answer",
         "finish_reason", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
     CHECK(parsed["agents"][0].contains(key));
   }

@@ -47,6 +47,7 @@ struct KvRecord {
 struct AgentRecord {
   std::string agent;
   std::string role;
+  std::string model;  // its name in the workflow
   int round = 1;
   std::string state = "ok";
   std::string error;  // why, when the state is not ok
