@@ -205,7 +205,7 @@ typedef struct baton_event baton_event;
 /// BATON_EVENT_NONE for NULL.
 baton_event_type baton_event_get_type(const baton_event* event);
 
-/// One line of JSON, as `baton run --events ndjson` prints it (docs/cli.md). Empty for NULL.
+/// One line of JSON, as `baton run --events ndjson` prints it (docs/cli.md) but for its time, `t_ms`. Empty for NULL.
 const char* baton_event_json(const baton_event* event);
 
 /// The agent that it is about (of relayed: the one that is given the text), or "".
