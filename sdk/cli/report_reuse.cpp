@@ -204,7 +204,7 @@ std::string reasons_table(const Report& report) {
     for (const SlotRecord& slot : agent.slots) {
       const std::int64_t tokens = tokens_of(slot)[full];
       if (tokens == 0) continue;
-      // Of what was mirrored, the part that decoding left no time for.
+      // Of what was mirrored, also the part that decoding left no time for.
       const bool late = slot.method == "lockstep";
       Reason& reason =
           by_reason[late ? "not reached ahead: the steps of the agents before it had no more room" : slot.reason];
