@@ -133,9 +133,6 @@ StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std
 }
 
 std::string to_json(const StoredProfile& profile) {
-  const auto quoted = [](const std::string& text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
   std::vector<std::pair<std::string, std::string>> fields = {
       {"schema", std::to_string(kSchema)},
       {"fingerprint", quoted(profile.fingerprint)},

@@ -26,9 +26,6 @@ GroupPoint read_point(const Json& value, std::int32_t layers, const std::string&
 }  // namespace
 
 std::string to_json(const StoredPair& profile) {
-  const auto quoted = [](const std::string& text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
   const GroupEffect& effect = profile.effect;
   std::vector<std::string> points;
   for (const GroupPoint& point : effect.points)

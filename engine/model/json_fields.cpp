@@ -16,6 +16,10 @@ Json parse_json(std::string_view text, const std::string& origin) {
   }
 }
 
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string describe(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return fmt::format("a list of {}", value.size());

@@ -17,6 +17,9 @@ using Json = nlohmann::json;
 /// Throws ModelError with line and column when the text is not JSON.
 Json parse_json(std::string_view text, const std::string& origin);
 
+/// A text as JSON writes it; what is not UTF-8 is replaced.
+std::string quoted(const std::string& text);
+
 /// A value as it may appear in an error message: one line, shortened.
 std::string describe(const Json& value);
 

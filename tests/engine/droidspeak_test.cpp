@@ -10,6 +10,7 @@
 #include "engine/local_engine.h"
 #include "engine/pair_profile.h"
 #include "tests/engine/asking.h"
+#include "tests/engine/reuse_cases.h"
 #include "tests/support/schedule_oracle.h"
 
 namespace baton::test {
@@ -61,18 +62,6 @@ PromptPart portable(const Engine& author, const PromptPart& own) {
   REQUIRE(part.portable);
   return part;
 }
-
-std::int64_t reused(const GenerationResult& result) {
-  std::int64_t sum = 0;
-  for (const PartUse& use : result.uses) sum += use.kv_reused;
-  return sum;
-}
-
-const TinyOptions kModels[] = {
-    {},
-    {.dtype = DType::f32, .kv_dtype = DType::f32},
-    {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21, .qk_norm = true, .bias = true, .kv_dtype = DType::f32},
-};
 
 }  // namespace
 

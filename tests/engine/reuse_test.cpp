@@ -9,6 +9,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/local_engine.h"
 #include "engine/reuse/placement.h"
+#include "tests/engine/reuse_cases.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -90,18 +91,6 @@ PromptPart answer(Engine& engine, std::vector<PromptPart> prompt, std::size_t n,
   REQUIRE(made.result.output->tokens == static_cast<std::int32_t>(n));
   return {"answer", made.result.tokens, made.result.output, 0};
 }
-
-std::int64_t reused(const GenerationResult& result) {
-  std::int64_t sum = 0;
-  for (const PartUse& use : result.uses) sum += use.kv_reused;
-  return sum;
-}
-
-const TinyOptions kModels[] = {
-    {},
-    {.dtype = DType::f32, .kv_dtype = DType::f32},
-    {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21, .qk_norm = true, .bias = true, .kv_dtype = DType::f32},
-};
 
 /// Methods that recompute all of every segment.
 std::vector<ReuseOptions> everything(bool prefix) {
