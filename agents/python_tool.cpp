@@ -8,7 +8,7 @@
 #include "agents/code_block.h"
 #include "agents/python_options.h"
 #include "agents/sandbox.h"
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {

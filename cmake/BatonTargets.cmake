@@ -1,7 +1,8 @@
 # Flags that every target of the project shares, and the two shapes of target there are: a layer and a test.
 
 add_library(baton_flags INTERFACE)
-target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/sdk/include)
+target_include_directories(baton_flags INTERFACE
+  ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
 # -ffp-contract=off: a product is fused with a sum only where the source says fma, so that a row's result
 # does not depend on what the compiler saw around it.
 target_compile_options(baton_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
@@ -16,16 +17,26 @@ if(BATON_FUZZ)
   target_compile_options(baton_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# baton_layer(name [dependencies...]): a static library of all sources beside the calling CMakeLists.txt.
+# baton_layer(name [dependencies...]): a static library of all sources in the folder of the calling CMakeLists.txt and in
+# its rooms; a room that has a CMakeLists.txt of its own is a library of its own.
 function(baton_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  file(GLOB_RECURSE lists CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+  foreach(list IN LISTS lists)
+    get_filename_component(room ${list} DIRECTORY)
+    if(NOT room STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+      list(FILTER sources EXCLUDE REGEX "^${room}/")
+    endif()
+  endforeach()
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:baton_flags> PRIVATE $<BUILD_INTERFACE:fmt::fmt> ${ARGN})
 endfunction()
 
-# baton_test(area folder [libraries...]): one Catch2 executable of all tests in a folder, each case known to CTest.
-function(baton_test area folder)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cpp)
+# baton_test(area "folder;..." [libraries...]): one Catch2 executable of all tests in the folders and their rooms, each case
+# known to CTest.
+function(baton_test area folders)
+  list(TRANSFORM folders REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/tests/\\1/*.cpp")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folders})
   if(NOT sources)
     return()
   endif()

@@ -1,45 +1,75 @@
 #!/usr/bin/env python3
-"""Fails on an include that points upwards or leaves its home (the rules are in CONTRIBUTING.md)."""
+"""Fails on an include that points upwards or leaves its home (the rules are in docs/architecture.md)."""
 
 import pathlib
 import re
 import sys
 
-ENGINE_ROOMS = ["engine/tensor", "engine/backend", "engine/kv", "engine/model", "engine/reuse"]
-VOCABULARY = {"baton/run_record.h", "baton/event.h"}
+SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
+INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
 
-# Who may include whom; a room is the longest of these prefixes that a path has.
+BASE = ["engine/base"]
+BACKEND = [*BASE, "engine/tensor", "engine/backend"]
+MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/model"]
+REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
+ENGINE = [*REUSE, "engine"]
+ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning"]
+AGENTS = [*ENGINE_ALL, "agents"]
+WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
+PUBLIC = ["engine/base/baton", "sdk/include/baton"]
+RUNNER = [*PUBLIC, "sdk/cli/console"]
+
+# Who may include whom. The room of a file is the longest of these prefixes of its path; every room may include itself.
 ALLOWED = {
-    "engine/tensor": ["engine/tensor"],
-    "engine/backend": ["engine/backend", "engine/tensor"],
-    "engine/cpu": ["engine/cpu", "engine/backend", "engine/tensor"],
-    "engine/cuda": ["engine/cuda", "engine/backend", "engine/tensor"],
-    "engine/kv": ["engine/kv", "engine/backend", "engine/tensor"],
-    "engine/model": ENGINE_ROOMS[:4],
-    "engine/reuse": ENGINE_ROOMS,
-    "engine": ["engine", *ENGINE_ROOMS],
-    "agents": ["agents", "engine", *ENGINE_ROOMS],
-    "workflows": ["workflows", "agents", "engine", *ENGINE_ROOMS],
-    "sdk/include": ["baton"],
-    "sdk/src": ["sdk/src", "baton", "workflows", "agents", "engine", *ENGINE_ROOMS],
-    "sdk/cli": ["sdk/cli", "baton"],  # the runner uses only the public face
-    "samples": ["samples", "baton"],
+    "engine/base/baton": [],
+    "engine/base": ["engine/base/baton"],
+    "engine/tensor": BASE,
+    "engine/backend": BACKEND,
+    "engine/cpu": BACKEND,
+    "engine/cuda": BACKEND,
+    "engine/cuda/host": [*BACKEND, "engine/cuda/kernels", "engine/cuda/attention"],
+    "engine/cuda/kernels": [*BACKEND, "engine/cuda/host"],
+    "engine/cuda/attention": [*BACKEND, "engine/cuda/host", "engine/cuda/kernels"],
+    "engine/kv": [*BACKEND],
+    "engine/text": [*BASE, "engine/text/jinja"],
+    "engine/text/jinja": [*BASE, "engine/text"],
+    "engine/model": MODEL,
+    "engine/reuse": REUSE,
+    "engine/reuse/anchors": REUSE,
+    "engine/reuse/profile": REUSE,
+    "engine/reuse/corrections": REUSE,
+    "engine": ENGINE,
+    "engine/steps": ENGINE,
+    "engine/learning": [*ENGINE, "engine/steps"],
+    "agents": ENGINE,
+    "workflows": WORKFLOWS,
+    "workflows/format": [*AGENTS, *PUBLIC[:1]],
+    "workflows/plan": [*AGENTS, *PUBLIC[:1], "workflows/format"],
+    "workflows/run": [*AGENTS, *PUBLIC[:1], "workflows/format", "workflows/plan"],
+    "sdk/include/baton": PUBLIC,
+    "sdk/src": [*WORKFLOWS, *PUBLIC],
+    "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
+    "sdk/cli/console": PUBLIC,  # the runner uses only the public face
+    "sdk/cli/measure": RUNNER,
+    "sdk/report": RUNNER,
+    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report"],
+    "samples": PUBLIC,
 }
 
 # The one place that knows both backends.
-EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda"]}
+EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/host"]}
 
 # Third-party headers and the files that may see them (regular expressions over the path).
 HOMES = {
-    r"yaml-cpp/": r"workflows/yaml\w*\.cpp",
-    r"boost/": r"workflows/executor\w*\.(cpp|h)|sdk/include/baton/asio\.h",
-    r"fmt/": r"(engine|agents|workflows|sdk/src|sdk/cli)/.*\.cpp",
-    r"nlohmann/": r"(engine/model|agents|workflows|sdk/src|sdk/cli)/.*",
+    r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
+    r"boost/": r"workflows/run/executor\w*\.(cpp|h)|sdk/include/baton/asio\.h",
+    r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp",
+    r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report))/.*",
     r"hwy/": r"engine/cpu/.*",
-    r"Eigen/": r"engine/reuse/linear_fit\.cpp",
-    r"pcre2\.h": r"engine/model/regex\.cpp|agents/pattern\.cpp",
-    r"utf8proc\.h": r"engine/model/.*\.cpp|sdk/cli/.*\.cpp",
-    r"xxhash\.h": r"engine/(model|reuse)/.*\.cpp",
+    r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
+    r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
+    r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
+    r"xxhash\.h": r"engine/(base|text|model|learning)/.*\.cpp|engine/reuse/anchors/.*\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
@@ -49,34 +79,44 @@ HOMES = {
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def room_of(path: str, rooms) -> str | None:
-    fitting = [room for room in rooms if path == room or path.startswith(room + "/")]
+def room_of(path: str) -> str | None:
+    fitting = [room for room in ALLOWED if path.startswith(room + "/")]
     return max(fitting, key=len) if fitting else None
 
 
-def problems(root: pathlib.Path):
-    rooms = [*ALLOWED, "baton"]
+def sources(root: pathlib.Path):
     for folder in ["engine", "agents", "workflows", "sdk", "samples"]:
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix not in {".h", ".c", ".cpp", ".cu", ".cuh"}:
+            if file.suffix in SOURCES:
+                yield file.relative_to(root).as_posix(), file
+
+
+def included(root: pathlib.Path, file: pathlib.Path, target: str) -> str | None:
+    """The path in this project that an include means; None: it is not of this project."""
+    for folder in [file.parent, *(root / name for name in INCLUDE_ROOTS)]:
+        if (folder / target).is_file():
+            return (folder / target).resolve().relative_to(root).as_posix()
+    return None
+
+
+def problems(root: pathlib.Path):
+    for path, file in sources(root):
+        room = room_of(path)
+        if room is None:
+            yield f"{path}: is in no room that cmake/check_layers.py knows"
+            continue
+        allowed = {room, *ALLOWED[room], *EXCEPTIONS.get(path, [])}
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
                 continue
-            path = file.relative_to(root).as_posix()
-            room = room_of(path, ALLOWED)
-            allowed = ALLOWED[room] + EXCEPTIONS.get(path, [])
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-                match = INCLUDE.match(line)
-                if not match:
-                    continue
-                quote, target = match.groups()
-                place = f"{path}:{number}"
-                if quote == '"' and (file.parent / target).is_file() and "/" not in target:
-                    continue  # a neighbour in the same folder
-                target_room = room_of(target, rooms)
-                if target_room and target not in VOCABULARY and target_room not in allowed:
-                    yield f"{place}: {room} may not include {target} (allowed: {', '.join(allowed)})"
-                for pattern, home in HOMES.items():
-                    if quote == "<" and re.match(pattern, target) and not re.fullmatch(home, path):
-                        yield f"{place}: {target} may only be included in {home}"
+            quote, target = match.groups()
+            found = included(root, file, target)
+            if found and room_of(found) not in allowed:
+                yield f"{path}:{number}: {room} may not include {found} (allowed: {', '.join(sorted(allowed))})"
+            for pattern, home in HOMES.items():
+                if not found and quote == "<" and re.match(pattern, target) and not re.fullmatch(home, path):
+                    yield f"{path}:{number}: {target} may only be included in {home}"
 
 
 def main() -> int:

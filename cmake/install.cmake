@@ -35,7 +35,7 @@ add_library(baton::baton ALIAS baton_library)
 set_target_properties(baton_library PROPERTIES OUTPUT_NAME baton EXPORT_NAME baton LINKER_LANGUAGE CXX)
 target_compile_features(baton_library INTERFACE cxx_std_20)
 target_include_directories(baton_library INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/sdk/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/sdk/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/engine/base> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(baton_library PRIVATE ${others} PUBLIC Threads::Threads)
 # A project that adds this folder links these from its own scope.
 foreach(library IN LISTS others ITEMS Threads::Threads)
@@ -58,7 +58,7 @@ install(EXPORT baton NAMESPACE baton:: FILE batonTargets.cmake DESTINATION ${pac
 configure_package_config_file(cmake/batonConfig.cmake.in ${PROJECT_BINARY_DIR}/batonConfig.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/batonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/batonConfigVersion.cmake DESTINATION ${package})
-install(DIRECTORY sdk/include/baton DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 # Where the runner looks, from its own place: ../share/baton.
 install(DIRECTORY agents/roles/ DESTINATION ${share}/roles FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
 install(DIRECTORY workflows/library/ DESTINATION ${share}/workflows FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")

@@ -14,8 +14,8 @@
 #include "engine/kv/segment_store.h"
 #include "engine/model/model.h"
 #include "engine/model/sampler.h"
-#include "engine/reuse/anchor_store.h"
-#include "engine/reuse/linear_correction.h"
+#include "engine/reuse/anchors/anchor_store.h"
+#include "engine/reuse/corrections/linear_correction.h"
 #include "engine/reuse/options.h"
 
 namespace baton {

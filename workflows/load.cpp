@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "agents/tool.h"
-#include "workflows/format_table.h"
-#include "workflows/plan_builder.h"
-#include "workflows/role_file.h"
-#include "workflows/spec_reader.h"
-#include "workflows/yaml_merge.h"
+#include "workflows/format/format_table.h"
+#include "workflows/format/role_file.h"
+#include "workflows/format/spec_reader.h"
+#include "workflows/format/yaml_merge.h"
+#include "workflows/plan/plan_builder.h"
 
 namespace baton {
 namespace {

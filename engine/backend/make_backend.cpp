@@ -6,7 +6,7 @@
 
 #include "engine/backend/limits.h"
 #include "engine/cpu/cpu.h"
-#include "engine/cuda/cuda.h"
+#include "engine/cuda/host/cuda.h"
 
 namespace baton {
 namespace {

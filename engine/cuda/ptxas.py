@@ -63,7 +63,7 @@ def main() -> int:
     if not shutil.which(nvcc):
         print("ptxas: no nvcc here", file=sys.stderr)
         return 2
-    files = options.files or sorted(HERE.glob("*.cu"))
+    files = options.files or sorted(HERE.rglob("*.cu"))
     rows: dict[str, dict[str, tuple]] = {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         work = [pool.submit(compiled, nvcc, file, arch, pathlib.Path(folder)) for file in files for arch in options.arch]

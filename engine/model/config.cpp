@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "engine/model/json_fields.h"
+#include "engine/base/json_fields.h"
 
 namespace baton {
 namespace {

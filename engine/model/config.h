@@ -5,18 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace baton {
+#include "engine/base/errors.h"
 
-/// A model folder that cannot be used: says which file, what was found and what was expected.
-class ModelError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace baton {
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <system_error>
 
-#include "engine/model/json_fields.h"
-#include "engine/model/mapped_file.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/mapped_file.h"
 #include "engine/model/sampler.h"
 
 namespace baton {

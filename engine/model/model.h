@@ -7,11 +7,11 @@
 
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/model/chat_template.h"
 #include "engine/model/config.h"
 #include "engine/model/rope.h"
-#include "engine/model/tokenizer.h"
 #include "engine/model/weights.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 

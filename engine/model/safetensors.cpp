@@ -9,8 +9,8 @@
 #include <set>
 #include <system_error>
 
-#include "engine/model/json_fields.h"
-#include "engine/model/mapped_file.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/mapped_file.h"
 
 namespace baton {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/backend/choose.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 

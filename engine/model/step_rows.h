@@ -9,7 +9,7 @@
 
 #include "engine/backend/choose.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace baton {
 

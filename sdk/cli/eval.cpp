@@ -8,10 +8,10 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/eval_measurement.h"
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/interrupt.h"
-#include "sdk/cli/terminal.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/measure/eval_measurement.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

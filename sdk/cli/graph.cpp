@@ -3,9 +3,9 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/options.h"
-#include "sdk/cli/terminal.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/options.h"
+#include "sdk/cli/console/terminal.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

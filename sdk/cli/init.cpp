@@ -7,8 +7,8 @@
 
 #include <baton/workflow.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/terminal.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/terminal.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

@@ -7,12 +7,12 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/dataset.h"
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/interrupt.h"
-#include "sdk/cli/options.h"
-#include "sdk/cli/terminal.h"
-#include "sdk/cli/text.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/options.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/measure/dataset.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

@@ -8,11 +8,11 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/interrupt.h"
-#include "sdk/cli/suggest.h"
-#include "sdk/cli/terminal.h"
-#include "sdk/cli/text.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/suggest.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

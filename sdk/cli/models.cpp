@@ -7,9 +7,9 @@
 
 #include <baton/system.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/terminal.h"
-#include "sdk/cli/text.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

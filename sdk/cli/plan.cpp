@@ -9,12 +9,12 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/options.h"
-#include "sdk/cli/terminal.h"
-#include "sdk/cli/text.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/options.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/console/view.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/cli/view.h"
 
 namespace baton::cli {
 namespace {

@@ -6,12 +6,12 @@
 #include <memory>
 #include <string>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/interrupt.h"
-#include "sdk/cli/report_data.h"
-#include "sdk/cli/report_page.h"
-#include "sdk/cli/terminal.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/terminal.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/report/data.h"
+#include "sdk/report/page.h"
 
 namespace baton::cli {
 namespace {

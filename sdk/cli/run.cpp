@@ -8,14 +8,14 @@
 
 #include <baton/baton.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/interrupt.h"
-#include "sdk/cli/options.h"
-#include "sdk/cli/record_folder.h"
-#include "sdk/cli/terminal.h"
-#include "sdk/cli/text.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/options.h"
+#include "sdk/cli/console/record_folder.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/console/view.h"
 #include "sdk/cli/verbs.h"
-#include "sdk/cli/view.h"
 
 namespace baton::cli {
 namespace {

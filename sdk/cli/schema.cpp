@@ -1,8 +1,8 @@
 // baton schema: the JSON Schema of workflow files, for editors.
 #include <baton/workflow.h>
 
-#include "sdk/cli/exit_code.h"
-#include "sdk/cli/terminal.h"
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/terminal.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {

@@ -1,5 +1,5 @@
 // The engine, runs and events of baton/c.h.
-#include "engine/model/utf8.h"  // of the layers below: before any public header
+#include "engine/base/utf8.h"  // of the layers below: before any public header
 
 #include "sdk/src/c_handles.h"
 

@@ -1,5 +1,5 @@
-#include "engine/model/utf8.h"  // of the layers below: before any public header
-#include "workflows/json_record.h"
+#include "engine/base/utf8.h"  // of the layers below: before any public header
+#include "workflows/run/json_record.h"
 
 #include "sdk/src/c_support.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/profiler.h"
+#include "engine/learning/profiler.h"
 
 namespace baton {
 

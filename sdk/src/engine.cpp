@@ -7,9 +7,9 @@
 #include <set>
 #include <tuple>
 
-#include "engine/anchor_file.h"  // of the layers below: before any public header
-#include "engine/between_models.h"
-#include "engine/correction_file.h"
+#include "engine/learning/correction_file.h"
+#include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
+#include "engine/reuse/between_models.h"
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/src/internal.h"

@@ -4,10 +4,10 @@
 
 #include "agents/tool.h"
 #include "engine/engine.h"
-#include "workflows/diagnostics.h"
-#include "workflows/executor.h"
-#include "workflows/plan.h"
-#include "workflows/spec.h"
+#include "workflows/format/diagnostics.h"
+#include "workflows/format/spec.h"
+#include "workflows/plan/plan.h"
+#include "workflows/run/executor.h"
 
 namespace baton::internal {
 using Diagnostic = ::baton::Diagnostic;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <stop_token>
 
-#include "engine/model_profile.h"
-#include "engine/pair_profile.h"
+#include "engine/learning/model_profile.h"
+#include "engine/learning/pair_profile.h"
 
 namespace baton {
 

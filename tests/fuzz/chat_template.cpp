@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/chat_template.h"
 #include "engine/model/config.h"
+#include "engine/text/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view source(reinterpret_cast<const char*>(data), size);

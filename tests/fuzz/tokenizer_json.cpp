@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "engine/model/config.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

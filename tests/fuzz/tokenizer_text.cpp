@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/model/tokenizer.h"
-#include "engine/model/utf8.h"
+#include "engine/base/utf8.h"
+#include "engine/text/tokenizer.h"
 
 namespace {
 

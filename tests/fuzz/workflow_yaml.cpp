@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "workflows/plan.h"
+#include "workflows/plan/plan.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "engine/model/chat_template.h"
 #include "engine/model/config.h"
+#include "engine/text/chat_template.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "engine/model/config.h"
-#include "engine/model/tokenizer.h"
+#include "engine/text/tokenizer.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agents/tool.h"
-#include "workflows/spec.h"
+#include "workflows/format/spec.h"
 
 namespace baton::test {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/scripted_engine.h"
-#include "workflows/executor.h"
+#include "workflows/run/executor.h"
 
 namespace baton::test {
 

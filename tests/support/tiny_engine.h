@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/cpu/cpu.h"
-#include "engine/local_engine.h"
+#include "engine/steps/local_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "engine/backend/make_backend.h"
-#include "engine/cuda/cuda.h"
+#include "engine/cuda/host/cuda.h"
 
 namespace baton::test {
 namespace {

@@ -1,15 +1,15 @@
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
-#include "engine/local_engine.h"
+#include "engine/steps/local_engine.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <future>
 #include <random>
 
-#include "engine/anchors.h"
 #include "engine/cpu/cpu.h"
-#include "tests/engine/asking.h"
+#include "engine/steps/anchors.h"
 #include "tests/engine/cuda/models.h"
+#include "tests/support/asking.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {

@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "engine/kv/segment_store.h"
-#include "engine/local_engine.h"
-#include "tests/engine/asking.h"
+#include "engine/steps/local_engine.h"
 #include "tests/engine/cuda/models.h"
+#include "tests/support/asking.h"
 
 namespace baton::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "engine/cuda/cuda.h"
+#include "engine/cuda/host/cuda.h"
 #include "tests/engine/cuda/host_memory.h"
 #include "tests/engine/cuda/models.h"
 

@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that engine/cuda/transfers.cpp calls, over streams of the test's own: what is given to
-// them runs late and in any order that events allow (streams.h). In no build that has the real one.
+// The part of the CUDA runtime that engine/cuda/host/transfers.cpp calls, over streams of the test's own: what is given
+// to them runs late and in any order that events allow (streams.h). In no build that has the real one.
 #pragma once
 
 #include <cstddef>

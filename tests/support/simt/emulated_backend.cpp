@@ -9,8 +9,8 @@
 #include <map>
 #include <new>
 
-#include "engine/cuda/cuda_backend.h"
-#include "engine/cuda/kernels.h"
+#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/kernels/kernels.h"
 #include "tests/support/simt/late_transfers.h"
 
 namespace baton::test {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/backend/backend.h"
-#include "engine/cuda/runtime.h"
+#include "engine/cuda/host/runtime.h"
 #include "simt_emulator.h"
 
 namespace baton::test {

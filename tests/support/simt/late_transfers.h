@@ -4,7 +4,7 @@
 #include <cstring>
 #include <deque>
 
-#include "engine/cuda/runtime.h"
+#include "engine/cuda/host/runtime.h"
 
 namespace baton::test {
 

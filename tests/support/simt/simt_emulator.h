@@ -1,6 +1,6 @@
-// A SIMT machine on the host, for tests: takes the place of engine/cuda/simt_device.cuh and ptx.cuh, so that the very
-// sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber; barriers and warp
-// operations switch between them, in an order that a test chooses.
+// A SIMT machine on the host, for tests: takes the place of engine/cuda/kernels/simt_device.cuh and ptx.cuh, so that
+// the very sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber; barriers
+// and warp operations switch between them, in an order that a test chooses.
 //
 // It proves indexing, arithmetic and the placement of barriers; it proves nothing about time or about the memory model
 // of a device. What it reports, as simt::Fault with the kernel's file and line: barriers and warp operations that not
@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cuda/launch_log.h"
-#include "engine/cuda/types.h"
+#include "engine/cuda/host/launch_log.h"
+#include "engine/cuda/host/types.h"
 
 #define __global__
 #define __device__

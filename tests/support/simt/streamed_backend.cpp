@@ -1,11 +1,11 @@
-// The emulated backend over simulated streams: the engine's transfers (engine/cuda/transfers.cpp) beside a main stream
-// whose kernels and copies run late.
+// The emulated backend over simulated streams: the engine's transfers (engine/cuda/host/transfers.cpp) beside a main
+// stream whose kernels and copies run late.
 #include <cstring>
 #include <mutex>
 #include <utility>
 
-#include "engine/cuda/cuda_backend.h"
-#include "engine/cuda/transfers.h"
+#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/transfers.h"
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/simt/streams.h"
 

@@ -1,5 +1,5 @@
 // A device has the anchors that are needed, once, for as long as they live.
-#include "engine/anchor_memory.h"
+#include "engine/reuse/anchors/anchor_memory.h"
 
 #include <catch2/catch.hpp>
 

@@ -2,8 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/cpu/cpu.h"
-#include "engine/local_engine.h"
-#include "tests/engine/asking.h"
+#include "engine/steps/local_engine.h"
+#include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {

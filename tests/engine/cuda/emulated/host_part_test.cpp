@@ -9,14 +9,14 @@
 #include <random>
 #include <utility>
 
-#include "engine/anchors.h"
-#include "engine/cuda/cuda_backend.h"
-#include "engine/cuda/runtime.h"
-#include "engine/local_engine.h"
+#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/runtime.h"
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
+#include "engine/steps/anchors.h"
+#include "engine/steps/local_engine.h"
 #include "simt_emulator.h"
-#include "tests/engine/asking.h"
+#include "tests/support/asking.h"
 
 namespace baton::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <random>
 
 #include "engine/kv/segment_store.h"
-#include "engine/local_engine.h"
-#include "tests/engine/asking.h"
+#include "engine/steps/local_engine.h"
 #include "tests/engine/cuda/models.h"
+#include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 
 namespace baton::test {

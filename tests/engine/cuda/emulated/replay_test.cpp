@@ -1,5 +1,5 @@
 // A replayed step does what the step would have done: compared, bit for bit, with a backend that never replays.
-#include "engine/cuda/replays.h"
+#include "engine/cuda/host/replays.h"
 
 #include <catch2/catch.hpp>
 #include <optional>

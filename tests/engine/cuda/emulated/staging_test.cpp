@@ -1,12 +1,12 @@
 // Pinned memory is never written while a copy may still read it; content arrives whole, in any sizes.
-#include "engine/cuda/staging.h"
+#include "engine/cuda/host/staging.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <deque>
 #include <random>
 
-#include "engine/cuda/pinned_pool.h"
+#include "engine/cuda/host/pinned_pool.h"
 #include "tests/support/simt/emulated_backend.h"
 #include "tests/support/simt/late_transfers.h"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "engine/cuda/attention.h"
+#include "engine/cuda/attention/attention.h"
 #include "tests/engine/cuda/host_memory.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/simt/emulated_backend.h"

@@ -1,6 +1,6 @@
 // Transfers beside a main stream, under schedules of the three streams at random: what is followed is there, what is
 // given back is not used any more.
-#include "engine/cuda/transfers.h"
+#include "engine/cuda/host/transfers.h"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,293 @@
+#include "agents/json_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "agents/pattern.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDeepest = 64;  // $ref and nesting together
+constexpr int kMostSteps = 1'000'000;
+constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+constexpr std::string_view kDefinitions = "#/definitions/";
+
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "null") return value.is_null();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "array") return value.is_array();
+  if (type == "object") return value.is_object();
+  if (value.is_number_float()) return std::floor(value.get<double>()) == value.get<double>();  // 1.0 is an integer
+  return value.is_number_integer();
+}
+
+std::size_t characters(const std::string& text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string joined(const Json& words) {
+  std::string out;
+  for (const Json& word : words)
+    out += (out.empty() ? "" : ", ") + word.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return out;
+}
+
+std::string at(const std::string& pointer, const std::string& message) {
+  return (pointer.empty() ? "the value" : pointer) + ": " + message;
+}
+
+/// One schema over one value; every function returns the first thing wrong, or nothing.
+class Checker {
+ public:
+  explicit Checker(const Json& root) : root_(root) {}
+
+  std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) const {
+    if (depth > kDeepest || ++steps_ > kMostSteps) return at(pointer, "too much nesting for the schema");
+    if (schema.is_boolean()) return schema.get<bool>() ? "" : at(pointer, "is not allowed");
+    if (schema.contains("$ref")) {
+      const auto name = schema["$ref"].get<std::string>().substr(kDefinitions.size());
+      return check(value, root_["definitions"][name], pointer, depth + 1);
+    }
+    std::string wrong = check_any(value, schema, pointer, depth);
+    if (wrong.empty() && value.is_number()) wrong = check_number(value.get<double>(), schema, pointer);
+    if (wrong.empty() && value.is_string()) wrong = check_string(value.get<std::string>(), schema, pointer);
+    if (wrong.empty() && value.is_array()) wrong = check_array(value, schema, pointer, depth);
+    if (wrong.empty() && value.is_object()) wrong = check_object(value, schema, pointer, depth);
+    return wrong;
+  }
+
+ private:
+  std::string check_any(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+    if (schema.contains("type")) {
+      const Json& type = schema["type"];
+      const Json types = type.is_array() ? type : Json::array({type});
+      const bool fits =
+          std::any_of(types.begin(), types.end(), [&](const Json& t) { return has_type(value, t.get<std::string>()); });
+      if (!fits) return at(pointer, fmt::format("expected {}, found {}", joined(types), value.type_name()));
+    }
+    if (schema.contains("enum")) {
+      const Json& words = schema["enum"];
+      if (std::find(words.begin(), words.end(), value) == words.end())
+        return at(pointer, "expected one of " + joined(words));
+    }
+    if (schema.contains("const") && value != schema["const"])
+      return at(pointer, "expected " + joined(Json::array({schema["const"]})));
+    if (schema.contains("anyOf")) {
+      std::string first;
+      for (const Json& alternative : schema["anyOf"]) {
+        const std::string wrong = check(value, alternative, pointer, depth + 1);
+        if (wrong.empty()) return {};
+        if (first.empty()) first = wrong;
+      }
+      return first + " (and no other alternative fits)";
+    }
+    return check_combined(value, schema, pointer, depth);
+  }
+
+  std::string check_combined(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+    for (const Json& part : schema.value("allOf", Json::array())) {
+      const std::string wrong = check(value, part, pointer, depth + 1);
+      if (!wrong.empty()) return wrong;
+    }
+    if (!schema.contains("if")) return {};
+    const char* branch = check(value, schema["if"], pointer, depth + 1).empty() ? "then" : "else";
+    return schema.contains(branch) ? check(value, schema[branch], pointer, depth + 1) : "";
+  }
+
+  static std::string check_number(double value, const Json& schema, const std::string& pointer) {
+    if (schema.contains("minimum") && value < schema["minimum"].get<double>()) {
+      return at(pointer, fmt::format("{} is less than {}", value, schema["minimum"].get<double>()));
+    }
+    if (schema.contains("maximum") && value > schema["maximum"].get<double>()) {
+      return at(pointer, fmt::format("{} is more than {}", value, schema["maximum"].get<double>()));
+    }
+    if (schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"].get<double>()) {
+      return at(pointer, fmt::format("{} is not more than {}", value, schema["exclusiveMinimum"].get<double>()));
+    }
+    return {};
+  }
+
+  static std::string check_size(std::size_t size, const Json& schema, const char* least, const char* most,
+                                const char* unit, const std::string& pointer) {
+    if (schema.contains(least) && size < schema[least].get<std::size_t>()) {
+      return at(pointer,
+                fmt::format("has {} {}, at least {} are expected", size, unit, schema[least].get<std::size_t>()));
+    }
+    if (schema.contains(most) && size > schema[most].get<std::size_t>()) {
+      return at(pointer,
+                fmt::format("has {} {}, at most {} are expected", size, unit, schema[most].get<std::size_t>()));
+    }
+    return {};
+  }
+
+  static std::string check_string(const std::string& value, const Json& schema, const std::string& pointer) {
+    const std::string wrong = check_size(characters(value), schema, "minLength", "maxLength", "characters", pointer);
+    if (!wrong.empty()) return wrong;
+    if (schema.contains("pattern") && !Pattern(schema["pattern"].get<std::string>()).search(value)) {
+      return at(pointer, fmt::format("does not match '{}'", schema["pattern"].get<std::string>()));
+    }
+    return {};
+  }
+
+  std::string check_array(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+    std::string wrong = check_size(value.size(), schema, "minItems", "maxItems", "items", pointer);
+    if (!wrong.empty() || !schema.contains("items")) return wrong;
+    for (std::size_t i = 0; i < value.size() && wrong.empty(); ++i) {
+      wrong = check(value[i], schema["items"], fmt::format("{}/{}", pointer, i), depth + 1);
+    }
+    return wrong;
+  }
+
+  std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+    for (const Json& name : schema.value("required", Json::array())) {
+      if (!value.contains(name.get<std::string>()))
+        return at(pointer, fmt::format("'{}' is missing", name.get<std::string>()));
+    }
+    for (const auto& [name, member] : value.items()) {
+      const std::string wrong = check_member(name, member, schema, pointer, depth);
+      if (!wrong.empty()) return wrong;
+    }
+    return {};
+  }
+
+  std::string check_member(const std::string& name, const Json& member, const Json& schema, const std::string& pointer,
+                           int depth) const {
+    const std::string below = pointer + "/" + name;
+    bool known = false;
+    if (schema.contains("properties") && schema["properties"].contains(name)) {
+      known = true;
+      const std::string wrong = check(member, schema["properties"][name], below, depth + 1);
+      if (!wrong.empty()) return wrong;
+    }
+    if (schema.contains("patternProperties")) {
+      for (const auto& [pattern, rest] : schema["patternProperties"].items()) {
+        if (!Pattern(pattern).search(name)) continue;
+        known = true;
+        const std::string wrong = check(member, rest, below, depth + 1);
+        if (!wrong.empty()) return wrong;
+      }
+    }
+    if (known || !schema.contains("additionalProperties")) return {};
+    return check(member, schema["additionalProperties"], below, depth + 1);
+  }
+
+  const Json& root_;
+  mutable int steps_ = 0;  // alternatives of alternatives double with each level
+};
+
+/// The supported keywords, and what each of them must hold.
+class SchemaChecker {
+ public:
+  explicit SchemaChecker(const Json& root) : root_(root) {}
+
+  std::string check(const Json& schema, const std::string& pointer) const {
+    if (schema.is_boolean()) return {};
+    if (!schema.is_object()) return at(pointer, "a schema is a map or a boolean");
+    for (const auto& [keyword, value] : schema.items()) {
+      const std::string wrong = check_keyword(keyword, value, pointer + "/" + keyword);
+      if (!wrong.empty()) return wrong;
+    }
+    return {};
+  }
+
+ private:
+  std::string check_keyword(const std::string& keyword, const Json& value, const std::string& pointer) const {
+    const auto is = [&](auto... names) { return ((keyword == names) || ...); };
+    if (is("title", "description", "default", "examples", "$schema", "$id", "$comment", "const")) return {};
+    if (is("type")) return check_types(value.is_array() ? value : Json::array({value}), pointer);
+    if (is("enum")) return value.is_array() && !value.empty() ? "" : at(pointer, "expected a list of values");
+    if (is("minimum", "maximum", "exclusiveMinimum")) return value.is_number() ? "" : at(pointer, "expected a number");
+    if (is("minLength", "maxLength", "minItems", "maxItems")) {
+      return value.is_number_integer() && value >= 0 ? "" : at(pointer, "expected an integer of at least 0");
+    }
+    if (is("pattern"))
+      return value.is_string() ? check_pattern(value.get<std::string>(), pointer) : at(pointer, "expected a string");
+    if (is("required")) return check_required(value, pointer);
+    if (is("items", "additionalProperties", "if", "then", "else")) return check(value, pointer);
+    if (is("anyOf", "allOf")) return check_all(value, pointer, true);
+    if (is("properties", "definitions", "patternProperties")) return check_map(keyword, value, pointer);
+    if (is("$ref")) return check_reference(value, pointer);
+    return at(pointer, "this keyword is not supported");
+  }
+
+  static std::string check_types(const Json& types, const std::string& pointer) {
+    for (const Json& type : types) {
+      const bool known = type.is_string() &&
+                         std::find(std::begin(kTypes), std::end(kTypes), type.get<std::string>()) != std::end(kTypes);
+      if (!known) return at(pointer, "expected a type of JSON (null, boolean, integer, number, string, array, object)");
+    }
+    return types.empty() ? at(pointer, "expected a type") : "";
+  }
+
+  static std::string check_pattern(const std::string& pattern, const std::string& pointer) {
+    try {
+      Pattern compiled(pattern);
+      return {};
+    } catch (const std::invalid_argument& error) {
+      return at(pointer, error.what());
+    }
+  }
+
+  static std::string check_required(const Json& value, const std::string& pointer) {
+    const bool names =
+        value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); });
+    return names ? "" : at(pointer, "expected a list of names");
+  }
+
+  std::string check_all(const Json& value, const std::string& pointer, bool list) const {
+    if (list && (!value.is_array() || value.empty())) return at(pointer, "expected a list of schemas");
+    if (!list && !value.is_object()) return at(pointer, "expected a map of schemas");
+    for (const auto& [name, schema] : value.items()) {
+      const std::string wrong = check(schema, pointer + "/" + name);
+      if (!wrong.empty()) return wrong;
+    }
+    return {};
+  }
+
+  std::string check_map(const std::string& keyword, const Json& value, const std::string& pointer) const {
+    if (keyword == "patternProperties" && value.is_object()) {
+      for (const auto& entry : value.items()) {
+        const std::string wrong = check_pattern(entry.key(), pointer);
+        if (!wrong.empty()) return wrong;
+      }
+    }
+    return check_all(value, pointer, false);
+  }
+
+  std::string check_reference(const Json& value, const std::string& pointer) const {
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    const bool inside = name.starts_with(kDefinitions) && root_.contains("definitions") &&
+                        root_["definitions"].is_object() &&
+                        root_["definitions"].contains(name.substr(kDefinitions.size()));
+    return inside ? "" : at(pointer, "expected '#/definitions/' and the name of a definition");
+  }
+
+  const Json& root_;
+};
+
+}  // namespace
+
+std::string check_json(std::string_view text, const std::string& schema) {
+  const Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded()) return "the text is not JSON";
+  const Json parsed = Json::parse(schema);
+  return Checker(parsed).check(value, parsed, "");
+}
+
+std::string check_json_schema(const std::string& schema) {
+  const Json parsed = Json::parse(schema, nullptr, false);
+  if (parsed.is_discarded()) return "the schema is not JSON";
+  return SchemaChecker(parsed).check(parsed, "");
+}
+
+}  // namespace baton

@@ -1,0 +1,4 @@
+// Tensor-core attention of heads of 128 columns.
+#include "engine/cuda/attention/attention_tiles.cuh"
+
+template struct baton::cuda::TileLaunches<128>;

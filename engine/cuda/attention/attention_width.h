@@ -1,0 +1,16 @@
+// The launches of one head width of tiles: one .cu file each, so that they compile side by side.
+#pragma once
+
+#include "engine/cuda/attention/attention.h"
+
+namespace baton::cuda {
+
+template <int D>
+struct TileLaunches {
+  static void attend(Stream stream, const AttentionCall& call, const AttentionTile* narrow, std::size_t narrow_count,
+                     const AttentionTile* wide, std::size_t wide_count);
+  /// Of wide tiles.
+  static void receive(Stream stream, const AttentionCall& call, const AttentionTile* wide, std::size_t wide_count);
+};
+
+}  // namespace baton::cuda

@@ -1,4 +1,0 @@
-// Tensor-core attention of heads of 64 columns.
-#include "engine/cuda/attention_tiles.cuh"
-
-template struct baton::cuda::TileLaunches<64>;

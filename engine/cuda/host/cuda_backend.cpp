@@ -1,0 +1,482 @@
+// Checks at the border, then launches on one stream. Views are device memory; row descriptions, token ids and the
+// weights of norms come from host memory and are sent through pinned staging, the last two kinds only when they change.
+#include "engine/cuda/host/cuda_backend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/backend/checks.h"
+#include "engine/cuda/attention/attention.h"
+#include "engine/cuda/attention/attention_plan.h"
+#include "engine/cuda/host/pinned_pool.h"
+#include "engine/cuda/host/replays.h"
+#include "engine/cuda/host/staging.h"
+#include "engine/cuda/host/text_pairs.h"
+#include "engine/cuda/kernels/kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+/// Rows of a matrix are padded with zeros to that many elements, so that every row begins at 16 bytes.
+constexpr std::int64_t kRowUnit = 8;
+/// Blocks per multiprocessor that attention asks its plan for: as many as fit, twice over.
+constexpr int kBlocksPerMultiprocessor = 4;
+
+/// A weight [N, C] as stored, row-major, rows `stride` elements apart.
+struct DeviceMatrix final : Matrix {
+  DeviceMatrix(Runtime& runtime_in, std::int64_t rows_in, std::int64_t cols_in, DType dtype_in)
+      : runtime(runtime_in), stride(round_up(cols_in, kRowUnit)) {
+    rows = rows_in;
+    cols = cols_in;
+    dtype = dtype_in;
+    bytes = checked_bytes("load_matrix", rows, stride, size_of(dtype));
+    data = static_cast<std::byte*>(runtime.allocate(bytes));
+  }
+  ~DeviceMatrix() override { runtime.release(data); }
+  ConstTensorView view() const { return BasicView<const std::byte>{data, dtype, rows, cols, stride}; }
+
+  Runtime& runtime;
+  std::byte* data = nullptr;
+  std::int64_t stride;
+};
+
+const DeviceMatrix& device(const Matrix& matrix) {
+  const auto* ours = dynamic_cast<const DeviceMatrix*>(&matrix);
+  if (ours == nullptr) throw std::invalid_argument("the matrix belongs to another backend");
+  return *ours;
+}
+
+/// Vectors of floats that live in host memory (weights of norms, biases), kept on the device. One that keep() was given
+/// is known by its address; any other is compared by content, too, so that one that took another's place is noticed.
+class KeptVectors final : public BufferOwner {
+ public:
+  KeptVectors(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
+  Buffer keep(std::span<const float> values) {
+    if (values.empty()) return {};
+    Buffer kept{this, runtime_.allocate(values.size_bytes()), values.size_bytes()};
+    staging_.to_device(kept.data(), std::as_bytes(values));
+    constant_[values.data()] = std::span(reinterpret_cast<const float*>(kept.data()), values.size());
+    return kept;
+  }
+  void release(void* data, std::size_t /*bytes*/) noexcept override {
+    std::erase_if(constant_, [&](const auto& entry) { return entry.second.data() == data; });
+    runtime_.release(data);
+  }
+  const float* put(std::span<const float> values) {
+    if (values.empty()) return nullptr;
+    const auto known = constant_.find(values.data());
+    if (known != constant_.end() && known->second.size() == values.size()) return known->second.data();
+    auto& kept = vectors_[values.data()];
+    if (kept == nullptr) kept = std::make_unique<KeptArrays>(runtime_, staging_);
+    return kept->put(values);
+  }
+
+ private:
+  Runtime& runtime_;
+  Staging& staging_;
+  std::unordered_map<const float*, std::span<const float>> constant_;  // where it is on the device
+  std::unordered_map<const float*, std::unique_ptr<KeptArrays>> vectors_;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::unique_ptr<Runtime> runtime) : owned_(std::move(runtime)) {}
+
+  BackendInfo info() const override {
+    const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u));
+    return {runtime_.name(), runtime_.description(), threads, runtime_.free_bytes(), false};
+  }
+
+  Buffer allocate(std::size_t bytes) override {
+    Buffer buffer = allocate_uninitialized(bytes);
+    clear(buffer.data(), bytes);
+    return buffer;
+  }
+  Buffer allocate_uninitialized(std::size_t bytes) override {
+    return {this, runtime_.allocate(std::max<std::size_t>(bytes, 1)), bytes};
+  }
+  void clear(std::byte* out, std::size_t bytes) override {
+    if (bytes > 0) runtime_.clear(out, bytes);
+  }
+  void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
+  void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
+  void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed brings nothing back");
+    if (!out.empty()) staging_.to_host(out, device);
+  }
+
+  Buffer allocate_host(std::size_t bytes) override { return pinned_.allocate(bytes); }
+  Copying copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) override {
+    return transfer(device, host, begin, bytes, true);
+  }
+  Copying copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) override {
+    return transfer(device, host, begin, bytes, false);
+  }
+  void follow(Copying copying) override {
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed follows no copy");
+    runtime_.follow(copying);
+  }
+  void wait() override { runtime_.synchronize(); }
+
+  void mark() override {
+    if (!replays_.deferred()) runtime_.mark();
+  }
+  std::vector<double> take_marks() override { return runtime_.take_marks(); }
+
+  void run_step(const std::function<void()>& work, bool comes_again) override {
+    padding_ = comes_again;
+    if (comes_again) return replays_.run(work);
+    staging_.begin_step();
+    work();
+  }
+
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+    const std::int64_t rows = check_parts(parts, dtype);
+    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
+    std::int64_t first = 0;
+    for (const ConstTensorView& part : parts) {
+      load_part(*matrix, first, part);
+      first += part.rows;
+    }
+    return matrix;
+  }
+
+  std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                        float deviation) override {
+    auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, cols, dtype);
+    launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
+    return matrix;
+  }
+
+  Buffer keep(std::span<const float> values) override { return vectors_.keep(values); }
+
+  std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
+    check_kv_shape(shape);
+    check_capacity(capacity);
+    return checked_bytes("kv slab", capacity, std::int64_t{shape.kv_heads} * shape.head_dim, size_of(shape.dtype));
+  }
+
+  DType operand_type(DType weight) const override { return weight; }
+
+  void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
+    check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
+    check_index("embed ids", ids, table.rows);
+    launch_copy_rows(stream(), out, nullptr, device(table).view(), index_.put(ids), out.rows);
+  }
+
+  void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) override {
+    check_rms_norm(out, x, weight, DType::bf16);
+    launch_rms_norm(stream(), out, x, vectors_.put(weight), eps);
+  }
+
+  void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                    float eps) override {
+    check_rms_norm(out, x, weight, DType::bf16);
+    check_shape("add_rms_norm delta", delta, x.rows, x.cols);
+    launch_add_rms_norm(stream(), out, x, delta, vectors_.put(weight), eps);
+  }
+
+  void add(TensorView x, ConstTensorView delta) override {
+    check_shape("add x", x, x.rows, x.cols);
+    check_shape("add delta", delta, x.rows, x.cols);
+    launch_add(stream(), x, delta);
+  }
+
+  void head_rms_norm(TensorView x, std::span<const float> weight, float eps) override {
+    check_head_norm(x, weight);
+    launch_head_rms_norm(stream(), x, vectors_.put(weight), static_cast<std::int64_t>(weight.size()), eps);
+  }
+
+  void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
+    check_matmul(out, x, w, bias, w.dtype);
+    if (x.rows == 0) return;
+    const DeviceMatrix& matrix = device(w);
+    Product product{.out = reinterpret_cast<float*>(out.data),
+                    .out_stride = out.stride,
+                    .x = x.data,
+                    .x_stride = x.stride,
+                    .w = matrix.data,
+                    .w_stride = matrix.stride,
+                    .bias = vectors_.put(bias),
+                    .t = x.rows,
+                    .n = w.rows,
+                    .c = w.cols,
+                    .dtype = w.dtype};
+    if (w.dtype == DType::bf16) {  // the padding is zeros on both sides
+      product.c = matrix.stride;
+      const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
+      if (!as_it_is) {
+        std::byte* rounded = operand_.reserve<std::byte>(x.rows * matrix.stride * 2);
+        launch_copy_rows(stream(), {rounded, DType::bf16, x.rows, matrix.stride, matrix.stride}, nullptr, x, nullptr,
+                         x.rows);
+        product.x = rounded;
+        product.x_stride = matrix.stride;
+      }
+    }
+    replays_.multiply(product);
+  }
+
+  void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {
+    check_rope(x, head_dim, angles);
+    launch_rope(stream(), x, head_dim, angles);
+  }
+
+  void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                ConstTensorView v, const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    launch_store_kv(stream(), slabs_.put(slabs), shape, stored_.put(rows), k, v, angles);
+  }
+
+  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_place_kv(layers, shape, begin, k, v, corrections, angles);
+    const std::int64_t rows = angles.cos.rows;
+    counterparts_.clear();
+    for (const KvCorrection& one : corrections)
+      counterparts_.insert(counterparts_.end(), one.row.begin(), one.row.end());
+    const std::int32_t* row = counterpart_.put(std::span<const std::int32_t>(counterparts_));
+    std::vector<DevicePlacement> all;
+    std::vector<DeviceCorrection> offsets;
+    bool aligned = angles.cos.cols % 8 == 0 && is_whole(angles.cos) && is_whole(angles.sin);
+    const auto start = [&](const ConstTensorView& view) {
+      aligned = aligned && is_whole(view);
+      return view.data;
+    };
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      DevicePlacement& one = all.emplace_back(DevicePlacement{.slab = layers[layer]});
+      if (!k.empty()) {
+        one.k = start(k[layer]);
+        one.v = start(v[layer]);
+        one.k_stride = k[layer].stride;
+        one.v_stride = v[layer].stride;
+      }
+      for (std::size_t i = 0; i < corrections.size(); ++i) {
+        const ConstTensorView& offset = corrections[i].offset[layer];
+        offsets.push_back({reinterpret_cast<const std::uint16_t*>(start(offset)), offset.stride,
+                           row + static_cast<std::int64_t>(i) * rows, corrections[i].weight});
+      }
+    }
+    const PlacedKv placed{.layers = placement_.put(std::span<const DevicePlacement>(all)),
+                          .count = static_cast<int>(all.size()),
+                          .dtype = k.empty() ? DType::f32 : k[0].dtype,
+                          .aligned = aligned,
+                          .offsets = correction_.put(std::span<const DeviceCorrection>(offsets)),
+                          .corrections = static_cast<int>(corrections.size())};
+    launch_place_kv(stream(), placed, shape, begin, angles);
+  }
+
+  void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                       std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       const RopeAngles& angles) override {
+    check_store_kv(slabs, shape, rows, k, v, angles);
+    check_rope(q, shape.head_dim, angles);
+    for (const auto& [x, weight] : {std::pair(q, norms.q), std::pair(k, norms.k)}) {
+      if (weight.empty()) continue;
+      check_head_norm(x, weight);
+      check_length("head norm weight", weight.size(), shape.head_dim);
+    }
+    if (k.dtype != DType::f32 || v.dtype != DType::f32)
+      return Backend::norm_store_rope(q, k, v, norms, slabs, shape, rows, angles);
+    launch_norm_store_rope(stream(), q, k, v, vectors_.put(norms.q), vectors_.put(norms.k), norms.eps,
+                           slabs_.put(slabs), shape, stored_.put(rows), angles);
+  }
+
+  void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_load_kv(k, v, slab, shape, begin);
+    launch_load_kv(stream(), k, v, slab, shape, begin);
+  }
+
+  void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {
+    check_save_kv(raw_k, v, slab, shape, begin);
+    launch_save_kv(stream(), raw_k, v, slab, shape, begin);
+  }
+
+  void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                       ConstTensorView v) override {
+    check_value_deviation(out.size(), slabs, shape, rows, v);
+    if (out.empty()) return;
+    float* device_out = operand_.reserve<float>(static_cast<std::int64_t>(out.size()));
+    launch_value_deviation(stream(), device_out, slabs_.put(slabs), shape, compared_.put(rows), v);
+    deviations_.resize(out.size());
+    copy_to_host(std::as_writable_bytes(std::span(deviations_)), reinterpret_cast<const std::byte*>(device_out));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (rows.sequence[i] != kNoSequence) out[i] = deviations_[i];
+    }
+  }
+
+  void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                 const RowSpan& rows, float scale, std::span<AttentionSum* const> received) override {
+    check_attention(out, q, slabs, shape, rows, received, DType::bf16);
+    if (rows.size() == 0) return;
+    const auto heads = static_cast<std::int32_t>(q.cols / shape.head_dim);
+    const AttentionShape grouped{heads, shape.kv_heads};
+    AttentionCall call{.slabs = slabs_.put(slabs),
+                       .q = reinterpret_cast<const float*>(q.data),
+                       .q_stride = q.stride,
+                       .out = out.data,
+                       .out_stride = out.stride,
+                       .out_bf16 = out.dtype == DType::bf16 ? 1 : 0,
+                       .heads = heads,
+                       .kv_heads = shape.kv_heads,
+                       .part_heads = grouped.part_heads(),
+                       .parts = grouped.parts(),
+                       .scale = scale};
+    if (std::ranges::any_of(received, [](const AttentionSum* sums) { return sums != nullptr; })) {
+      call.received = received_.put(received);
+    }
+    // Tiles read and write pairs of columns.
+    const auto in_pairs = [](const ConstTensorView& view) {
+      return reinterpret_cast<std::uintptr_t>(view.data) % 8 == 0 && (view.rows <= 1 || view.stride % 2 == 0);
+    };
+    if (has_tiles(shape) && in_pairs(q) && in_pairs(out)) {
+      attend_in_tiles(call, shape, rows, grouped);
+    } else {
+      launch_attention_rows(stream(), call, shape, attended_.put(rows));
+    }
+  }
+
+  void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) override {
+    check_shape("choose logits", logits, static_cast<std::int64_t>(how.size()), logits.cols);
+    launch_choose(stream(), out, logits, choices_.put(how));
+  }
+
+  std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override {
+    check_align(sketches, pairs);
+    return text_pairs_.align(stream(), sketches, pairs);
+  }
+
+  void silu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_silu_mul(out, gate_up, DType::bf16);
+    launch_silu_mul(stream(), out, gate_up);
+  }
+
+  void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
+    check_copy_rows("gather_rows", out, x, index);
+    launch_copy_rows(stream(), out, nullptr, x, index_.put(index), out.rows);
+  }
+
+  void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) override {
+    check_copy_rows("scatter_rows", in, x, index);
+    launch_copy_rows(stream(), x, index_.put(index), in, nullptr, in.rows);
+  }
+
+ private:
+  /// A RowSpan on the device, sent when it has changed.
+  class KeptRows {
+   public:
+    KeptRows(Runtime& runtime, Staging& staging) : array_(runtime, staging) {}
+    DeviceRows put(const RowSpan& rows) {
+      together_.clear();
+      for (const auto& part : {rows.sequence, rows.position, rows.key_begin}) {
+        together_.insert(together_.end(), part.begin(), part.end());
+      }
+      const std::int32_t* all = array_.put(std::span<const std::int32_t>(together_));
+      return {all, all + rows.size(), all + 2 * rows.size(), rows.size()};
+    }
+
+   private:
+    KeptArrays array_;
+    std::vector<std::int32_t> together_;
+  };
+
+  Stream stream() { return replays_.stream(); }
+
+  Copying transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
+    if (begin + bytes > std::min(device.bytes(), host.bytes()))
+      throw std::invalid_argument(
+          fmt::format("copy of [{}, {}) between {} and {} bytes", begin, begin + bytes, device.bytes(), host.bytes()));
+    const Copying copying = runtime_.transfer({.memory = device.data(),
+                                               .device = device.data() + begin,
+                                               .host = host.data() + begin,
+                                               .bytes = bytes,
+                                               .up = up,
+                                               .after = pinned_.last_use(host.data())});
+    pinned_.used_by(host.data(), copying);
+    return copying;
+  }
+
+  /// Every row begins at 16 bytes.
+  static bool is_whole(const ConstTensorView& view) {
+    return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
+           view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
+  }
+
+  /// Rows of the host's part to rows [first, ...) of the matrix, in pieces of bounded size.
+  void load_part(DeviceMatrix& matrix, std::int64_t first, const ConstTensorView& part) {
+    constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
+    const auto element = static_cast<std::int64_t>(size_of(part.dtype));
+    const std::int64_t rows_at_once = std::max<std::int64_t>(1, kPieceBytes / (part.stride * element));
+    for (std::int64_t row = 0; row < part.rows; row += rows_at_once) {
+      const std::int64_t count = std::min(rows_at_once, part.rows - row);
+      const ConstTensorView piece = part.row_range(row, row + count);
+      const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;  // the last row's padding: not ours
+      const TensorView target{
+          matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)), matrix.dtype,
+          count, matrix.stride, matrix.stride};
+      const bool same = part.dtype == matrix.dtype && part.stride == matrix.stride && part.cols == matrix.stride;
+      std::byte* sent = same ? target.data : operand_.reserve<std::byte>(bytes);
+      staging_.to_device(sent, {piece.data, static_cast<std::size_t>(bytes)});
+      if (same) continue;
+      launch_copy_rows(stream(), target, nullptr,
+                       BasicView<const std::byte>{sent, part.dtype, count, part.cols, part.stride}, nullptr, count);
+    }
+  }
+
+  void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
+    plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors(), padding_);
+    call.rows = tile_rows_.put(plan_.rows());
+    const AttentionTile* narrow = narrow_.put(plan_.narrow());
+    const AttentionTile* wide = wide_.put(plan_.wide());
+    const MergeRow* merges = merges_.put(plan_.merges());
+    const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
+    const std::int64_t scores = std::int64_t{plan_.score_rows()} * kKeyBlock * call.kv_heads * call.parts;
+    const bool record = call.received != nullptr;
+    // Whole rows first: they are written in pairs.
+    float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) +
+                                             (record ? scores + rows.size() * call.heads : std::int64_t{0}));
+    call.partial = scratch;
+    if (record) call.scores = scratch + slots * shape.head_dim;
+    call.partial_max = scratch + slots * shape.head_dim + (record ? scores : std::int64_t{0});
+    call.partial_sum = call.partial_max + slots;
+    if (record) call.logsum = call.partial_sum + slots;
+    launch_attention_tiles(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide, plan_.wide().size());
+    launch_attention_merge(stream(), call, shape.head_dim, merges, plan_.merges().size());
+    if (call.received != nullptr) {
+      launch_attention_received(stream(), call, shape.head_dim, narrow, plan_.narrow().size(), wide,
+                                plan_.wide().size());
+    }
+  }
+
+  std::unique_ptr<Runtime> owned_;
+  Runtime& runtime_ = *owned_;
+  Staging staging_{runtime_};
+  PinnedPool pinned_{runtime_};
+  Replays replays_{runtime_, staging_};
+  KeptVectors vectors_{runtime_, staging_};
+  KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
+  KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
+      merges_{runtime_, staging_};
+  KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
+      choices_{runtime_, staging_};
+  KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
+  DeviceScratch operand_{runtime_}, partial_{runtime_};
+  TextPairs text_pairs_{runtime_, staging_};
+  AttentionPlan plan_;
+  bool padding_ = false;  // plans are to have sizes that come again
+  std::vector<std::int32_t> counterparts_;
+  std::vector<float> deviations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend_over(std::unique_ptr<Runtime> runtime) {
+  return std::make_unique<CudaBackend>(std::move(runtime));
+}
+
+}  // namespace baton::cuda

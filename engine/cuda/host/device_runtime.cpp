@@ -1,0 +1,219 @@
+// The device behind Runtime: the CUDA runtime library (linked in; the driver is found by it at run time) and cuBLASLt
+// (found at run time). Memory comes from the device's stream-ordered pool, which keeps what was given back.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/cuda/host/check.h"
+#include "engine/cuda/host/cuda.h"
+#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/products.h"
+#include "engine/cuda/host/runtime.h"
+#include "engine/cuda/host/transfers.h"
+
+namespace baton {
+namespace cuda {
+namespace {
+
+constexpr int kLeastCapability = 8;  // bf16 tensor cores and asynchronous copies
+
+/// What keeps a device from being used, or nothing.
+std::optional<std::string> what_is_missing(int index) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("device 'cuda': no NVIDIA driver or no GPU: {} ({})", cudaGetErrorString(code),
+                       cudaGetErrorName(code));
+  }
+  if (index >= count) return fmt::format("device 'cuda:{}': there are {} GPUs", index, count);
+  int capability = 0;
+  BATON_CUDA_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, index));
+  if (capability < kLeastCapability) {
+    return fmt::format("device 'cuda:{}': compute capability {} is below {}.0", index, capability, kLeastCapability);
+  }
+  return std::nullopt;
+}
+
+class DeviceGraph final : public Graph {
+ public:
+  explicit DeviceGraph(cudaGraph_t graph) { BATON_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph, 0)); }
+  ~DeviceGraph() override { cudaGraphExecDestroy(executable_); }
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+  cudaGraphExec_t get() const { return executable_; }
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+/// Everything of one device lives after the device was chosen: members that need it come behind this one.
+class Selected {
+ public:
+  explicit Selected(int index) : index_(index) { select(); }
+  void select() const { BATON_CUDA_CHECK(cudaSetDevice(index_)); }
+  int index() const { return index_; }
+
+ private:
+  int index_;
+};
+
+class DeviceRuntime final : public Runtime {
+ public:
+  explicit DeviceRuntime(int index) : device_(index) {
+    BATON_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
+    int pools = 0;
+    BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
+    if (pools == 0) throw BackendError(fmt::format("device '{}': its driver has no memory pools", name()));
+    BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
+    std::uint64_t keep_all = UINT64_MAX;
+    BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
+    workspace_ = allocate(Products::kWorkspaceBytes);
+  }
+  ~DeviceRuntime() override {
+    cudaStreamSynchronize(stream_.get());
+    release(workspace_);
+    cudaStreamSynchronize(stream_.get());
+  }
+
+  std::string name() const override { return fmt::format("cuda:{}", device_.index()); }
+  std::string description() const override {
+    return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB", properties_.name,
+                       properties_.major, properties_.minor, properties_.multiProcessorCount,
+                       static_cast<double>(properties_.totalGlobalMem) / (1 << 30));
+  }
+  int multiprocessors() const override { return properties_.multiProcessorCount; }
+  std::int64_t free_bytes() const override {
+    device_.select();
+    std::size_t free = 0, total = 0;
+    BATON_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    std::uint64_t reserved = 0, used = 0;  // what the pool holds and nobody uses is as good as free
+    BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
+    return static_cast<std::int64_t>(free + reserved - used);
+  }
+  Stream stream() override {
+    device_.select();  // the host may call from a thread that has not chosen it
+    return {capturing_ ? capture_.get() : stream_.get()};
+  }
+
+  void* allocate(std::size_t bytes) override {
+    device_.select();
+    void* data = nullptr;
+    const cudaError_t code = cudaMallocAsync(&data, bytes, stream_.get());
+    if (code == cudaErrorMemoryAllocation || code == cudaErrorInvalidValue) {
+      cudaGetLastError();
+      throw BackendError(fmt::format("device '{}': cannot allocate {} bytes of memory", name(), bytes));
+    }
+    BATON_CUDA_CHECK(code);
+    return data;
+  }
+  void release(void* data) noexcept override { transfers_.release(data); }
+  void* allocate_pinned(std::size_t bytes) override {
+    device_.select();
+    void* data = nullptr;
+    BATON_CUDA_CHECK(cudaMallocHost(&data, bytes));
+    return data;
+  }
+  void release_pinned(void* data) noexcept override { cudaFreeHost(data); }
+
+  void clear(void* device, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, selected()));
+  }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, selected()));
+  }
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    BATON_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, selected()));
+  }
+  Copying transfer(const Transfer& transfer) override {
+    device_.select();
+    return transfers_.give(transfer);
+  }
+  void follow(Copying transfer) override { transfers_.follow(transfer); }
+  void wait_for(Copying transfer) override { transfers_.wait_for(transfer); }
+  void multiply(const Product& product) override { products_.multiply(product, workspace_, stream(), !capturing_); }
+
+  // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.
+  void begin_capture() override {
+    device_.select();
+    BATON_CUDA_CHECK(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal));
+    capturing_ = true;
+  }
+  std::unique_ptr<Graph> end_capture() override {
+    capturing_ = false;
+    cudaGraph_t captured = nullptr;
+    BATON_CUDA_CHECK(cudaStreamEndCapture(capture_.get(), &captured));
+    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph(captured, cudaGraphDestroy);
+    return std::make_unique<DeviceGraph>(graph.get());
+  }
+  void replay(const Graph& graph) override {
+    BATON_CUDA_CHECK(cudaGraphLaunch(static_cast<const DeviceGraph&>(graph).get(), selected()));
+  }
+
+  void mark() override {
+    if (marks_ == timed_.size()) timed_.push_back(std::make_unique<EventOwner>(cudaEventDefault));
+    BATON_CUDA_CHECK(cudaEventRecord(timed_[marks_]->get(), selected()));
+    ++marks_;
+  }
+  std::vector<double> take_marks() override {
+    std::vector<double> between;
+    if (marks_ > 0) BATON_CUDA_CHECK(cudaEventSynchronize(timed_[marks_ - 1]->get()));
+    for (std::size_t i = 1; i < marks_; ++i) {
+      float ms = 0.0f;
+      BATON_CUDA_CHECK(cudaEventElapsedTime(&ms, timed_[i - 1]->get(), timed_[i]->get()));
+      between.push_back(ms);
+    }
+    marks_ = 0;
+    return between;
+  }
+
+  void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
+  void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
+  void synchronize() override {
+    BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));
+    transfers_.synchronize();
+  }
+
+ private:
+  cudaStream_t selected() {
+    device_.select();
+    return stream_.get();
+  }
+
+  Selected device_;
+  cudaDeviceProp properties_{};
+  cudaMemPool_t pool_ = nullptr;  // the device's own
+  StreamOwner stream_, capture_;
+  Transfers transfers_{stream_.get()};
+  bool capturing_ = false;
+  EventOwner events_[kEvents];
+  std::vector<std::unique_ptr<EventOwner>> timed_;
+  std::size_t marks_ = 0;  // of timed_ in use
+  Products products_;
+  void* workspace_ = nullptr;
+};
+
+}  // namespace
+}  // namespace cuda
+
+bool cuda_available() {
+  try {
+    if (cuda::what_is_missing(0)) return false;
+    const cuda::CublasLt library;
+    return true;
+  } catch (const BackendError&) {
+    return false;
+  }
+}
+
+std::unique_ptr<Backend> make_cuda_backend(int device) {
+  if (const auto missing = cuda::what_is_missing(device)) throw BackendError(*missing);
+  return cuda::make_backend_over(std::make_unique<cuda::DeviceRuntime>(device));
+}
+
+}  // namespace baton

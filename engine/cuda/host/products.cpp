@@ -1,0 +1,204 @@
+#include "engine/cuda/host/products.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "engine/cuda/host/check.h"
+#include "engine/cuda/kernels/kernels.h"
+
+namespace baton::cuda {
+namespace {
+
+// Prefill lengths vary without end: when that many plans are kept, all are made anew.
+constexpr std::size_t kMostPlans = 4096;
+
+constexpr int kMostAlgorithms = 8;  // that are measured
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Times work on a stream, with the device's cache full of something else.
+class ProductClock {
+ public:
+  explicit ProductClock(Stream stream) : stream_(static_cast<cudaStream_t>(stream.native)) {
+    BATON_CUDA_CHECK(cudaEventCreate(&begin_));
+    if (cudaEventCreate(&end_) != cudaSuccess || cudaMallocAsync(&other_, kOtherBytes, stream_) != cudaSuccess) {
+      cudaGetLastError();
+      other_ = nullptr;  // without memory to spare it is measured as it is
+    }
+  }
+  ~ProductClock() {
+    if (other_ != nullptr) cudaFreeAsync(other_, stream_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    cudaEventDestroy(begin_);
+  }
+  ProductClock(const ProductClock&) = delete;
+  ProductClock& operator=(const ProductClock&) = delete;
+
+  /// The least of some runs, after one that does not count.
+  double milliseconds(const std::function<void()>& work) {
+    double least = kNever;
+    for (int repeat = 0; repeat < 4; ++repeat) {
+      if (other_ != nullptr) BATON_CUDA_CHECK(cudaMemsetAsync(other_, repeat, kOtherBytes, stream_));
+      BATON_CUDA_CHECK(cudaEventRecord(begin_, stream_));
+      work();
+      BATON_CUDA_CHECK(cudaEventRecord(end_, stream_));
+      BATON_CUDA_CHECK(cudaEventSynchronize(end_));
+      float time = 0.0f;
+      BATON_CUDA_CHECK(cudaEventElapsedTime(&time, begin_, end_));
+      if (repeat > 0) least = std::min(least, static_cast<double>(time));
+    }
+    return least;
+  }
+
+ private:
+  static constexpr std::size_t kOtherBytes = std::size_t{256} << 20;  // more than any cache
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  void* other_ = nullptr;
+};
+
+/// The power of two, up to 256, that an address is a multiple of.
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | 256u;
+  return 1u << std::countr_zero(address);
+}
+
+}  // namespace
+
+// The library thinks in columns: with W [N, C] and x [T, C] by rows it computes out^T [N, T] = (W^T)^T x^T.
+struct Products::Plan {
+  explicit Plan(const CublasLt& lt_in) : lt(lt_in) {}
+  ~Plan() {
+    for (const cublasLtMatrixLayout_t layout : {w, x, out}) {
+      if (layout != nullptr) lt.layout_destroy(layout);
+    }
+    if (desc != nullptr) lt.desc_destroy(desc);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const CublasLt& lt;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // the library's order; once measured, the fastest alone
+  bool ours = false;                             // few_rows.cu was faster than any of them
+  bool measured = false;
+};
+
+Products::Products() { BATON_CUBLAS_CHECK(lt_, create(&handle_)); }
+
+Products::~Products() {
+  plans_.clear();
+  lt_.destroy(handle_);
+}
+
+Products::Plan& Products::plan_for(const Product& p) {
+  const std::array<std::uint32_t, 3> aligned = {alignment_of(p.w), alignment_of(p.x), alignment_of(p.out)};
+  const Key key = {p.t,
+                   p.n,
+                   p.c,
+                   p.out_stride,
+                   p.x_stride,
+                   p.w_stride,
+                   p.dtype == DType::bf16,
+                   p.bias != nullptr,
+                   aligned[0],
+                   aligned[1],
+                   aligned[2]};
+  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+
+  auto plan = std::make_unique<Plan>(lt_);
+  const cudaDataType_t type = p.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    BATON_CUBLAS_CHECK(lt_, desc_set(plan->desc, attribute, &value, sizeof(value)));
+  };
+  BATON_CUBLAS_CHECK(lt_, desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (p.bias != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  }
+  const auto columns = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  BATON_CUBLAS_CHECK(lt_, layout_create(&plan->w, type, columns(p.c), columns(p.n), p.w_stride));
+  BATON_CUBLAS_CHECK(lt_, layout_create(&plan->x, type, columns(p.c), columns(p.t), p.x_stride));
+  BATON_CUBLAS_CHECK(lt_, layout_create(&plan->out, CUDA_R_32F, columns(p.n), columns(p.t), p.out_stride));
+
+  cublasLtMatmulPreference_t made = nullptr;
+  BATON_CUBLAS_CHECK(lt_, preference_create(&made));
+  const auto destroy = [this](cublasLtMatmulPreference_t preference) { lt_.preference_destroy(preference); };
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(destroy)> preference(made, destroy);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    BATON_CUBLAS_CHECK(lt_, preference_set(preference.get(), attribute, &value, sizeof(value)));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
+  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> offered{};
+  int found = 0;
+  const int wanted = p.t <= kFewRows ? kMostAlgorithms : 1;
+  const cublasStatus_t status = lt_.heuristic(handle_, plan->desc, plan->w, plan->x, plan->out, plan->out,
+                                              preference.get(), wanted, offered.data(), &found);
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i) {
+    if (offered[static_cast<std::size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+      plan->algorithms.push_back(offered[static_cast<std::size_t>(i)].algo);
+  }
+  if (plan->algorithms.empty()) {
+    throw BackendError(fmt::format("cuBLASLt: no algorithm for [{}, {}] times [{}, {}] in {}: {}", p.t, p.c, p.n, p.c,
+                                   name_of(p.dtype), lt_.status_string(status)));
+  }
+  return *(plans_[key] = std::move(plan));
+}
+
+void Products::run(const Product& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+                   Stream stream) {
+  if (p.bias != nullptr) {
+    BATON_CUBLAS_CHECK(lt_, desc_set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)));
+  }
+  const float one = 1.0f, zero = 0.0f;
+  BATON_CUBLAS_CHECK(lt_,
+                     matmul(handle_, plan.desc, &one, p.w, plan.w, p.x, plan.x, &zero, p.out, plan.out, p.out, plan.out,
+                            &algorithm, workspace, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native)));
+}
+
+void Products::multiply(const Product& p, void* workspace, Stream stream, bool may_measure) {
+  Plan& plan = plan_for(p);
+  if (p.t <= kFewRows && may_measure && !plan.measured) {
+    plan.measured = true;
+    try {
+      measure(p, plan, workspace, stream);
+    } catch (const BackendError&) {  // the first that the library offers will do
+      plan.algorithms.resize(1);
+    }
+  }
+  if (plan.ours) {
+    launch_few_rows(stream, p);
+  } else {
+    run(p, plan, plan.algorithms.front(), workspace, stream);
+  }
+}
+
+/// Runs the product by each algorithm, over the operands that it is for, and keeps the fastest. The cache is emptied
+/// before each run: in decoding a weight is never there.
+void Products::measure(const Product& p, Plan& plan, void* workspace, Stream stream) {
+  ProductClock clock(stream);
+  std::vector<double> best_of(plan.algorithms.size(), kNever);
+  for (std::size_t i = 0; i < plan.algorithms.size(); ++i) {
+    try {
+      best_of[i] = clock.milliseconds([&] { run(p, plan, plan.algorithms[i], workspace, stream); });
+    } catch (const BackendError&) {  // one that does not run here
+    }
+  }
+  const auto fastest = std::min_element(best_of.begin(), best_of.end());
+  if (takes_few_rows(p)) plan.ours = clock.milliseconds([&] { launch_few_rows(stream, p); }) < *fastest;
+  plan.algorithms = {plan.algorithms[static_cast<std::size_t>(fastest - best_of.begin())]};
+}
+
+}  // namespace baton::cuda

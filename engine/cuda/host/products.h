@@ -1,0 +1,42 @@
+// Matrix products: by cuBLASLt, one plan (descriptors and algorithm) per shape, kept; one workspace, given by the
+// owner. The algorithm is the one that the library's heuristics choose; for the few rows of decoding, which run
+// thousands of times, it is the fastest of those that they offer and of our own kernel (few_rows.cu), measured when it
+// is first used.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+
+#include "engine/cuda/host/cublas_lt.h"
+#include "engine/cuda/host/runtime.h"
+
+namespace baton::cuda {
+
+/// Threads: one caller at a time.
+class Products {
+ public:
+  Products();
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
+
+  /// Queues the product on the stream. may_measure: time may be taken for it, and the host may wait.
+  void multiply(const Product& product, void* workspace, Stream stream, bool may_measure);
+
+ private:
+  struct Plan;
+  using Key = std::array<std::int64_t, 11>;
+  Plan& plan_for(const Product& product);
+  void run(const Product& product, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+           Stream stream);
+  void measure(const Product& product, Plan& plan, void* workspace, Stream stream);
+
+  CublasLt lt_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace baton::cuda

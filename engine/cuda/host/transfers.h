@@ -1,0 +1,76 @@
+// Transfers: copies between pinned memory and the device's on two streams of their own, one a direction, and what the
+// main stream and memory that is given back have to know of them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/cuda/host/runtime.h"
+
+namespace baton::cuda {
+
+class StreamOwner {
+ public:
+  StreamOwner();
+  ~StreamOwner() { cudaStreamDestroy(stream_); }
+  StreamOwner(const StreamOwner&) = delete;
+  StreamOwner& operator=(const StreamOwner&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class EventOwner {
+ public:
+  explicit EventOwner(unsigned flags = cudaEventDisableTiming);
+  ~EventOwner() { cudaEventDestroy(event_); }
+  EventOwner(const EventOwner&) = delete;
+  EventOwner& operator=(const EventOwner&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// One caller at a time, but for release. Throws BackendError.
+class Transfers {
+ public:
+  explicit Transfers(cudaStream_t main) : main_(main) {}
+
+  // As Runtime has them.
+  Copying give(const Transfer& transfer);
+  void follow(Copying transfer);
+  void wait_for(Copying transfer);
+  void synchronize();
+
+  /// Memory goes back to the pool: behind the main stream's work, and behind what is still copied from or to it. Any
+  /// thread.
+  void release(void* memory) noexcept;
+
+ private:
+  /// Not yet seen to be made.
+  struct Pending {
+    Copying number = 0;
+    bool up = true;
+    void* memory = nullptr;  // null: given back, or the main stream has followed
+    std::unique_ptr<EventOwner> made;
+  };
+  cudaStream_t lane(bool up) const { return (up ? up_ : down_).get(); }
+  const Pending* find(Copying number) const;
+  void forget_made();
+
+  cudaStream_t main_;
+  StreamOwner up_, down_;
+  EventOwner given_;  // what the main stream was given before a transfer
+  std::mutex mutex_;
+  std::deque<Pending> pending_;                     // guarded by mutex_
+  std::vector<std::unique_ptr<EventOwner>> spare_;  // guarded by mutex_
+  Copying last_ = 0;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,14 @@
+// Linked where the build has no CUDA backend.
+#include "engine/cuda/host/cuda.h"
+
+namespace baton {
+
+bool cuda_available() { return false; }
+
+std::unique_ptr<Backend> make_cuda_backend(int /*device*/) {
+  throw BackendError("device 'cuda': this build has no CUDA backend; use --device cpu or auto");
+}
+
+MachineLimits measure_cuda_limits(int /*device*/) { throw BackendError("this build has no CUDA backend"); }
+
+}  // namespace baton

@@ -1,0 +1,152 @@
+// Texts compared: engine/backend/alignment.cpp in parallel, with the same result. One block a pair of texts, one thread
+// for each token of the other text that the band has room for; row by row, as each row of costs needs the one before.
+#include "engine/backend/alignment.h"
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/kernels/vectors.cuh"
+
+namespace baton::cuda {
+namespace {
+
+using namespace editing;
+
+constexpr int kThreads = 2 * kBand;
+constexpr int kWarp = 32;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kRowsTogether = 32;  // of cells, on the way back
+
+struct AlignShared {
+  float sketch[2][kSketchWidth];   // of the row's token, and of the next
+  std::int32_t cost[2][kThreads];  // of the row before, and of this one; token j's is at j % kThreads
+  std::int32_t least[kWarps];      // of each warp's columns; of the warp in which the band begins, of those behind that
+  std::uint16_t cells[kRowsTogether][kThreads];
+};
+
+/// The least of `value` over the threads of the warp in [first, this one].
+__device__ __forceinline__ std::int32_t least_up_to(std::int32_t value, int first, int lane) {
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const std::int32_t other = shuffle(value, lane >= step ? lane - step : lane);
+    if (lane - step >= first && other < value) value = other;
+  }
+  return value;
+}
+
+__device__ __forceinline__ float distance_of(const float (&own)[kSketchWidth], const float* other) {
+  constexpr int kSums = 8;
+  float sums[kSums] = {};
+#pragma unroll
+  for (int i = 0; i < kSketchWidth; ++i) {
+    const float difference = other[i] - own[i];
+    sums[i % kSums] += difference * difference;
+  }
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) sum += sums[i];
+  return fminf(1.0f, sqrtf(sum));
+}
+
+/// cells [n, kThreads]: what replacing costs, and the move in the two lowest bits.
+__global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // [rows, kSketchWidth]
+                            std::int64_t stride) {
+  AlignShared& shared = shared_memory<AlignShared>();
+  const DevicePair pair = pairs[blockIdx.x];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
+  const auto bring = [&](int row) {  // the sketch of token `row`, counted from 1, by the first warp
+    if (thread < kSketchWidth && row <= pair.n)
+      shared.sketch[row % 2][thread] = sketches[pair.text[row - 1] * stride + thread];
+  };
+  float own[kSketchWidth] = {};  // of the token in front of column j
+  int loaded = 0;
+  shared.cost[0][thread] = thread < kBand ? kOne * thread : kFar;
+  bring(1);
+  sync_block();
+  for (int row = 1; row <= pair.n; ++row) {
+    const Band columns = band(row, pair.m), before = band(row - 1, pair.m);
+    const int begin = static_cast<int>(columns.begin), first = begin % kThreads;
+    const int j = begin + (thread - first + kThreads) % kThreads;
+    const bool inside = j < columns.end;
+    bring(row + 1);
+    const std::int32_t* cost = shared.cost[(row - 1) % 2];
+    const auto cost_before = [&](int at) { return at >= before.begin && at < before.end ? cost[at % kThreads] : kFar; };
+    std::int32_t best = kFar, replaced = 0;
+    Move move = kAdd;
+    if (inside) {
+      best = cost_before(j) + kOne;
+      if (j > 0) {
+        if (loaded != j) {
+          const float* in = sketches + pair.other[j - 1] * stride;
+#pragma unroll
+          for (int i = 0; i < kSketchWidth; ++i) own[i] = in[i];
+          loaded = j;
+        }
+        replaced = cost_of(distance_of(own, shared.sketch[row % 2]));
+        const std::int32_t diagonal = cost_before(j - 1) + replaced;
+        if (diagonal <= best) best = diagonal, move = kReplace;
+      }
+    }
+    // Leaving out tokens of the other text: the least of best(k) + (j - k) over the columns k before j. The columns
+    // begin at thread `first`, in the middle of a warp, and wrap around.
+    const int split = first % kWarp, middle = first / kWarp;
+    const int from = warp == middle && lane >= split ? split : 0;
+    const std::int32_t value = best - kOne * (j - begin);
+    const std::int32_t up_to = least_up_to(value, from, lane);
+    const std::int32_t previous = shuffle(up_to, lane > 0 ? lane - 1 : 0);
+    std::int32_t skipped = lane > from ? previous : kFar;
+    if (lane == kWarp - 1) shared.least[warp] = up_to;
+    sync_block();
+    const int pieces = warp == middle && lane < split ? kWarps : (warp - middle + kWarps) % kWarps;
+    for (int p = 0; p < pieces; ++p) {
+      const std::int32_t other = shared.least[(middle + p) % kWarps];
+      if (other < skipped) skipped = other;
+    }
+    skipped += kOne * (j - begin);
+    if (inside) {
+      if (j > begin && skipped < best) best = skipped, move = kSkip;
+      if (best > kFar) best = kFar;
+      pair.cells[static_cast<std::int64_t>(row - 1) * kThreads + thread] =
+          static_cast<std::uint16_t>(replaced << 2 | static_cast<int>(move));
+    }
+    shared.cost[row % 2][thread] = inside ? best : kFar;
+    sync_block();
+  }
+  // Back from the cheapest end, the first of equals: the threads bring rows of cells, and one of them goes the way.
+  const Band columns = band(pair.n, pair.m);
+  int j = 0;
+  if (thread == 0) {
+    std::int32_t least = kFar + kOne;
+    for (int at = static_cast<int>(columns.begin); at < columns.end; ++at) {
+      const std::int32_t cost = shared.cost[pair.n % 2][at % kThreads];
+      if (cost < least) least = cost, j = at;
+    }
+    *pair.cost = least;
+  }
+  for (int end = pair.n; end > 0; end -= kRowsTogether) {
+    const int begin = end > kRowsTogether ? end - kRowsTogether : 0;
+    sync_block();
+    for (int row = begin; row < end; ++row)
+      shared.cells[row - begin][thread] = pair.cells[static_cast<std::int64_t>(row) * kThreads + thread];
+    sync_block();
+    for (int i = end; thread == 0 && i > begin;) {
+      const int cell = shared.cells[i - 1 - begin][j % kThreads];
+      const auto move = static_cast<Move>(cell & 3);
+      if (move == kSkip) {
+        --j;
+        continue;
+      }
+      pair.to[i - 1] = j > 0 ? j - 1 : 0;
+      pair.mismatch[i - 1] = move == kReplace ? cell >> 2 : kOne;
+      if (move == kReplace) --j;
+      --i;
+    }
+  }
+}
+
+}  // namespace
+
+void launch_align(Stream stream, const DevicePair* pairs, std::int64_t count, ConstTensorView sketches) {
+  if (count == 0) return;
+  launch(stream, dim3(static_cast<unsigned>(count)), kThreads, sizeof(AlignShared), align_pairs, pairs,
+         reinterpret_cast<const float*>(sketches.data), sketches.stride);
+}
+
+}  // namespace baton::cuda

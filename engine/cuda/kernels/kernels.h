@@ -1,0 +1,102 @@
+// The kernels' launches, one family per .cu file. Plain C++: host code needs no CUDA header to call them.
+//
+// All pointers are device memory. Views are of the caller's shapes and were checked at the border (backend/checks.h);
+// launches of no rows do nothing. Element types are f32 and bf16 where nothing else is said.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/backend/backend.h"
+#include "engine/cuda/host/runtime.h"
+#include "engine/cuda/host/types.h"
+
+namespace baton::cuda {
+
+/// What place_kv has of one layer, in device memory.
+struct DevicePlacement {
+  KvSlab slab;
+  const std::byte* k = nullptr;  // [T, K D], or null
+  const std::byte* v = nullptr;
+  std::int64_t k_stride = 0, v_stride = 0;
+};
+
+/// KvCorrection of one layer, in device memory.
+struct DeviceCorrection {
+  const std::uint16_t* offset = nullptr;  // [m, 2 K D] bf16, or null
+  std::int64_t stride = 0;
+  const std::int32_t* row = nullptr;  // [T]
+  float weight = 0;
+  std::int32_t unused = 0;  // no padding: arrays of it are compared as bytes
+};
+
+/// RowSpan in device memory.
+struct DeviceRows {
+  const std::int32_t* sequence = nullptr;   // [T]
+  const std::int32_t* position = nullptr;   // [T]
+  const std::int32_t* key_begin = nullptr;  // [T]
+  std::int64_t count = 0;
+};
+
+// few_rows.cu. Products of at most kFewRows rows of bf16 whose rows begin at 16 bytes.
+inline constexpr std::int64_t kFewRows = 8;
+bool takes_few_rows(const Product& product);
+void launch_few_rows(Stream stream, const Product& product);
+
+// rows.cu. Null indices stand for 0, 1, 2, ...
+/// out[out_index[i]] = in[in_index[i]] for `rows` rows, converted; `in` may be f16. Columns of out beyond those of in
+/// become zero.
+void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
+                      const std::int32_t* in_index, std::int64_t rows);
+void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
+/// out [rows, stride]: the first `cols` columns random_weight of place row * cols + column, rounded to bf16; the rest
+/// zero.
+void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
+
+// norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
+void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps);
+void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,
+                         float eps);
+void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std::int64_t width, float eps);
+
+// kv.cu. A slab is [K][capacity][D] for the keys and the same for the values; slabs [number of sequences]
+void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);
+void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, const DeviceRows& rows,
+                     ConstTensorView k, ConstTensorView v, const RopeAngles& angles);
+/// Norms of q and k (weights null: none), store_kv and rope of q, in one pass; k stays as it was.
+void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
+                            const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
+                            const DeviceRows& rows, const RopeAngles& angles);
+struct PlacedKv {
+  const DevicePlacement* layers = nullptr;  // [count]
+  int count = 0;
+  DType dtype = DType::f32;  // of all k and v
+  bool aligned = false;  // rows of k, v, offsets and angles begin at 16 bytes, and pairs lie whole chunks of 8 apart
+  const DeviceCorrection* offsets = nullptr;  // [count, corrections]
+  int corrections = 0;
+};
+void launch_place_kv(Stream stream, const PlacedKv& placed, const KvShape& shape, std::int64_t begin,
+                     const RopeAngles& angles);
+void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                    std::int32_t begin);
+void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                    std::int32_t begin);
+void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
+                            const DeviceRows& rows, ConstTensorView v);
+
+// align.cu. A pair of texts that are compared, with room for 2 kBand cells of each token and for the result.
+struct DevicePair {
+  const std::int32_t* text = nullptr;   // [n] rows of the sketches
+  const std::int32_t* other = nullptr;  // [m]
+  std::uint16_t* cells = nullptr;       // [n, 2 kBand]
+  std::int32_t* to = nullptr;           // [n]
+  std::int32_t* mismatch = nullptr;     // [n]
+  std::int32_t* cost = nullptr;         // of all; not written where n is 0
+  std::int32_t n = 0, m = 0;
+};
+void launch_align(Stream stream, const DevicePair* pairs, std::int64_t count, ConstTensorView sketches);
+
+// choose.cu. logits [T, V] f32; out and choices [T]
+void launch_choose(Stream stream, ChosenToken* out, ConstTensorView logits, const TokenChoice* choices);
+
+}  // namespace baton::cuda

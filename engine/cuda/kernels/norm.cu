@@ -1,0 +1,116 @@
+// Root mean square norms: of rows (alone, and fused with the residual before them) and of heads (q/k norm).
+// A row is one block, a head one warp. The order of a row's sum depends on its width alone, so a row has the same bits
+// in any company.
+#include <algorithm>
+
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/kernels/vectors.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kVector = 4;
+constexpr unsigned kWarp = 32;
+constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kHeadWarps = 4;  // heads per block
+
+struct NormShared {
+  float of_warp[kMostThreads / kWarp];
+};
+
+/// The sum over the block, the same in every thread.
+__device__ float block_sum(float value, NormShared& shared) {
+  value = warp_sum(value);
+  if (threadIdx.x % kWarp == 0) shared.of_warp[threadIdx.x / kWarp] = value;
+  sync_block();
+  float sum = 0.0f;
+  for (unsigned warp = 0; warp < blockDim.x / kWarp; ++warp) sum += shared.of_warp[warp];
+  return sum;
+}
+
+template <class To, bool kAligned, bool kAdd>
+__global__ void norm_rows(To* out,  // [T, C]
+                          std::int64_t out_stride,
+                          float* x,  // [T, C]; becomes x + delta where kAdd
+                          std::int64_t x_stride,
+                          const float* delta,  // [T, C] where kAdd
+                          std::int64_t delta_stride,
+                          const float* weight,  // [C]
+                          std::int64_t cols, float eps) {
+  NormShared& shared = shared_memory<NormShared>();
+  float* row = x + blockIdx.x * x_stride;
+  const float* add = kAdd ? delta + blockIdx.x * delta_stride : nullptr;
+  To* to = out + blockIdx.x * out_stride;
+  constexpr int n = kAligned ? kVector : 1;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * n;
+  float squares = 0.0f;
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < cols; c += step) {
+    float a[n];
+    read<n, kAligned>(a, row + c);
+    if constexpr (kAdd) {
+      float b[n];
+      read<n, kAligned>(b, add + c);
+      for (int i = 0; i < n; ++i) a[i] += b[i];
+      write<n, kAligned>(row + c, a);
+    }
+    for (int i = 0; i < n; ++i) squares = fmaf(a[i], a[i], squares);
+  }
+  const float scale = 1.0f / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + eps);
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < cols; c += step) {  // what it wrote itself
+    float a[n], w[n];
+    read<n, kAligned>(a, row + c);
+    read<n, kAligned>(w, weight + c);
+    for (int i = 0; i < n; ++i) a[i] = a[i] * scale * w[i];
+    write<n, kAligned>(to + c, a);
+  }
+}
+
+__global__ void norm_heads(float* x,                                                       // [T, heads * width]
+                           std::int64_t x_stride, std::int64_t heads, std::int64_t count,  // count: T * heads
+                           const float* weight,                                            // [width]
+                           std::int64_t width, float eps) {
+  const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * kHeadWarps + threadIdx.x / kWarp;
+  if (own >= count) return;  // a whole warp
+  float* head = x + own / heads * x_stride + own % heads * width;
+  float squares = 0.0f;
+  for (std::int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) squares = fmaf(head[c], head[c], squares);
+  const float scale = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(width) + eps);
+  for (std::int64_t c = threadIdx.x % kWarp; c < width; c += kWarp) head[c] = head[c] * scale * weight[c];
+}
+
+template <bool kAdd>
+void launch_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight, float eps) {
+  if (x.rows == 0 || x.cols == 0) return;
+  const bool whole = is_aligned(out, kVector) && is_aligned(x, kVector) && (!kAdd || is_aligned(delta, kVector)) &&
+                     reinterpret_cast<std::uintptr_t>(weight) % 16 == 0;
+  const auto threads = static_cast<unsigned>(
+      std::min<std::int64_t>(kMostThreads, round_up(blocks_of(x.cols, whole ? kVector : 1), kWarp)));
+  with_type(out.dtype, [&]<class To>(To) {
+    with_flag(whole, [&](auto aligned) {
+      launch(stream, dim3(static_cast<unsigned>(x.rows)), threads, sizeof(NormShared),
+             norm_rows<To, decltype(aligned)::value, kAdd>, elements<To>(out), out.stride, elements<float>(x), x.stride,
+             elements<float>(delta), delta.stride, weight, x.cols, eps);
+    });
+  });
+}
+
+}  // namespace
+
+void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps) {
+  const TensorView only_read{const_cast<std::byte*>(x.data), x.dtype, x.rows, x.cols, x.stride};
+  launch_norm<false>(stream, out, only_read, {}, weight, eps);
+}
+
+void launch_add_rms_norm(Stream stream, TensorView out, TensorView x, ConstTensorView delta, const float* weight,
+                         float eps) {
+  launch_norm<true>(stream, out, x, delta, weight, eps);
+}
+
+void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std::int64_t width, float eps) {
+  const std::int64_t heads = x.cols / width, count = x.rows * heads;
+  if (count == 0) return;
+  launch(stream, dim3(static_cast<unsigned>(blocks_of(count, kHeadWarps))), kHeadWarps * kWarp, 0, norm_heads,
+         elements<float>(x), x.stride, heads, count, weight, width, eps);
+}
+
+}  // namespace baton::cuda

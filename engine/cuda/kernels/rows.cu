@@ -1,0 +1,149 @@
+// Row by row without a sum: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
+// gate. One block per row and 4 x kThreads columns; memory-bound, so each thread moves four neighbours at once.
+#include "engine/backend/random_weights.h"
+#include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/kernels/vectors.cuh"
+
+namespace baton::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kVector = 4;
+
+dim3 grid_of(std::int64_t rows, std::int64_t cols) {
+  return {static_cast<unsigned>(rows), static_cast<unsigned>(blocks_of(cols, kThreads * kVector))};
+}
+
+/// First of the four columns of this thread.
+__device__ __forceinline__ std::int64_t own_column() {
+  return (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kVector;
+}
+
+template <class To, class From, bool kAligned>
+__global__ void copy_rows(To* out,  // [.., out_cols], rows out_stride apart
+                          std::int64_t out_stride, std::int64_t out_cols,
+                          const std::int32_t* out_index,  // [rows] or null
+                          const From* in,                 // [.., in_cols], rows in_stride apart
+                          std::int64_t in_stride, std::int64_t in_cols,
+                          const std::int32_t* in_index) {  // [rows] or null
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t c = own_column();
+  if (c >= out_cols) return;
+  To* to = out + (out_index == nullptr ? row : out_index[row]) * out_stride + c;
+  const From* from = in + (in_index == nullptr ? row : in_index[row]) * in_stride + c;
+  if (kAligned && c < in_cols) {  // aligned rows have whole vectors
+    float values[kVector];
+    read<kVector, kAligned>(values, from);
+    write<kVector, kAligned>(to, values);
+    return;
+  }
+  for (int i = 0; i < kVector && c + i < out_cols; ++i)
+    to[i] = from_float<To>(c + i < in_cols ? to_float(from[i]) : 0.0f);
+}
+
+template <bool kAligned>
+__global__ void add_rows(float* x,  // [T, cols]
+                         std::int64_t x_stride,
+                         const float* delta,  // [T, cols]
+                         std::int64_t delta_stride, std::int64_t cols) {
+  const std::int64_t c = own_column();
+  if (c >= cols) return;
+  float* to = x + blockIdx.x * x_stride + c;
+  const float* from = delta + blockIdx.x * delta_stride + c;
+  if constexpr (kAligned) {
+    float a[kVector], b[kVector];
+    read<kVector, true>(a, to);
+    read<kVector, true>(b, from);
+    for (int i = 0; i < kVector; ++i) a[i] += b[i];
+    write<kVector, true>(to, a);
+  } else {
+    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] += from[i];
+  }
+}
+
+__device__ __forceinline__ float gated(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+template <class To, bool kAligned>
+__global__ void silu_mul_rows(To* out,  // [T, F]
+                              std::int64_t out_stride,
+                              const float* gate_up,  // [T, 2 F]: gates, then ups
+                              std::int64_t in_stride, std::int64_t cols) {
+  const std::int64_t c = own_column();
+  if (c >= cols) return;
+  To* to = out + blockIdx.x * out_stride + c;
+  const float* gates = gate_up + blockIdx.x * in_stride + c;
+  const float* ups = gates + cols;
+  if constexpr (kAligned) {
+    float gate[kVector], up[kVector];
+    read<kVector, true>(gate, gates);
+    read<kVector, true>(up, ups);
+    for (int i = 0; i < kVector; ++i) gate[i] = gated(gate[i], up[i]);
+    write<kVector, true>(to, gate);
+  } else {
+    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(gated(gates[i], ups[i]));
+  }
+}
+
+template <class To>
+__global__ void random_rows(To* out,  // [rows, out_cols]
+                            std::int64_t out_stride, std::int64_t out_cols, std::int64_t cols, std::uint64_t seed,
+                            float deviation) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t first = own_column();
+  for (std::int64_t c = first; c < first + kVector && c < out_cols; ++c) {
+    const float value = c < cols ? random_weight(seed, static_cast<std::uint64_t>(row * cols + c), deviation) : 0.0f;
+    out[row * out_stride + c] = from_float<To>(to_float(to_bf16(value)));
+  }
+}
+
+template <class To, class From>
+void copy_rows_of(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
+                  const std::int32_t* in_index, std::int64_t rows) {
+  with_flag(is_aligned(out, kVector) && is_aligned(in, kVector), [&](auto aligned) {
+    launch(stream, grid_of(rows, out.cols), kThreads, 0, copy_rows<To, From, decltype(aligned)::value>,
+           elements<To>(out), out.stride, out.cols, out_index, elements<From>(in), in.stride, in.cols, in_index);
+  });
+}
+
+}  // namespace
+
+void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
+                      const std::int32_t* in_index, std::int64_t rows) {
+  if (rows == 0 || out.cols == 0) return;
+  with_type(out.dtype, [&]<class To>(To) {
+    if (in.dtype == DType::f16) {
+      copy_rows_of<To, Half>(stream, out, out_index, in, in_index, rows);
+    } else {
+      with_type(in.dtype,
+                [&]<class From>(From) { copy_rows_of<To, From>(stream, out, out_index, in, in_index, rows); });
+    }
+  });
+}
+
+void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation) {
+  if (out.rows == 0 || out.cols == 0) return;
+  with_type(out.dtype, [&]<class To>(To) {
+    launch(stream, grid_of(out.rows, out.cols), kThreads, 0, random_rows<To>, elements<To>(out), out.stride, out.cols,
+           cols, seed, deviation);
+  });
+}
+
+void launch_add(Stream stream, TensorView x, ConstTensorView delta) {
+  if (x.rows == 0 || x.cols == 0) return;
+  with_flag(is_aligned(x, kVector) && is_aligned(delta, kVector), [&](auto aligned) {
+    launch(stream, grid_of(x.rows, x.cols), kThreads, 0, add_rows<decltype(aligned)::value>, elements<float>(x),
+           x.stride, elements<float>(delta), delta.stride, x.cols);
+  });
+}
+
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
+  if (out.rows == 0 || out.cols == 0) return;
+  with_type(out.dtype, [&]<class To>(To) {
+    with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
+      launch(stream, grid_of(out.rows, out.cols), kThreads, 0, silu_mul_rows<To, decltype(aligned)::value>,
+             elements<To>(out), out.stride, elements<float>(gate_up), gate_up.stride, out.cols);
+    });
+  });
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,257 @@
+#include "engine/learning/model_profile.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+
+#include "engine/base/json_fields.h"
+
+namespace baton {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int32_t kSchema = 1;
+constexpr std::int32_t kMostLayers = 4096;
+constexpr std::uintmax_t kLargestFile = 4 << 20;
+
+/// Six digits: enough to find the range again, and readable.
+std::string list_of(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) {
+    text += text.empty() ? "" : ", ";
+    text += std::isfinite(value) ? fmt::format("{:.6f}", value) : "null";
+  }
+  return "[" + text + "]";
+}
+
+std::string range_of(const LayerRange& range, const Agreement& agreement) {
+  return fmt::format(R"({{"start": {}, "detect": {}, "end": {}, "agreement": {:.3f}, "agreement_by_layer": {}}})",
+                     range.start, range.detect, range.end, agreement.all,
+                     list_of({agreement.start, agreement.detect, agreement.end}));
+}
+
+std::vector<double> read_list(const JsonFields& fields, const std::string& key, std::int32_t size, double low,
+                              double high, bool unknown) {
+  const std::string expected =
+      fmt::format("expected {} numbers from {:g} to {:g}{}", size, low, high, unknown ? " or null" : "");
+  const Json* list = fields.find(key);
+  if (list == nullptr || !list->is_array() || list->size() != static_cast<std::size_t>(size))
+    fields.fail(key, expected);
+  std::vector<double> values;
+  for (const Json& entry : *list) {
+    if (unknown && entry.is_null()) {
+      values.push_back(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
+    const double value = entry.is_number() ? entry.get<double>() : low - 1;
+    if (!(value >= low && value <= high))
+      fields.fail(key, expected + fmt::format("; number {} is {}", values.size(), describe(entry)));
+    values.push_back(value);
+  }
+  return values;
+}
+
+LayerRange read_layers(const JsonFields& fields, std::int32_t layers) {
+  LayerRange range;
+  range.start = fields.integer("start", 0, layers - 3);
+  range.detect = fields.integer("detect", range.start + 1, layers - 2);
+  range.end = fields.integer("end", range.detect + 1, layers - 1);
+  return range;
+}
+
+void read_range(const JsonFields& fields, const std::string& key, std::int32_t layers, const std::string& origin,
+                LayerRange& range, Agreement& agreement) {
+  const Json* value = fields.find(key);
+  if (value == nullptr) fields.fail(key, "expected an object");
+  const JsonFields inner(*value, origin, key + ".");
+  range = read_layers(inner, layers);
+  agreement.all = inner.number("agreement", 0, 1);
+  const std::vector<double> each = read_list(inner, "agreement_by_layer", 3, 0, 1, false);
+  agreement.start = each[0];
+  agreement.detect = each[1];
+  agreement.end = each[2];
+}
+
+std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t layers, const std::string& origin) {
+  constexpr double kMost = 1e6;
+  const Json* value = fields.find("effect");
+  if (value == nullptr) return std::nullopt;
+  const JsonFields inner(*value, origin, "effect.");
+  LayerEffect effect;
+  effect.range = read_layers(inner, layers);
+  effect.direct = inner.number("kl_direct", 0, kMost);
+  effect.weighty = inner.number("weighty", 0, kMost);
+  effect.start = read_list(inner, "left_start", layers, 0, kMost, true);
+  effect.end = read_list(inner, "left_end", layers, 0, kMost, true);
+  effect.detect = read_list(inner, "left_detect", layers, 0, kMost, true);
+  return effect;
+}
+
+std::string effect_of(const LayerEffect& effect) {
+  return fmt::format(R"({{"start": {}, "detect": {}, "end": {}, "kl_direct": {:.6g}, "weighty": {:.2f}, )"
+                     R"("left_start": {}, "left_end": {}, "left_detect": {}}})",
+                     effect.range.start, effect.range.detect, effect.range.end, effect.direct, effect.weighty,
+                     list_of(effect.start), list_of(effect.end), list_of(effect.detect));
+}
+
+}  // namespace
+
+const char* name_of(RangeReading reading) {
+  return reading == RangeReading::slope ? "slope" : reading == RangeReading::level ? "level" : "effect";
+}
+
+std::optional<RangeReading> parse_reading(std::string_view name) {
+  for (const RangeReading reading : {RangeReading::slope, RangeReading::level, RangeReading::effect}) {
+    if (name == name_of(reading)) return reading;
+  }
+  return std::nullopt;
+}
+
+StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source) {
+  for (const FoundRange* found : {&measured.slope, &measured.level}) {
+    if (!found->problem.empty()) throw ModelError(fmt::format("{}: {}", model.path.string(), found->problem));
+  }
+  return {.fingerprint = model.fingerprint,
+          .source = std::move(source),
+          .hand_overs = measured.hand_overs,
+          .tokens = measured.tokens,
+          .similarity = measured.curves.similarity,
+          .similarity_error = measured.certainty.similarity_error,
+          .correlation = measured.curves.correlation,
+          .correlation_error = measured.certainty.correlation_error,
+          .slope = measured.slope.range,
+          .level = measured.level.range,
+          .slope_agreement = measured.certainty.slope,
+          .level_agreement = measured.certainty.level};
+}
+
+std::string to_json(const StoredProfile& profile) {
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"schema", std::to_string(kSchema)},
+      {"fingerprint", quoted(profile.fingerprint)},
+      {"layers", std::to_string(profile.similarity.size())},
+      {"source", quoted(profile.source)},
+      {"hand_overs", std::to_string(profile.hand_overs)},
+      {"tokens", std::to_string(profile.tokens)},
+      {"reading", quoted(name_of(profile.reading))},
+      {"slope", range_of(profile.slope, profile.slope_agreement)},
+      {"level", range_of(profile.level, profile.level_agreement)},
+      {"similarity", list_of(profile.similarity)},
+      {"similarity_error", list_of(profile.similarity_error)},
+      {"correlation", list_of(profile.correlation)},
+      {"correlation_error", list_of(profile.correlation_error)}};
+  if (profile.effect) fields.emplace_back("effect", effect_of(*profile.effect));
+  std::string text;
+  for (const auto& [name, value] : fields)
+    text += fmt::format("{}  \"{}\": {}", text.empty() ? "" : ",\n", name, value);
+  return "{\n" + text + "\n}\n";
+}
+
+StoredProfile parse_profile(std::string_view text, const std::string& origin) {
+  const Json root = parse_json(text, origin);
+  const JsonFields fields(root, origin);
+  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  StoredProfile profile;
+  profile.fingerprint = fields.text_or("fingerprint", "");
+  if (profile.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
+  profile.source = fields.text_or("source", "");
+  profile.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
+  profile.tokens = fields.integer("tokens", 1, INT32_MAX);
+  const std::int32_t layers = fields.integer("layers", 4, kMostLayers);
+  profile.similarity = read_list(fields, "similarity", layers, -1, 1, false);
+  profile.similarity_error = read_list(fields, "similarity_error", layers, 0, 2, true);
+  profile.correlation = read_list(fields, "correlation", layers - 1, -1, 1, true);
+  profile.correlation_error = read_list(fields, "correlation_error", layers - 1, 0, 2, true);
+  read_range(fields, "slope", layers, origin, profile.slope, profile.slope_agreement);
+  read_range(fields, "level", layers, origin, profile.level, profile.level_agreement);
+  profile.effect = read_effect(fields, layers, origin);
+  const auto reading = parse_reading(fields.text_or("reading", ""));
+  if (!reading) fields.fail("reading", "expected \"slope\", \"level\" or \"effect\"");
+  if (*reading == RangeReading::effect && !profile.effect)
+    fields.fail("effect", "expected an object: it is the reading");
+  profile.reading = *reading;
+  return profile;
+}
+
+fs::path profile_beside(const fs::path& model) { return model / "baton.profile.json"; }
+
+fs::path profile_in_cache(const std::string& fingerprint) {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  fs::path root;
+  if (cache != nullptr && *cache == '/')
+    root = cache;  // the specification: a relative path is ignored
+  else if (home != nullptr && *home == '/')
+    root = fs::path(home) / ".cache";
+  return root.empty() ? root : root / "baton" / "profiles" / (fingerprint + ".json");
+}
+
+std::optional<std::string> read_profile_file(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || !fs::exists(path, error)) return std::nullopt;
+  if (!fs::is_regular_file(path, error)) throw ModelError(fmt::format("{}: not a file", path.string()));
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error || size > kLargestFile) {
+    throw ModelError(
+        fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(size), '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(size)))
+    throw ModelError(fmt::format("{}: cannot be read", path.string()));
+  return text;
+}
+
+FoundProfile find_profile(const Model& model) {
+  FoundProfile found;
+  for (const fs::path& path : {profile_beside(model.path), profile_in_cache(model.fingerprint)}) {
+    const auto text = read_profile_file(path);
+    if (!text) continue;
+    StoredProfile profile = parse_profile(*text, path.string());
+    const auto layers = static_cast<std::int32_t>(profile.similarity.size());
+    if (profile.fingerprint != model.fingerprint) {
+      found.ignored = fmt::format("{}: is of other weights or another configuration", path.string());
+    } else if (layers != model.config.layers) {
+      throw ModelError(
+          fmt::format("{}: \"layers\" is {}, expected {}, the model's", path.string(), layers, model.config.layers));
+    } else {
+      found.profile = std::move(profile);
+      found.file = path;
+      return found;
+    }
+  }
+  return found;
+}
+
+void write_whole(const fs::path& file, std::string_view text) {
+  fs::create_directories(file.parent_path());
+  std::string unfinished = (file.parent_path() / fmt::format(".{}.XXXXXX", file.filename().string())).string();
+  const auto fail = [&](int error) {
+    ::unlink(unfinished.c_str());
+    throw fs::filesystem_error("cannot write", file, std::error_code(error, std::generic_category()));
+  };
+  const int descriptor = ::mkostemp(unfinished.data(), O_CLOEXEC);
+  if (descriptor < 0) throw fs::filesystem_error("cannot write", file, std::error_code(errno, std::generic_category()));
+  ::fchmod(descriptor, 0644);  // a temporary file is its owner's alone
+  for (std::size_t written = 0; written < text.size();) {
+    const auto count = ::write(descriptor, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      const int error = errno;
+      ::close(descriptor);
+      fail(error);
+    }
+    written += static_cast<std::size_t>(count);
+  }
+  if (::close(descriptor) != 0 || std::rename(unfinished.c_str(), file.c_str()) != 0) fail(errno);
+}
+
+}  // namespace baton

@@ -1,0 +1,205 @@
+#include "engine/reuse/anchors/anchor_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace baton {
+namespace {
+
+constexpr float kTemperature = 0.15f;   // distances this much above the nearest weigh 1/e
+constexpr float kContext = 0.5f;        // of the distances of the placeholders in front
+constexpr float kLeast = 0.002f;        // weights below this are left out: they move nothing, and cost a pass each
+constexpr std::size_t kNeighbours = 8;  // records that predict an error
+constexpr float kFarther = 1.5f;        // than the farthest text that was measured: unknown ground
+constexpr float kNear = 0.05f;
+constexpr std::size_t kMostAligned = std::size_t{1} << 21;  // tokens in a memo, before it begins anew
+
+std::uint64_t pair_hash(const SketchedText& text, const SketchedText& other, bool aligned) {
+  return (text.hash * 0x9e3779b97f4a7c15u) ^ (other.hash + 0x7f4a7c15u + (text.hash << 7) + (aligned ? 0 : 1));
+}
+
+bool same(const SketchedText& a, const SketchedText& b) { return a.hash == b.hash && a.tokens == b.tokens; }
+
+bool same_place(const Anchor& anchor, const SketchedText& text, std::span<const SharedText> before) {
+  return same(*anchor.text, text) &&
+         std::equal(before.begin(), before.end(), anchor.before.begin(), anchor.before.end(),
+                    [](const auto& a, const auto& b) { return same(*a, *b); });
+}
+
+/// The mean error of the records nearest in distance; below 0 without any.
+float expected_error(std::vector<AnchorRecord> records, float distance) {
+  if (records.empty()) return -1.0f;
+  const auto nearer = [&](const AnchorRecord& a, const AnchorRecord& b) {
+    return std::abs(a.distance - distance) < std::abs(b.distance - distance);
+  };
+  const std::size_t n = std::min(kNeighbours, records.size());
+  std::partial_sort(records.begin(), records.begin() + static_cast<std::ptrdiff_t>(n), records.end(), nearer);
+  float sum = 0.0f;
+  for (std::size_t i = 0; i < n; ++i) sum += records[i].error;
+  return sum / static_cast<float>(n);
+}
+
+/// How far the pool has been measured.
+float farthest(const std::vector<AnchorRecord>& records) {
+  float most = 0.0f;
+  for (const AnchorRecord& record : records) most = std::max(most, record.distance);
+  return most;
+}
+
+void weigh(AnchorChoice& choice, const AnchorOptions& options, std::span<const float> distances, bool exact) {
+  std::vector<float> weights(distances.size());
+  const std::size_t nearest =
+      static_cast<std::size_t>(std::min_element(distances.begin(), distances.end()) - distances.begin());
+  if (exact || options.offsets == AnchorOptions::Offsets::nearest) {
+    weights[nearest] = 1.0f;
+  } else {
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights[i] = std::exp((distances[nearest] - distances[i]) / kTemperature);
+  }
+  float sum = std::accumulate(weights.begin(), weights.end(), 0.0f);
+  float entropy = 0.0f;
+  for (float& weight : weights) {
+    weight /= sum;
+    if (weight > 0.0f) entropy -= weight * std::log(weight);
+    if (weight < kLeast) weight = 0.0f;
+  }
+  choice.ambiguity = weights.size() > 1 ? entropy / std::log(static_cast<float>(weights.size())) : 0.0f;
+  sum = std::accumulate(weights.begin(), weights.end(), 0.0f);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0.0f) continue;
+    choice.weights.push_back(weights[i] / sum);
+    choice.anchors[kept] = choice.anchors[i];
+    choice.alignments[kept++] = choice.alignments[i];
+  }
+  choice.anchors.resize(kept);
+  choice.alignments.resize(kept);
+}
+
+void learn(AnchorChoice& choice, std::string reason) {
+  choice.kind = AnchorChoice::Kind::learn;
+  choice.reason = std::move(reason);
+}
+
+/// By what the pool has measured.
+void judge_by_error(AnchorChoice& choice, const AnchorOptions& options, const AnchorPoolView& pool, bool exact) {
+  const auto size = static_cast<std::int32_t>(pool.anchors.size());
+  if (exact) {
+    choice.kind = AnchorChoice::Kind::hit;
+    choice.error = 0.0f;
+    choice.reason = "seen in this very place before";
+    return;
+  }
+  // Up to half of the pool every text is learned, then every second one, then what is far from all that was measured.
+  if (size < (options.size + 1) / 2) return learn(choice, fmt::format("anchor {} of {}", size + 1, options.size));
+  if (size < options.size && pool.since_learning > 0)
+    return learn(choice, fmt::format("anchor {} of {}", size + 1, options.size));
+  choice.error = expected_error(pool.records, choice.distance);
+  if (choice.error < 0.0f) return learn(choice, "the pool's error is not known yet");
+  if (choice.distance > kFarther * farthest(pool.records) + kNear)
+    return learn(choice, fmt::format("distance {:.2f}: unlike all anchors", choice.distance));
+  if (choice.error > options.refuse) {
+    choice.kind = AnchorChoice::Kind::refuse;
+    choice.reason = fmt::format("expected error {:.2f} above {:.2f}", choice.error, options.refuse);
+  } else {
+    choice.kind = choice.error > options.trust ? AnchorChoice::Kind::refine : AnchorChoice::Kind::hit;
+    choice.reason = fmt::format("expected error {:.2f}", choice.error);
+  }
+}
+
+/// KVComm eq. 5; with one anchor its entropy says nothing, so the distance does.
+void judge_by_entropy(AnchorChoice& choice, const AnchorOptions& options, std::size_t anchors, bool exact) {
+  constexpr float kAlone = 0.5f;
+  if (!exact && (choice.ambiguity > options.gamma || (anchors == 1 && choice.distance > kAlone))) {
+    return learn(choice, anchors == 1 ? fmt::format("distance {:.2f} from the only anchor", choice.distance)
+                                      : fmt::format("entropy {:.2f} log {} above {:.2f} log {}", choice.ambiguity,
+                                                    anchors, options.gamma, anchors));
+  }
+  choice.kind = AnchorChoice::Kind::hit;
+  choice.reason = fmt::format("entropy {:.2f} log {}", choice.ambiguity, anchors);
+}
+
+}  // namespace
+
+std::vector<float> AnchorChoice::mismatch(std::int32_t n) const {
+  std::vector<float> sum(static_cast<std::size_t>(n), 0.0f);
+  for (std::size_t a = 0; a < weights.size(); ++a) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weights[a] * alignments[a]->mismatch[i];
+  }
+  return sum;
+}
+
+std::shared_ptr<const Alignment> AlignmentMemo::find(const SharedText& text, const SharedText& other, bool aligned) {
+  const std::uint64_t key = pair_hash(*text, *other, aligned);
+  if (const auto found = known_.find(key); is_of(found, *text)) return found->second;
+  return keep(key, aligned ? align(*text, *other) : align_by_index(*text, *other));
+}
+
+bool AlignmentMemo::is_of(const Known::const_iterator& entry, const SketchedText& text) const {
+  return entry != known_.end() && entry->second && entry->second->to.size() == text.tokens.size();
+}
+
+bool AlignmentMemo::expects(const SharedText& text, const SharedText& other) {
+  const auto [entry, added] = known_.try_emplace(pair_hash(*text, *other, true));
+  return added || (entry->second && !is_of(entry, *text));
+}
+
+void AlignmentMemo::trim() {
+  if (tokens_ <= kMostAligned) return;
+  known_.clear();
+  tokens_ = 0;
+}
+
+void AlignmentMemo::add(const SharedText& text, const SharedText& other, Alignment alignment) {
+  keep(pair_hash(*text, *other, true), std::move(alignment));
+}
+
+std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignment alignment) {
+  tokens_ += alignment.to.size();
+  return known_[key] = std::make_shared<const Alignment>(std::move(alignment));
+}
+
+AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
+                            std::span<const SharedText> before, AlignmentMemo& memo) {
+  AnchorChoice choice;
+  std::vector<float> distances;
+  bool exact = false;
+  for (const SharedAnchor& anchor : pool.anchors) {
+    if (!options.aligned && anchor->length < text->size()) continue;  // the paper's length rule
+    const bool in_place = same_place(*anchor, *text, before);
+    auto alignment = memo.find(text, anchor->text, options.aligned);
+    float distance = alignment->distance, around = 0.0f;
+    for (std::size_t i = 0; i < before.size() && i < anchor->before.size(); ++i)
+      around += memo.find(before[i], anchor->before[i], true)->distance;
+    if (!before.empty()) distance += kContext * around / static_cast<float>(before.size());
+    exact = exact || in_place;
+    distances.push_back(in_place ? 0.0f : distance);
+    choice.anchors.push_back(anchor);
+    choice.alignments.push_back(std::move(alignment));
+  }
+  const std::size_t usable = choice.anchors.size();
+  if (usable == 0) {
+    learn(choice, pool.anchors.empty() ? "first text of its pool" : "longer than every anchor");
+    return choice;
+  }
+  choice.distance = *std::min_element(distances.begin(), distances.end());
+  weigh(choice, options, distances, exact);
+  switch (options.gate) {
+    case AnchorOptions::Gate::error:
+      judge_by_error(choice, options, pool, exact);
+      break;
+    case AnchorOptions::Gate::entropy:
+      judge_by_entropy(choice, options, usable, exact);
+      break;
+    case AnchorOptions::Gate::none:
+      choice.kind = AnchorChoice::Kind::hit;
+      choice.reason = fmt::format("{} anchors", usable);
+      break;
+  }
+  return choice;
+}
+
+}  // namespace baton

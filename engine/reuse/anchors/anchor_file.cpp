@@ -1,0 +1,271 @@
+// The file: a head of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with their places
+// and checksums. All numbers are little-endian.
+#include "engine/reuse/anchors/anchor_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "engine/base/mapped_file.h"
+
+namespace baton {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr std::uint64_t kMagic = 0x31524f48434e4142u;  // "BANCHOR1"
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint32_t kMost = 1u << 26;  // of anything that is counted: tokens, anchors
+
+struct Head {
+  std::uint64_t magic = kMagic;
+  std::uint64_t model = 0;  // hash of the model's key
+  std::uint64_t index = 0;  // where it begins; it goes to the end of the file
+  std::uint64_t index_hash = 0;
+  std::uint64_t head_hash = 0;  // of the four before
+  std::uint64_t unused[3] = {};
+};
+static_assert(sizeof(Head) == kAlignment);
+
+std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;  // whole words at a time, by the hash of token ids
+  const std::size_t words = bytes.size() / sizeof(TokenId);
+  hash = hash_of({reinterpret_cast<const TokenId*>(bytes.data()), words}, hash);
+  TokenId rest = 0;
+  std::memcpy(&rest, bytes.data() + words * sizeof(TokenId), bytes.size() % sizeof(TokenId));
+  return hash_of({&rest, 1}, hash ^ bytes.size());
+}
+
+std::uint64_t hash_of_text(const std::string& text) { return hash_of_bytes(std::as_bytes(std::span(text))); }
+std::uint64_t hash_of_head(const Head& head) { return hash_of_bytes(std::as_bytes(std::span(&head.magic, 4))); }
+
+class Writer {
+ public:
+  template <class T>
+  void number(T value) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), bytes, bytes + sizeof(T));
+  }
+  template <class T>
+  void array(std::span<const T> values) {
+    number(static_cast<std::uint32_t>(values.size()));
+    const auto bytes = std::as_bytes(values);
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void text(const SketchedText& text) {
+    array(std::span<const TokenId>(text.tokens));
+    array(std::span<const float>(text.sketch));
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  Reader(std::span<const std::byte> file, std::size_t begin) : file_(file), at_(begin) {}
+
+  template <class T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)), sizeof(T));
+    return value;
+  }
+  std::uint32_t count() {
+    const auto count = number<std::uint32_t>();
+    if (count > kMost) throw AnchorFileError("a count is out of range");
+    return count;
+  }
+  template <class T>
+  std::vector<T> array() {
+    std::vector<T> values;
+    const std::size_t n = count();
+    const std::byte* bytes = take(n * sizeof(T));
+    values.resize(n);
+    if (n > 0) std::memcpy(values.data(), bytes, n * sizeof(T));
+    return values;
+  }
+  SharedText text() {
+    auto text = std::make_shared<SketchedText>();
+    text->tokens = array<TokenId>();
+    text->sketch = array<float>();
+    if (text->sketch.size() != text->tokens.size() * SketchedText::kSketch)
+      throw AnchorFileError("a text's sketch has the wrong size");
+    if (!std::all_of(text->sketch.begin(), text->sketch.end(), [](float value) { return std::isfinite(value); }))
+      throw AnchorFileError("a text's sketch is not finite");
+    text->hash = hash_of(text->tokens);
+    return text;
+  }
+  /// An array elsewhere in the file.
+  std::span<const std::uint16_t> data(std::size_t expected) {
+    const auto begin = number<std::uint64_t>(), bytes = number<std::uint64_t>(), hash = number<std::uint64_t>();
+    if (begin % kAlignment != 0 || begin > file_.size() || bytes > file_.size() - begin || bytes != expected * 2)
+      throw AnchorFileError("an array lies outside of the file");
+    const auto all = file_.subspan(begin, bytes);
+    if (hash_of_bytes(all) != hash) throw AnchorFileError("a checksum is wrong");
+    return {reinterpret_cast<const std::uint16_t*>(all.data()), expected};
+  }
+  bool at_end() const { return at_ == file_.size(); }
+
+ private:
+  const std::byte* take(std::size_t bytes) {
+    if (bytes > file_.size() - at_) throw AnchorFileError("it ends too early");
+    const std::byte* data = file_.data() + at_;
+    at_ += bytes;
+    return data;
+  }
+  std::span<const std::byte> file_;
+  std::size_t at_;
+};
+
+std::shared_ptr<Anchor> read_anchor(Reader& reader) {
+  auto anchor = std::make_shared<Anchor>();
+  anchor->shape = {reader.number<std::int32_t>(), reader.number<std::int32_t>()};
+  anchor->length = reader.number<std::int32_t>();
+  anchor->following = reader.number<std::int32_t>();
+  anchor->uses = reader.number<std::uint64_t>();
+  anchor->text = reader.text();
+  for (std::uint32_t i = reader.count(); i > 0; --i) anchor->before.push_back(reader.text());
+  const auto fits = [](std::int32_t value, std::int32_t least) { return least <= value && value <= (1 << 24); };
+  if (!fits(anchor->shape.layers, 1) || !fits(anchor->shape.width, 1) || !fits(anchor->length, 1) ||
+      !fits(anchor->following, 0) || anchor->length != anchor->text->size()) {
+    throw AnchorFileError("an anchor's sizes do not fit");
+  }
+  const auto elements = [&](std::int32_t rows) {
+    return static_cast<std::size_t>(anchor->shape.layers) * static_cast<std::size_t>(rows) * 2 *
+           static_cast<std::size_t>(anchor->shape.width);
+  };
+  anchor->offset = reader.data(elements(anchor->length));
+  anchor->text_kv = reader.data(elements(anchor->following));
+  return anchor;
+}
+
+using Pools = std::map<AnchorKey, AnchorPoolView>;
+
+Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::string& model_key, AnchorShape shape) {
+  const std::span<const std::byte> bytes = file->bytes();
+  Head head;
+  if (bytes.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
+  std::memcpy(&head, bytes.data(), sizeof(Head));
+  if (head.magic != kMagic) throw AnchorFileError("it is no anchor file of this version");
+  if (head.head_hash != hash_of_head(head) || head.index < sizeof(Head) || head.index > bytes.size() ||
+      head.index_hash != hash_of_bytes(bytes.subspan(head.index))) {
+    throw AnchorFileError("a checksum is wrong");
+  }
+  if (head.model != hash_of_text(model_key)) throw AnchorFileError("it belongs to another model or tokenizer");
+  Reader reader(bytes, head.index);
+  Pools pools;
+  for (std::uint32_t i = reader.count(); i > 0; --i) {
+    AnchorKey key;
+    key.context = reader.number<std::uint64_t>();
+    const std::vector<char> slot = reader.array<char>(), pool = reader.array<char>();
+    key.slot.assign(slot.begin(), slot.end());
+    key.pool.assign(pool.begin(), pool.end());
+    AnchorPoolView& view = pools[key];
+    view.turns = reader.number<std::uint64_t>();
+    view.records = reader.array<AnchorRecord>();
+    for (std::uint32_t n = reader.count(); n > 0; --n) {
+      const std::shared_ptr<Anchor> anchor = read_anchor(reader);
+      if (anchor->shape != shape) throw AnchorFileError("an anchor's KV has other sizes than the model's");
+      anchor->owner = file;
+      view.anchors.push_back(anchor);
+    }
+  }
+  if (!reader.at_end()) throw AnchorFileError("something follows its end");
+  return pools;
+}
+
+}  // namespace
+
+std::string anchor_model_key(const Model& model) {
+  std::uint64_t tokenizer = 0;
+  std::error_code missing;
+  const std::filesystem::path file = model.path / "tokenizer.json";
+  if (!model.path.empty() && std::filesystem::is_regular_file(file, missing)) {
+    const MappedFile mapped(file);
+    tokenizer = hash_of_bytes(mapped.bytes());
+  }
+  return fmt::format("{}-{:016x}-{}", model.fingerprint, tokenizer, name_of(model.options.kv_dtype));
+}
+
+void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store) {
+  const Pools pools = store.all();
+  const std::filesystem::path partial = file.string() + fmt::format(".{}.part", getpid());
+  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
+  Head head;
+  head.model = hash_of_text(model_key);
+  out.write(reinterpret_cast<const char*>(&head), sizeof(head));
+  std::uint64_t at = sizeof(head);
+  Writer index;
+  const auto data = [&](std::span<const std::uint16_t> values) {
+    const auto bytes = std::as_bytes(values);
+    index.number(at);
+    index.number(std::uint64_t{bytes.size()});
+    index.number(hash_of_bytes(bytes));
+    const std::size_t padding = (kAlignment - bytes.size() % kAlignment) % kAlignment;
+    const char zeros[kAlignment] = {};
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    out.write(zeros, static_cast<std::streamsize>(padding));
+    at += bytes.size() + padding;
+  };
+  index.number(static_cast<std::uint32_t>(pools.size()));
+  for (const auto& [key, pool] : pools) {
+    index.number(key.context);
+    index.array(std::span<const char>(key.slot));
+    index.array(std::span<const char>(key.pool));
+    index.number(pool.turns);
+    index.array(std::span<const AnchorRecord>(pool.records));
+    index.number(static_cast<std::uint32_t>(pool.anchors.size()));
+    for (const SharedAnchor& anchor : pool.anchors) {
+      index.number(anchor->shape.layers);
+      index.number(anchor->shape.width);
+      index.number(anchor->length);
+      index.number(anchor->following);
+      index.number(anchor->uses.load());
+      index.text(*anchor->text);
+      index.number(static_cast<std::uint32_t>(anchor->before.size()));
+      for (const SharedText& text : anchor->before) index.text(*text);
+      data(anchor->offset);
+      data(anchor->text_kv);
+    }
+  }
+  head.index = at;
+  head.index_hash = hash_of_bytes(index.bytes());
+  head.head_hash = hash_of_head(head);
+  out.write(reinterpret_cast<const char*>(index.bytes().data()), static_cast<std::streamsize>(index.bytes().size()));
+  out.seekp(0);
+  out.write(reinterpret_cast<const char*>(&head), sizeof(head));
+  out.close();
+  std::error_code error;
+  if (out) std::filesystem::rename(partial, file, error);
+  if (!out || error) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw AnchorFileError(fmt::format("{}: the anchors could not be written{}", file.string(),
+                                      error ? ": " + error.message() : std::string()));
+  }
+}
+
+std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, AnchorShape shape,
+                          AnchorStore& store) {
+  Pools pools;
+  try {
+    pools = read_pools(std::make_shared<const MappedFile>(file), model_key, shape);
+  } catch (const std::exception& error) {
+    throw AnchorFileError(fmt::format("{}: not used: {}", file.string(), error.what()));
+  }
+  std::int64_t anchors = 0;
+  for (auto& [key, pool] : pools) {
+    anchors += static_cast<std::int64_t>(pool.anchors.size());
+    store.restore(key, std::move(pool));
+  }
+  return anchors;
+}
+
+}  // namespace baton

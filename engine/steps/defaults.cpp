@@ -1,0 +1,35 @@
+#include "engine/steps/defaults.h"
+
+#include <fstream>
+#include <string>
+
+namespace baton {
+namespace {
+
+std::int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  std::int64_t kibibytes = 0;
+  while (file >> key >> kibibytes) {
+    if (key == "MemAvailable:") return kibibytes * 1024;
+    std::getline(file, unit);
+  }
+  return std::int64_t{8} << 30;
+}
+
+}  // namespace
+
+EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
+  if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
+  if (options.max_prefill_rows <= 0)
+    options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;
+  if (options.kv_budget_bytes <= 0)
+    options.kv_budget_bytes = (device.free_bytes > 0 ? device.free_bytes : available_memory()) / 2;
+  if (options.segment_budget_bytes <= 0) options.segment_budget_bytes = options.kv_budget_bytes / 3;
+  if (options.host_segment_budget_bytes == 0) options.host_segment_budget_bytes = available_memory() / 4;
+  if (device.host_memory || options.host_segment_budget_bytes < 0) options.host_segment_budget_bytes = 0;
+  if (options.anchor_budget_bytes <= 0) options.anchor_budget_bytes = options.segment_budget_bytes / 2;
+  return options;
+}
+
+}  // namespace baton

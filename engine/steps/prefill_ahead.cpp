@@ -1,0 +1,184 @@
+#include "engine/steps/prefill_ahead.h"
+
+#include <algorithm>
+
+#include "engine/reuse/placement.h"
+#include "engine/steps/prompt_assembly.h"
+
+namespace baton {
+namespace {
+
+// Rows of one sequence that are taken together, since its KV is read once for all of them; with the row that decodes
+// they are one tile of the CPU's product.
+constexpr std::int32_t kBlock = 11;
+constexpr std::int32_t kNextBlock = 4;  // of a mirror whose turn comes next: what it lags behind is waited for
+constexpr std::int32_t kUrgent = 32;    // rows that a prompt which is wanted next may have beside decoding sequences
+constexpr std::int32_t kIdleRows = 32;  // of a step that nobody waits for: a request that comes waits for no more
+
+}  // namespace
+
+PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+                           const EngineOptions& options)
+    : backend_(backend),
+      model_(model),
+      angles_(angles),
+      prefixes_(prefixes),
+      max_rows_(options.max_step_rows),
+      spare_(options.slowdown, options.max_step_rows) {}
+
+std::size_t PrefillAhead::index_of(EarlyId id) const {
+  const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& one) { return one->id() == id; });
+  return static_cast<std::size_t>(found - early_.begin());
+}
+
+void PrefillAhead::prepare(EarlyId id, EarlyPrompt prompt) {
+  prompt.longest = std::min(prompt.longest, model_.options.context);
+  early_.push_back(std::make_unique<EarlySequence>(id, std::move(prompt)));
+}
+
+void PrefillAhead::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  if (const std::size_t at = index_of(id); at < early_.size()) early_[at]->update(std::move(parts), complete);
+}
+
+void PrefillAhead::forget(EarlyId id) {
+  if (const std::size_t at = index_of(id); at < early_.size())
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void PrefillAhead::refresh(const DecodedTokens& decoded) {
+  for (const auto& one : early_) one->refresh(decoded);
+}
+
+void PrefillAhead::ended(RequestId id, const std::vector<TokenId>* tokens) {
+  for (const auto& one : early_) one->ended(id, tokens);
+}
+
+std::optional<EarlySequence::Taken> PrefillAhead::take(EarlyId id, std::span<const TokenId> prompt,
+                                                       std::int32_t positions, const KvLayout& layout) {
+  const std::size_t at = index_of(id);
+  if (at == early_.size()) return std::nullopt;
+  auto taken = early_[at]->take(prompt, positions, layout);
+  early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(at));
+  return taken;
+}
+
+bool PrefillAhead::give_back(EarlyId but) {
+  for (std::size_t i = early_.size(); i-- > 0;) {
+    if (!early_[i]->started() || early_[i]->id() == but) continue;
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    return true;
+  }
+  return false;
+}
+
+std::int64_t PrefillAhead::bytes_of(EarlyId id) const {
+  const std::size_t at = index_of(id);
+  return at < early_.size() ? static_cast<std::int64_t>(early_[at]->bytes()) : 0;
+}
+
+std::int64_t PrefillAhead::bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& one : early_) bytes += static_cast<std::int64_t>(one->bytes());
+  return bytes;
+}
+
+KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
+  GenerationRequest request;
+  request.reuse = sequence.prompt().reuse;
+  return baton::layout_for(request, model_, {});
+}
+
+std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {
+  return static_cast<std::int64_t>(KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
+}
+
+bool PrefillAhead::has_work(std::int64_t free_bytes) const {
+  return std::any_of(early_.begin(), early_.end(), [&](const auto& one) {
+    return one->backlog() > 0 && (one->started() || bytes_for(*one) <= free_bytes);
+  });
+}
+
+/// Gives a sequence its cache, with what is known of its beginning. False when there is no memory for it.
+bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
+  const std::int64_t bytes = bytes_for(sequence);
+  if (bytes > free_bytes) return false;
+  try {
+    KvCache cache(backend_, layout_for(sequence), sequence.prompt().longest);
+    PrefixCache::Match match;
+    if (takes_prefixes(sequence.prompt().reuse))
+      match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
+    for (const PrefixCache::Piece& piece : match.pieces)
+      place(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
+    sequence.start(std::move(cache), match.length);
+  } catch (const std::exception&) {  // its request will compute it
+    sequence.give_up();
+    return false;
+  }
+  free_bytes -= bytes;
+  return true;
+}
+
+void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes) {
+  parts_.clear();
+  decoding_ = decoding;
+  prefilling_ = prefilling;
+  const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
+  if (prefilling || !wanted) return;
+  const std::int32_t spare = decoding > 0 ? spare_.next(decoding) : 0;
+  auto left = static_cast<std::int32_t>(std::clamp<std::int64_t>(max_rows_ - step.size(), 0, spare));
+  bool urgent = false;
+  const auto add = [&](EarlySequence& one, std::int64_t rows) {
+    if (rows < 1 || (!one.started() && !start(one, free_bytes))) return false;
+    rows = std::min<std::int64_t>({rows, one.backlog(), max_rows_ - step.size()});  // a prefix may have been placed
+    if (rows < 1) return false;
+    const auto count = static_cast<std::int32_t>(rows);
+    const bool logits = one.add_rows(count, step);
+    if (logits) step.logits_rows.push_back(static_cast<std::int32_t>(step.size() - 1));
+    parts_.push_back({&one, count, logits});
+    left = std::max(0, left - count);
+    return true;
+  };
+  // Prompts that are complete are asked for next: they do not wait for a block to fill.
+  for (const auto& one : early_) {
+    const std::int32_t backlog = one->backlog();
+    if (backlog < 1 || !one->settled()) continue;
+    if (decoding > 0 && backlog > kUrgent) continue;
+    urgent = add(*one, backlog) || urgent;
+  }
+  if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
+  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kBlock);
+  for (const auto& one : early_) {
+    const std::int32_t backlog = one->backlog();
+    const bool in_step =
+        std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.sequence == one.get(); });
+    const bool next = one->prompt().complete && backlog < whole;
+    const std::int32_t block = decoding == 0 ? 1 : next ? std::min(kNextBlock, whole) : whole;
+    if (in_step || backlog < block || left < (parts_.empty() ? block : 2 * whole)) continue;
+    add(*one, std::min(backlog, decoding == 0 ? left : std::max(block, left / whole * whole)));
+  }
+}
+
+std::int32_t PrefillAhead::rows() const {
+  std::int32_t rows = 0;
+  for (const Part& part : parts_) rows += part.rows;
+  return rows;
+}
+
+void PrefillAhead::commit(double milliseconds, std::span<const float> logits) {
+  if (decoding_ > 0 && !prefilling_) spare_.on_step(decoding_, rows(), milliseconds);
+  const auto vocabulary = static_cast<std::size_t>(model_.config.vocabulary);
+  for (const Part& part : parts_) {
+    part.sequence->commit(part.rows, part.logits ? logits.first(vocabulary) : std::span<const float>());
+    if (part.logits) logits = logits.subspan(vocabulary);
+  }
+  parts_.clear();
+}
+
+bool PrefillAhead::drop_parts() {
+  const bool any = !parts_.empty();
+  for (const Part& part : parts_) forget(part.sequence->id());
+  parts_.clear();
+  return any;
+}
+
+}  // namespace baton

@@ -1,0 +1,279 @@
+#include "engine/steps/prompt_assembly.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/reuse/placement.h"
+#include "engine/reuse/selection.h"
+
+namespace baton {
+namespace {
+
+/// Where the first part begins that is to become a segment. It has to be run: a prefix brings neither the hidden states
+/// nor the attention that belong to a segment.
+std::int32_t first_to_record(const GenerationRequest& request) {
+  std::int32_t at = 0;
+  for (const PromptPart& part : request.prompt) {
+    if (request.reuse.record && part.readers > 0) break;
+    at += static_cast<std::int32_t>(part.tokens.size());
+  }
+  return at;
+}
+
+/// Where the backend reads it.
+std::shared_ptr<const Segment> bring_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
+                                              PartUse& use) {
+  if (backend.info().host_memory) return segment;
+  try {
+    return segment->copy_to(backend);
+  } catch (const BackendError&) {
+    use.reason = "the device has no room for its KV, which is of another model";
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+bool keeps_prefixes(const ReuseOptions& reuse) { return reuse.method != "full" && reuse.prefix; }
+
+bool takes_prefixes(const ReuseOptions& reuse) {
+  if (reuse.method == "prefix" || reuse.method == "lockstep") return true;
+  return keeps_prefixes(reuse);
+}
+
+KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
+  KvLayout layout = model.kv_layout();
+  const ReuseOptions& reuse = request.reuse;
+  layout.raw_keys = reuse.record || keeps_prefixes(reuse);
+  const bool for_relay = reuse.record && reuse.method != "lockstep";  // whose caches are begun before their requests
+  layout.received = for_relay;
+  if (range.start > 0 && (for_relay || reuse.method == "relay" || reuse.method == "droidspeak")) {
+    layout.hidden_width = model.config.width;
+    layout.hidden_layer = range.start;
+  }
+  return layout;
+}
+
+PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
+                               const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors,
+                               Corrector& corrector, InPlace in_place, ReuseCosts costs)
+    : in_place_(in_place),
+      costs_(costs),
+      tolerant_(is_tolerant(request.reuse)),
+      anchors_(anchors),
+      anchor_options_(request.reuse.anchors),
+      corrector_(corrector),
+      layers_(model.config.layers) {
+  if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
+  const auto length = static_cast<std::int32_t>(prompt.size());
+  if (takes_prefixes(request.reuse)) {
+    const std::int32_t longest = std::min(length - 1, first_to_record(request));
+    if (in_place_.length < longest) prefix_ = prefixes.find(prompt, longest);
+    if (prefix_.length <= in_place_.length) {
+      prefix_ = {};
+    } else {
+      in_place_ = {};
+    }
+  }
+  const std::int32_t known = std::max(prefix_.length, in_place_.length);
+  exact_length = length;
+  std::int32_t at = 0;
+  std::vector<std::shared_ptr<const Segment>> segments(request.prompt.size());
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    const PromptPart& part = request.prompt[i];
+    const std::int32_t begin = at;
+    begins_.push_back(begin);
+    at += static_cast<std::int32_t>(part.tokens.size());
+    PartUse& use = uses.emplace_back();
+    if (in_place_.placed < at && begin < in_place_.length) {
+      use.method = request.reuse.method;
+      continue;
+    }
+    if (at <= known && at > begin) {
+      use.method = "prefix";
+      store.use(part.segment);
+      continue;
+    }
+    if (request.early != 0) use.reason = "not reached before its turn began";
+    std::shared_ptr<const Segment> segment = usable(request, part, backend, model, store, use);
+    if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
+  }
+  begins_.push_back(at);
+  bring(segments);
+  const bool anchored = request.reuse.method == "anchors" || tolerant_;
+  if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
+  learned_.resize(segments.size());
+  if (request.reuse.method == "relay" && request.reuse.correct) {
+    const std::vector<AnchorKey> places = places_of(request.prompt, {});
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (segments[i]) learned_[i] = corrector_.find(places[i]);
+    }
+  }
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    if (!segments[i]) continue;
+    PartUse& use = uses[i];
+    PlacedSegment placed{begins_[i], segments[i].get()};
+    if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
+    use.method = anchored ? "anchors" : request.reuse.method;
+    use.from_segment = true;
+    use.corrected = learned_[i] != nullptr;
+    use.hops = segments[i]->hops;
+    hops = std::max(hops, segments[i]->hops + 1);
+    exact_length = std::min(exact_length, std::max(begins_[i], prefix_.length));
+    placed_.push_back(std::move(placed));
+    const bool text = anchored && anchor_options_.text != AnchorOptions::Text::computed &&
+                      turn_.slots[i]->following > 0 && placed_.back().end() >= prefix_.length;
+    if (text) placed_.push_back({placed_.back().end(), nullptr, {}, turn_.slots[i]->following});
+    corrected_.resize(placed_.size(), i);
+    pinned_.push_back(std::move(segments[i]));
+  }
+  schedule = make_schedule(request.reuse, {length, known, placed_, model.config.layers});
+}
+
+/// What the anchors made of a slot; false when it is to be computed.
+bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const {
+  const AnchorChoice& choice = slot.choice;
+  use.reason = choice.reason;
+  use.anchors = {static_cast<std::int32_t>(choice.anchors.size()), choice.ambiguity, choice.distance, choice.error};
+  if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
+  if (tolerant_ && costs_.row_ms() > 0.0) {
+    const double exact = slot.length() * costs_.row_ms(), corrected = slot.length() * costs_.copy_ms();
+    use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust,
+                              corrected, exact);
+    if (corrected >= exact) return false;
+  }
+  if (choice.kind == AnchorChoice::Kind::refine) {
+    SelectionOptions uncertain;
+    uncertain.share = anchor_options_.recompute;
+    uncertain.suffix = 0;
+    const std::span<const float> entropy = slot.segment->entropy;
+    const std::vector<float> mismatch = choice.mismatch(slot.length());  // of texts that nobody generated
+    placed.recompute = select_by_entropy(uncertain, entropy.empty() ? mismatch : entropy);
+  }
+  return true;
+}
+
+std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
+                                                      Backend& backend, const Model& model, SegmentStore& store,
+                                                      PartUse& use) const {
+  if (!takes_segments(request.reuse)) return nullptr;
+  const bool portable = !part.segment && part.portable;
+  if (!part.segment && !portable) {
+    use.reason = part.without;
+    return nullptr;
+  }
+  const std::shared_ptr<const Segment> segment = portable ? part.portable : store.peek(part.segment);
+  const KvLayout expected = layout_for(request, model, request.reuse.range);
+  const bool injects = request.reuse.method == "relay" || request.reuse.method == "droidspeak";
+  if (!segment) {
+    use.reason = "its segment was evicted: over the memory budget";
+  } else if (segment->tokens() != part.tokens) {
+    use.reason = "its segment holds other tokens";
+  } else if (segment->length() < request.reuse.min_tokens) {
+    use.reason =
+        fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
+  } else if (segment->layout().layers != expected.layers || segment->layout().shape != expected.shape) {
+    use.reason = "its segment is of another model";
+  } else if (injects && request.reuse.range.start > 0 &&
+             (segment->layout().hidden_width != expected.hidden_width ||
+              segment->layout().hidden_layer != expected.hidden_layer)) {
+    use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
+  } else if (portable) {
+    return bring_portable(segment, backend, use);
+  } else {
+    std::shared_ptr<const Segment> read = store.read(part.segment);
+    if (!read) use.reason = "its segment is in host memory, and the device has no room for it";
+    return read;
+  }
+  store.use(part.segment);
+  return nullptr;
+}
+
+/// Begins to copy what is in host memory, the first layers of all of it first.
+void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segments) const {
+  for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_together(layers_)) {
+    for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->bring(layer);
+    for (const std::shared_ptr<const Segment>& segment : segments) {
+      if (segment) segment->bring(layer);
+    }
+  }
+}
+
+/// What a learned correction adds follows from all layers at once.
+bool PromptAssembly::comes_by_layer(std::size_t placed) const {
+  const Segment* segment = placed_[placed].segment;
+  return segment != nullptr && segment->is_arriving() && !learned_[corrected_[placed]];
+}
+
+void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) {
+  for (std::size_t i = 0; i < prefix_.pieces.size(); ++i) {
+    const PrefixCache::Piece& piece = prefix_.pieces[i];
+    if (piece.segment->is_arriving()) {
+      late_pieces_.push_back(i);
+      continue;
+    }
+    baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
+    placed_tokens_ += piece.count;
+  }
+  for (std::size_t i = 0; i < placed_.size(); ++i) {
+    if (comes_by_layer(i)) {
+      late_.push_back(i);
+      continue;
+    }
+    place(backend, angles, cache, i, {});
+    placed_tokens_ += placed_[i].length();
+  }
+  if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
+}
+
+void PromptAssembly::place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
+  while (arrived_ <= std::min(layer, layers_ - 1)) {
+    const LayerSpan layers{arrived_, arrived_ + Segment::layers_together(layers_)};
+    for (const std::size_t i : late_pieces_) {
+      const PrefixCache::Piece& piece = prefix_.pieces[i];
+      baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);
+    }
+    for (const std::size_t i : late_) place(backend, angles, cache, i, layers);
+    arrived_ = layers.end;
+  }
+}
+
+void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t i, LayerSpan layers) {
+  const PlacedSegment& placed = placed_[i];
+  const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
+  if (const auto& learned = learned_[corrected_[i]]) {
+    corrector_.place(angles, cache, placed.begin, *placed.segment, first, *learned);
+  } else if (turn_.slots.empty()) {
+    baton::place(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first, layers);
+  } else if (placed.segment != nullptr) {
+    anchors_.place(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_, layers);
+  } else {
+    anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
+  }
+}
+
+void PromptAssembly::let_go() {
+  prefix_.pieces.clear();
+  placed_.clear();
+  pinned_.clear();
+  if (!turn_.learning) turn_.slots.clear();
+}
+
+void PromptAssembly::account(std::span<const std::int32_t> computed, const std::vector<bool>& recomputed,
+                             std::int32_t layers) {
+  std::vector<std::int32_t> least(static_cast<std::size_t>(begins_.back()), 0);
+  for (std::int32_t at = in_place_.placed; at < in_place_.length; ++at) least[static_cast<std::size_t>(at)] = layers;
+  for (const ScheduledRow& row : schedule.rows) least[static_cast<std::size_t>(row.position)] = row.path.computed();
+  for (std::size_t part = 0; part < uses.size(); ++part) {
+    PartUse& use = uses[part];
+    for (std::int32_t at = begins_[part]; at < begins_[part + 1]; ++at) {
+      use.kv_reused += layers - computed[static_cast<std::size_t>(at)];
+      use.kv_reusable += layers - least[static_cast<std::size_t>(at)];
+      use.reused_tokens += recomputed[static_cast<std::size_t>(at)] ? 0 : 1;
+      use.ahead_tokens += ahead(at) ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+#include "engine/steps/request_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+[[noreturn]] void invalid(const std::string& message) { throw EngineError(EngineError::Kind::invalid, message); }
+
+void check_tokens(const char* what, std::span<const TokenId> tokens, const Model& model) {
+  for (const TokenId id : tokens) {
+    if (id < 0 || id >= model.config.vocabulary)
+      invalid(fmt::format("{}: token id {} is outside the vocabulary of {}", what, id, model.config.vocabulary));
+  }
+}
+
+void check_method(const ReuseOptions& reuse) {
+  const auto& methods = reuse_methods();
+  if (std::find(methods.begin(), methods.end(), reuse.method) == methods.end())
+    invalid(fmt::format("reuse: the method '{}' is not known to this engine", reuse.method));
+}
+
+}  // namespace
+
+void check(const std::vector<EarlyPart>& parts, const Model& model) {
+  for (const EarlyPart& part : parts) check_tokens("early prompt", part.tokens, model);
+}
+
+void check(const EarlyPrompt& prompt, const Model& model) {
+  check(prompt.parts, model);
+  check_method(prompt.reuse);
+  if (prompt.longest < 1)
+    invalid(fmt::format("early prompt: longest is {}; expected at least 1 token", prompt.longest));
+  if (prompt.reuse.record || takes_segments(prompt.reuse))
+    invalid("early prompt: only exact KV can be computed ahead; expected full, prefix or lockstep, without record");
+}
+
+void check(const GenerationRequest& request, const Model& model) {
+  std::int64_t length = 0;
+  for (const PromptPart& part : request.prompt) {
+    length += static_cast<std::int64_t>(part.tokens.size());
+    check_tokens("prompt", part.tokens, model);
+  }
+  if (length == 0) invalid("prompt: has no tokens; expected at least one");
+  if (request.max_tokens < 1)
+    invalid(fmt::format("max_tokens: {} is too small; expected at least 1", request.max_tokens));
+  for (const std::string& stop : request.stop) {
+    if (stop.empty()) invalid("stop: a stop string is empty");
+  }
+  if (const std::string problem = request.sampling.problem(); !problem.empty()) invalid(problem);
+  check_method(request.reuse);
+  check_tokens("forced", request.forced, model);
+  const std::int32_t context = model.options.context;
+  if (length + 1 > context) {
+    throw EngineError(
+        EngineError::Kind::too_long,
+        fmt::format("the prompt has {} tokens; the context of {} leaves room for {}", length, context, context - 1));
+  }
+}
+
+}  // namespace baton

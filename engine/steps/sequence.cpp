@@ -1,0 +1,214 @@
+#include "engine/steps/sequence.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace baton {
+namespace {
+
+double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
+
+}  // namespace
+
+std::string name_of(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::eos:
+      return "eos";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::error:
+      return "error";
+  }
+  return "unknown";
+}
+
+Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
+    : id_(id),
+      request_(std::move(request)),
+      model_(model),
+      sampler_(request_.sampling),
+      decoder_(*model.tokenizer),
+      stops_(request_.stop),
+      submitted_(Clock::now()) {
+  for (const PromptPart& part : request_.prompt) tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
+  prompt_length_ = static_cast<std::int32_t>(tokens_.size());
+  tokens_.reserve(tokens_.size() + static_cast<std::size_t>(request_.max_tokens));
+  result_.prompt_tokens = prompt_length_;
+  result_.kv_entries = static_cast<std::int64_t>(prompt_length_) * model.config.layers;
+}
+
+void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
+  cache_.emplace(std::move(cache));
+  assembly_.emplace(std::move(assembly));
+  sparse_ = sparse_layers_of(assembly_->schedule, model_.config.layers);
+  computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
+  recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
+  result_.prefill = times;
+  result_.hops = assembly_->hops;
+  for (std::int32_t at = 0; at < prompt_length_; ++at) {
+    if (!assembly_->computed(at)) continue;
+    computed_[static_cast<std::size_t>(at)] = model_.config.layers;
+    recomputed_[static_cast<std::size_t>(at)] = true;
+    if (assembly_->ahead(at)) result_.kv_ahead += model_.config.layers;
+  }
+  cache_->commit(rows().empty() ? prompt_length_ : rows().front().position);  // what lies before the first is in place
+}
+
+std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
+  const std::int32_t cache = step.add_cache(&*cache_);
+  if (decoding()) {
+    step.add_row(cache, cache_->length(), tokens_.back());
+    step.path.push_back({0, model_.config.layers, -1});
+    return 1;
+  }
+  std::int32_t from = -1;  // detection of the schedule that the newest of the step stands for
+  std::size_t at = next_row_;
+  const auto continues = [&] {
+    return at > next_row_ && rows()[at].path.detection >= 0 &&
+           rows()[at].path.detection == rows()[at - 1].path.detection;
+  };
+  for (; at < rows().size() && (static_cast<std::int32_t>(at - next_row_) < share || continues()); ++at) {
+    const ScheduledRow& row = rows()[at];
+    step.add_row(cache, row.position, tokens_[static_cast<std::size_t>(row.position)]);
+    RowPath path = row.path;
+    if (path.detection >= 0) {
+      if (path.detection != from) {
+        from = path.detection;
+        step.detections.push_back(assembly_->schedule.detections[static_cast<std::size_t>(from)]);
+      }
+      path.detection = static_cast<std::int32_t>(step.detections.size()) - 1;
+    }
+    step.path.push_back(path);
+  }
+  return static_cast<std::int32_t>(at - next_row_);
+}
+
+void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
+  if (decoding()) {
+    cache_->commit(cache_->length() + 1);
+    return;
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const ScheduledRow& row = rows()[next_row_ + i];
+    const auto at = static_cast<std::size_t>(row.position);
+    computed_[at] = paths[i].computed();
+    const bool grouped = row.path.anew && paths[i].computed() < model_.config.layers;  // no token is chosen there
+    recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
+  }
+  next_row_ += paths.size();
+  cache_->commit(decoding() ? prompt_length_ : rows()[next_row_].position);
+
+  PrefillTimes& parts = result_.prefill;
+  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+    (layer < sparse_.begin ? parts.full_layers
+     : layer < sparse_.end ? parts.sparse_layers
+                           : parts.tail) += times.layer[static_cast<std::size_t>(layer)];
+  }
+  parts.copy += times.arriving;
+  parts.detect += times.detect;
+  parts.tail += times.other;
+}
+
+void Sequence::on_step_begin(Clock::time_point now) {
+  if (first_step_ != Clock::time_point{}) return;
+  first_step_ = now;
+  result_.queue_ms = milliseconds(now - submitted_);
+}
+
+bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
+
+TokenChoice Sequence::choice() const {
+  TokenChoice how = request_.forced.empty() ? sampler_.next() : TokenChoice{};
+  how.entropy = request_.reuse.record && request_.output_readers > 0 ? 1 : 0;
+  return how;
+}
+
+bool Sequence::advance(std::span<float> logits) {
+  begin_output();
+  if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
+  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of what the model said
+  if (!request_.forced.empty()) return advance({-1, entropy});
+  return advance({sampler_.choose(logits, tokens_).id, entropy});
+}
+
+/// The logits of the last prompt token are there.
+void Sequence::begin_output() {
+  if (prefilled_) return;
+  prefilled_ = true;
+  result_.prefill_ms = milliseconds(Clock::now() - first_step_);
+  result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
+  assembly_->account(computed_, recomputed_, model_.config.layers);
+  result_.uses = assembly_->uses;
+  assembly_->let_go();
+  if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
+}
+
+/// Forced answers end when they have been run: the call after their last token is the one for its successor.
+bool Sequence::advance(const ChosenToken& chosen) {
+  begin_output();
+  const bool forced = !request_.forced.empty();
+  if (choice().entropy != 0) entropy_.push_back(chosen.entropy);
+  const TokenId id = forced ? request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)]
+                            : id_of(chosen, static_cast<std::size_t>(model_.config.vocabulary));
+  if (!forced) sampler_.advance();
+  if (first_token_ == Clock::time_point{}) {
+    first_token_ = Clock::now();
+    result_.ttft_ms = milliseconds(first_token_ - submitted_);
+  }
+  const auto& eos = model_.config.eos_tokens;
+  if (forced ? result_.tokens.size() == request_.forced.size() : std::find(eos.begin(), eos.end(), id) != eos.end()) {
+    reason_ = FinishReason::eos;
+    return true;
+  }
+  tokens_.push_back(id);
+  result_.tokens.push_back(id);
+  const std::string text = decoder_.push(id);
+  text_length_.push_back((text_length_.empty() ? 0 : text_length_.back()) + text.size());
+  emit(id, text);
+  if (stops_.found()) {
+    reason_ = FinishReason::stop;
+    return true;
+  }
+  if (static_cast<std::int32_t>(result_.tokens.size()) >= request_.max_tokens) {
+    reason_ = FinishReason::length;
+    return true;
+  }
+  return false;
+}
+
+void Sequence::emit(TokenId id, const std::string& text) {
+  const std::string certain = stops_.push(text);
+  result_.text += certain;
+  if (request_.callbacks.on_token) request_.callbacks.on_token(id, certain);
+}
+
+void Sequence::drop_tokens_after_stop() {
+  const auto kept = std::upper_bound(text_length_.begin(), text_length_.end(), stops_.length()) - text_length_.begin();
+  result_.tokens.resize(static_cast<std::size_t>(kept));
+}
+
+void Sequence::close(FinishReason reason, const std::string& error) {
+  result_.reason = reason == FinishReason::eos ? reason_ : reason;
+  result_.error = error;
+  if (stops_.found()) {
+    drop_tokens_after_stop();
+  } else {
+    result_.text += stops_.push(decoder_.finish());
+    result_.text += stops_.finish();
+  }
+  if (first_token_ != Clock::time_point{}) result_.decode_ms = milliseconds(Clock::now() - first_token_);
+}
+
+void Sequence::deliver() {
+  cache_.reset();
+  assembly_.reset();
+  request_.prompt.clear();  // with its segments: who has the result holds the last handles
+  const auto on_finished = std::move(request_.callbacks.on_finished);
+  if (on_finished) on_finished(std::move(result_));
+}
+
+}  // namespace baton

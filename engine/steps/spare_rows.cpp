@@ -1,0 +1,64 @@
+#include "engine/steps/spare_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr double kFirstLimit = 4.0;       // rows to begin with
+constexpr double kSaved = 16.0;           // rows that can be saved up, or twice the limit
+constexpr std::int32_t kPlainEvery = 32;  // steps
+constexpr double kNewest = 0.2;           // weight of the newest plain step in the mean
+constexpr double kNewestOfAll = 0.05;     // of the newest step in the other means
+constexpr double kAim = 0.87;             // the part of the allowed slow-down that is aimed at
+constexpr double kGain = 0.05;            // by which part the limit moves in a step, at most
+constexpr double kUsed = 0.8;             // the part of the limit whose use shows that there could be more
+
+void add(double& mean, double value, double newest) { mean += newest * (value - mean); }
+
+}  // namespace
+
+SpareRows::SpareRows(double slowdown, std::int32_t most) : slowdown_(slowdown), most_(most) {}
+
+/// A new level begins with what the next smaller one has found.
+SpareRows::Level& SpareRows::level(std::int32_t decoding) {
+  const auto [at, added] = levels_.try_emplace(decoding);
+  if (added) at->second.limit = at == levels_.begin() ? std::min(kFirstLimit, most_) : std::prev(at)->second.limit;
+  return at->second;
+}
+
+std::int32_t SpareRows::next(std::int32_t decoding) {
+  Level& now = level(decoding);
+  asked_ = true;
+  if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
+  now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
+  return static_cast<std::int32_t>(std::min(now.credit, most_));
+}
+
+void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
+  Level& now = level(decoding);
+  if (spare == 0) {
+    if (now.plain == 0.0) now.plain = milliseconds;
+    add(now.plain, milliseconds, kNewest);
+    now.age = 0;
+  }
+  if (!std::exchange(asked_, false) || now.plain == 0.0) return;
+  now.credit -= spare;
+  add(now.slower, spare == 0 ? 0.0 : milliseconds / now.plain - 1.0, kNewestOfAll);
+  add(now.rows, spare, kNewestOfAll);
+  if (spare == 0) return;
+  const double aim = kAim * slowdown_;
+  const double room = std::clamp((aim - now.slower) / aim, -1.0, 1.0);
+  if (room > 0.0 && now.rows < kUsed * now.limit) return;
+  now.limit = std::clamp(now.limit * (1.0 + kGain * room), 1.0, most_);
+}
+
+std::int32_t SpareRows::knee() const {
+  const auto one = levels_.find(1);
+  return one == levels_.end() || one->second.plain == 0.0 ? 0 : static_cast<std::int32_t>(one->second.limit);
+}
+
+}  // namespace baton

@@ -1,0 +1,60 @@
+// Added tokens: found in the text before anything else happens to it, the longest first.
+#pragma once
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/text/normalizer.h"
+#include "engine/text/vocabulary.h"
+
+namespace baton::text {
+
+struct AddedToken {
+  std::string content;
+  TokenId id = 0;
+  bool special = false;
+  bool normalized = false;   // searched for in the normalised text, normalised itself
+  bool single_word = false;  // only between word boundaries
+  bool lstrip = false;       // takes the spaces before it along
+  bool rstrip = false;
+};
+
+/// Finds a set of added tokens. Immutable; safe from any thread.
+class AddedTokenFinder {
+ public:
+  AddedTokenFinder() = default;
+  AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& written);
+
+  struct Part {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    const AddedToken* token = nullptr;  // nullptr: text between tokens
+  };
+  /// Parts of the text in order. With `skip_special`, special tokens count as text.
+  std::vector<Part> split(std::string_view text, bool skip_special) const;
+
+ private:
+  struct Found {
+    std::size_t end = 0;
+    const AddedToken* token = nullptr;
+  };
+  Found longest_at(std::string_view text, std::size_t at) const;
+
+  std::vector<AddedToken> tokens_;
+  // A trie: (node, byte) -> node; node 0 is the root.
+  std::unordered_map<std::uint64_t, std::uint32_t> edges_;
+  std::vector<std::int32_t> token_of_node_;
+};
+
+/// Reads "added_tokens" and adds them to the vocabulary.
+std::vector<AddedToken> parse_added_tokens(const Json* list, Vocabulary& vocabulary, const Where& where);
+
+/// The two finders: before the normaliser, and after it.
+struct AddedTokens {
+  AddedTokenFinder raw;
+  AddedTokenFinder normalized;
+};
+AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer& normalizer);
+
+}  // namespace baton::text

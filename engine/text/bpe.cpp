@@ -1,0 +1,151 @@
+#include "engine/text/bpe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+
+#include "engine/base/utf8.h"
+
+namespace baton::text {
+namespace {
+
+constexpr std::uint32_t kNoMerge = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
+constexpr TokenId kMissing = -1;
+// Up to here a scan for the lowest rank beats a heap (words of ordinary text have 2 to 12 symbols).
+constexpr std::size_t kShortWord = 40;
+
+std::uint64_t key_of(TokenId left, TokenId right) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+}
+
+}  // namespace
+
+MergeTable::MergeTable(std::size_t merges)
+    : slots_(std::bit_ceil(2 * merges + 2), Slot{kEmpty, {}}), mask_(slots_.size() - 1) {}
+
+std::size_t MergeTable::slot_of(std::uint64_t key) const {
+  std::uint64_t hash = key * 0x9E3779B97F4A7C15ull;
+  hash ^= hash >> 32;
+  std::size_t slot = hash & mask_;
+  while (slots_[slot].key != key && slots_[slot].key != kEmpty) slot = (slot + 1) & mask_;
+  return slot;
+}
+
+void MergeTable::set(TokenId left, TokenId right, Merge merge) {
+  const std::uint64_t key = key_of(left, right);
+  slots_[slot_of(key)] = {key, merge};
+}
+
+const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
+  const Slot& slot = slots_[slot_of(key_of(left, right))];
+  return slot.key == kEmpty ? nullptr : &slot.merge;
+}
+
+std::uint32_t Bpe::rank(TokenId left, TokenId right) const {
+  const MergeTable::Merge* merge = merges_.find(left, right);
+  return merge == nullptr ? kNoMerge : merge->rank;
+}
+
+void Bpe::to_symbols(std::string_view word, std::vector<TokenId>& symbols) const {
+  TokenId pending_unknown = kMissing;
+  const auto flush = [&] {
+    if (pending_unknown != kMissing) symbols.push_back(pending_unknown);
+    pending_unknown = kMissing;
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    const auto [c, bytes] = utf8::at(word, at);
+    TokenId id = kMissing;
+    if (c < low_characters_.size()) {
+      id = low_characters_[c];
+    } else if (const auto it = characters_.find(c); it != characters_.end()) {
+      id = it->second;
+    }
+    if (id != kMissing) {
+      flush();
+      symbols.push_back(id);
+    } else if (bytes_) {
+      // `tokenizers` does not flush a pending unknown here. All 256 bytes exist, so there never is one.
+      for (std::size_t i = 0; i < bytes; ++i) symbols.push_back((*bytes_)[static_cast<unsigned char>(word[at + i])]);
+    } else if (unknown_) {
+      if (!fuse_unknown_) flush();
+      pending_unknown = *unknown_;
+    }  // else the character is dropped, as `tokenizers` does
+    at += bytes;
+  }
+  flush();
+}
+
+void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const {
+  if (!words_.empty()) {
+    if (const auto it = words_.find(word); it != words_.end()) {
+      out.push_back(it->second);
+      return;
+    }
+  }
+  scratch.ids.clear();
+  to_symbols(word, scratch.ids);
+  if (scratch.ids.size() >= kEnd) throw ModelError("a text of more than 4 G characters cannot be tokenised");
+  scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch);
+  out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
+}
+
+void Bpe::merge_short(Scratch& scratch) const {
+  auto& ids = scratch.ids;
+  auto& ranks = scratch.ranks;  // of the pair that begins at the symbol
+  if (ids.size() < 2) return;
+  ranks.assign(ids.size() - 1, kNoMerge);
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) ranks[i] = rank(ids[i], ids[i + 1]);
+  while (!ranks.empty()) {
+    const auto best = std::min_element(ranks.begin(), ranks.end());
+    if (*best == kNoMerge) return;
+    const auto i = static_cast<std::size_t>(best - ranks.begin());
+    ids[i] = merged_[*best];
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    ranks.erase(best);
+    if (i < ranks.size()) ranks[i] = rank(ids[i], ids[i + 1]);
+    if (i > 0) ranks[i - 1] = rank(ids[i - 1], ids[i]);
+  }
+}
+
+void Bpe::merge_long(Scratch& scratch) const {
+  auto& [ids, ranks, next, previous, heap] = scratch;
+  const auto count = static_cast<std::uint32_t>(ids.size());
+  ranks.assign(count, kNoMerge);
+  next.resize(count);
+  previous.resize(count);
+  heap.clear();
+  const auto set_rank = [&, &ranks_ = ranks, &heap_ = heap](std::uint32_t at, std::uint32_t value) {
+    ranks_[at] = value;
+    if (value == kNoMerge) return;
+    heap_.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  };
+  for (std::uint32_t i = 0; i < count; ++i) {
+    next[i] = i + 1 < count ? i + 1 : kEnd;
+    previous[i] = i > 0 ? i - 1 : kEnd;
+    if (i + 1 < count) set_rank(i, rank(ids[i], ids[i + 1]));
+  }
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto found = static_cast<std::uint32_t>(heap.back() >> 32);
+    const auto at = static_cast<std::uint32_t>(heap.back());
+    heap.pop_back();
+    if (ranks[at] != found) continue;  // one of the two has been merged since
+    const std::uint32_t right = next[at];
+    ids[at] = merged_[found];
+    ids[right] = kMissing;
+    ranks[right] = kNoMerge;
+    next[at] = next[right];
+    if (next[at] != kEnd) previous[next[at]] = at;
+    set_rank(at, next[at] == kEnd ? kNoMerge : rank(ids[at], ids[next[at]]));
+    if (previous[at] != kEnd) set_rank(previous[at], rank(ids[previous[at]], ids[at]));
+  }
+  std::erase(ids, kMissing);
+}
+
+}  // namespace baton::text

@@ -1,0 +1,67 @@
+// What templates can call: operators, members, methods, filters, tests and functions, with Python's and Jinja's
+// meaning. All throw Fault.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/jinja/value.h"
+
+namespace baton::jinja {
+
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+Value apply_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget);
+bool apply_test(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget);
+
+/// +, -, *, /, //, %, **.
+Value binary(std::string_view operation, const Value& a, const Value& b, Budget& budget);
+Value negative(const Value& value);
+
+/// value.name
+Value member_of(const Value& value, const std::string& name, Budget& budget);
+/// value[key]
+Value element_of(const Value& value, const Value& key, Budget& budget);
+/// value[from:to:step]; none: left out.
+Value slice_of(const Value& value, const Value& from, const Value& to, const Value& step, Budget& budget);
+
+/// The method of a string, or an undefined value when Python's str has none of this name.
+Value string_method(const Value& text, const std::string& name, Budget& budget);
+
+/// range, dict, raise_exception, strftime_now; an undefined value for other names. namespace() is the renderer's.
+Value global_function(const std::string& name, Budget& budget);
+
+/// Arguments of a call by the names of the parameters. Throws Fault for too many, unknown or repeated ones.
+class Parameters {
+ public:
+  Parameters(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names);
+
+  const Value* operator[](std::size_t index) const { return values_[index]; }
+  /// nullptr when it is missing or none.
+  const Value* given(std::size_t index) const;
+  const Value& required(std::size_t index) const;
+  std::int64_t integer(std::size_t index, std::int64_t otherwise) const;
+  bool flag(std::size_t index, bool otherwise) const;
+  const std::string& text(std::size_t index) const;  // must be there and a string
+
+ private:
+  std::string function_;
+  std::vector<std::string_view> names_;
+  std::vector<const Value*> values_;
+};
+
+// Python's functions on texts.
+std::string upper(const std::string& text);
+std::string lower(const std::string& text);
+std::string capitalized(const std::string& text);
+/// Jinja's filter "title", which cuts words elsewhere than str.title() does.
+std::string title_words(const std::string& text);
+/// Without the characters of `characters` (nullptr: spaces) at the ends.
+std::string stripped(const std::string& text, const std::string* characters, bool left, bool right);
+std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
+                              std::int64_t most, Budget& budget);
+std::vector<std::string> lines_of(const std::string& text);
+
+}  // namespace baton::jinja

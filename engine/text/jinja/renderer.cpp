@@ -1,0 +1,199 @@
+#include "engine/text/jinja/renderer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/text/jinja/library.h"
+
+namespace baton::jinja {
+
+void Scope::set(const std::string& name, Value value) {
+  for (auto& [known, old] : variables_) {
+    if (known == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  variables_.emplace_back(name, std::move(value));
+}
+
+const Value* Scope::find(const std::string& name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get()) {
+    for (const auto& [known, value] : scope->variables_) {
+      if (known == name) return &value;
+    }
+  }
+  return nullptr;
+}
+
+Renderer::~Renderer() {
+  for (const auto& members : namespaces_) members->members.clear();
+  for (const auto& scope : scopes_with_macros_) scope->clear();
+}
+
+std::string Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
+  const auto scope = std::make_shared<Scope>(nullptr);
+  for (const auto& [name, value] : variables) scope->set(name, value);
+  std::string out;
+  run(out, block, scope);
+  return out;
+}
+
+void Renderer::write(std::string& out, std::string_view text) {
+  budget_.spend_bytes(text.size());
+  if (out.size() + text.size() > kLongestString) throw Fault("the output becomes too long");
+  out += text;
+}
+
+Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePtr& scope) {
+  for (const StatementPtr& statement : block) {
+    Flow flow = Flow::normal;
+    try {
+      budget_.spend(1);
+      flow = run(out, *statement, scope);
+    } catch (const Fault& fault) {
+      fail(origin_, statement->place, fault.what());
+    }
+    if (flow != Flow::normal) return flow;
+  }
+  return Flow::normal;
+}
+
+Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const ScopePtr& scope) {
+  switch (statement.kind) {
+    case StatementKind::data:
+      write(out, statement.text);
+      break;
+    case StatementKind::print:
+      write(out, to_text(evaluate(*statement.value, scope), budget_));
+      break;
+    case StatementKind::if_:
+      return run(out, truth(evaluate(*statement.value, scope)) ? statement.body : statement.otherwise, scope);
+    case StatementKind::for_:
+      return run_for(out, statement, scope);
+    case StatementKind::set:
+      run_set(statement, scope);
+      break;
+    case StatementKind::set_block:
+      assign(statement, filtered_block(statement, scope), scope);
+      break;
+    case StatementKind::filter_block:
+      write(out, to_text(filtered_block(statement, scope), budget_));
+      break;
+    case StatementKind::macro:
+      run_macro_definition(statement, scope);
+      break;
+    case StatementKind::with: {
+      const auto inner = std::make_shared<Scope>(scope);
+      for (const auto& [name, value] : statement.parameters) inner->set(name, evaluate(*value, scope));
+      return run(out, statement.body, inner);
+    }
+    case StatementKind::scope:
+      return run(out, statement.body, std::make_shared<Scope>(scope));
+    case StatementKind::break_:
+      return Flow::break_;
+    case StatementKind::continue_:
+      return Flow::continue_;
+  }
+  return Flow::normal;
+}
+
+Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, const ScopePtr& scope) {
+  Values items = elements(evaluate(*statement.value, scope), budget_);
+  if (statement.condition) {
+    Values kept;
+    for (Value& item : items) {
+      const auto inner = std::make_shared<Scope>(scope);
+      assign(statement, item, inner);
+      if (truth(evaluate(*statement.condition, inner))) kept.push_back(std::move(item));
+    }
+    items = std::move(kept);
+  }
+  if (items.empty()) return run(out, statement.otherwise, std::make_shared<Scope>(scope));
+  const auto loop = std::make_shared<Loop>();
+  loop->items = std::move(items);
+  const Value loop_value{Value::Data(std::shared_ptr<const Loop>(loop))};
+  for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {
+    budget_.spend(1);
+    const auto inner = std::make_shared<Scope>(scope);
+    inner->set("loop", loop_value);
+    assign(statement, loop->items[loop->index], inner);
+    if (run(out, statement.body, inner) == Flow::break_) break;
+  }
+  return Flow::normal;
+}
+
+void Renderer::assign(const Statement& statement, Value value, const ScopePtr& scope) {
+  Values values;
+  if (statement.unpacks) {
+    values = elements(value, budget_);
+    if (values.size() != statement.targets.size()) {
+      throw Fault(fmt::format("{} values for {} names", values.size(), statement.targets.size()));
+    }
+  } else {
+    values.push_back(std::move(value));
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Target& target = statement.targets[i];
+    if (target.member.empty()) {
+      scope->set(target.name, std::move(values[i]));
+      continue;
+    }
+    const Value owner = look_up(target.name, scope);
+    const auto* members = owner.get<std::shared_ptr<Namespace>>();
+    if (members == nullptr) throw Fault(fmt::format("'{}' is no namespace: it cannot be changed", target.name));
+    if (target.member.starts_with('_')) throw Fault(fmt::format("the member '{}' is not safe", target.member));
+    (*members)->members.insert_or_assign(target.member, std::move(values[i]));
+  }
+}
+
+void Renderer::run_set(const Statement& statement, const ScopePtr& scope) {
+  assign(statement, evaluate(*statement.value, scope), scope);
+}
+
+Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope) {
+  std::string text;
+  run(text, statement.body, std::make_shared<Scope>(scope));
+  if (!statement.value) return Value(std::move(text));
+  const auto inner = std::make_shared<Scope>(scope);
+  inner->set(kBlockText, Value(std::move(text)));
+  return evaluate(*statement.value, inner);
+}
+
+void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
+  scopes_with_macros_.push_back(scope);
+  // The scope is emptied when the renderer ends, which undoes the circle of scope and macro.
+  scope->set(statement.text, Value(Value::Data(std::make_shared<const Callable>(
+                                 Callable{statement.text, [this, &statement, scope](const Arguments& arguments) {
+                                            return call_macro(statement, scope, arguments);
+                                          }}))));
+}
+
+Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments) {
+  const auto& parameters = macro.parameters;
+  if (arguments.positional.size() > parameters.size()) {
+    throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
+  }
+  for (const auto& [name, unused] : arguments.named) {
+    const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const auto& x) { return x.first == name; });
+    if (it == parameters.end()) throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
+    if (static_cast<std::size_t>(it - parameters.begin()) < arguments.positional.size()) {
+      throw Fault(fmt::format("the macro '{}' was given '{}' twice", macro.text, name));
+    }
+  }
+  const auto scope = std::make_shared<Scope>(defined_in);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& [name, fallback] = parameters[i];
+    const Value* named = arguments.named_value(name);
+    scope->set(name, i < arguments.positional.size() ? arguments.positional[i]
+                     : named                         ? *named
+                     : fallback                      ? evaluate(*fallback, scope)
+                                : Value::undefined(fmt::format("the argument '{}' was not given", name)));
+  }
+  std::string out;
+  run(out, macro.body, scope);
+  return Value(std::move(out));
+}
+
+}  // namespace baton::jinja

@@ -1,0 +1,74 @@
+// Runs the tree of a chat template. One renderer renders once.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/jinja/ast.h"
+#include "engine/text/jinja/value.h"
+
+namespace baton::jinja {
+
+/// Variables of a block. What a loop or a macro sets is gone when it ends.
+class Scope {
+ public:
+  explicit Scope(std::shared_ptr<Scope> outer) : outer_(std::move(outer)) {}
+
+  void set(const std::string& name, Value value);
+  /// Here or further out; nullptr: nowhere.
+  const Value* find(const std::string& name) const;
+  void clear() { variables_.clear(); }
+
+ private:
+  std::shared_ptr<Scope> outer_;
+  std::vector<std::pair<std::string, Value>> variables_;
+};
+using ScopePtr = std::shared_ptr<Scope>;
+
+class Renderer {
+ public:
+  explicit Renderer(const std::string& origin) : origin_(origin) {}
+  ~Renderer();
+  Renderer(const Renderer&) = delete;
+  Renderer& operator=(const Renderer&) = delete;
+
+  /// Throws ModelError with line and column.
+  std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
+
+ private:
+  enum class Flow : std::uint8_t { normal, break_, continue_ };
+
+  // Statements append to `out`.
+  Flow run(std::string& out, const Block& block, const ScopePtr& scope);
+  Flow run(std::string& out, const Statement& statement, const ScopePtr& scope);
+  Flow run_for(std::string& out, const Statement& statement, const ScopePtr& scope);
+  void run_set(const Statement& statement, const ScopePtr& scope);
+  void run_macro_definition(const Statement& statement, const ScopePtr& scope);
+  Value call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments);
+  Value filtered_block(const Statement& statement, const ScopePtr& scope);
+  void assign(const Statement& statement, Value value, const ScopePtr& scope);
+  void write(std::string& out, std::string_view text);
+
+  Value evaluate(const Expression& expression, const ScopePtr& scope);
+  Value compute(const Expression& expression, const ScopePtr& scope);
+  Value look_up(const std::string& name, const ScopePtr& scope);
+  Value compute_comparison(const Expression& expression, const ScopePtr& scope);
+  Value compute_joined(const Expression& expression, const ScopePtr& scope);
+  Value compute_call(const Expression& expression, const ScopePtr& scope);
+  Value compute_slice(const Expression& expression, const ScopePtr& scope);
+  Value compute_list(const Expression& expression, SequenceKind kind, const ScopePtr& scope);
+  Value compute_dict(const Expression& expression, const ScopePtr& scope);
+  Arguments arguments_of(const Expression& expression, const ScopePtr& scope);
+  Value make_namespace(const Arguments& arguments);
+
+  const std::string& origin_;
+  Budget budget_;
+  int depth_ = 0;
+  // Namespaces and macros can hold each other in a circle: the renderer empties them when it ends.
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  std::vector<ScopePtr> scopes_with_macros_;
+};
+
+}  // namespace baton::jinja

@@ -1,0 +1,324 @@
+// Python's str: its methods, and the functions on texts that the filters share with them.
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/base/utf8.h"
+#include "engine/text/jinja/lexer.h"
+#include "engine/text/jinja/library.h"
+
+namespace baton::jinja {
+namespace {
+
+constexpr std::array<std::string_view, 47> kPythonMethods = {
+    "capitalize",   "casefold",   "center",    "count",       "encode",    "endswith",     "expandtabs",   "find",
+    "format",       "format_map", "index",     "isalnum",     "isalpha",   "isascii",      "isdecimal",    "isdigit",
+    "isidentifier", "islower",    "isnumeric", "isprintable", "isspace",   "istitle",      "isupper",      "join",
+    "ljust",        "lower",      "lstrip",    "maketrans",   "partition", "removeprefix", "removesuffix", "replace",
+    "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
+    "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
+
+/// Upper or lower case, character by character. Where Python would write several characters or look at the
+/// neighbours, this fails rather than write another text.
+std::string with_case(const std::string& text, bool to_upper) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const auto [c, bytes] = utf8::at(text, i);
+    const auto code = static_cast<utf8proc_int32_t>(c);
+    if (c >= 0x80) {
+      std::array<utf8proc_int32_t, 8> folded{};
+      int last_class = 0;
+      const auto count = utf8proc_decompose_char(code, folded.data(), static_cast<utf8proc_ssize_t>(folded.size()),
+                                                 UTF8PROC_CASEFOLD, &last_class);
+      if (count > 1 || (!to_upper && c == 0x3A3)) throw Fault("the other case of this character is not supported");
+    }
+    utf8::append(out, static_cast<char32_t>(to_upper ? utf8proc_toupper(code) : utf8proc_tolower(code)));
+    i += bytes;
+  }
+  return out;
+}
+
+bool is_cased(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
+}
+
+/// str.title(): a letter after a letter is small, another one is large.
+std::string titled(const std::string& text) {
+  std::string out;
+  bool after_letter = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string character = text.substr(i, utf8::at(text, i).bytes);
+    out += with_case(character, !after_letter);
+    after_letter = is_cased(utf8::at(text, i).value);
+    i += character.size();
+  }
+  return out;
+}
+
+Values split_at_spaces(const std::string& text, std::int64_t most) {
+  Values out;
+  for (std::size_t i = 0; i < text.size();) {
+    if (is_python_space(utf8::at(text, i).value)) {
+      i += utf8::at(text, i).bytes;
+      continue;
+    }
+    if (most >= 0 && static_cast<std::int64_t>(out.size()) == most) {
+      out.emplace_back(text.substr(i));
+      break;
+    }
+    const std::size_t begin = i;
+    while (i < text.size() && !is_python_space(utf8::at(text, i).value)) i += utf8::at(text, i).bytes;
+    out.emplace_back(text.substr(begin, i - begin));
+  }
+  return out;
+}
+
+Values split_at(const std::string& text, const std::string& separator, std::int64_t most) {
+  if (separator.empty()) throw Fault("an empty separator");
+  Values out;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; (most < 0 || static_cast<std::int64_t>(out.size()) < most) &&
+                           (at = text.find(separator, begin)) != std::string::npos;) {
+    out.emplace_back(text.substr(begin, at - begin));
+    begin = at + separator.size();
+  }
+  out.emplace_back(text.substr(begin));
+  return out;
+}
+
+Values split_from_right(const std::string& text, const std::string& separator, std::int64_t most) {
+  if (separator.empty()) throw Fault("an empty separator");
+  Values out;
+  std::string_view rest = text;
+  while (most < 0 || static_cast<std::int64_t>(out.size()) < most) {
+    const std::size_t at = rest.rfind(separator);
+    if (at == std::string_view::npos) break;
+    out.emplace_back(rest.substr(at + separator.size()));
+    rest = rest.substr(0, at);
+  }
+  out.emplace_back(rest);
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+bool begins_or_ends(const std::string& text, const Value& wanted, bool begins) {
+  if (const Sequence* several = wanted.as_sequence(); several && several->kind == SequenceKind::tuple) {
+    return std::any_of(several->items.begin(), several->items.end(),
+                       [&](const Value& one) { return begins_or_ends(text, one, begins); });
+  }
+  if (!wanted.is_string()) throw Fault(fmt::format("startswith and endswith need a str, not a {}", type_name(wanted)));
+  return begins ? text.starts_with(wanted.text()) : text.ends_with(wanted.text());
+}
+
+std::int64_t characters_before(const std::string& text, std::size_t at, Budget& budget) {
+  return at == std::string::npos ? -1 : static_cast<std::int64_t>(length(Value(text.substr(0, at)), budget));
+}
+
+std::int64_t occurrences(const std::string& text, const std::string& wanted) {
+  if (wanted.empty()) throw Fault("counting an empty str is not supported");
+  std::int64_t count = 0;
+  for (std::size_t at = 0; (at = text.find(wanted, at)) != std::string::npos; at += wanted.size()) ++count;
+  return count;
+}
+
+bool all_digits(const std::string& text) {
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x80; })) {
+    throw Fault("isdigit of other than ASCII is not supported");
+  }
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+Value partition(const std::string& text, const std::string& separator, bool from_right) {
+  if (separator.empty()) throw Fault("an empty separator");
+  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  if (at == std::string::npos) {
+    return Value::sequence(SequenceKind::tuple, from_right ? Values{"", "", text} : Values{text, "", ""});
+  }
+  return Value::sequence(SequenceKind::tuple, {text.substr(0, at), separator, text.substr(at + separator.size())});
+}
+
+Value joined(const std::string& separator, const Value& parts, Budget& budget) {
+  std::string out;
+  bool first = true;
+  for (const Value& part : elements(parts, budget)) {
+    if (!part.is_string() || part.is_safe()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
+    if (!first) out += separator;
+    first = false;
+    out += part.text();
+    budget.spend_bytes(part.text().size() + separator.size());
+    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+  }
+  return out;
+}
+
+Value strings(std::vector<std::string> items) {
+  Values out;
+  for (std::string& item : items) out.emplace_back(std::move(item));
+  return Value::list(std::move(out));
+}
+
+/// The method applied; `text` is what it belongs to.
+Value call_method(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
+  budget.spend_bytes(4 * text.size());  // for copies and for the parts of a split
+  const auto none = [&] { return Parameters(name, arguments, {}); };
+  if (name == "upper") return none(), upper(text);
+  if (name == "lower") return none(), lower(text);
+  if (name == "title") return none(), titled(text);
+  if (name == "capitalize") return none(), capitalized(text);
+  if (name == "isdigit") return none(), Value(all_digits(text));
+  if (name == "strip" || name == "lstrip" || name == "rstrip") {
+    const Parameters given(name, arguments, {"chars"});
+    const std::string* characters = given.given(0) ? &given.text(0) : nullptr;
+    return stripped(text, characters, name != "rstrip", name != "lstrip");
+  }
+  if (name == "startswith" || name == "endswith") {
+    const Parameters given(name, arguments, {"prefix"});
+    return begins_or_ends(text, given.required(0), name == "startswith");
+  }
+  if (name == "split" || name == "rsplit") {
+    const Parameters given(name, arguments, {"sep", "maxsplit"});
+    const std::int64_t most = given.integer(1, -1);
+    budget.spend(text.size() / 8);
+    if (given.given(0)) {
+      budget.spend(static_cast<std::size_t>(given.text(0).empty() ? 0 : occurrences(text, given.text(0))));
+      return Value::list(name == "split" ? split_at(text, given.text(0), most)
+                                         : split_from_right(text, given.text(0), most));
+    }
+    if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
+    return Value::list(split_at_spaces(text, most));
+  }
+  if (name == "splitlines") return none(), strings(lines_of(text));
+  if (name == "replace") {
+    const Parameters given(name, arguments, {"old", "new", "count"});
+    return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
+  }
+  if (name == "find" || name == "rfind") {
+    const Parameters given(name, arguments, {"sub"});
+    return characters_before(text, name == "find" ? text.find(given.text(0)) : text.rfind(given.text(0)), budget);
+  }
+  if (name == "count") return Value(occurrences(text, Parameters(name, arguments, {"sub"}).text(0)));
+  if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
+  if (name == "partition" || name == "rpartition") {
+    return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition");
+  }
+  const Parameters parameters(name, arguments, {"affix"});  // removeprefix, removesuffix
+  const std::string& affix = parameters.text(0);
+  if (name == "removeprefix") return text.starts_with(affix) ? text.substr(affix.size()) : text;
+  return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
+}
+
+constexpr std::array<std::string_view, 23> kMethods = {
+    "capitalize", "count",        "endswith",     "find",    "isdigit", "join",       "lower",  "lstrip",
+    "partition",  "removeprefix", "removesuffix", "replace", "rfind",   "rpartition", "rsplit", "rstrip",
+    "split",      "splitlines",   "startswith",   "strip",   "title",   "upper",      "upper"};
+
+}  // namespace
+
+std::string upper(const std::string& text) { return with_case(text, true); }
+std::string lower(const std::string& text) { return with_case(text, false); }
+
+std::string capitalized(const std::string& text) {
+  if (text.empty()) return text;
+  const std::size_t first = utf8::at(text, 0).bytes;
+  return upper(text.substr(0, first)) + lower(text.substr(first));
+}
+
+std::string title_words(const std::string& text) {
+  std::string out, word;
+  const auto flush = [&] {
+    out += capitalized(word);
+    word.clear();
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view character = std::string_view(text).substr(i, utf8::at(text, i).bytes);
+    const bool begins =
+        std::string_view("-({[<").find(character) != std::string_view::npos || is_python_space(utf8::at(text, i).value);
+    if (begins) {
+      flush();
+      out += character;
+    } else {
+      word += character;
+    }
+    i += character.size();
+  }
+  flush();
+  return out;
+}
+
+std::string stripped(const std::string& text, const std::string* characters, bool left, bool right) {
+  const auto goes = [&](std::size_t at) {
+    const auto [c, bytes] = utf8::at(text, at);
+    if (characters == nullptr) return is_python_space(c);
+    // Whole characters of valid UTF-8 cannot be found across the borders of others.
+    return characters->find(text.substr(at, bytes)) != std::string::npos;
+  };
+  std::size_t begin = 0, end = text.size();
+  while (left && begin < end && goes(begin)) begin += utf8::at(text, begin).bytes;
+  while (right && end > begin && goes(utf8::before(text, end))) end = utf8::before(text, end);
+  return text.substr(begin, end - begin);
+}
+
+std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
+                              std::int64_t most, Budget& budget) {
+  std::string out;
+  const auto add = [&](std::string_view piece) {
+    out += piece;
+    budget.spend_bytes(piece.size());
+    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+  };
+  std::size_t begin = 0;
+  for (; most != 0; --most) {
+    const std::size_t at = text.find(old_text, begin);
+    if (at == std::string::npos || (old_text.empty() && at == text.size())) break;
+    if (old_text.empty()) {  // before every character
+      add(new_text);
+      const std::size_t bytes = utf8::at(text, at).bytes;
+      add(std::string_view(text).substr(at, bytes));
+      begin = at + bytes;
+    } else {
+      add(std::string_view(text).substr(begin, at - begin));
+      add(new_text);
+      begin = at + old_text.size();
+    }
+  }
+  add(std::string_view(text).substr(begin));
+  if (old_text.empty() && most != 0) add(new_text);
+  return out;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto [c, bytes] = utf8::at(text, i);
+    const std::size_t line_end = i;
+    i += bytes;
+    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    if (!ends) continue;
+    if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
+    out.push_back(text.substr(begin, line_end - begin));
+    begin = i;
+  }
+  if (begin < text.size()) out.push_back(text.substr(begin));
+  return out;
+}
+
+Value string_method(const Value& text, const std::string& name, Budget& budget) {
+  if (std::find(kMethods.begin(), kMethods.end(), name) == kMethods.end()) {
+    if (std::find(kPythonMethods.begin(), kPythonMethods.end(), name) != kPythonMethods.end()) {
+      throw Fault(fmt::format("the method '{}' of a str is not supported", name));
+    }
+    return Value::undefined(fmt::format("the str has no member '{}'", name));
+  }
+  if (text.is_safe()) throw Fault("methods of a safe string are not supported");
+  return Value(
+      Value::Data(std::make_shared<const Callable>(Callable{name, [text, name, &budget](const Arguments& arguments) {
+                                                              return call_method(text.text(), name, arguments, budget);
+                                                            }})));
+}
+
+}  // namespace baton::jinja

@@ -1,0 +1,244 @@
+#include "engine/text/jinja/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/base/utf8.h"
+
+namespace baton::jinja {
+namespace {
+
+int depth_of(const Value& value) {
+  if (const Sequence* sequence = value.as_sequence()) return sequence->depth;
+  if (const Dict* dict = value.as_dict()) return dict->depth;
+  return 0;
+}
+
+int checked_depth(int deepest_inside) {
+  if (deepest_inside >= kDeepestValue) throw Fault("lists lie too deep in each other");
+  return deepest_inside + 1;
+}
+
+bool is_ordered_list(const Sequence& sequence) {
+  return sequence.kind == SequenceKind::list || sequence.kind == SequenceKind::tuple;
+}
+
+[[noreturn]] void fail_undefined(const Value& value) { throw Fault(value.get<Undefined>()->what); }
+
+}  // namespace
+
+const Value* Arguments::named_value(std::string_view name) const {
+  for (const auto& [key, value] : named) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+Value Value::sequence(SequenceKind kind, Values items) {
+  int deepest = 0;
+  for (const Value& item : items) deepest = std::max(deepest, depth_of(item));
+  auto out = std::make_shared<Sequence>();
+  out->kind = kind;
+  out->items = std::move(items);
+  out->depth = checked_depth(deepest);
+  return Value(Data(std::shared_ptr<const Sequence>(std::move(out))));
+}
+
+Value Value::dict(Dict dict) {
+  int deepest = 0;
+  for (const auto& [key, value] : dict.items) deepest = std::max({deepest, depth_of(key), depth_of(value)});
+  dict.depth = checked_depth(deepest);
+  return Value(Data(std::make_shared<const Dict>(std::move(dict))));
+}
+
+const Sequence* Value::as_sequence() const {
+  const auto* pointer = get<std::shared_ptr<const Sequence>>();
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+
+const Dict* Value::as_dict() const {
+  const auto* pointer = get<std::shared_ptr<const Dict>>();
+  return pointer == nullptr ? nullptr : pointer->get();
+}
+
+bool Value::is_number() const { return get<bool>() || get<std::int64_t>() || get<double>(); }
+
+double Value::number() const {
+  std::int64_t storage = 0;
+  if (const auto* whole = integer(storage)) return static_cast<double>(*whole);
+  return *get<double>();
+}
+
+const std::int64_t* Value::integer(std::int64_t& storage) const {
+  if (const bool* flag = get<bool>()) {
+    storage = *flag ? 1 : 0;
+    return &storage;
+  }
+  return get<std::int64_t>();
+}
+
+const Value* Dict::find(const Value& key, Budget& budget) const {
+  for (const auto& [known, value] : items) {
+    if (equal(known, key, budget)) return &value;
+  }
+  return nullptr;
+}
+
+void Dict::set(Value key, Value value, Budget& budget) {
+  if (key.as_dict() || (key.as_sequence() && key.as_sequence()->kind == SequenceKind::list)) {
+    throw Fault(fmt::format("a {} cannot be the key of a dict", type_name(key)));
+  }
+  if (const Value* old = find(key, budget)) {
+    *const_cast<Value*>(old) = std::move(value);
+  } else {
+    items.emplace_back(std::move(key), std::move(value));
+  }
+}
+
+std::string type_name(const Value& value) {
+  if (value.is_undefined()) return "undefined value";
+  if (value.is_none()) return "None";
+  if (value.get<bool>()) return "bool";
+  if (value.get<std::int64_t>()) return "int";
+  if (value.get<double>()) return "float";
+  if (value.is_string()) return "str";
+  if (value.as_dict()) return "dict";
+  if (const Sequence* sequence = value.as_sequence()) {
+    if (sequence->kind == SequenceKind::list) return "list";
+    if (sequence->kind == SequenceKind::tuple) return "tuple";
+    return sequence->kind == SequenceKind::view ? "view" : "generator";
+  }
+  if (value.get<std::shared_ptr<const Loop>>()) return "loop";
+  return value.get<std::shared_ptr<Namespace>>() ? "namespace" : "function";
+}
+
+bool truth(const Value& value) {
+  if (value.is_undefined() || value.is_none()) return false;
+  if (value.is_number()) return value.number() != 0.0;
+  if (value.is_string()) return !value.text().empty();
+  if (const Dict* dict = value.as_dict()) return !dict->items.empty();
+  if (const Sequence* sequence = value.as_sequence()) {
+    return sequence->kind == SequenceKind::generator || !sequence->items.empty();
+  }
+  return true;
+}
+
+bool equal(const Value& a, const Value& b, Budget& budget) {
+  budget.spend(1);
+  if (a.is_number() && b.is_number()) {
+    std::int64_t x = 0, y = 0;
+    const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
+    return whole_a && whole_b ? *whole_a == *whole_b : a.number() == b.number();
+  }
+  if (a.is_undefined() || a.is_none()) return a.is_undefined() ? b.is_undefined() : b.is_none();
+  if (a.is_string() && b.is_string()) {
+    budget.spend_bytes(std::min(a.text().size(), b.text().size()));
+    return a.text() == b.text();
+  }
+  const Sequence *list_a = a.as_sequence(), *list_b = b.as_sequence();
+  if (list_a && list_b) {
+    if (list_a == list_b) return true;
+    if (!is_ordered_list(*list_a) || !is_ordered_list(*list_b)) throw Fault("comparing views is not supported");
+    return list_a->kind == list_b->kind &&
+           std::equal(list_a->items.begin(), list_a->items.end(), list_b->items.begin(), list_b->items.end(),
+                      [&](const Value& x, const Value& y) { return equal(x, y, budget); });
+  }
+  const Dict *dict_a = a.as_dict(), *dict_b = b.as_dict();
+  if (dict_a && dict_b) {
+    if (dict_a->items.size() != dict_b->items.size()) return false;
+    return std::all_of(dict_a->items.begin(), dict_a->items.end(), [&](const auto& item) {
+      const Value* other = dict_b->find(item.first, budget);
+      return other != nullptr && equal(item.second, *other, budget);
+    });
+  }
+  if (const auto* x = a.get<std::shared_ptr<Namespace>>(), *y = b.get<std::shared_ptr<Namespace>>(); x && y) {
+    return *x == *y;
+  }
+  if (const auto* x = a.get<std::shared_ptr<const Callable>>(), *y = b.get<std::shared_ptr<const Callable>>(); x && y) {
+    return *x == *y;
+  }
+  return false;
+}
+
+int compare(const Value& a, const Value& b, Budget& budget) {
+  budget.spend(1);
+  if (a.is_undefined()) fail_undefined(a);
+  if (b.is_undefined()) fail_undefined(b);
+  if (a.is_number() && b.is_number()) {
+    std::int64_t x = 0, y = 0;
+    const auto *whole_a = a.integer(x), *whole_b = b.integer(y);
+    if (whole_a && whole_b) return *whole_a < *whole_b ? -1 : *whole_a > *whole_b;
+    if (std::isnan(a.number()) || std::isnan(b.number())) throw Fault("comparing with NaN is not supported");
+    return a.number() < b.number() ? -1 : a.number() > b.number();
+  }
+  if (a.is_string() && b.is_string()) {
+    budget.spend_bytes(std::min(a.text().size(), b.text().size()));
+    return a.text().compare(b.text());  // UTF-8 sorts as its code points do
+  }
+  const Sequence *list_a = a.as_sequence(), *list_b = b.as_sequence();
+  if (list_a && list_b && list_a->kind == list_b->kind && is_ordered_list(*list_a)) {
+    for (std::size_t i = 0; i < std::min(list_a->items.size(), list_b->items.size()); ++i) {
+      if (!equal(list_a->items[i], list_b->items[i], budget))
+        return compare(list_a->items[i], list_b->items[i], budget);
+    }
+    return list_a->items.size() < list_b->items.size() ? -1 : list_a->items.size() > list_b->items.size();
+  }
+  throw Fault(fmt::format("{} and {} have no order", type_name(a), type_name(b)));
+}
+
+bool contains(const Value& container, const Value& item, Budget& budget) {
+  if (container.is_string()) {
+    if (item.is_undefined()) fail_undefined(item);
+    if (!item.is_string()) throw Fault(fmt::format("a {} cannot be in a str", type_name(item)));
+    budget.spend_bytes(container.text().size());
+    return container.text().find(item.text()) != std::string::npos;
+  }
+  if (const Dict* dict = container.as_dict()) return dict->find(item, budget) != nullptr;
+  const Values items = elements(container, budget);
+  return std::any_of(items.begin(), items.end(), [&](const Value& x) { return equal(x, item, budget); });
+}
+
+Values elements(const Value& value, Budget& budget) {
+  Values out;
+  if (value.is_undefined()) return out;
+  if (const Sequence* sequence = value.as_sequence()) {
+    budget.spend(sequence->items.size());
+    if (sequence->kind != SequenceKind::generator) return sequence->items;
+    if (std::exchange(sequence->used_up, true)) return out;
+    return sequence->items;
+  }
+  if (const Dict* dict = value.as_dict()) {
+    budget.spend(dict->items.size());
+    for (const auto& [key, unused] : dict->items) out.push_back(key);
+    return out;
+  }
+  if (value.is_string()) {
+    const std::string& text = value.text();
+    budget.spend(text.size());
+    for (std::size_t i = 0; i < text.size();) {
+      const std::size_t bytes = utf8::at(text, i).bytes;
+      out.emplace_back(text.substr(i, bytes));
+      i += bytes;
+    }
+    return out;
+  }
+  throw Fault(fmt::format("a {} cannot be iterated over", type_name(value)));
+}
+
+std::size_t length(const Value& value, Budget& budget) {
+  if (value.is_undefined()) return 0;
+  if (value.is_string()) {
+    budget.spend_bytes(value.text().size());
+    return static_cast<std::size_t>(std::count_if(value.text().begin(), value.text().end(),
+                                                  [](unsigned char byte) { return (byte & 0xC0) != 0x80; }));
+  }
+  if (const Dict* dict = value.as_dict()) return dict->items.size();
+  if (const Sequence* sequence = value.as_sequence(); sequence && sequence->kind != SequenceKind::generator) {
+    return sequence->items.size();
+  }
+  throw Fault(fmt::format("a {} has no length", type_name(value)));
+}
+
+}  // namespace baton::jinja

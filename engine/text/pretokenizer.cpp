@@ -1,0 +1,135 @@
+#include "engine/text/pretokenizer.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/base/utf8.h"
+#include "engine/text/byte_level.h"
+#include "engine/text/word_split.h"
+
+namespace baton::text {
+namespace {
+
+constexpr int kDeepestSequence = 16;
+constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// \w+|[^\w\s]+ as Rust's regex crate reads it, which has the joiners among the word characters.
+constexpr const char* kWords =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)";
+
+/// Writes every word anew: `rewrite(word, text, out)` appends what stands for it.
+template <typename Rewrite>
+void rewrite_words(Words& words, const Rewrite& rewrite) {
+  std::string out;
+  out.reserve(words.text.size() + words.text.size() / 4 + 8);
+  for (Words::Word& word : words.words) {
+    const std::size_t begin = out.size();
+    rewrite(word, std::string_view(words.text).substr(word.begin, word.end - word.begin), out);
+    word.begin = begin;
+    word.end = out.size();
+  }
+  words.text = std::move(out);
+}
+
+struct PrefixSpace : PreTokenizer::Step {
+  void apply(Words& words) const override {
+    rewrite_words(words, [](const Words::Word&, std::string_view text, std::string& out) {
+      if (!text.starts_with(' ')) out += ' ';
+      out += text;
+    });
+  }
+};
+
+struct ByteCharacters : PreTokenizer::Step {
+  void apply(Words& words) const override {
+    rewrite_words(words, [](const Words::Word&, std::string_view text, std::string& out) {
+      for (const char c : text) append_byte_character(out, static_cast<unsigned char>(c));
+    });
+  }
+};
+
+enum class PrependScheme : std::uint8_t { first, always, never };
+
+struct Metaspace : PreTokenizer::Step {
+  Metaspace(std::string mark_, PrependScheme scheme_) : mark(std::move(mark_)), scheme(scheme_) {}
+  void apply(Words& words) const override {
+    rewrite_words(words, [this](const Words::Word& word, std::string_view text, std::string& out) {
+      const bool marked = text.starts_with(' ') || text.starts_with(mark);
+      const bool wanted = scheme == PrependScheme::always || (scheme == PrependScheme::first && word.starts_text);
+      if (wanted && !marked) out += mark;
+      for (const char c : text) {
+        if (c == ' ') {
+          out += mark;
+        } else {
+          out += c;
+        }
+      }
+    });
+  }
+  std::string mark;
+  PrependScheme scheme;
+};
+
+PrependScheme parse_scheme(const Json& value, const Where& where) {
+  if (const auto name = optional_string(value, "prepend_scheme", where)) {
+    if (*name == "first") return PrependScheme::first;
+    if (*name == "always") return PrependScheme::always;
+    if (*name == "never") return PrependScheme::never;
+    where.fail(fmt::format("the prepend_scheme {} is not supported", in_quotes(*name)));
+  }
+  // Before prepend_scheme there was add_prefix_space.
+  return bool_member(value, "add_prefix_space", true, where) ? PrependScheme::always : PrependScheme::never;
+}
+
+}  // namespace
+
+PreTokenizer PreTokenizer::parse(const Json* value, const Where& where) {
+  PreTokenizer out;
+  if (value != nullptr) out.add(*value, where, 0);
+  return out;
+}
+
+void PreTokenizer::add(const Json& value, const Where& where, int depth) {
+  const auto split = [this](PatternPtr pattern, Matches behaviour, bool inverted = false) {
+    steps_.push_back(std::make_shared<WordSplit>(std::move(pattern), behaviour, inverted));
+  };
+  const std::string type = string_member(value, "type", where);
+  if (type == "Sequence") {
+    if (depth == kDeepestSequence) where.fail("too many sequences inside each other");
+    std::size_t i = 0;
+    for (const Json& part : array_member(value, "pretokenizers", where)) {
+      add(part, where.in("pretokenizers").in(i++), depth + 1);
+    }
+  } else if (type == "ByteLevel") {
+    if (bool_member(value, "add_prefix_space", true, where)) steps_.push_back(std::make_shared<PrefixSpace>());
+    if (bool_member(value, "use_regex", true, where)) split(regex_pattern(kGpt2Pattern, where), Matches::isolated);
+    steps_.push_back(std::make_shared<ByteCharacters>());
+  } else if (type == "Split") {
+    split(parse_pattern(member(value, "pattern", where), where.in("pattern")),
+          parse_behaviour(string_member(value, "behavior", where), where), bool_member(value, "invert", false, where));
+  } else if (type == "Digits") {
+    const bool each = bool_member(value, "individual_digits", false, where);
+    split(character_pattern(is_number), each ? Matches::isolated : Matches::contiguous);
+  } else if (type == "Punctuation") {
+    const auto behaviour = optional_string(value, "behavior", where).value_or("Isolated");
+    split(character_pattern(is_punctuation), parse_behaviour(behaviour, where));
+  } else if (type == "WhitespaceSplit") {
+    split(character_pattern(is_space), Matches::removed);
+  } else if (type == "Whitespace") {
+    split(regex_pattern(kWords, where), Matches::removed, true);
+  } else if (type == "Metaspace") {
+    const std::string mark = string_member(value, "replacement", where);
+    if (mark.empty() || utf8::at(mark, 0).bytes != mark.size()) where.fail("'replacement' must be one character");
+    steps_.push_back(std::make_shared<Metaspace>(mark, parse_scheme(value, where)));
+    if (bool_member(value, "split", true, where)) split(string_pattern(mark, where), Matches::merged_with_next);
+  } else {
+    where.fail(fmt::format("the pre_tokenizer {} is not supported", in_quotes(type)));
+  }
+}
+
+void PreTokenizer::apply(Words& words) const {
+  for (const auto& step : steps_) step->apply(words);
+}
+
+}  // namespace baton::text

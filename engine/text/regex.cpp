@@ -1,0 +1,102 @@
+#include "engine/text/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <array>
+
+#include "engine/base/utf8.h"
+
+namespace baton::text {
+namespace {
+
+// Tokenisers' patterns take a handful of steps per character; the limits only end what would not end by itself.
+constexpr std::uint32_t kMatchLimit = 50'000'000;
+constexpr std::uint32_t kDepthLimit = 100'000;
+constexpr std::uint32_t kHeapLimitKib = 65'536;
+constexpr std::size_t kLongestPattern = 16'384;
+constexpr std::size_t kMatchStackBytes = 1u << 20;
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 200> buffer{};
+  pcre2_get_error_message(code, buffer.data(), buffer.size());
+  return reinterpret_cast<const char*>(buffer.data());
+}
+
+template <auto release>
+struct Release {
+  void operator()(auto* pointer) const { release(pointer); }
+};
+using Code = std::unique_ptr<pcre2_code, Release<pcre2_code_free>>;
+using CompileContext = std::unique_ptr<pcre2_compile_context, Release<pcre2_compile_context_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, Release<pcre2_match_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, Release<pcre2_match_data_free>>;
+using JitStack = std::unique_ptr<pcre2_jit_stack, Release<pcre2_jit_stack_free>>;
+
+}  // namespace
+
+struct Regex::Compiled {
+  Code code;
+  Where where;
+};
+
+Regex::Regex(std::string_view oniguruma, const Where& where) {
+  if (oniguruma.size() > kLongestPattern) where.fail("the regular expression is too long");
+  const std::string pattern = translated_regex(oniguruma, where);
+  const CompileContext context(pcre2_compile_context_create(nullptr));
+  if (!context) throw std::bad_alloc();
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                          context.get()));
+  if (!code)
+    where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
+  compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where});
+}
+
+Regex::~Regex() = default;
+
+void Regex::split(std::string_view text, std::vector<Span>& out) const {
+  const pcre2_code* code = compiled_->code.get();
+  const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
+  const MatchContext context(pcre2_match_context_create(nullptr));
+  if (!data || !context) throw std::bad_alloc();
+  pcre2_set_match_limit(context.get(), kMatchLimit);
+  pcre2_set_depth_limit(context.get(), kDepthLimit);
+  pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+  JitStack stack;  // made only when the 32 KiB that PCRE2 takes from the thread's own stack are not enough
+
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  std::size_t end_of_last = 0;
+  bool any = false;
+  for (std::size_t from = 0; from <= text.size();) {
+    int found = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), context.get());
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack) {
+      stack.reset(pcre2_jit_stack_create(32 * 1024, kMatchStackBytes, nullptr));
+      if (!stack) throw std::bad_alloc();
+      pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+      continue;
+    }
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) compiled_->where.fail(fmt::format("matching a text failed: {}", message_of(found)));
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+    const std::size_t begin = bounds[0], end = bounds[1];
+    from = end;
+    if (begin == end) {
+      from = end < text.size() ? end + utf8::at(text, end).bytes : text.size() + 1;
+      if (any && end == end_of_last) continue;  // an empty match right after a match does not count
+    }
+    if (begin < end_of_last) compiled_->where.fail("a match began before the end of the last one");
+    if (begin != end_of_last) out.push_back({end_of_last, begin, false});
+    out.push_back({begin, end, true});
+    end_of_last = end;
+    any = true;
+  }
+  if (end_of_last != text.size()) out.push_back({end_of_last, text.size(), false});
+}
+
+}  // namespace baton::text

@@ -1,0 +1,38 @@
+// What a text is searched for: a regular expression, a fixed string or a class of characters.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/regex.h"
+
+namespace baton::text {
+
+/// Immutable; safe from any thread.
+class TextPattern {
+ public:
+  virtual ~TextPattern() = default;
+  /// Appends spans that cover all of `text` (valid UTF-8).
+  virtual void split(std::string_view text, std::vector<Span>& out) const = 0;
+};
+
+using PatternPtr = std::shared_ptr<const TextPattern>;
+using CharacterClass = bool (*)(char32_t);
+
+PatternPtr regex_pattern(std::string_view oniguruma, const Where& where);
+PatternPtr string_pattern(std::string text, const Where& where);
+PatternPtr character_pattern(CharacterClass member);
+/// {"Regex": "..."} or {"String": "..."}.
+PatternPtr parse_pattern(const Json& value, const Where& where);
+
+/// Every match replaced by `content`, which is taken as it is.
+std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content);
+
+bool is_space(char32_t c);        // White_Space
+bool is_number(char32_t c);       // N*
+bool is_punctuation(char32_t c);  // P* and ASCII punctuation
+bool is_word(char32_t c);         // \w of Unicode's regular expressions: letters, marks, digits, connectors, joiners
+
+}  // namespace baton::text

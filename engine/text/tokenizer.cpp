@@ -1,0 +1,182 @@
+#include "engine/text/tokenizer.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/base/utf8.h"
+#include "engine/text/added_tokens.h"
+#include "engine/text/bpe.h"
+#include "engine/text/normalizer.h"
+#include "engine/text/post_processor.h"
+#include "engine/text/pretokenizer.h"
+#include "engine/text/token_decoder.h"
+
+namespace baton {
+namespace {
+
+using text::Json;
+using text::Where;
+
+class BpeTokenizer;
+
+class BpeDecodeStream : public DecodeStream {
+ public:
+  BpeDecodeStream(const BpeTokenizer& tokenizer, bool skip_special);
+  std::string push(TokenId id) override;
+  std::string finish() override;
+
+ private:
+  const BpeTokenizer& tokenizer_;
+  text::TokenDecoder::Run run_;
+  bool skip_special_;
+};
+
+class BpeTokenizer : public Tokenizer {
+ public:
+  BpeTokenizer(const Json& json, const Where& root)
+      : bpe_(text::member(json, "model", root), vocabulary_, root.in("model")),
+        normalizer_(text::Normalizer::parse(text::find(json, "normalizer", root), root.in("normalizer"))),
+        pre_tokenizer_(text::PreTokenizer::parse(text::find(json, "pre_tokenizer", root), root.in("pre_tokenizer"))),
+        decoder_(text::TokenDecoder::parse(text::find(json, "decoder", root), root.in("decoder"))) {
+    const auto added =
+        text::parse_added_tokens(text::find(json, "added_tokens", root), vocabulary_, root.in("added_tokens"));
+    for (const text::AddedToken& token : added) {
+      // `tokenizers` decodes such a token as it was searched for.
+      bool unused = true;
+      if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused);
+      if (!token.special) continue;
+      special_.insert(token.id);
+      bpe_.never_whole(token.content);
+    }
+    added_ = text::make_finders(added, normalizer_);
+    around_ =
+        text::parse_post_processor(text::find(json, "post_processor", root), vocabulary_, root.in("post_processor"));
+  }
+
+  std::vector<TokenId> encode(std::string_view input, SpecialTokens special) const override {
+    std::vector<TokenId> ids;
+    encode_to(ids, input, special);
+    return ids;
+  }
+
+  std::vector<TokenId> encode_with_template(std::string_view input) const override {
+    std::vector<TokenId> ids = around_.before;
+    encode_to(ids, input, SpecialTokens::recognise);
+    ids.insert(ids.end(), around_.after.begin(), around_.after.end());
+    return ids;
+  }
+
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    BpeDecodeStream run(*this, skip_special);
+    std::string out;
+    for (const TokenId id : ids) out += run.push(id);
+    return out += run.finish();
+  }
+
+  std::string token_bytes(TokenId id) const override {
+    const std::string* shown = token(id);
+    return shown == nullptr || is_special(id) ? std::string() : decoder_.bytes(*shown);
+  }
+
+  std::optional<TokenId> token_id(std::string_view token) const override { return vocabulary_.id(token); }
+  bool is_special(TokenId id) const override { return special_.contains(id); }
+  std::int32_t size() const override { return vocabulary_.size(); }
+
+  std::unique_ptr<DecodeStream> stream(bool skip_special) const override {
+    return std::make_unique<BpeDecodeStream>(*this, skip_special);
+  }
+
+  const text::TokenDecoder& decoder() const { return decoder_; }
+  /// The token as it is decoded.
+  const std::string* token(TokenId id) const {
+    const auto it = normalized_.find(id);
+    return it == normalized_.end() ? vocabulary_.token(id) : &it->second;
+  }
+
+ private:
+  void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special) const {
+    const std::string fixed = utf8::is_valid(input) ? std::string() : utf8::repaired(input);
+    const std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
+    const bool skip_special = special == SpecialTokens::as_text;
+    text::Bpe::Scratch scratch;
+    for (const auto& part : added_.raw.split(valid, skip_special)) {
+      if (part.token != nullptr) {
+        ids.push_back(part.token->id);
+        continue;
+      }
+      bool at_start = part.begin == 0;
+      const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start);
+      for (const auto& piece : added_.normalized.split(normal, skip_special)) {
+        if (piece.token != nullptr) {
+          ids.push_back(piece.token->id);
+        } else {
+          encode_words(ids, normal.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0, scratch);
+        }
+      }
+    }
+  }
+
+  void encode_words(std::vector<TokenId>& ids, std::string plain, bool starts_text, text::Bpe::Scratch& scratch) const {
+    text::Words words{std::move(plain), {}};
+    words.words.push_back({0, words.text.size(), starts_text});
+    pre_tokenizer_.apply(words);
+    for (const auto& word : words.words) {
+      bpe_.encode(std::string_view(words.text).substr(word.begin, word.end - word.begin), ids, scratch);
+    }
+  }
+
+  text::Vocabulary vocabulary_;
+  text::Bpe bpe_;
+  text::Normalizer normalizer_;
+  text::PreTokenizer pre_tokenizer_;
+  text::TokenDecoder decoder_;
+  std::unordered_set<TokenId> special_;
+  text::AddedTokens added_;
+  std::unordered_map<TokenId, std::string> normalized_;  // added tokens that stand in the normalised text
+  text::PostProcessor around_;
+};
+
+BpeDecodeStream::BpeDecodeStream(const BpeTokenizer& tokenizer, bool skip_special)
+    : tokenizer_(tokenizer), run_(tokenizer.decoder()), skip_special_(skip_special) {}
+
+std::string BpeDecodeStream::push(TokenId id) {
+  std::string out;
+  const std::string* token = tokenizer_.token(id);
+  if (token != nullptr && !(skip_special_ && tokenizer_.is_special(id))) run_.push(*token, out);
+  return out;
+}
+
+std::string BpeDecodeStream::finish() {
+  std::string out;
+  run_.finish(out);
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const std::string& origin) {
+  const Where root{origin, ""};
+  Json parsed;
+  try {
+    parsed = Json::parse(json);
+  } catch (const Json::exception& error) {
+    root.fail(fmt::format("not JSON: {}", error.what()));
+  }
+  const auto tokenizer = std::make_shared<BpeTokenizer>(parsed, root);
+  tokenizer->identity_ = XXH3_64bits(json.data(), json.size());
+  return tokenizer;
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special) : stream_(tokenizer.stream(skip_special)) {}
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+
+std::string StreamDecoder::push(TokenId id) { return stream_->push(id); }
+std::string StreamDecoder::finish() { return stream_->finish(); }
+
+}  // namespace baton

@@ -1,0 +1,70 @@
+#include "engine/text/tokenizer_json.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/utf8.h"
+
+namespace baton::text {
+
+Where Where::in(std::string_view key) const {
+  return {origin, path.empty() ? std::string(key) : fmt::format("{}.{}", path, key)};
+}
+
+Where Where::in(std::size_t index) const { return {origin, fmt::format("{}[{}]", path, index)}; }
+
+void Where::fail(std::string_view what) const {
+  throw ModelError(path.empty() ? fmt::format("{}: {}", origin, what) : fmt::format("{}: {}: {}", origin, path, what));
+}
+
+const Json* find(const Json& object, const char* key, const Where& where) {
+  if (!object.is_object()) where.fail("expected an object");
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+const Json& member(const Json& object, const char* key, const Where& where) {
+  const Json* value = find(object, key, where);
+  if (value == nullptr) where.fail(fmt::format("'{}' is missing", key));
+  return *value;
+}
+
+std::optional<std::string> optional_string(const Json& object, const char* key, const Where& where) {
+  const Json* value = find(object, key, where);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) where.fail(fmt::format("'{}' must be a string", key));
+  return value->get<std::string>();
+}
+
+std::string string_member(const Json& object, const char* key, const Where& where) {
+  member(object, key, where);
+  return *optional_string(object, key, where);
+}
+
+bool bool_member(const Json& object, const char* key, bool otherwise, const Where& where) {
+  const Json* value = find(object, key, where);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) where.fail(fmt::format("'{}' must be true or false", key));
+  return value->get<bool>();
+}
+
+std::int32_t index_of(const Json& value, std::int32_t limit, const Where& where) {
+  if (!value.is_number_unsigned()) where.fail("expected a whole number that is not negative");
+  const auto number = value.get<std::uint64_t>();
+  if (number >= static_cast<std::uint64_t>(limit)) where.fail(fmt::format("{} is not below {}", number, limit));
+  return static_cast<std::int32_t>(number);
+}
+
+const Json& array_member(const Json& object, const char* key, const Where& where) {
+  const Json& value = member(object, key, where);
+  if (!value.is_array()) where.fail(fmt::format("'{}' must be a list", key));
+  return value;
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  return fmt::format("'{}'",
+                     text.size() <= kLongest ? std::string(text) : utf8::repaired(text.substr(0, kLongest)) + "...");
+}
+
+}  // namespace baton::text

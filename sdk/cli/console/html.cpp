@@ -1,0 +1,39 @@
+#include "sdk/cli/console/html.h"
+
+namespace baton::cli {
+
+std::string markup(std::string_view text, Lines lines) {
+  std::string out;
+  for (const char c : printable(text, lines)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string_view cut(std::string_view text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  std::size_t end = bytes;
+  while (end > 0 && bytes - end < 3 && continues(end)) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,177 @@
+#include "sdk/cli/console/options.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+
+namespace baton::cli {
+namespace fs = std::filesystem;
+namespace {
+
+/// Splits at the first '='. Throws Failure when there is none or nothing before it.
+std::pair<std::string, std::string> split(const std::string& text, const std::string& option, const std::string& form) {
+  const auto at = text.find('=');
+  if (at == std::string::npos || at == 0) {
+    throw Failure(kUsage, fmt::format("{} {}: expected {}", option, text, form));
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+/// A text as a YAML scalar, whatever is in it.
+std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+
+/// On the command line a path starts where the user stands, in a workflow at the file; a bare name stays one.
+std::string model_from_here(const std::string& model) {
+  std::error_code error;
+  return fs::is_directory(model, error) ? fs::absolute(model).lexically_normal().string() : model;
+}
+
+}  // namespace
+
+void WorkflowArguments::add_to(CLI::App& verb) {
+  verb.add_option("file", file, "Workflow file (YAML)")->required()->type_name("FILE");
+  verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
+      ->type_name("A.B=VALUE")
+      ->allow_extra_args(false);
+  verb.add_option("--model", models, "Use another model: a folder or a name; NAME= chooses which of several")
+      ->type_name("[NAME=]PATH")
+      ->allow_extra_args(false);
+  verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
+}
+
+Workflow WorkflowArguments::load() const {
+  WorkflowOptions options;
+  for (const auto& model : models) {
+    if (model.find('=') == std::string::npos) continue;
+    const auto [name, path] = split(model, "--model", "NAME=PATH");
+    options.set.emplace_back("models." + name + ".path", quoted(model_from_here(path)));
+  }
+  if (!relay.empty()) options.set.emplace_back("relay.method", quoted(relay));
+  for (const auto& setting : set) options.set.push_back(split_setting(setting));
+  return Workflow::load(file, options);
+}
+
+std::string WorkflowArguments::default_model() const {
+  for (const auto& model : models) {
+    if (model.find('=') == std::string::npos) return model;
+  }
+  return {};
+}
+
+void EngineArguments::add_to(CLI::App& verb) {
+  verb.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
+  verb.add_option("--threads", threads, "CPU threads; 0: one per core")->type_name("N")->check(CLI::Range(0, 4096));
+  verb.add_option("--slowdown", slowdown,
+                  "By how much lockstep may lengthen decode steps, as a part of one; 0: 0.25 on the CPU, 0.1 on a GPU")
+      ->type_name("PART")
+      ->check(CLI::Range(0.0, 10.0));
+  verb.add_option("--anchors-dir", anchors, "Where method anchors keeps what it has learned, for the next time")
+      ->type_name("DIR");
+}
+
+EngineOptions EngineArguments::options(const std::string& model, bool quiet) const {
+  EngineOptions options;
+  options.model = model;
+  options.device = device;
+  options.threads = threads;
+  options.slowdown = slowdown;
+  options.anchors_folder = anchors;
+  options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
+  if (!quiet && can_redraw()) {
+    const auto line = [](const char* doing) {
+      return [doing](const std::string& path, double share) {
+        const std::string name = printable(fs::path(path).filename().string(), Lines::fold);
+        note(share < 1 ? fmt::format("\r\x1b[K{} {} {:3.0f} %", doing, name, 100 * share) : std::string("\r\x1b[K"));
+      };
+    };
+    options.on_load = line("loading");
+    options.on_profile = line("profiling");
+  }
+  return options;
+}
+
+void InputArguments::add_to(CLI::App& verb) {
+  verb.add_option("-i,--input", pairs, "An input; @FILE reads it from a file, @@ stands for a leading @")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  verb.add_option("--input-file", file, "Inputs as a JSON object")->type_name("FILE.json");
+}
+
+std::map<std::string, std::string> InputArguments::values() const {
+  std::map<std::string, std::string> values;
+  if (!file.empty()) {
+    const auto json = nlohmann::json::parse(read_file(file), nullptr, false);
+    if (!json.is_object()) throw Failure(kUsage, fmt::format("--input-file {}: expected a JSON object", file));
+    for (const auto& [name, value] : json.items()) {
+      values[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+  }
+  for (const auto& pair : pairs) {
+    auto [name, value] = split(pair, "--input", "name=value");
+    if (value.rfind("@@", 0) == 0) {
+      value.erase(0, 1);
+    } else if (value.rfind('@', 0) == 0) {
+      value = read_file(value.substr(1));
+      if (!value.empty() && value.back() == '\n') value.pop_back();  // the end of the file's last line
+    }
+    values[name] = value;
+  }
+  return values;
+}
+
+std::pair<std::string, std::string> split_setting(const std::string& setting) {
+  return split(setting, "--set", "a.b=value");
+}
+
+std::chrono::milliseconds parse_duration(const std::string& text, const std::string& option) {
+  const auto wrong = [&] {
+    return Failure(kUsage, fmt::format("{} {}: expected a duration such as 90s, 500ms, 2m or 1h", option, text));
+  };
+  std::size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(text, &used);
+  } catch (const std::exception&) {
+    throw wrong();
+  }
+  static const std::map<std::string, double> kUnits = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}};
+  const auto unit = kUnits.find(text.substr(used));
+  if (unit == kUnits.end() || !(number * unit->second >= 1) || number * unit->second > 1e12) throw wrong();
+  return std::chrono::milliseconds(static_cast<std::int64_t>(number * unit->second));
+}
+
+std::string read_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    throw Failure(kUsage, fmt::format("{} is a folder; expected a file", path.string()));
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) throw Failure(kUsage, fmt::format("cannot read {}: {}", path.string(), std::strerror(errno)));
+  return std::move(text).str();
+}
+
+void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs,
+                    const std::string& command) {
+  std::string missing, how;
+  for (const auto& input : workflow.inputs()) {
+    if (!input.required || input.default_value || inputs.count(input.name) != 0) continue;
+    missing +=
+        fmt::format("missing input '{}'{}{}\n", input.name, input.description.empty() ? "" : ": ", input.description);
+    how += fmt::format(" --input {}=\"...\"", input.name);
+  }
+  if (missing.empty()) return;
+  throw Failure(kUsage,
+                fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json",
+                            missing, command, how));
+}
+
+}  // namespace baton::cli

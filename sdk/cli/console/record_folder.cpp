@@ -1,0 +1,52 @@
+#include "sdk/cli/console/record_folder.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <mutex>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+
+namespace baton::cli {
+namespace fs = std::filesystem;
+
+RecordFolder::RecordFolder(fs::path folder) : folder_(fs::absolute(std::move(folder)).lexically_normal()) {
+  if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "runs/1/" is "runs/1"
+  std::error_code error;
+  if (fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
+    throw Failure(kUsage, fmt::format("--record {}: it is there already; give a new folder", folder_.string()));
+  }
+}
+
+void RecordFolder::commit() const {
+  const fs::path part = folder_.parent_path() / fmt::format(".{}.part-{}", folder_.filename().string(), ::getpid());
+  const auto remove = [part] {
+    std::error_code ignored;
+    fs::remove_all(part, ignored);
+  };
+  // Writing and removing exclude each other; after the last words nothing is written any more, for the program ends.
+  std::mutex writing;
+  const LastWords words([&] {
+    writing.lock();
+    remove();
+  });
+  try {
+    const std::lock_guard lock(writing);
+    for (const auto& [name, bytes] : files_) {
+      const fs::path path = part / name;
+      fs::create_directories(path.parent_path());
+      std::ofstream file(path, std::ios::binary);
+      file << bytes;
+      file.close();
+      if (!file) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+    }
+    fs::rename(part, folder_);
+  } catch (const std::exception& error) {
+    remove();
+    throw Failure(kRunFailed, fmt::format("--record {}: {}", folder_.string(), error.what()));
+  }
+}
+
+}  // namespace baton::cli

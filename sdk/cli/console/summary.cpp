@@ -1,0 +1,105 @@
+// What is shown after a run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/console/view.h"
+
+namespace baton::cli {
+namespace {
+
+Style style_of(const AgentRecord& agent) {
+  return agent.state == "ok" ? Style::green : agent.state == "failed" ? Style::red : Style::yellow;
+}
+
+/// The turns that were skipped, by reason: a debate that ends early skips many.
+std::string skipped_text(const RunRecord& record) {
+  std::map<std::string, std::string> turns;
+  for (const auto& agent : record.agents) {
+    if (agent.state != "skipped") continue;
+    std::string& names = turns[printable(agent.error, Lines::fold)];
+    names += (names.empty() ? "" : ", ") + turn_name(agent.agent, agent.round);
+  }
+  std::string out;
+  for (const auto& [reason, names] : turns) {
+    out += styled(Style::dim, fmt::format("skipped: {}{}", names, reason.empty() ? "" : " (" + reason + ")")) + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string answers_text(const RunRecord& record) {
+  std::string out;
+  for (const auto& agent : record.agents) {
+    if (agent.state == "skipped") continue;
+    const std::string role = printable(agent.role, Lines::fold);
+    out += styled(style_of(agent), "* ") + styled(Style::bold, turn_name(agent.agent, agent.round));
+    if (!role.empty() && role != agent.agent) out += styled(Style::dim, "  " + role);
+    if (agent.state != "ok") {
+      out += styled(style_of(agent), "  " + agent.state);
+      if (!agent.error.empty()) out += ": " + printable(agent.error, Lines::fold);
+    }
+    out += '\n';
+    std::string text = printable(agent.output, Lines::keep, !terminal_is_utf8());
+    while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+    if (!text.empty()) out += "  ";
+    for (const char c : text) {
+      out += c;
+      if (c == '\n') out += "  ";
+    }
+    out += text.empty() ? "" : "\n";
+  }
+  return out + skipped_text(record);
+}
+
+std::string summary_table(const RunRecord& record) {
+  std::vector<std::vector<std::string>> rows = {
+      {"agent", "state", "prompt", "output", "first token", "tokens/s", "KV computed", "ahead", "reused"}};
+  const auto kv = [](std::int64_t part, const KvRecord& of) {
+    const double share = of.entries > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(of.entries) : 0.0;
+    return fmt::format("{} ({:.0f} %)", grouped(part), share);
+  };
+  KvRecord total;
+  std::int64_t prompt = 0, output = 0;
+  for (const auto& agent : record.agents) {
+    if (agent.state == "skipped") continue;
+    prompt += agent.prompt_tokens;
+    output += agent.output_tokens;
+    total.entries += agent.kv.entries;
+    total.computed += agent.kv.computed;
+    total.reused += agent.kv.reused;
+    total.ahead += agent.kv.ahead;
+    rows.push_back({turn_name(agent.agent, agent.round), agent.state, grouped(agent.prompt_tokens),
+                    grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
+                    kv(agent.kv.computed, agent.kv), kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
+  }
+  if (rows.size() > 2) {
+    rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total),
+                    kv(total.ahead, total), kv(total.reused, total)});
+  }
+  std::vector<int> widths(rows.front().size(), 0);
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
+  }
+  std::string out;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::string line;
+    for (std::size_t i = 0; i < rows[r].size(); ++i) {
+      line += (i == 0 ? "" : "  ") + (i < 2 ? padded(rows[r][i], widths[i]) : padded_left(rows[r][i], widths[i]));
+    }
+    out += styled(r == 0 ? Style::dim : Style::plain, line) + "\n";
+  }
+  std::string foot = fmt::format("{} in all, relay {}, {}", duration(record.wall_ms), record.relay,
+                                 printable(record.device, Lines::fold));
+  if (record.memory.kv_peak_bytes > 0) {
+    foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));
+  }
+  return out + styled(Style::dim, foot) + "\n";
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,79 @@
+#include "sdk/cli/console/terminal.h"
+
+#include <langinfo.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/text.h"
+
+namespace baton::cli {
+namespace {
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+bool dumb() {
+  const char* term = std::getenv("TERM");
+  return term == nullptr || *term == '\0' || std::strcmp(term, "dumb") == 0;
+}
+
+}  // namespace
+
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool can_redraw() { return stderr_is_terminal() && !dumb(); }
+bool use_colour() { return can_redraw() && !is_set("NO_COLOR"); }
+
+bool terminal_is_utf8() {
+  static const bool utf8 = [] {
+    if (!is_set("LC_ALL") && !is_set("LC_CTYPE") && !is_set("LANG")) return true;
+    if (std::setlocale(LC_CTYPE, "") == nullptr) return true;
+    return std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0;
+  }();
+  return utf8;
+}
+
+TerminalSize terminal_size() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    return {size.ws_col, size.ws_row};
+  }
+  return {};
+}
+
+std::string styled(Style style, std::string_view text) {
+  if (style == Style::plain || !use_colour()) return std::string(text);
+  static const char* const kCodes[] = {"0", "1", "2", "31", "32", "33", "34", "36"};
+  return std::string("\x1b[") + kCodes[static_cast<int>(style)] + "m" + std::string(text) + "\x1b[0m";
+}
+
+void note(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void result(std::string_view text) {
+  const Whole whole;
+  if (stdout_is_terminal()) {
+    const std::string safe = printable(text, Lines::keep, !terminal_is_utf8());
+    std::fwrite(safe.data(), 1, safe.size(), stdout);
+  } else {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+  std::fflush(stdout);
+}
+
+void check_stdout() {
+  if (std::ferror(stdout) != 0) throw Failure(kRunFailed, "could not write to standard output");
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,82 @@
+// Measurement: every question with every method, and the same texts again for their distributions.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "sdk/cli/measure/eval_score.h"
+
+namespace baton::cli {
+
+struct EvalOptions {
+  WorkflowArguments workflow;
+  EngineArguments engine;
+  int jobs = 8;
+  std::size_t floor_limit = 50;
+  std::optional<std::uint64_t> seed;
+  std::string timeout;
+  std::string answers;  // a file for what every agent said, as token ids; empty: none
+  bool quiet = false;
+  bool verbose = false;
+};
+
+/// One line, drawn anew, in a terminal; otherwise a line now and then.
+class EvalProgress {
+ public:
+  EvalProgress(bool shown, std::size_t questions) : shown_(shown), questions_(questions) {}
+
+  void show(const std::vector<Score>& scores);
+  /// Makes room for a line above.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool shown_;
+  std::size_t questions_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point last_;
+};
+
+/// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
+/// The methods take turns question by question, so that whatever the machine does meets all of them.
+class Measurement {
+ public:
+  /// All but the numbers of `scores` is filled in; they and `questions` outlive this.
+  Measurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
+              const std::vector<Question>& questions);
+
+  void run();
+
+  /// Null where no method was compared with full.
+  const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
+
+ private:
+  void work();
+  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
+                const Trace* forced = nullptr);
+  void measure(const Question& question, std::size_t index);
+  void keep(const Question& question, const Score& score, const Trace& trace);
+
+  const EvalOptions& options_;
+  const Engine& engine_;
+  std::vector<Score>& scores_;
+  const std::vector<Question>& questions_;
+  std::optional<Workflow> reference_;
+  std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
+  RunOptions base_;
+  std::ofstream answers_;
+
+  std::mutex mutex_;
+  EvalProgress progress_;
+  Quality floor_;
+  std::size_t next_ = 0;
+  std::exception_ptr error_;
+};
+
+}  // namespace baton::cli

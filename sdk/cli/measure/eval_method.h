@@ -1,0 +1,24 @@
+// A method to measure, as the user writes it: "relay", "epic:epic_tokens=32", "relay:select.share=0.2;select.suffix=0".
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sdk/cli/console/options.h"
+
+namespace baton::cli {
+
+struct EvalMethod {
+  std::string text;  // as written
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> settings;  // of `relay`
+
+  /// Throws Failure naming what is wrong.
+  static EvalMethod parse(const std::string& text);
+
+  /// The workflow with this method: short segments are reused too, and no prefixes, which other methods leave behind.
+  Workflow load(const WorkflowArguments& arguments, const std::string& pool = {}) const;
+};
+
+}  // namespace baton::cli

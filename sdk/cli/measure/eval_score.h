@@ -1,0 +1,73 @@
+// What a method came to over a dataset: right answers, distances from full prefill, what was reused.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sdk/cli/measure/dataset.h"
+#include "sdk/cli/measure/eval_method.h"
+#include "sdk/cli/measure/eval_quality.h"
+
+namespace baton::cli {
+
+struct Share {
+  std::int64_t part = 0;
+  std::int64_t whole = 0;
+  void count(bool hit) { add(hit ? 1 : 0, 1); }
+  void add(std::int64_t more, std::int64_t of) {
+    part += more;
+    whole += of;
+  }
+  double value() const { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
+};
+
+/// One method with one number of agents.
+struct Score {
+  EvalMethod method;
+  std::optional<Workflow> workflow;
+  std::optional<Workflow> forced_workflow;  // with pools of its own: it must not meet the answers of the free run
+  Share right;
+  std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
+  Share exact;              // runs whose every answer is that of full, token for token
+  Share reused_entries;     // (token, layer) entries of prompts
+  Share ahead_entries;      // of prompts but the first turn's: computed before the turn began
+  Share relayed_entries;    // of the placeholders that came from a segment
+  Share relayed_bound;      // the same, had the method chosen no token to be recomputed
+  Share long_entries;       // of those with kLongTokens tokens or more
+  Share recomputed_tokens;  // of those placeholders
+  Share reused_turns;       // turns that computed no placeholder in full
+  Share warm_reused_turns;  // of questions behind the first kWarmUp
+  std::int64_t anchors_bytes = 0;
+  Quality quality;     // over forced runs
+  double ttft_ms = 0;  // sum over turns
+  std::int64_t turns = 0;
+  std::int64_t output_tokens = 0;
+  std::int64_t failed = 0;  // runs that did not end well
+  double wall_ms = 0;       // sum over runs
+
+  static constexpr std::int64_t kLongTokens = 100;
+  static constexpr std::size_t kWarmUp = 50;
+
+  /// `index`: of the question in the order in which they are asked.
+  void add(const Question& question, std::size_t index, const RunRecord& record);
+};
+
+/// The agents that have a turn, in the order of their first.
+std::vector<std::string> agents_at_work(const Workflow& workflow);
+
+/// The run's answer: what the pattern of the agent that answers found; without a pattern the output `answer`, or all
+/// that the agent said.
+std::string final_answer(const Workflow& workflow, const RunRecord& record);
+
+nlohmann::ordered_json json_of(const Score& score);
+
+/// One line a method, under one head; `floor` may be null.
+std::string table_of(const std::vector<Score>& scores, const Quality* floor);
+
+/// The right answers of each agent, one line a method.
+std::string agents_of(const std::vector<Score>& scores);
+
+}  // namespace baton::cli

@@ -1,0 +1,342 @@
+#include "sdk/lab/bench_agents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <future>
+#include <thread>
+
+namespace baton::inline v1 {
+namespace {
+
+constexpr std::size_t kSeparator = 4;  // tokens around each reused text
+
+std::string pool_name(int anchors, int repeat) { return fmt::format("{} anchors, repeat {}", anchors, repeat); }
+
+/// The same everywhere: the standard's distributions are not.
+std::vector<TokenId> random_tokens(std::uint64_t& state, std::size_t count, std::int32_t vocabulary) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    token = static_cast<TokenId>((state >> 33) % static_cast<std::uint64_t>(vocabulary));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+const std::string& BenchAgents::learned_pool() {
+  static const std::string name = "learned";
+  return name;
+}
+
+BenchAgents::BenchAgents(const BenchOptions& options, const Sizes& sizes, LayerRange range, std::int32_t vocabulary)
+    : options_(options), sizes_(sizes), range_(range) {
+  std::uint64_t state = (options.seed + static_cast<std::uint64_t>(sizes.index) * 1'000'003) * 2 + 1;
+  separator_ = random_tokens(state, kSeparator, vocabulary);
+  reused_.push_back(random_tokens(state, static_cast<std::size_t>(options.question), vocabulary));
+  for (int agent = 1; agent <= options.agents; ++agent) {
+    roles_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.prefix), vocabulary));
+    if (agent < options.agents)
+      reused_.push_back(random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary));
+  }
+  last_answer_ = random_tokens(state, static_cast<std::size_t>(sizes.output), vocabulary);
+  segments_.resize(reused_.size());
+}
+
+std::int64_t BenchAgents::length(int agent) const {
+  return sizes_.prefix + options_.question + std::int64_t{agent - 1} * sizes_.output +
+         std::int64_t{agent + 1} * static_cast<std::int64_t>(kSeparator);
+}
+
+/// Role, question, answers of the agents before; a separator behind each.
+std::vector<PromptPart> BenchAgents::prompt(int agent, bool with_segments) const {
+  std::vector<PromptPart> parts = {{{}, roles_[static_cast<std::size_t>(agent - 1)], nullptr, 0},
+                                   {{}, separator_, nullptr, 0}};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(agent); ++i) {
+    PromptPart& part = parts.emplace_back();
+    part.slot = i == 0 ? "question" : "answer";
+    part.tokens = reused_[i];
+    if (with_segments) part.segment = segments_[i];
+    parts.push_back({{}, separator_, nullptr, 0});
+  }
+  return parts;
+}
+
+bool BenchAgents::prepare(internal::Engine& engine) {
+  // One exact pass over the longest prompt gives the KV of every text that is handed over.
+  GenerationRequest all;
+  all.prompt = prompt(options_.agents, false);
+  all.reuse.record = true;
+  all.reuse.range = range_;
+  for (PromptPart& part : all.prompt) {
+    if (!part.slot.empty()) part.readers = INT32_MAX;
+  }
+  const std::vector<PromptPart> parts = all.prompt;
+  const auto made = answer(engine, std::move(all));
+  if (!made) return false;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].slot.empty()) continue;
+    if (!made->segments[i])
+      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+    segments_[next++] = made->segments[i];
+  }
+  for (const auto& role : roles_) {
+    GenerationRequest request;
+    request.prompt = {{{}, role, nullptr, 0}};
+    request.reuse.method = "prefix";
+    request.reuse.record = true;  // with the hidden states that relay wants
+    request.reuse.range = range_;
+    if (!answer(engine, std::move(request))) return false;
+  }
+  return true;
+}
+
+ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
+  const double select = way.select > 0 ? way.select : options_.select.front();
+  ReuseOptions reuse;
+  reuse.method = way.method;
+  reuse.range = way.method == "droidspeak" ? LayerRange::group(range_.start, range_.end) : range_;
+  reuse.min_tokens = 1;
+  reuse.selection.share = select;
+  reuse.cacheblend_share = select;
+  const double tokens = options_.question + static_cast<double>(agent - 1) * sizes_.output;
+  reuse.epic_tokens = std::max(1, static_cast<std::int32_t>(std::lround(select * tokens / agent)));  // per segment
+  reuse.anchors.pool = pool_name(way.anchors, way.repeat);
+  reuse.anchors.gate = AnchorOptions::Gate::none;
+  reuse.anchors.check = 0;
+  reuse.anchors.size = 1000;
+  const bool relays = takes_segments(reuse);
+  reuse.record = relays && agent < options_.agents;   // its answer would be handed over
+  if (relays && agent == 1) reuse.method = "prefix";  // there is nothing to reuse yet
+  // What one pass computed exactly must not be a prefix of the next: only the role texts are.
+  if (reuse.method == "prefix" || reuse.method == "lockstep") reuse.prefix = false;
+  return reuse;
+}
+
+bool BenchAgents::learn_anchors(internal::Engine& engine) const {
+  for (int agent = 2; agent <= options_.agents; ++agent) {
+    GenerationRequest request;
+    request.reuse = reuse({"anchors"}, agent);
+    request.reuse.record = true;
+    request.reuse.anchors.pool = learned_pool();
+    request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
+    request.prompt = prompt(agent, true);
+    if (!answer(engine, std::move(request))) return false;
+  }
+  return true;
+}
+
+/// Small numbers of either sign; those that were made for another anchor of the same length serve again.
+std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uint64_t& state) const {
+  for (const auto& [key, numbers] : offsets_) {
+    if (numbers && numbers->size() == count) return *numbers;
+  }
+  std::vector<std::uint16_t> values(count);
+  for (std::uint16_t& value : values) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = f32_to_bf16((static_cast<float>(state >> 40) / static_cast<float>(1 << 24) - 0.5f) * 0.02f);
+  }
+  return values;
+}
+
+void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
+  std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    if (key.pool != learned_pool()) continue;
+    const Anchor& like = *pool.anchors.front();
+    if (like.length == 0) continue;  // of sizes measured before
+    for (int i = 0; i < count; ++i) {
+      // Each anchor of a prompt has memory of its own, or reading it would cost less than it does; prompts share it.
+      auto& offset = offsets_[{like.before.size(), i}];
+      if (!offset) offset = std::make_shared<const std::vector<std::uint16_t>>(numbers_like(like.offset.size(), state));
+      auto text = std::make_shared<SketchedText>(*like.text);  // the same tokens in another order
+      const auto n = static_cast<std::size_t>(text->size());
+      for (std::size_t at = n; at > 1; --at) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        const std::size_t other = (state >> 33) % at;
+        std::swap(text->tokens[at - 1], text->tokens[other]);
+        std::swap_ranges(&text->sketch[(at - 1) * SketchedText::kSketch],
+                         &text->sketch[at * SketchedText::kSketch - 1] + 1,
+                         &text->sketch[other * SketchedText::kSketch]);
+      }
+      text->hash = hash_of(text->tokens);
+      auto anchor = std::make_shared<Anchor>();
+      anchor->shape = like.shape;
+      anchor->text = text;
+      anchor->before = like.before;
+      anchor->length = like.length;
+      anchor->offset = *offset;
+      anchor->owner = offset;
+      engine.anchors().add({key.context, key.slot, pool_name(count, repeat)}, std::move(anchor), count);
+    }
+  }
+}
+
+/// A pool keeps its youngest anchor, so the last one is of nothing.
+void BenchAgents::drop_anchors(internal::Engine& engine) {
+  for (const auto& [key, pool] : engine.anchors().all()) {
+    auto empty = std::make_shared<Anchor>();
+    empty->text = std::make_shared<SketchedText>();
+    engine.anchors().add(key, std::move(empty), 1);
+  }
+}
+
+/// Of the prompt, with all but what only the bench's own clock knows.
+BenchAgent BenchAgents::numbers_of(const GenerationResult& result, int agent) {
+  const PrefillTimes& times = result.prefill;
+  const double parts = times.match + times.copy + times.full_layers + times.detect + times.sparse_layers + times.tail;
+  const auto entries = static_cast<double>(result.kv_entries);
+  BenchAgent numbers;
+  numbers.agent = agent;
+  numbers.prompt_tokens = result.prompt_tokens;
+  numbers.ttft_ms = result.ttft_ms;
+  numbers.kv_reuse_rate = 1.0 - static_cast<double>(result.kv_computed) / entries;
+  numbers.ahead_rate = static_cast<double>(result.kv_ahead) / entries;
+  numbers.breakdown_ms = {times.match,         times.copy, times.full_layers,     times.detect,
+                          times.sparse_layers, times.tail, result.ttft_ms - parts};
+  return numbers;
+}
+
+std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const Way& way, int agent) const {
+  const std::string& method = way.method;
+  Pass pass;
+  GenerationRequest request;
+  request.reuse = reuse(way, agent);
+  request.prompt = prompt(agent, agent > 1);
+  if (request.reuse.record) request.output_readers = options_.agents - agent;
+  if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
+  if (method == "full") {
+    request.callbacks.on_logits = [&pass](std::span<const float> logits) {
+      pass.logits.assign(logits.begin(), logits.end());
+    };
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto result = answer(engine, std::move(request));
+  if (!result) return std::nullopt;
+  pass.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  pass.numbers = numbers_of(*result, agent);
+  return pass;
+}
+
+/// What is known of an agent's prompt while another (from 1) decodes its answer as `request`.
+EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const {
+  EarlyPrompt early;
+  early.complete = decoding == agent - 1;
+  early.longest = static_cast<std::int32_t>(length(agent) + sizes_.output + 1);
+  early.reuse = reuse({"lockstep"}, agent);
+  int slot = 0;  // 0: the question
+  for (PromptPart& part : prompt(agent, false)) {
+    if (part.slot.empty()) {
+      early.parts.push_back({std::move(part.tokens)});
+    } else if (slot++ == decoding) {
+      early.parts.push_back({{}, request});
+      if (!early.complete) break;
+    } else {
+      early.parts.push_back({std::move(part.tokens)});
+    }
+  }
+  return early;
+}
+
+std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, const Way& way) const {
+  const std::string& method = way.method;
+  const bool lockstep = method == "lockstep";
+  Row row;
+  std::vector<EarlyId> early(static_cast<std::size_t>(options_.agents) + 1, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  auto ready = begin;  // the last input is complete
+  std::optional<GenerationResult> result;
+  for (int agent = 1; agent <= options_.agents; ++agent) {
+    GenerationRequest request;
+    request.prompt = prompt(agent, agent > 1);
+    request.reuse = reuse(way, agent);
+    if (request.reuse.record) request.output_readers = options_.agents - agent;
+    request.forced = agent < options_.agents ? reused_[static_cast<std::size_t>(agent)] : last_answer_;
+    request.early = early[static_cast<std::size_t>(agent)];
+    std::chrono::steady_clock::time_point first{}, over{};
+    request.callbacks.on_token = [&first](TokenId, const std::string&) {
+      if (first == std::chrono::steady_clock::time_point{}) first = std::chrono::steady_clock::now();
+    };
+    request.callbacks.on_finished = [&over](const GenerationResult&) { over = std::chrono::steady_clock::now(); };
+    result = finish(engine, std::move(request), [&](RequestId id) {
+      for (int later = agent + 1; lockstep && later <= options_.agents; ++later) {
+        EarlyPrompt now = this->early(later, agent, id);
+        EarlyId& known = early[static_cast<std::size_t>(later)];
+        if (known == 0) {
+          known = engine.prepare(std::move(now));
+        } else {
+          engine.update(known, std::move(now.parts), now.complete);
+        }
+      }
+    });
+    if (!result) break;
+    BenchAgent& numbers = row.agents.emplace_back(numbers_of(*result, agent));
+    numbers.ttft_ms = std::chrono::duration<double, std::milli>(first - ready).count();
+    numbers.decode_ms_per_token = result->decode_ms / sizes_.output;
+    numbers.breakdown_ms = {};
+    numbers.breakdown_ms.match = result->prefill.match;
+    numbers.breakdown_ms.copy = result->prefill.copy;
+    numbers.breakdown_ms.tail = numbers.ttft_ms - result->prefill.match - result->prefill.copy;
+    ready = over;
+  }
+  row.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  for (const EarlyId id : early) engine.forget(id);
+  if (!result) return std::nullopt;
+  return row;
+}
+
+EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
+  EarlyPrompt before;
+  before.longest = static_cast<std::int32_t>(length(agent) + 1);
+  before.reuse = reuse({"lockstep"}, agent);
+  const std::vector<PromptPart> parts = prompt(agent, false);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) before.parts.push_back({parts[i].tokens});
+  return before;
+}
+
+/// Until nothing is left to be computed ahead; false when it was stopped.
+bool BenchAgents::wait_ahead(internal::Engine& engine) const {
+  while (engine.stats().busy_ahead && !options_.stop.stop_requested())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return !options_.stop.stop_requested();
+}
+
+std::optional<BenchAgent> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+  GenerationRequest request;
+  request.prompt = prompt(agent, false);
+  request.reuse = reuse({"lockstep"}, agent);
+  request.early = engine.prepare(all_but_last_text(agent));
+  wait_ahead(engine);
+  const auto result = answer(engine, std::move(request));
+  if (!result) return std::nullopt;
+  return numbers_of(*result, agent);
+}
+
+std::optional<GenerationResult> BenchAgents::answer(internal::Engine& engine, GenerationRequest request) const {
+  request.max_tokens = 1;
+  return finish(engine, std::move(request), [](RequestId) {});
+}
+
+/// Waits for the request's end; none when it was stopped.
+std::optional<GenerationResult> BenchAgents::finish(internal::Engine& engine, GenerationRequest request,
+                                                    const std::function<void(RequestId)>& on_submit) const {
+  if (options_.stop.stop_requested()) return std::nullopt;
+  std::promise<GenerationResult> promise;
+  request.callbacks.on_finished = [&promise, own = std::move(request.callbacks.on_finished)](GenerationResult result) {
+    if (own) own(result);
+    promise.set_value(std::move(result));
+  };
+  const RequestId id = engine.submit(std::move(request));
+  on_submit(id);
+  const std::stop_callback on_stop(options_.stop, [&] { engine.cancel(id); });
+  GenerationResult result = promise.get_future().get();
+  if (result.reason == FinishReason::cancelled) return std::nullopt;
+  if (result.reason == FinishReason::error) throw ResourceError(ResourceError::Kind::memory, result.error);
+  return result;
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,201 @@
+// Learning corrections: runs of a workflow whose prompts are computed in full, watched by a learner for each model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include "engine/learning/correction_file.h"
+#include "engine/learning/correction_learner.h"
+#include "sdk/lab/learn_check.h"
+#include "sdk/src/internal.h"
+#include "sdk/src/open_models.h"
+
+#include <baton/learn.h>
+
+namespace baton::inline v1 {
+namespace fs = std::filesystem;
+
+struct LearnResult::Impl {
+  struct OfModel {
+    std::shared_ptr<internal::Engine> engine;
+    std::shared_ptr<CorrectionLearner> learner;
+    Corrections kept;
+  };
+  std::vector<OfModel> models;
+};
+
+namespace {
+
+/// Every prompt computed in full, and every placeholder looked at, whatever its length: a map of long answers alone
+/// would be wrong for short ones.
+void look_at_all(ReuseOptions& reuse) {
+  reuse.min_tokens = 1;
+  reuse.anchors = {};
+  reuse.anchors.size = 1;   // nothing is corrected by them
+  reuse.anchors.check = 1;  // every turn
+  reuse.prefix = false;
+  reuse.tolerance = 0.0f;
+}
+
+// Shares of the time, about.
+constexpr double kRunning = 0.5, kSolving = 0.2;
+/// One in so many inputs, and at most so many, are not learned from but measured with.
+constexpr std::size_t kCheckEvery = 6, kMostChecks = 48;
+
+using Inputs = std::vector<std::map<std::string, std::string>>;
+
+/// One run for each of the inputs, several at a time. Returns how many of them failed.
+int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs, const LearnOptions& options,
+            std::string& first_error) {
+  std::atomic<std::size_t> next{0}, over{0};
+  std::mutex mutex;
+  int failed = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < inputs.size() && !options.stop.stop_requested(); i = next++) {
+      std::string error;
+      try {
+        RunOptions run;
+        run.inputs = inputs[i];
+        run.seed = options.seed;
+        run.stop = options.stop;
+        const RunRecord record = engine.run(workflow, run);
+        if (record.state != "ok") error = record.error.empty() ? record.state : record.error;
+      } catch (const std::exception& thrown) {
+        error = thrown.what();
+      }
+      ++over;
+      const std::lock_guard lock(mutex);
+      if (!error.empty() && ++failed == 1) first_error = error;
+    }
+  };
+  std::vector<std::jthread> threads;
+  const auto count = std::min(inputs.size(), static_cast<std::size_t>(options.jobs));
+  for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work);
+  while (over < inputs.size() && !options.stop.stop_requested()) {
+    if (options.on_progress)
+      options.on_progress(kRunning * static_cast<double>(over) / static_cast<double>(inputs.size()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  threads.clear();
+  return failed;
+}
+
+}  // namespace
+
+std::optional<LearnResult> learn_corrections(const Workflow& workflow, const LearnOptions& options) {
+  if (options.inputs.empty()) throw InputError("inputs: at least one run is needed to learn from");
+  if (options.rank < 1) throw InputError(fmt::format("rank {}: at least 1 is needed", options.rank));
+  if (options.jobs < 1 || options.jobs > 1024)
+    throw InputError(fmt::format("jobs {} is not in [1, 1024]", options.jobs));
+  for (const auto& inputs : options.inputs) check_known_inputs(*workflow.impl().plan->spec, inputs);
+  EngineOptions engine_options;
+  engine_options.model = options.model;
+  engine_options.device = options.device;
+  engine_options.threads = options.threads;
+  engine_options.on_load = options.on_load;
+  const Engine engine = Engine::open(engine_options);
+  const Workflow full = with_method(workflow, "anchors", look_at_all);
+  auto impl = std::make_shared<LearnResult::Impl>();
+  for (const auto& opened : open_models(engine, full)) {
+    auto learner = std::make_shared<CorrectionLearner>(LinearFitOptions{.rank = options.rank});
+    opened->anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
+    impl->models.push_back({opened, learner, {}});
+  }
+  const std::size_t checks = std::min(kMostChecks, options.inputs.size() / kCheckEvery);
+  const Inputs learned(options.inputs.begin(), options.inputs.end() - static_cast<std::ptrdiff_t>(checks));
+  const Inputs checked(options.inputs.end() - static_cast<std::ptrdiff_t>(checks), options.inputs.end());
+  LearnResult result;
+  result.checked_runs = static_cast<int>(checks);
+  result.failed_runs = run_all(engine, full, learned, options, result.first_error);
+  std::vector<std::vector<LearnedPlace>> places;
+  for (const LearnResult::Impl::OfModel& model : impl->models) {
+    model.engine->anchors().flush();
+    model.engine->anchors().on_sample(nullptr);
+    places.push_back(model.learner->fit(
+        [&](double share) {
+          const double all = (static_cast<double>(places.size()) + share) / static_cast<double>(impl->models.size());
+          if (options.on_progress) options.on_progress(kRunning + kSolving * all);
+        },
+        options.stop));
+    Corrections all;
+    for (const LearnedPlace& place : places.back()) {
+      if (place.correction) all[place.key] = place.correction;
+    }
+    model.engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));
+  }
+  const auto turns = check_corrections(engine, workflow, checked, options.seed, options.stop, [&](double share) {
+    if (options.on_progress) options.on_progress(kRunning + kSolving + (1.0 - kRunning - kSolving) * share);
+  });
+  for (std::size_t m = 0; m < places.size(); ++m) {
+    LearnResult::Impl::OfModel& model = impl->models[m];
+    for (const LearnedPlace& place : places[m]) {
+      LearnedCorrection& one = result.corrections.emplace_back();
+      one.model = model.engine->model().path.string();
+      one.readers.assign(place.readers.begin(), place.readers.end());
+      one.slot = place.key.slot;
+      one.texts = place.texts;
+      one.tokens = place.tokens;
+      double plain = 0.0, corrected = 0.0;
+      int answers = 0;
+      for (const std::string& reader : place.readers) {
+        const auto found = turns.find(reader);
+        if (found == turns.end()) continue;
+        plain += found->second.plain.log_kl;
+        corrected += found->second.corrected.log_kl;
+        answers += found->second.plain.answers;
+        one.changed_plain += found->second.plain.changed;
+        one.changed_corrected += found->second.corrected.changed;
+      }
+      if (answers > 0) {
+        one.kl_plain = std::exp(plain / answers);
+        one.kl_corrected = std::exp(corrected / answers);
+      }
+      if (!place.correction) continue;
+      one.rank = place.correction->rank;
+      one.bytes = static_cast<std::int64_t>((place.correction->encoder.size() + place.correction->decoder.size()) * 2 +
+                                            place.correction->bias.size() * sizeof(float));
+      one.left = place.correction->left;
+      one.kept =
+          checks > 0 ? one.kl_corrected < one.kl_plain && one.changed_corrected <= one.changed_plain : one.left < 1.0;
+      if (one.kept) model.kept[place.key] = place.correction;
+    }
+  }
+  if (options.stop.stop_requested()) return std::nullopt;
+  result.impl = std::move(impl);
+  return result;
+}
+
+std::vector<fs::path> LearnResult::save() const {
+  return with_resource_errors([&] {
+    std::vector<fs::path> written;
+    if (!impl) return written;
+    for (const Impl::OfModel& model : impl->models) {
+      if (model.kept.empty()) continue;
+      const Model& of = model.engine->model();
+      const auto write = [&](const fs::path& file) {
+        Corrections all = model.kept;
+        try {
+          std::error_code missing;
+          if (fs::exists(file, missing)) all.merge(load_corrections(file, of));
+        } catch (const ModelError&) {
+          // Damaged, or of other weights: it goes.
+        }
+        save_corrections(file, of, all);
+        written.push_back(file);
+      };
+      try {
+        write(corrections_beside(of.path));
+      } catch (const fs::filesystem_error&) {
+        const fs::path cache = corrections_in_cache(of.fingerprint);
+        if (cache.empty()) throw;
+        write(cache);
+      }
+    }
+    return written;
+  });
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,176 @@
+// Profiling a model for the public face.
+#include <fmt/format.h>
+
+#include "engine/learning/effect_profiler.h"
+#include "engine/learning/model_profile.h"
+#include "engine/learning/pair_profile.h"
+#include "sdk/src/calibration.h"
+#include "sdk/src/internal.h"
+
+namespace baton::inline v1 {
+namespace {
+
+ProfiledRange public_range(const LayerRange& range, const Agreement& agreement) {
+  return {range.start, range.detect, range.end, agreement.all, agreement.start, agreement.detect, agreement.end};
+}
+
+ModelProfile public_profile(const StoredProfile& stored) {
+  ModelProfile profile;
+  profile.fingerprint = stored.fingerprint;
+  profile.source = stored.source;
+  profile.hand_overs = stored.hand_overs;
+  profile.tokens = stored.tokens;
+  profile.similarity = stored.similarity;
+  profile.similarity_error = stored.similarity_error;
+  profile.correlation = stored.correlation;
+  profile.correlation_error = stored.correlation_error;
+  profile.slope = public_range(stored.slope, stored.slope_agreement);
+  profile.level = public_range(stored.level, stored.level_agreement);
+  if (const auto& effect = stored.effect) {
+    const LayerRange& range = effect->range;
+    profile.effect = {range.start,     range.detect,  range.end,   effect->direct,
+                      effect->weighty, effect->start, effect->end, effect->detect};
+  }
+  profile.reading = name_of(stored.reading);
+  profile.json = to_json(stored);
+  return profile;
+}
+
+void check(const ProfileOptions& options) {
+  if (!parse_reading(options.reading)) {
+    throw InputError(fmt::format("reading '{}' is not known; expected slope, level or effect", options.reading));
+  }
+  if (options.data.empty() && options.hand_overs < 1)
+    throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
+  if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
+}
+
+std::shared_ptr<internal::Engine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
+  internal::EngineOptions engine;
+  engine.device = options.device;
+  engine.threads = options.threads;
+  if (options.on_load) engine.model.progress = [&](double share) { options.on_load(folder.string(), share); };
+  return open_engine(folder, engine);
+}
+
+std::vector<CalibrationHandOver> hand_overs_of(const ProfileOptions& options, const Model& model) {
+  std::vector<CalibrationHandOver> hand_overs;
+  for (const HandOver& one : options.data) hand_overs.push_back({one.producer, one.answer, one.before, one.after});
+  if (!hand_overs.empty()) return hand_overs;
+  return synthetic_hand_overs(model, options.hand_overs, options.max_tokens, options.seed);
+}
+
+ProfilerOptions profiler_of(const ProfileOptions& options) {
+  ProfilerOptions profiler;
+  profiler.max_tokens = options.max_tokens;
+  profiler.min_tokens = std::min(profiler.min_tokens, options.max_tokens);
+  profiler.seed = options.seed;
+  profiler.stop = options.stop;
+  return profiler;
+}
+
+std::optional<ModelProfile> profile(const ProfileOptions& options) {
+  const auto folder = find_model(options.model);
+  const auto engine = open(folder, options);
+  const Model& model = engine->model();
+  const auto hand_overs = hand_overs_of(options, model);
+  ProfilerOptions profiler = profiler_of(options);
+  const bool with_effect = options.reading == "effect";
+  const auto part = [&](double begin, double length) {
+    return [&, begin, length](double share) {
+      if (options.on_progress) options.on_progress(begin + length * share);
+    };
+  };
+  profiler.on_progress = part(0.0, with_effect ? 0.2 : 1.0);
+  const auto measured = measure_profile(*engine, hand_overs, profiler);
+  if (!measured || options.stop.stop_requested()) return std::nullopt;
+
+  StoredProfile stored = to_stored(*measured, model, options.data.empty() ? "synthetic" : options.source);
+  stored.reading = *parse_reading(options.reading);
+  if (with_effect) {
+    profiler.on_progress = part(0.2, 0.8);
+    stored.effect = measure_effect(*engine, hand_overs, profiler);
+    if (!stored.effect || options.stop.stop_requested()) return std::nullopt;
+    if (!stored.effect->problem.empty())
+      throw ModelError(fmt::format("{}: {}", folder.string(), stored.effect->problem));
+  }
+  ModelProfile result = public_profile(stored);
+  result.model = folder;
+  result.left_out = measured->left_out;
+  return result;
+}
+
+LayerGroup public_group(const GroupPoint& point) { return {point.start, point.end, point.left}; }
+
+std::optional<PairProfile> profile(const ProfileOptions& options, const PairOptions& pair) {
+  const auto from = find_model(pair.author), to = find_model(options.model);
+  const auto author = open(from, options), reader = open(to, options);
+  const std::int32_t layers = reader->model().config.layers;
+  ProfilerOptions profiler = profiler_of(options);
+  profiler.on_progress = options.on_progress;
+  const auto measured = measure_groups(*author, *reader, hand_overs_of(options, reader->model()), profiler,
+                                       {.step = pair.step, .left = pair.left});
+  if (!measured || options.stop.stop_requested()) return std::nullopt;
+  if (!measured->problem.empty()) throw ModelError(fmt::format("{}: {}", to.string(), measured->problem));
+  const StoredPair stored{author->model().fingerprint,
+                          reader->model().fingerprint,
+                          layers,
+                          options.data.empty() ? "synthetic" : options.source,
+                          pair.left,
+                          *measured};
+  PairProfile result{.author = from,
+                     .reader = to,
+                     .layers = layers,
+                     .source = stored.source,
+                     .hand_overs = measured->hand_overs,
+                     .tokens = measured->tokens,
+                     .kl_direct = measured->direct,
+                     .weighty = measured->weighty};
+  const LayerRange group = stored.group();
+  for (const GroupPoint& point : frontier(measured->points)) result.best.push_back(public_group(point));
+  for (const GroupPoint& point : measured->points) {
+    if (point.start == group.start && point.end == group.end) result.group = public_group(point);
+  }
+  result.json = to_json(stored);
+  return result;
+}
+
+}  // namespace
+
+std::optional<ModelProfile> profile_model(const ProfileOptions& options) {
+  check(options);
+  return with_resource_errors([&] { return profile(options); });
+}
+
+std::filesystem::path save_profile(const ModelProfile& profile) {
+  const auto beside = profile_beside(profile.model), cache = profile_in_cache(profile.fingerprint);
+  return with_resource_errors([&] {
+    try {
+      write_whole(beside, profile.json);
+      return beside;
+    } catch (const std::filesystem::filesystem_error&) {
+      if (cache.empty()) throw;
+    }
+    write_whole(cache, profile.json);
+    return cache;
+  });
+}
+
+std::optional<PairProfile> profile_pair(const ProfileOptions& options, const PairOptions& pair) {
+  check(options);
+  if (pair.step < 1) throw InputError(fmt::format("step {}: at least 1 is needed", pair.step));
+  if (!(pair.left >= 0.0 && pair.left <= 1.0)) throw InputError(fmt::format("left {} is not in [0, 1]", pair.left));
+  return with_resource_errors([&] { return profile(options, pair); });
+}
+
+std::filesystem::path save_profile(const PairProfile& profile) {
+  return with_resource_errors([&] {
+    const StoredPair stored = parse_pair(profile.json, "the profile");
+    const auto file = pair_in_cache(stored.author, stored.reader);
+    if (file.empty()) throw ModelError("neither XDG_CACHE_HOME nor HOME says where the user's cache is");
+    write_whole(file, profile.json);
+    return file;
+  });
+}
+
+}  // namespace baton::inline v1

@@ -1,0 +1,132 @@
+#include "sdk/report/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/view.h"
+#include "sdk/report/fields.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr std::size_t kMostRecord = 64 << 20, kMostEvents = 256 << 20;
+
+SlotRecord slot_of(const Fields& fields) {
+  SlotRecord slot;
+  slot.name = fields.text("name");
+  slot.tokens = fields.count("tokens");
+  slot.method = fields.text("method");
+  slot.reused_tokens = fields.count("reused_tokens");
+  slot.recomputed_tokens = fields.count("recomputed_tokens");
+  slot.ahead_tokens = fields.count("ahead_tokens", 0);
+  slot.kv_reuse_rate = fields.share("kv_reuse_rate");
+  slot.kv_reuse_bound = fields.share("kv_reuse_bound", slot.kv_reuse_rate);
+  slot.hops = static_cast<int>(std::min<std::int64_t>(fields.count("hops"), 1'000'000));
+  slot.corrected = fields.truth("corrected", false);
+  slot.reason = fields.text("reason");
+  if (const auto anchors = fields.object_if_there("anchors")) {
+    SlotAnchors& found = slot.anchors.emplace();
+    found.anchors = static_cast<int>(std::min<std::int64_t>(anchors->count("anchors"), 1'000'000));
+    found.ambiguity = anchors->share("ambiguity");
+    found.distance = anchors->number("distance");
+    if (!anchors->is_null("predicted_error")) found.predicted_error = anchors->number("predicted_error");
+  }
+  return slot;
+}
+
+AgentRecord agent_of(const Fields& fields) {
+  AgentRecord agent;
+  agent.agent = fields.id("agent");
+  agent.role = fields.text("role");
+  agent.model = fields.text("model", "");
+  const std::int64_t round = fields.count("round");
+  if (round < 1 || round > 1'000'000) fields.fail("round", "a whole number from 1 to 10^6");
+  agent.round = static_cast<int>(round);
+  agent.state = fields.one_of("state", {"ok", "failed", "skipped", "cancelled"});
+  agent.error = fields.text("error", "");
+  agent.attempts = static_cast<int>(std::min<std::int64_t>(fields.count("attempts", 1), 1'000'000));
+  agent.prompt_tokens = fields.count("prompt_tokens");
+  agent.output_tokens = fields.count("output_tokens");
+  agent.output = fields.text("output");
+  agent.answer = fields.text("answer", "");
+  agent.finish_reason = fields.text("finish_reason", "");
+  const Fields kv = fields.object("kv");
+  agent.kv.entries = kv.count("entries");
+  agent.kv.reused = kv.count("reused");
+  agent.kv.computed = kv.count("computed");
+  agent.kv.ahead = kv.count("ahead", 0);
+  agent.kv.reuse_rate = kv.share("reuse_rate");
+  agent.ttft_ms = fields.number("ttft_ms");
+  agent.prefill_ms = fields.number("prefill_ms");
+  agent.decode_ms = fields.number("decode_ms");
+  agent.tokens_per_s = fields.number("tokens_per_s");
+  for (const Fields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
+  return agent;
+}
+
+RunRecord run_of(const std::string& bytes, const std::string& file) {
+  const auto json = Fields::parse(bytes, file);
+  const Fields fields(json, file, "");
+  RunRecord run;
+  if (fields.count("schema") != run.schema) fields.fail("schema", fmt::format("{}", run.schema));
+  run.workflow = fields.text("workflow");
+  run.state = fields.one_of("state", {"ok", "failed", "cancelled", "timeout"});
+  run.error = fields.text("error", "");
+  run.error_kind = fields.text("error_kind", "");
+  const Fields model = fields.object("model");
+  run.model_path = model.text("path");
+  run.model_fingerprint = model.text("fingerprint");
+  run.device = fields.text("device");
+  run.relay = fields.text("relay");
+  run.seed = fields.unsigned_number("seed");
+  for (auto& [name, text] : fields.texts("outputs")) run.outputs.emplace(std::move(name), std::move(text));
+  run.wall_ms = fields.number("wall_ms");
+  for (const Fields& agent : fields.list("agents")) run.agents.push_back(agent_of(agent));
+  const Fields memory = fields.object("memory");
+  const auto bytes_of = [&memory](const char* name, std::optional<double> otherwise = {}) {
+    return static_cast<std::int64_t>(memory.number(name, otherwise));
+  };
+  run.memory.weights_bytes = bytes_of("weights_bytes");
+  run.memory.kv_peak_bytes = bytes_of("kv_peak_bytes");
+  run.memory.segments_peak_bytes = bytes_of("segments_peak_bytes");
+  run.memory.host_segments_peak_bytes = bytes_of("host_segments_peak_bytes", 0);
+  run.memory.anchors_bytes = bytes_of("anchors_bytes", 0);
+  return run;
+}
+
+}  // namespace
+
+double TurnTime::begin_ms() const {
+  for (const Piece& piece : pieces) {
+    if (piece.kind != Piece::Kind::wait) return piece.begin_ms;
+  }
+  return end_ms();
+}
+
+Report read_report(const std::filesystem::path& folder) {
+  const RecordFiles files(folder);
+  const auto run = files.whole("run.json", kMostRecord);
+  if (!run) {
+    throw Failure(kInvalidFile, fmt::format("{}: expected a folder that 'baton run --record' wrote, found no run.json",
+                                            folder.string()));
+  }
+  Report report;
+  report.run = run_of(*run, files.path_of("run.json"));
+  report.times.resize(report.run.agents.size());
+  if (const auto events = files.whole("events.ndjson", kMostEvents)) {
+    read_events(*events, files.path_of("events.ndjson"), report);
+  } else {
+    report.no_times = "events.ndjson is missing";
+  }
+  const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const AgentRecord& agent = report.run.agents[i];
+    report.prompts.push_back(
+        files.start_of("prompts/" + turn_name(agent.agent, agent.round) + ".txt", kLongestText + 1));
+  }
+  return report;
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,180 @@
+#include "sdk/report/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/html.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr int kDeepest = 16;                             // a record nests 6 deep
+constexpr std::size_t kMostValues = 8'000'000;           // half a GiB of parsed values
+constexpr std::uint64_t kMostCount = 1'000'000'000'000;  // sums of all counts of a record fit 64 bits
+constexpr double kMostNumber = 1e15;
+
+/// For a message: short, whatever it is.
+std::string described(const nlohmann::json* value) {
+  if (value == nullptr) return "nothing";
+  if (value->is_object()) return "an object";
+  if (value->is_array()) return "a list";
+  if (value->is_string()) {
+    const auto& text = value->get_ref<const std::string&>();
+    const std::string_view start = cut(text, 40);
+    return fmt::format("the text '{}{}'", start, start.size() < text.size() ? "..." : "");
+  }
+  return value->dump();
+}
+
+}  // namespace
+
+Fields::Json Fields::parse(std::string_view bytes, const std::string& where) {
+  std::size_t values = 0;
+  const auto within_limits = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest) throw Failure(kInvalidFile, fmt::format("{}: nested more than {} deep", where, kDeepest));
+    if (++values > kMostValues) throw Failure(kInvalidFile, fmt::format("{}: more than {} values", where, kMostValues));
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(bytes.begin(), bytes.end(), within_limits);
+  } catch (const Json::parse_error& error) {
+    const bool ended = error.byte > bytes.size();
+    throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where,
+                                            ended ? std::string("the end of the text within it")
+                                                  : fmt::format("something else at byte {}", error.byte)));
+  } catch (const Json::exception&) {
+    throw Failure(kInvalidFile, fmt::format("{}: expected JSON, found a number that is too large", where));
+  }
+  if (!json.is_object()) {
+    throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where, described(&json)));
+  }
+  return json;
+}
+
+Fields::Fields(const Json& object, std::string where, std::string path)
+    : object_(&object), where_(std::move(where)), path_(std::move(path)) {}
+
+void Fields::fail(const std::string& name, const std::string& expected) const {
+  const auto found = object_->find(name);
+  throw Failure(kInvalidFile, fmt::format("{}: {}{}: expected {}, found {}", where_, path_, name, expected,
+                                          described(found == object_->end() ? nullptr : &*found)));
+}
+
+const Fields::Json* Fields::find(const char* name) const {
+  const auto found = object_->find(name);
+  return found == object_->end() ? nullptr : &*found;
+}
+
+std::string Fields::text(const char* name, std::optional<std::string> otherwise) const {
+  const Json* value = find(name);
+  if (value == nullptr && otherwise) return *otherwise;
+  if (value == nullptr || !value->is_string()) fail(name, "a text");
+  return value->get<std::string>();
+}
+
+std::string Fields::one_of(const char* name, const std::vector<std::string>& values) const {
+  const Json* value = find(name);
+  if (value != nullptr && value->is_string() &&
+      std::find(values.begin(), values.end(), value->get_ref<const std::string&>()) != values.end()) {
+    return value->get<std::string>();
+  }
+  fail(name, fmt::format("one of {}", fmt::join(values, ", ")));
+}
+
+std::string Fields::id(const char* name) const {
+  const Json* value = find(name);
+  const std::string id = value != nullptr && value->is_string() ? value->get<std::string>() : "";
+  const auto in_id = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+  if (id.empty() || id.size() > 200 || !std::all_of(id.begin(), id.end(), in_id)) fail(name, "an id of a-z, 0-9 and _");
+  return id;
+}
+
+std::int64_t Fields::count(const char* name, std::optional<std::int64_t> otherwise) const {
+  const Json* value = find(name);
+  if (value == nullptr && otherwise) return *otherwise;
+  const bool whole = value != nullptr && (value->is_number_unsigned() ? value->get<std::uint64_t>() <= kMostCount
+                                                                      : value->is_number_integer() && *value == 0);
+  if (!whole) fail(name, "a whole number from 0 to 10^12");
+  return value->get<std::int64_t>();
+}
+
+std::uint64_t Fields::unsigned_number(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr || !value->is_number_unsigned()) fail(name, "a whole number from 0 to 2^64 - 1");
+  return value->get<std::uint64_t>();
+}
+
+double Fields::number_up_to(const char* name, double most, const char* expected,
+                            std::optional<double> otherwise) const {
+  const Json* value = find(name);
+  if (value == nullptr && otherwise) return *otherwise;
+  const double number = value != nullptr && value->is_number() ? value->get<double>() : NAN;
+  if (!(number >= 0 && number <= most)) fail(name, expected);
+  return number;
+}
+
+double Fields::number(const char* name, std::optional<double> otherwise) const {
+  return number_up_to(name, kMostNumber, "a number from 0 to 10^15", otherwise);
+}
+
+double Fields::share(const char* name, std::optional<double> otherwise) const {
+  return std::min(1.0, number_up_to(name, 1 + 1e-9, "a number from 0 to 1", otherwise));
+}
+
+bool Fields::truth(const char* name, std::optional<bool> otherwise) const {
+  const Json* value = find(name);
+  if (value == nullptr && otherwise) return *otherwise;
+  if (value == nullptr || !value->is_boolean()) fail(name, "true or false");
+  return value->get<bool>();
+}
+
+Fields Fields::child(const Json& value, const std::string& name) const { return {value, where_, path_ + name + "."}; }
+
+Fields Fields::object(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr || !value->is_object()) fail(name, "an object");
+  return child(*value, name);
+}
+
+bool Fields::is_null(const char* name) const {
+  const Json* value = find(name);
+  return value == nullptr || value->is_null();
+}
+
+std::optional<Fields> Fields::object_if_there(const char* name) const {
+  if (is_null(name)) return std::nullopt;
+  return object(name);
+}
+
+std::vector<Fields> Fields::list(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr || !value->is_array()) fail(name, "a list");
+  std::vector<Fields> items;
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    const Json& item = (*value)[i];
+    if (!item.is_object()) {
+      throw Failure(kInvalidFile, fmt::format("{}: {}{}[{}]: expected an object, found {}", where_, path_, name, i,
+                                              described(&item)));
+    }
+    items.push_back(child(item, fmt::format("{}[{}]", name, i)));
+  }
+  return items;
+}
+
+std::vector<std::pair<std::string, std::string>> Fields::texts(const char* name) const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& [key, value] : object(name).object_->items()) {
+    if (!value.is_string()) {
+      throw Failure(kInvalidFile, fmt::format("{}: {}{}.{}: expected a text, found {}", where_, path_, name,
+                                              cut(key, 40), described(&value)));
+    }
+    all.emplace_back(key, value.get<std::string>());
+  }
+  return all;
+}
+
+}  // namespace baton::cli

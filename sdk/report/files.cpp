@@ -1,0 +1,143 @@
+#include "sdk/report/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+
+namespace baton::cli {
+namespace fs = std::filesystem;
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return number_; }
+  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
+
+ private:
+  int number_;
+};
+
+/// Up to `limit` bytes from where the file stands; false when reading fails.
+bool read_some(int descriptor, std::size_t limit, std::string& bytes) {
+  while (bytes.size() < limit) {
+    const std::size_t before = bytes.size();
+    bytes.resize(std::min(limit, before + (std::size_t{1} << 20)));
+    const ssize_t got = ::read(descriptor, bytes.data() + before, bytes.size() - before);
+    bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno != EINTR) return false;
+    if (got == 0) return true;
+  }
+  return true;
+}
+
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
+    if (put < 0 && errno != EINTR) return false;
+    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
+
+/// Throws unless nothing is there, or a page.
+void require_page_or_nothing(const fs::path& path) {
+  // A FIFO would block without O_NONBLOCK; a link could lead anywhere.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file < 0 && errno == ENOENT) return;
+  const std::string_view start = kPageStart;
+  struct stat status {};
+  std::string bytes;
+  const bool page = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+                    read_some(file, start.size(), bytes) && bytes == start;
+  if (!page) {
+    throw Failure(kUsage, fmt::format("{}: it is there already and is no report; give another name with --output",
+                                      path.string()));
+  }
+}
+
+}  // namespace
+
+RecordFiles::RecordFiles(fs::path folder)
+    : folder_(std::move(folder)), descriptor_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ >= 0) return;
+  const std::string why = errno == ENOTDIR ? "it is no folder" : std::strerror(errno);
+  throw Failure(kUsage,
+                fmt::format("{}: {}; expected a folder that 'baton run --record' wrote", folder_.string(), why));
+}
+
+RecordFiles::~RecordFiles() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::optional<RecordFiles::Start> RecordFiles::start_of(const std::string& name, std::size_t limit) const {
+  const auto fail = [&](const std::string& found) {
+    return Failure(kInvalidFile, fmt::format("{}: expected a regular file, found {}", path_of(name), found));
+  };
+  const auto open_in = [&](int folder, const std::string& part, int flags) {
+    const int found = ::openat(folder, part.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags);
+    if (found >= 0 || errno == ENOENT) return found;
+    throw fail(errno == ELOOP || errno == ENOTDIR ? "a symbolic link" : std::strerror(errno));
+  };
+  const std::size_t slash = name.find('/');
+  const Descriptor sub(slash == std::string::npos ? ::dup(descriptor_)
+                                                  : open_in(descriptor_, name.substr(0, slash), O_DIRECTORY));
+  if (sub < 0) return std::nullopt;
+  const Descriptor file(open_in(sub, slash == std::string::npos ? name : name.substr(slash + 1), 0));
+  if (file < 0) return std::nullopt;
+  struct stat status {};
+  if (::fstat(file, &status) != 0) throw fail(std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw fail(S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device");
+  Start start;
+  start.size = static_cast<std::uint64_t>(status.st_size);
+  if (!read_some(file, limit, start.bytes)) throw fail(std::strerror(errno));
+  return start;
+}
+
+std::optional<std::string> RecordFiles::whole(const std::string& name, std::size_t limit) const {
+  auto start = start_of(name, limit + 1);
+  if (!start) return std::nullopt;
+  if (start->bytes.size() > limit) {
+    throw Failure(kInvalidFile, fmt::format("{}: expected at most {} MiB, found {:.0f} MiB", path_of(name), limit >> 20,
+                                            static_cast<double>(start->size) / (1 << 20)));
+  }
+  return std::move(start->bytes);
+}
+
+void write_page(const fs::path& path, const std::string& page) {
+  require_page_or_nothing(path);
+  const fs::path part = path.parent_path() / fmt::format(".{}.part-{}", path.filename().string(), ::getpid());
+  const auto remove = [&part] { ::unlink(part.c_str()); };
+  // Writing and removing exclude each other; after the last words nothing is written any more, for the program ends.
+  std::mutex writing;
+  const LastWords words([&] {
+    writing.lock();
+    remove();
+  });
+  const std::lock_guard lock(writing);
+  remove();
+  Descriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  const bool done = file >= 0 && write_all(file, page) && file.close() && ::rename(part.c_str(), path.c_str()) == 0;
+  if (done) return;
+  const std::string why = std::strerror(errno);
+  remove();
+  throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), why));
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,308 @@
+// What became of the KV of each prompt: per placeholder, and of the whole run by reason.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "sdk/cli/console/html.h"
+#include "sdk/cli/console/view.h"
+#include "sdk/report/page.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr std::size_t kMostSlots = 4000;  // on the page
+constexpr std::size_t kMostReasons = 20, kMostNames = 6;
+
+enum Way { prefix, ahead, reused, recomputed, full };
+constexpr std::size_t kWays = 5;
+
+struct WayText {
+  const char* style;
+  const char* name;
+  const char* meaning;
+};
+
+constexpr std::array<WayText, kWays> kWayTexts = {
+    {{"prefix", "exact prefix", "taken over as it is from an equal beginning of another prompt"},
+     {"ahead", "computed ahead", "exact, in steps of other agents, before all of the prompt was known (lockstep)"},
+     {"reused", "reused", "taken over by an approximate method"},
+     {"recomputed", "recomputed", "chosen by the approximate method to be computed anew in some layers"},
+     {"full", "in full", "computed in all layers while the agent waited for its first token"}}};
+
+using Tokens = std::array<std::int64_t, kWays>;
+
+std::int64_t sum(const Tokens& tokens) {
+  std::int64_t all = 0;
+  for (const std::int64_t part : tokens) all += part;
+  return all;
+}
+
+bool is_exact(const std::string& method) { return method == "full" || method == "prefix" || method == "lockstep"; }
+
+/// The parts add up to the placeholder's tokens, whatever the record says.
+Tokens tokens_of(const SlotRecord& slot) {
+  Tokens tokens{};
+  std::int64_t left = slot.tokens;
+  const auto take = [&](Way way, std::int64_t count) {
+    tokens[way] = std::clamp<std::int64_t>(count, 0, left);
+    left -= tokens[way];
+  };
+  const bool exact = is_exact(slot.method);
+  take(exact ? prefix : reused, slot.reused_tokens);
+  take(ahead, slot.ahead_tokens);
+  take(exact ? full : recomputed, left);
+  return tokens;
+}
+
+/// What stands around the placeholders. The record counts it only together with them: the rest is its part.
+Tokens own_text_of(const AgentRecord& agent) {
+  Tokens tokens{};
+  std::int64_t in_slots = 0, ahead_in_slots = 0;
+  double reused_in_slots = 0;
+  bool anchored = false;
+  for (const SlotRecord& slot : agent.slots) {
+    in_slots = std::min(agent.prompt_tokens, in_slots + slot.tokens);
+    ahead_in_slots += slot.ahead_tokens;
+    reused_in_slots += slot.kv_reuse_rate * static_cast<double>(slot.tokens);
+    anchored = anchored || slot.method == "anchors";
+  }
+  const std::int64_t own = agent.prompt_tokens - in_slots;
+  if (own == 0 || agent.kv.entries == 0) return tokens;
+  const double layers = static_cast<double>(agent.kv.entries) / static_cast<double>(agent.prompt_tokens);
+  const auto part = [&](std::int64_t entries, double elsewhere, std::int64_t most) {
+    const double count = std::round(static_cast<double>(entries) / layers - elsewhere);
+    return static_cast<std::int64_t>(std::clamp(count, 0.0, static_cast<double>(most)));
+  };
+  // Anchors also correct the text behind a placeholder; other methods take over own text only as an exact prefix.
+  const std::int64_t taken = part(agent.kv.reused, reused_in_slots, own);
+  tokens[anchored ? reused : prefix] = taken;
+  tokens[ahead] = part(agent.kv.ahead, static_cast<double>(ahead_in_slots), own - taken);
+  tokens[full] = own - taken - tokens[ahead];
+  return tokens;
+}
+
+bool has_kv(const AgentRecord& agent) { return agent.kv.entries > 0 && agent.prompt_tokens > 0; }
+
+/// Rectangles from `begin` on, `scale` percent a token.
+std::string segments(const Tokens& tokens, double begin, double scale, const std::string& what) {
+  std::string out;
+  for (std::size_t way = 0; way < kWays; ++way) {
+    if (tokens[way] == 0) continue;
+    const double width = static_cast<double>(tokens[way]) * scale;
+    out += fmt::format(
+        "<rect class=\"{}\" x=\"{:.3f}%\" y=\"0\" width=\"{:.3f}%\" height=\"16\"><title>{}: {} tokens "
+        "{}</title></rect>",
+        kWayTexts[way].style, begin, width, what, grouped(tokens[way]), kWayTexts[way].name);
+    begin += width;
+  }
+  return out;
+}
+
+/// A name below its part of the bar, cut where the part ends.
+std::string below(const std::string& name, double begin, double width) {
+  return fmt::format(
+      "<line class=\"cut\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"16\"/>"
+      "<svg x=\"{0:.3f}%\" y=\"18\" width=\"{1:.3f}%\" height=\"17\"><text class=\"soft\" x=\"2\" "
+      "y=\"12\">{2}</text></svg>\n",
+      begin, width, name);
+}
+
+std::string prompt_bar(const AgentRecord& agent, double scale) {
+  std::string out = fmt::format(
+      "<svg class=\"picture\" width=\"100%\" height=\"36\" role=\"img\" aria-label=\"The prompt of {}: {} tokens; the "
+      "table "
+      "has the numbers\">\n",
+      markup(turn_name(agent.agent, agent.round), Lines::fold), grouped(agent.prompt_tokens));
+  double at = 0;
+  std::int64_t left = agent.prompt_tokens;
+  const auto add = [&](Tokens tokens, const std::string& name) {
+    if (sum(tokens) == 0 || sum(tokens) > left) return;
+    left -= sum(tokens);
+    const double width = static_cast<double>(sum(tokens)) * scale;
+    out += segments(tokens, at, scale, name) + below(name, at, width);
+    at += width;
+  };
+  for (std::size_t i = 0; i < agent.slots.size(); ++i) {
+    add(tokens_of(agent.slots[i]), fmt::format("{} {}", i + 1, markup(cut(agent.slots[i].name, 80), Lines::fold)));
+  }
+  add(own_text_of(agent), "own text");
+  return out + "</svg>\n";
+}
+
+std::string why(const SlotRecord& slot) {
+  std::string out = markup(cut(slot.reason, 500), Lines::fold);
+  const auto add = [&](const std::string& more) { out += (out.empty() ? "" : "; ") + more; };
+  if (slot.hops > 0)
+    add(fmt::format("{} approximate hand-over{} behind it", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
+  if (slot.corrected) add("corrected by what was learned for this place");
+  if (slot.anchors) {
+    const SlotAnchors& anchors = *slot.anchors;
+    add(fmt::format(
+        "{} anchor{}, ambiguity {:.2f}, distance {:.3g}{}", grouped(anchors.anchors), anchors.anchors == 1 ? "" : "s",
+        anchors.ambiguity, anchors.distance,
+        anchors.predicted_error < 0 ? "" : fmt::format(", expected error {:.3g}", anchors.predicted_error)));
+  }
+  return "<bdi>" + out + "</bdi>";
+}
+
+std::string name_of(const SlotRecord& slot) {
+  return "<bdi>" + markup(cut(slot.name, 80), Lines::fold) + (slot.name.size() > 80 ? "…" : "") + "</bdi>";
+}
+
+using Columns = std::array<bool, kWays>;  // of the ways that the run has at all
+
+std::string slot_table(const AgentRecord& agent, std::size_t most, const Columns& shown) {
+  std::vector<Column> columns = {{"#", ""}, {"placeholder", "", Column::name}, {"tokens", ""}};
+  for (std::size_t way = 0; way < kWays; ++way) {
+    if (shown[way]) columns.push_back({kWayTexts[way].name, kWayTexts[way].meaning});
+  }
+  columns.push_back(
+      {"KV reused",
+       "share of its (token, layer) entries that were not computed, and the most that the method's layers "
+       "allow"});
+  columns.push_back({"method", "", Column::name});
+  columns.push_back({"why", "", Column::text});
+  std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const std::string& number, const std::string& name, const Tokens& tokens, const std::string& kv,
+                       const std::string& method, const std::string& reason) {
+    std::vector<std::string> row = {number, name, grouped(sum(tokens))};
+    for (std::size_t way = 0; way < kWays; ++way) {
+      if (shown[way])
+        row.push_back(tokens[way] == 0 ? std::string("<span class=\"muted\">0</span>") : grouped(tokens[way]));
+    }
+    row.insert(row.end(), {kv, method, reason});
+    rows.push_back(std::move(row));
+  };
+  for (std::size_t i = 0; i < std::min(agent.slots.size(), most); ++i) {
+    const SlotRecord& slot = agent.slots[i];
+    std::string kv = slot.tokens == 0 ? "" : percent(slot.kv_reuse_rate, 1);
+    if (slot.tokens > 0 && slot.kv_reuse_bound > slot.kv_reuse_rate + 0.005)
+      kv += fmt::format(" of {}", percent(slot.kv_reuse_bound, 1));
+    add(grouped(static_cast<long long>(i + 1)), name_of(slot), tokens_of(slot), kv,
+        "<bdi>" + markup(cut(slot.method, 50), Lines::fold) + "</bdi>", why(slot));
+  }
+  if (const Tokens own = own_text_of(agent); sum(own) > 0)
+    add("", "own text", own, "", "", "<span class=\"muted\">around the placeholders; drawn last</span>");
+  return table("", columns, rows);
+}
+
+struct Reason {
+  std::int64_t tokens = 0;
+  std::size_t count = 0;
+  std::string where;
+};
+
+/// Why placeholders were computed in full, most tokens first.
+std::string reasons_table(const Report& report) {
+  std::map<std::string, Reason> by_reason;
+  for (std::size_t i = 0; i < report.run.agents.size(); ++i) {
+    const AgentRecord& agent = report.run.agents[i];
+    if (!has_kv(agent)) continue;
+    for (const SlotRecord& slot : agent.slots) {
+      const std::int64_t tokens = tokens_of(slot)[full];
+      if (tokens == 0) continue;
+      // Of what was mirrored, also the part that decoding left no time for.
+      const bool late = slot.method == "lockstep";
+      Reason& reason =
+          by_reason[late ? "not reached ahead: the steps of the agents before it had no more room" : slot.reason];
+      reason.tokens += tokens;
+      if (++reason.count <= kMostNames && i < kMostTurns) {
+        reason.where +=
+            fmt::format("{}{}: {}", reason.where.empty() ? "" : ", ", turn_link(report, i, "reuse"), name_of(slot));
+      }
+    }
+  }
+  std::vector<std::pair<std::string, Reason>> sorted(by_reason.begin(), by_reason.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.tokens > b.second.tokens; });
+  if (sorted.size() > kMostReasons) sorted.resize(kMostReasons);
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [text, reason] : sorted) {
+    rows.push_back(
+        {grouped(reason.tokens),
+         "<bdi>" + (text.empty() ? "no reason given" : markup(cut(text, 500), Lines::fold)) + "</bdi>",
+         reason.where + (reason.count > kMostNames
+                             ? fmt::format(" and {} more", grouped(static_cast<long long>(reason.count - kMostNames)))
+                             : "")});
+  }
+  if (rows.empty()) return "";
+  return table("Why placeholders were computed in full",
+               {{"tokens", ""}, {"why", "", Column::text}, {"where", "", Column::text}}, rows);
+}
+
+Tokens tokens_of_all(const Report& report) {
+  Tokens all{};
+  for (const AgentRecord& agent : report.run.agents) {
+    if (!has_kv(agent)) continue;
+    const auto add = [&](const Tokens& tokens) {
+      for (std::size_t way = 0; way < kWays; ++way) all[way] += tokens[way];
+    };
+    for (const SlotRecord& slot : agent.slots) add(tokens_of(slot));
+    add(own_text_of(agent));
+  }
+  return all;
+}
+
+std::string totals(const Tokens& all) {
+  const std::int64_t whole = sum(all);
+  if (whole == 0) return "<p>No prompt was computed.</p>\n";
+  std::string out = "<ul class=\"legend\">\n";
+  for (std::size_t way = 0; way < kWays; ++way) {
+    if (all[way] == 0) continue;
+    out += fmt::format(
+        "<li title=\"{}\"><svg aria-hidden=\"true\"><rect width=\"100%\" height=\"100%\" class=\"{}\"/></svg>{}: {} "
+        "tokens ({})</li>\n",
+        kWayTexts[way].meaning, kWayTexts[way].style, kWayTexts[way].name, grouped(all[way]),
+        percent(static_cast<double>(all[way]), static_cast<double>(whole)));
+  }
+  out += fmt::format(
+      "</ul>\n<svg class=\"picture\" width=\"100%\" height=\"16\" role=\"img\" aria-label=\"All {} tokens of all "
+      "prompts\">{}</svg>\n",
+      grouped(whole), segments(all, 0, 100 / static_cast<double>(whole), "all prompts"));
+  if (all[reused] > 0) {
+    out +=
+        "<p class=\"muted\">Some methods compute reused tokens in some of the layers; \"KV reused\" counts layers "
+        "too.</p>\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string reuse_section(const Report& report) {
+  const Tokens all = tokens_of_all(report);
+  Columns columns{};
+  for (std::size_t way = 0; way < kWays; ++way) columns[way] = all[way] > 0;
+  std::string out = "<section id=\"reuse\">\n<h2>Reuse per placeholder</h2>\n" + totals(all) + reasons_table(report);
+  const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
+  std::int64_t longest = 1;
+  for (std::size_t i = 0; i < shown; ++i) longest = std::max(longest, report.run.agents[i].prompt_tokens);
+  std::size_t slots_left = kMostSlots;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const AgentRecord& agent = report.run.agents[i];
+    if (agent.state == "skipped") continue;
+    out +=
+        fmt::format("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
+                    i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));
+    if (!has_kv(agent)) {
+      out += "<p class=\"muted\">Its prompt was not computed.</p>\n</div>\n";
+      continue;
+    }
+    if (slots_left == 0) {
+      out += fmt::format("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n",
+                         grouped(kMostSlots));
+      continue;
+    }
+    const std::size_t most = std::min(slots_left, agent.slots.size());
+    slots_left -= most;
+    out += (agent.slots.size() == most ? prompt_bar(agent, 100 / static_cast<double>(longest)) : "") +
+           slot_table(agent, most, columns);
+    out += "</div>\n";
+  }
+  return out + "</section>\n";
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,264 @@
+// The timeline of a report: a row for each turn over one axis. Places on the axis are percentages, so that a narrow
+// page squeezes the bars and not the words.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "sdk/cli/console/html.h"
+#include "sdk/cli/console/view.h"
+#include "sdk/report/page.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr double kTop = 26, kRow = 46, kSkippedRow = 22, kBar = 22, kThick = 12, kBelow = 26;
+
+struct Kind {
+  const char* style;
+  const char* name;
+  const char* meaning;
+};
+
+const Kind& kind_of(Piece::Kind kind) {
+  static const std::map<Piece::Kind, Kind> kKinds = {
+      {Piece::Kind::wait, {"wait", "waiting for inputs", ""}},
+      {Piece::Kind::tool, {"tool", "tools", ""}},
+      {Piece::Kind::queue, {"queue", "queued", "its prompt is made, or max_parallel reached"}},
+      {Piece::Kind::first_token, {"first", "to the first token", "prefill"}},
+      {Piece::Kind::decode, {"decode", "decoding", ""}},
+      {Piece::Kind::pause, {"pause", "pause between attempts", ""}}};
+  return kKinds.at(kind);
+}
+
+class Timeline {
+ public:
+  explicit Timeline(const Report& report) : report_(report), shown_(std::min(report.times.size(), kMostTurns)) {
+    total_ = report.run.wall_ms;
+    for (const TurnTime& time : report.times) total_ = std::max(total_, time.end_ms());
+    total_ = std::max(total_, 1e-3);
+    height_ = kTop;
+    for (std::size_t i = 0; i < shown_; ++i) {
+      tops_.push_back(height_);
+      height_ += report.run.agents[i].state == "skipped" ? kSkippedRow : kRow;
+    }
+    height_ += kBelow;
+    mark_way();
+  }
+
+  std::string svg() const {
+    std::string out = fmt::format(
+        "<svg class=\"picture\" id=\"timeline-picture\" width=\"100%\" height=\"{:.0f}\" role=\"img\" "
+        "aria-labelledby=\"tl-title tl-desc\">\n<title id=\"tl-title\">Timeline of the run</title>\n"
+        "<desc id=\"tl-desc\">One row for each of {} turns over {}; the table of turns has the numbers.</desc>\n",
+        height_, shown_, markup(duration(total_), Lines::fold));
+    out += axis();
+    for (std::size_t i = 0; i < shown_; ++i) out += hand_overs(i);
+    for (std::size_t i = 0; i < shown_; ++i) out += row(i);
+    return out + "</svg>\n";
+  }
+
+  std::string legend() const {
+    std::string out = "<ul class=\"legend\">\n";
+    for (const auto kind : {Piece::Kind::wait, Piece::Kind::tool, Piece::Kind::queue, Piece::Kind::first_token,
+                            Piece::Kind::decode, Piece::Kind::pause}) {
+      if (!has(kind)) continue;
+      const Kind& known = kind_of(kind);
+      const std::string sample = kind == Piece::Kind::wait ? "y=\"40%\" height=\"3\"" : "height=\"100%\"";
+      // Events do not tell when the inputs of a turn with tools were complete.
+      const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
+      const std::string meaning = either ? "before tools also for max_parallel" : known.meaning;
+      out += fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n",
+                         sample, known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
+    }
+    const bool reads = std::any_of(report_.times.begin(), report_.times.end(),
+                                   [](const TurnTime& time) { return !time.inputs.empty(); });
+    const auto ring = [&](const char* style, const char* meaning) {
+      out += fmt::format(
+          "<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"{}\"/></svg>{}</li>\n", style,
+          meaning);
+    };
+    if (reads) ring("arrived", "an answer that the turn reads arrives");
+    if (reads && std::count(way_.begin(), way_.end(), true) > 1)
+      ring("arrived way", "the last one it waited for, on the critical path");
+    return out + "</ul>\n";
+  }
+
+  /// What the time on the critical path went to.
+  std::string findings() const {
+    double spent[6] = {};
+    double longest = 0;
+    std::size_t slowest = 0;
+    for (std::size_t i = 0; i < report_.times.size(); ++i) {
+      if (!way_[i]) continue;
+      for (const Piece& piece : report_.times[i].pieces) {
+        if (piece.kind != Piece::Kind::wait) spent[static_cast<int>(piece.kind)] += piece.end_ms - piece.begin_ms;
+      }
+      if (report_.run.agents[i].ttft_ms > longest) {
+        longest = report_.run.agents[i].ttft_ms;
+        slowest = i;
+      }
+    }
+    double all = 0;
+    for (const double part : spent) all += part;
+    if (all <= 0) return "";
+    const auto count = std::count(way_.begin(), way_.end(), true);
+    std::string parts;
+    const auto add = [&](double ms, const std::string& name) {
+      if (ms / total_ < 0.005) return;
+      parts += fmt::format("{}{} {} ({})", parts.empty() ? "" : ", ", name, duration(ms), percent(ms, total_));
+    };
+    add(spent[static_cast<int>(Piece::Kind::decode)], "decoding");
+    add(spent[static_cast<int>(Piece::Kind::first_token)], "first tokens");
+    add(spent[static_cast<int>(Piece::Kind::tool)], "tools");
+    add(spent[static_cast<int>(Piece::Kind::queue)], "queued");
+    add(spent[static_cast<int>(Piece::Kind::pause)], "pauses between attempts");
+    add(std::max(0.0, total_ - all), "the rest");
+    std::string out = fmt::format("<li>Critical path of {} {}: {}.</li>\n", grouped(count),
+                                  count == 1 ? "turn" : "turns, each of which waited for the one before it", parts);
+    if (longest > 0 && count > 1) {
+      out += fmt::format("<li>The longest time to a first token on it: {}, {}.</li>\n",
+                         turn_link(report_, slowest, "reuse"), duration(longest));
+    }
+    return out;
+  }
+
+ private:
+  /// Back from the turn that ended last, by what each waited for.
+  void mark_way() {
+    way_.assign(report_.times.size(), false);
+    std::optional<std::size_t> at;
+    for (std::size_t i = 0; i < report_.times.size(); ++i) {
+      const bool later = !at || report_.times[i].end_ms() > report_.times[*at].end_ms();
+      if (!report_.times[i].pieces.empty() && later) at = i;
+    }
+    for (; at && !way_[*at]; at = report_.times[*at].last) way_[*at] = true;
+  }
+
+  bool has(Piece::Kind kind) const {
+    return std::any_of(report_.times.begin(), report_.times.end(), [&](const TurnTime& time) {
+      return std::any_of(time.pieces.begin(), time.pieces.end(), [&](const Piece& p) { return p.kind == kind; });
+    });
+  }
+
+  double x(double ms) const { return 100 * std::clamp(ms / total_, 0.0, 1.0); }
+  double y(std::size_t row) const { return tops_[row]; }
+
+  /// A round step that cuts the axis into at most five.
+  std::string axis() const {
+    const double unit = total_ < 10'000 ? 1 : total_ < 600'000 ? 1000 : 60'000;
+    const char* const name = total_ < 10'000 ? "ms" : total_ < 600'000 ? "s" : "min";
+    double step = std::pow(10.0, std::floor(std::log10(total_ / unit / 5)));
+    for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10
+      if (total_ / unit / step > 5) step *= factor;
+    }
+    const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+    std::string out;
+    for (int i = 0; i * step * unit <= total_ * (1 + 1e-9); ++i) {
+      const double at = x(i * step * unit), value = i * step;
+      const std::string label = digits > 0 ? fmt::format("{:.{}f}", value, digits) : grouped(std::llround(value));
+      const char* const anchor = i == 0 ? "" : at > 93 ? " end" : " middle";
+      out += fmt::format(
+          "<line class=\"grid\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"18\" y2=\"{1:.0f}\"/>"
+          "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"12\">{3} {4}</text>"
+          "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"{5:.0f}\">{3} {4}</text>\n",
+          at, height_ - 18, anchor, label, name, height_ - 4);
+    }
+    return out;
+  }
+
+  /// From the end of a turn down, or up, to the rows of those that read its answer.
+  std::string hand_overs(std::size_t from) const {
+    if (report_.times[from].pieces.empty()) return "";
+    const double at = x(report_.times[from].end_ms());
+    double top = y(from) + kBar + kThick / 2, bottom = top;
+    std::string marks, way;
+    for (std::size_t to = 0; to < shown_; ++to) {
+      const TurnTime& reader = report_.times[to];
+      const bool reads = std::find(reader.inputs.begin(), reader.inputs.end(), from) != reader.inputs.end();
+      const bool last = way_[to] && reader.last == from;  // it may have waited for a round or a place alone
+      const double arrives = y(to) + kBar + kThick / 2;
+      if (reads) {
+        marks += fmt::format("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "",
+                             at, arrives);
+      }
+      if (last) {
+        way += fmt::format("<line class=\"handed way\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>",
+                           at, y(from) + kBar + kThick / 2, arrives);
+      }
+      if (!reads && !last) continue;
+      top = std::min(top, arrives);
+      bottom = std::max(bottom, arrives);
+    }
+    if (top == bottom) return "";
+    return fmt::format("<line class=\"handed\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>{3}{4}\n",
+                       at, top, bottom, way, marks);
+  }
+
+  std::string row(std::size_t i) const {
+    const AgentRecord& agent = report_.run.agents[i];
+    const TurnTime& time = report_.times[i];
+    const std::string name = markup(turn_name(agent.agent, agent.round), Lines::fold);
+    std::string right = agent.state == "ok" ? "" : agent.state + (agent.output_tokens > 0 ? ", " : "");
+    if (agent.state == "skipped") {
+      if (!agent.error.empty()) right += ": " + markup(cut(agent.error, 60), Lines::fold);
+    } else if (agent.output_tokens > 0) {
+      right += fmt::format("{}<tspan class=\"wide\"> prompt</tspan> → {} tokens, first after {}",
+                           grouped(agent.prompt_tokens), grouped(agent.output_tokens), duration(agent.ttft_ms));
+    } else if (agent.state == "ok") {
+      right += "no tokens";
+    }
+    if (agent.state != "skipped" && time.pieces.empty()) right += right.empty() ? "no times" : ", no times";
+    const double base = y(i) + 14;
+    std::string out = fmt::format(
+        "<g class=\"row\"><a href=\"#text-{0}\"><text class=\"name halo\" x=\"0\" y=\"{1:.0f}\">{2}</text></a>"
+        "<text class=\"soft end halo\" x=\"100%\" y=\"{1:.0f}\">{3}</text>\n",
+        i + 1, base, name, right);
+    for (const Piece& piece : time.pieces) out += bar(piece, i, name);
+    return out + "</g>\n";
+  }
+
+  std::string bar(const Piece& piece, std::size_t i, const std::string& name) const {
+    const Kind& kind = kind_of(piece.kind);
+    const bool thin = piece.kind == Piece::Kind::wait || piece.kind == Piece::Kind::pause;
+    const double thick = thin ? 3 : kThick;
+    // The end is rounded, not the width: neighbours never overlap.
+    const double begin = std::round(x(piece.begin_ms) * 1000) / 1000, end = std::round(x(piece.end_ms) * 1000) / 1000;
+    if (end <= begin) return "";
+    return fmt::format(
+        "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.1f}\" width=\"{:.3f}%\" height=\"{:.0f}\"><title>{}: {}{}: {} "
+        "(from {} to {})</title></rect>\n",
+        kind.style, begin, y(i) + kBar + (kThick - thick) / 2, end - begin, thick, name, kind.name,
+        piece.note.empty() ? "" : ", " + markup(cut(piece.note, 200), Lines::fold),
+        duration(piece.end_ms - piece.begin_ms), duration(piece.begin_ms), duration(piece.end_ms));
+  }
+
+  const Report& report_;
+  std::size_t shown_;
+  double total_ = 0, height_ = 0;
+  std::vector<double> tops_;  // of the rows
+  std::vector<bool> way_;
+};
+
+}  // namespace
+
+std::string timeline_section(const Report& report) {
+  std::string out = "<section id=\"timeline\">\n<h2>Timeline</h2>\n";
+  if (report.run.agents.empty()) return out + "<p>The run had no turns.</p>\n</section>\n";
+  if (!report.no_times.empty()) {
+    return out + fmt::format("<p>There is none: {}. Durations are in the table of turns.</p>\n</section>\n",
+                             markup(report.no_times, Lines::fold));
+  }
+  const Timeline timeline(report);
+  const std::string findings = timeline.findings();
+  if (!findings.empty()) out += "<ul class=\"found\">\n" + findings + "</ul>\n";
+  out += timeline.legend() + timeline.svg();
+  if (report.run.agents.size() > kMostTurns) {
+    out += fmt::format("<p class=\"muted\">The first {} of {} turns.</p>\n", kMostTurns,
+                       grouped(static_cast<long long>(report.run.agents.size())));
+  }
+  return out + "</section>\n";
+}
+
+}  // namespace baton::cli

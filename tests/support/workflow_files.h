@@ -1,0 +1,90 @@
+// Workflows as text for tests, and a folder of their own for those that need files.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "agents/tool.h"
+#include "tests/support/folders.h"
+#include "workflows/plan/plan.h"
+
+namespace baton::test {
+
+inline std::string read_text(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+/// A "python" that runs nothing and knows the option "seconds".
+inline ToolRegistry fake_tools() {
+  struct Fake final : Tool {
+    std::string name() const override { return "python"; }
+    std::string check(const std::map<std::string, std::string>& options) const override {
+      for (const auto& [name, value] : options) {
+        if (name != "seconds") return "unknown option '" + name + "'";
+      }
+      return {};
+    }
+    ToolResult call(const ToolCall&) const override { return {}; }
+  };
+  ToolRegistry registry;
+  registry.add(std::make_shared<Fake>());
+  return registry;
+}
+
+inline WorkflowSpec parse(const std::string& yaml, const std::vector<std::pair<std::string, std::string>>& set = {},
+                          const std::filesystem::path& file = "team.yaml") {
+  const ToolRegistry tools = fake_tools();
+  ReadOptions options;
+  options.tools = &tools;
+  options.set = set;
+  return parse_workflow(yaml, file, options);
+}
+
+inline Plan plan(const std::string& yaml) { return make_plan(std::make_shared<const WorkflowSpec>(parse(yaml))); }
+
+/// All errors as text; empty: none.
+inline std::string errors_of(const std::string& yaml, const std::filesystem::path& file = "team.yaml") {
+  try {
+    make_plan(std::make_shared<const WorkflowSpec>(parse(yaml, {}, file)));
+    return {};
+  } catch (const WorkflowError& error) {
+    return error.what();
+  }
+}
+
+/// "version: 1", a model, and what follows.
+inline std::string with_header(const std::string& rest) { return "version: 1\nmodels: {main: nano}\n" + rest; }
+
+/// A folder of files that goes away with the object.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "baton-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::filesystem::path add(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace baton::test

@@ -1,0 +1,235 @@
+// Files that stand on other files, settings from outside, and the short forms.
+#include <catch2/catch.hpp>
+
+#include "tests/support/workflow_files.h"
+
+namespace baton::test {
+namespace {
+
+const PromptItem& first_text(const AgentSpec& agent) { return agent.messages.at(0).items.at(0); }
+
+std::string load_errors(const std::filesystem::path& file, const ReadOptions& options = {}) {
+  try {
+    load_workflow(file, options);
+    return {};
+  } catch (const WorkflowError& error) {
+    return error.what();
+  }
+}
+
+TEST_CASE("a file extends another key by key") {
+  const Folder folder;
+  folder.add("base/prompts/a.md", "Base prompt {{ user_question }}\n");
+  folder.add("base/team.yaml",
+             with_header("defaults: {max_tokens: 10, temperature: 1}\n"
+                         "agents:\n  a: {prompt: {system: old, user: {file: prompts/a.md}}}\n  b: {prompt: hello}\n"
+                         "workflow: {topology: chain, rounds: 2}\n"));
+  folder.add("middle.yaml", "extends: base/team.yaml\nname: middle\nagents: {b: null}\n");
+  const auto file = folder.add("team.yaml",
+                               "extends: middle.yaml\ndefaults: {max_tokens: 20}\nmodels: {main: {dtype: f32}}\n"
+                               "agents: {a: {prompt: {system: new}}}\nworkflow: {rounds: 1}\n");
+  const WorkflowSpec spec = load_workflow(file);
+  CHECK(spec.name == "middle");
+  CHECK(*spec.defaults.max_tokens == 20);
+  CHECK(*spec.defaults.temperature == 1.0f);
+  CHECK(spec.models.at(0).path == "nano");  // the short form of the base, kept
+  CHECK(spec.models.at(0).dtype == DType::f32);
+  REQUIRE(spec.agents.size() == 1);
+  CHECK(spec.agents[0].messages.at(0).items.at(0).pieces.at(0).text == "new");
+  CHECK(spec.agents[0].messages.at(1).items.at(0).pieces.at(0).text == "Base prompt ");
+  CHECK(spec.topology.rounds == 1);
+  CHECK(spec.topology.kind == Topology::chain);
+}
+
+TEST_CASE("errors in a base name the base") {
+  const Folder folder;
+  folder.add("base.yaml", with_header("agents:\n  a: {prompt: \"{{ nobody }}\"}\n"));
+  const auto file = folder.add("team.yaml", "extends: base.yaml\nname: team\n");
+  CHECK(load_errors(file).find("base.yaml:4:19: error[E0203]") != std::string::npos);
+}
+
+TEST_CASE("files that extend each other in a circle are refused") {
+  const Folder folder;
+  folder.add("a.yaml", "extends: sub/../b.yaml\n");
+  const auto file = folder.add("b.yaml", "extends: a.yaml\n");
+  folder.add("sub/x.yaml", "");
+  CHECK(load_errors(file).find("error[E0505]") != std::string::npos);
+  CHECK(load_errors(folder.add("c.yaml", "extends: none.yaml\n")).find("error[E0501]") != std::string::npos);
+  CHECK(load_errors(folder.path() / "none.yaml").find("none.yaml: error[E0501]: file") != std::string::npos);
+}
+
+TEST_CASE("an agent can start from a role file") {
+  const Folder folder;
+  const std::string role =
+      "role: Analyst\nprompt: {system: {file: text.md}, user: \"{{ user_question }}\"}\nmax_tokens: 5\n";
+  folder.add("agents/roles/analyst.yaml", role);
+  folder.add("agents/roles/text.md", "You analyse.\n");
+  const auto file =
+      folder.add("workflows/library/team.yaml", with_header("agents: {a: {use: analyst, max_tokens: 7}}\n"));
+  const WorkflowSpec spec = load_workflow(file);
+  CHECK(spec.agents.at(0).role == "Analyst");
+  CHECK(*spec.agents.at(0).generation.max_tokens == 7);
+  CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "You analyse.");
+
+  folder.add("workflows/library/roles/analyst.yaml", "role: Nearer\nprompt: hello\n");
+  CHECK(load_workflow(file).agents.at(0).role == "Nearer");
+
+  const Folder elsewhere;
+  const auto other = elsewhere.add("team.yaml", with_header("agents: {a: {use: analyst}}\n"));
+  CHECK(load_errors(other).find("error[E0501]") != std::string::npos);
+  ReadOptions options;
+  options.role_folders = {folder.path() / "agents" / "roles"};
+  CHECK(load_workflow(other, options).agents.at(0).role == "Analyst");
+  const auto misspelt = elsewhere.add("misspelt.yaml", with_header("agents: {a: {use: analist}}\n"));
+  CHECK(load_errors(misspelt, options).find("did you mean 'analyst'?") != std::string::npos);
+  const auto escape = elsewhere.add("escape.yaml", with_header("agents: {a: {use: ../team}}\n"));
+  CHECK(load_errors(escape, options).find("error[E0406]") != std::string::npos);
+}
+
+TEST_CASE("mistakes in a role file name it") {
+  const Folder folder;
+  folder.add("roles/x.yaml", "role: X\ncolour: red\nprompt: hello\n");
+  folder.add("roles/y.yaml", "use: x\n");
+  folder.add("roles/z.yaml", "[list]\n");
+  const std::string text = load_errors(folder.add(
+      "team.yaml", with_header("agents: {a: {use: x}, b: {use: y}, c: {use: z}}\nworkflow: {topology: parallel}\n")));
+  CHECK(text.find("x.yaml:2:1: error[E0401]: unknown key 'colour'") != std::string::npos);
+  CHECK(text.find("y.yaml:1:1: error[E0505]") != std::string::npos);
+  CHECK(text.find("z.yaml:1:1: error[E0403]") != std::string::npos);
+  CHECK(text.find("E0402") == std::string::npos);  // nothing about the prompts that were not read
+}
+
+TEST_CASE("settings from outside are applied before the check") {
+  const std::string yaml = with_header(R"(
+agents:
+  a: {prompt: hello}
+  b: {prompt: hello}
+workflow:
+  topology: graph
+  steps:
+    - {agent: a}
+    - {id: second, agent: b, needs: [a]}
+relay: auto
+)");
+  const WorkflowSpec spec = parse(yaml, {{"defaults.temperature", "0.5"},
+                                         {"agents.a.stop", "[x, y]"},
+                                         {"workflow.steps.second.retry", "2"},
+                                         {"workflow.steps.0.on_error", "skip"},
+                                         {"workflow.steps.second.needs.a", "a"},
+                                         {"relay.method", "full"},
+                                         {"models.main", "other"},
+                                         {"name", "\"7\""}});
+  CHECK(*spec.defaults.temperature == 0.5f);
+  CHECK(spec.agents.at(0).generation.stop->size() == 2);
+  CHECK(spec.topology.steps.at(1).retry->attempts == 2);
+  CHECK(*spec.topology.steps.at(0).on_error == OnError::skip);
+  CHECK(spec.relay.method == "full");
+  CHECK(spec.models.at(0).path == "other");
+  CHECK(spec.name == "7");
+  CHECK_THROWS_WITH(parse(yaml, {{"defaults.temprature", "0.5"}}),
+                    "--set defaults.temprature:1:1: error[E0401]: unknown key 'temprature' in defaults\n"
+                    "    1 | 0.5\n      | ^ did you mean 'temperature'?\n");
+}
+
+TEST_CASE("the environment is data: it is never read as YAML or as a template") {
+  ::setenv("BATON_TEST_TEXT", "{{ nobody }} [a: b", 1);
+  ::setenv("BATON_TEST_TOKENS", "12", 1);
+  const WorkflowSpec spec = parse(
+      "version: 1\nname: ${env:BATON_TEST_TEXT}\nmodels: {main: \"${env:BATON_TEST_UNSET:-nano}\"}\n"
+      "agents: {a: {prompt: \"Say ${env:BATON_TEST_TEXT}\", max_tokens: \"7\"}}\n"
+      "defaults: {max_tokens: \"${env:BATON_TEST_TOKENS}\"}\n",
+      {{"agents.a.max_tokens", "${env:BATON_TEST_TOKENS}"}});
+  CHECK(spec.name == "{{ nobody }} [a: b");
+  CHECK(spec.models.at(0).path == "nano");
+  CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "Say {{ nobody }} [a: b");
+  CHECK(*spec.agents.at(0).generation.max_tokens == 12);
+  CHECK(*spec.defaults.max_tokens == 12);  // in quotes, as a flow map needs them
+}
+
+TEST_CASE("secrets stay names") {
+  const WorkflowSpec spec =
+      parse(with_header("agents: {a: {prompt: hello, tools: [{python: {seconds: \"${secret:KEY}\"}}]}}"));
+  CHECK(spec.agents.at(0).tools.at(0).options.at("seconds") == "${secret:KEY}");
+}
+
+TEST_CASE("the shortest workflow") {
+  const WorkflowSpec spec = parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}"));
+  CHECK(spec.name == "team");
+  REQUIRE(spec.inputs.size() == 1);
+  CHECK(spec.inputs[0].required);
+  CHECK(spec.topology.kind == Topology::single);
+  CHECK(spec.topology.agents == std::vector<std::string>{"a"});
+  CHECK(spec.agents[0].role == "a");
+  CHECK(spec.agents[0].messages.at(0).role == "user");
+  CHECK(spec.relay.method == "auto");
+}
+
+TEST_CASE("which tokens relay recomputes: by author, and by deviation where a threshold is set") {
+  using Score = SelectionOptions::Score;
+  const auto selection = [](const std::string& relay) {
+    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay))
+        .relay.options.selection;
+  };
+  const SelectionOptions plain = selection("relay"), wider = selection("{select: {share: 0.5}}");
+  CHECK(plain.score == Score::author);
+  CHECK(plain.share == 0.32);
+  CHECK(wider.score == Score::author);
+  CHECK(wider.share == 0.5);
+  CHECK(wider.head == plain.head);
+  CHECK(selection("{select: {score: entropy}}").share == 0.25);
+  CHECK(selection("{select: {score: entropy}}").suffix == 0);
+  for (const char* text : {"{select: {score: deviation}}", "{select: {influence: 1.45}}"}) {
+    const SelectionOptions paper = selection(text);
+    CHECK(paper.score == Score::deviation);
+    CHECK(paper.share == 0.0);
+    CHECK(paper.suffix == 10);
+    CHECK((paper.deviation && paper.influence));
+  }
+}
+
+TEST_CASE("inputs, messages, outputs and conditions are read") {
+  const WorkflowSpec spec = parse(
+      R"yaml(
+version: 1
+name: all
+description: Of everything one.
+x-anything: {goes: [here]}
+inputs:
+  q: string
+  hint: {type: string, default: 5, description: A hint.}
+  more: {required: false}
+models: {main: nano}
+agents:
+  a:
+    description: Not used.
+    prompt:
+      messages:
+        - {role: system, content: You are terse.}
+        - {role: user, content: [one, {text: " two"}, {for: peers, text: "{{ it.name }}"}]}
+        - {role: assistant, content: "{{ q }}{{hint}}"}
+    output: {schema: {type: object, properties: {n: {type: integer}}, x-note: 1}}
+    x-note: fine
+  b: {prompt: "{{ more }}", output: {pattern: "(\\d+)"}}
+workflow: {topology: chain, rounds: 2, until: {agent: b, matches: DONE}}
+relay: {memory: {device: 4GiB, host: 512MiB}}
+outputs: {first: "A: {{ agent_a_current }}", second: fixed}
+)yaml",
+      {{"agents.a.output.schema", "{type: object, required: [n], properties: {n: {type: integer, minimum: 0}}}"}});
+  CHECK(spec.inputs.at(0).required);
+  CHECK_FALSE(spec.inputs.at(1).required);
+  CHECK(*spec.inputs.at(1).default_value == "5");
+  CHECK_FALSE(spec.inputs.at(2).required);
+  CHECK(spec.agents.at(0).messages.size() == 3);
+  CHECK(spec.agents.at(0).messages.at(1).items.at(2).loop == PromptItem::Loop::peers);
+  CHECK(spec.agents.at(0).output.schema ==
+        R"({"type":"object","required":["n"],"properties":{"n":{"type":"integer","minimum":0}}})");
+  CHECK(spec.agents.at(1).output.pattern == "(\\d+)");
+  CHECK(spec.topology.until->agent == "b");
+  CHECK(spec.topology.until->matches == "DONE");
+  CHECK(spec.relay.device_bytes == 4'294'967'296);
+  CHECK(spec.relay.host_bytes == 536'870'912);
+  CHECK(spec.outputs.size() == 2);
+}
+
+}  // namespace
+}  // namespace baton::test

@@ -1,0 +1,157 @@
+// What the plan says of prompts that are computed ahead, and prompts whose order is free.
+#include <catch2/catch.hpp>
+
+#include "tests/support/workflow_files.h"
+
+namespace baton::test {
+namespace {
+
+std::string prompt(const Plan& plan, int index) {
+  std::string out;
+  for (const PromptMessage& message : plan.steps[static_cast<std::size_t>(index)].messages) {
+    for (const PromptPiece& piece : message.pieces) out += piece.slot.empty() ? piece.text : "[" + piece.slot + "]";
+  }
+  return out;
+}
+
+std::string why(const Plan& plan, int index, const std::string& slot) {
+  const SlotSource& source = *plan.steps[static_cast<std::size_t>(index)].slot(slot);
+  return source.method + ": " + source.reason;
+}
+
+}  // namespace
+
+TEST_CASE("a chain mirrors each answer, the first turn computes its own prompt") {
+  const Plan made = plan(with_header(R"(
+inputs: {q: string}
+agents:
+  a: {prompt: "{{ q }}"}
+  b: {prompt: "{{ q }} {{ agent_a_current }}"}
+  c: {prompt: "{{ q }} {{ agent_a_current }} {{ agent_b_current }}"}
+workflow: {topology: fully_connected}
+relay: lockstep
+)"));
+  CHECK(why(made, 0, "q") == "full: the first of its run: there is no step to compute it in");
+  CHECK(why(made, 1, "q") == "lockstep: computed ahead while others decode");
+  CHECK(why(made, 2, "agent_a_current") == "lockstep: mirrored while a decodes");
+  CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
+  CHECK(made.reuse.method == "lockstep");
+  CHECK(!made.reuse.record);
+}
+
+TEST_CASE("answers that come at the same time stand behind each other") {
+  const Plan made = plan(with_header(R"(
+agents:
+  a: {prompt: "1"}
+  b: {prompt: "2"}
+  judge: {prompt: "{{ agent_a_current }} {{ agent_b_current }}"}
+workflow: {topology: parallel, agents: [a, b], then: judge}
+)"));
+  CHECK(why(made, 2, "agent_a_current") == "lockstep: mirrored while a decodes");
+  CHECK(why(made, 2, "agent_b_current") == "lockstep: computed ahead once a, which stands before it, has ended");
+  CHECK(made.relay == "auto");
+}
+
+TEST_CASE("tools and conditions end what can be known ahead") {
+  const Plan made = plan(with_header(R"(
+inputs: {q: string}
+agents:
+  a: {prompt: "{{ q }}"}
+  b:
+    prompt: "{{ q }} {{ condition_b_current }} {{ agent_a_current }}"
+    tools: [{python: {from: agent_a_current}}]
+  c: {prompt: "{{ condition_b_current }} {{ agent_b_current }}"}
+  d: {prompt: "{{ agent_c_current }}"}
+workflow:
+  topology: graph
+  steps:
+    - agent: a
+    - agent: b
+      needs: [a]
+    - agent: c
+      needs: [b]
+    - agent: d
+      needs: [c]
+      when: {agent: c, matches: x}
+)"));
+  CHECK(why(made, 1, "q") == "lockstep: computed ahead while others decode");
+  CHECK(why(made, 1, "condition_b_current") == "full: known only when its tools have run");
+  CHECK(why(made, 1, "agent_a_current") ==
+        "full: behind condition_b_current, which is known only when its tools have run");
+  CHECK(why(made, 2, "condition_b_current") == "lockstep: computed ahead once the tools of b have run");
+  CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
+  CHECK(why(made, 3, "agent_c_current") == "full: its turn has a condition, so nothing is computed ahead");
+}
+
+TEST_CASE("an answer of another model is known only when it has ended") {
+  const Plan made = plan(R"(
+version: 1
+models: {main: nano, other: other}
+agents:
+  a: {prompt: "1", model: other}
+  b: {prompt: "{{ agent_a_current }}", model: main}
+workflow: {topology: chain}
+)");
+  CHECK(why(made, 1, "agent_a_current") == "lockstep: computed ahead once a, of another model, has ended");
+}
+
+TEST_CASE("a free order puts first what is known first") {
+  const std::string file = R"(
+inputs: {q: string}
+agents:
+  a: {prompt: "{{ q }}"}
+  b: {prompt: "{{ agent_a_current }}"}
+  c: {prompt: "{{ agent_b_current }}"}
+  judge:
+    prompt:
+      user:
+        - "Third: {{ agent_c_current }}\n"
+        - "Rules.\n"
+        - "First: {{ agent_a_current }}\n"
+        - "Question: {{ q }}\n"
+        - "Now decide."
+      ORDER
+workflow:
+  topology: graph
+  steps: [{agent: a}, {agent: b, needs: [a]}, {agent: c, needs: [b]}, {agent: judge, needs: [a, c]}]
+)";
+  const auto with = [&](const std::string& order) {
+    std::string text = file;
+    return plan(with_header(text.replace(text.find("ORDER"), 5, order)));
+  };
+  const Plan written = with("order: written");
+  CHECK(prompt(written, 3) == "Third: [agent_c_current]\nRules.\nFirst: [agent_a_current]\nQuestion: [q]\nNow decide.");
+  CHECK(written.steps[3].order.empty());
+  CHECK(why(written, 3, "agent_a_current") == "lockstep: computed ahead once c, which stands before it, has ended");
+  const Plan free = with("order: free");
+  CHECK(prompt(free, 3) == "Question: [q]\nRules.\nFirst: [agent_a_current]\nThird: [agent_c_current]\nNow decide.");
+  CHECK(free.steps[3].order ==
+        "q, agent_a_current, agent_c_current; 2 of its answers are mirrored, 1 as written (agent_c_current, "
+        "agent_a_current, q)");
+  CHECK(why(free, 3, "agent_a_current") == "lockstep: mirrored while a decodes");
+}
+
+TEST_CASE("with a free order the turns of a loop change places, and siblings begin alike") {
+  const Plan made = plan(with_header(R"(
+inputs: {q: string}
+agents:
+  slow: {prompt: "{{ agent_quick_current }}"}
+  quick: {prompt: "{{ q }}"}
+  x: &reader
+    prompt:
+      user:
+        - {for: peers, text: "{{ it.name }}: {{ it.output }}\n"}
+        - "{{ q }}\n"
+        - "You are {{ q }}."
+      order: free
+  y: *reader
+workflow:
+  topology: graph
+  steps: [{agent: quick}, {agent: slow, needs: [quick]}, {agent: x, needs: [slow, quick]}, {agent: y, needs: [slow, quick]}]
+)"));
+  CHECK(prompt(made, 2) == prompt(made, 3));
+  CHECK(prompt(made, 2).find("[q]") == 0);
+  CHECK(prompt(made, 2).find("quick:") < prompt(made, 2).find("slow:"));
+}
+
+}  // namespace baton::test

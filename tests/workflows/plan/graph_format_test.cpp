@@ -1,0 +1,100 @@
+#include <catch2/catch.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/workflow_files.h"
+
+namespace baton::test {
+namespace {
+
+Plan team() {
+  return plan(with_header(R"(
+name: team
+agents:
+  analyst: {role: 'The "Analyst"', prompt: "{{ user_question }}"}
+  critic: {prompt: "{{ agent_analyst_current }}", tools: [{python: {from: agent_analyst_current}}]}
+  quiet: {prompt: "{{ agent_analyst_current }}"}
+  judge: {prompt: "{{ agent_critic_current }}"}
+workflow: {topology: fully_connected, agents: [analyst, critic, quiet], then: judge, until: {agent: critic, not_matches: no}}
+)"));
+}
+
+TEST_CASE("a plan for the terminal shows what is read and what is only awaited") {
+  CHECK(format_graph(team(), "ascii") ==
+        "team: fully_connected, 3 agents, 1 round, then judge, relay auto\n"
+        "\n"
+        "round 1\n"
+        "  1  analyst\n"
+        "  2  critic   <-- analyst\n"
+        "       tool python on agent_analyst_current\n"
+        "  3  quiet    <-- analyst  (and after critic)\n"
+        "\n"
+        "then\n"
+        "  *  judge    <-- critic  (and after analyst, quiet)\n"
+        "\n"
+        "the rounds end once critic does not match /no/\n");
+}
+
+TEST_CASE("levels and rounds stand in blocks") {
+  const Plan made = plan(with_header(R"(
+name: pair
+agents: {a: {prompt: hello}, b: {prompt: "{{ agent_a_history_1 }}"}}
+workflow: {topology: parallel, rounds: 2}
+)"));
+  CHECK(format_graph(made, "ascii") ==
+        "pair: parallel, 2 agents, 2 rounds, relay auto\n"
+        "\n"
+        "round 1\n"
+        "  1  a\n"
+        "     b\n"
+        "\n"
+        "round 2\n"
+        "  1  a#2  ... after a, b\n"
+        "     b#2  <-- a  (and after b)\n");
+  CHECK(format_graph(made, "mermaid") ==
+        "flowchart TD\n"
+        "  subgraph round_1 [\"round 1\"]\n"
+        "    s0[\"a\"]\n"
+        "    s1[\"b\"]\n"
+        "  end\n"
+        "  subgraph round_2 [\"round 2\"]\n"
+        "    s2[\"a#2\"]\n"
+        "    s3[\"b#2\"]\n"
+        "  end\n"
+        "  s0 -.-> s2\n"
+        "  s1 -.-> s2\n"
+        "  s0 --> s3\n"
+        "  s1 -.-> s3\n");
+}
+
+TEST_CASE("mermaid and dot") {
+  CHECK(format_graph(team(), "mermaid") ==
+        "flowchart TD\n"
+        "  s0[\"analyst<br/>The #quot;Analyst#quot;\"]\n"
+        "  s1[\"critic\"]\n"
+        "  s2[\"quiet\"]\n"
+        "  s3{{\"judge\"}}\n"
+        "  s0 --> s1\n"
+        "  s0 --> s2\n"
+        "  s1 -.-> s2\n"
+        "  s0 -.-> s3\n"
+        "  s1 --> s3\n"
+        "  s2 -.-> s3\n");
+  CHECK(format_graph(team(), "dot").find("  s0 [label=\"analyst\\nThe \\\"Analyst\\\"\"];\n") != std::string::npos);
+  CHECK(format_graph(team(), "dot").find("  s1 -> s2 [style=dashed];\n") != std::string::npos);
+}
+
+TEST_CASE("json has every step, slot and edge") {
+  const auto graph = nlohmann::json::parse(format_graph(team(), "json"));
+  CHECK(graph["schema"] == 1);
+  CHECK(graph["topology"] == "fully_connected");
+  CHECK(graph["steps"].size() == 4);
+  CHECK(graph["steps"][1]["slots"][0]["step"] == "analyst");
+  CHECK(graph["steps"][3]["decides"] == true);
+  CHECK(graph["edges"].size() == 6);
+  CHECK(graph["edges"][0]["slots"][0] == "agent_analyst_current");
+  CHECK_THROWS_AS(format_graph(team(), "png"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace baton::test

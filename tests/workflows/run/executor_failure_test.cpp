@@ -1,0 +1,220 @@
+// What happens to a run when agents, engines, time or the host's callback fail.
+#include <atomic>
+#include <catch2/catch.hpp>
+
+#include "tests/support/plans.h"
+#include "workflows/run/executor.h"
+
+using namespace baton;
+using namespace baton::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+Scripted broken(const std::string& error) { return {.text = "half", .reason = FinishReason::error, .error = error}; }
+
+/// `a` fails as often as told, everything else answers "<agent>!".
+ScriptedEngine::Script a_fails(int times) {
+  return [left = times](const std::string& prompt) mutable {
+    if (agent_of(prompt) == "a" && left-- > 0) return broken("boom");
+    return Scripted{.text = agent_of(prompt) + "!"};
+  };
+}
+
+struct Observed {
+  RunRecord record;
+  std::vector<std::string> warnings;
+  std::vector<std::string> prompts;
+};
+
+Observed run(PlanBuilder& builder, ScriptedEngine::Script script) {
+  auto engine = std::make_shared<ScriptedEngine>(std::move(script));
+  RunRequest request = builder.request(engine);
+  Observed observed;
+  request.on_event = [&](const Event& event) {
+    if (const Warning* warning = std::get_if<Warning>(&event)) observed.warnings.push_back(warning->message);
+  };
+  observed.record = run_plan(request);
+  observed.prompts = engine->prompts;
+  CHECK(engine->open() == 0);
+  return observed;
+}
+
+}  // namespace
+
+TEST_CASE("a failed agent ends the run: what runs is cancelled, what waits is skipped") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("slow", {});
+  builder.add("b", {0});
+  const Observed observed = run(builder, [](const std::string& prompt) {
+    if (agent_of(prompt) == "a") return broken("boom");
+    return Scripted{.text = "long answer", .per_token = 50ms};
+  });
+  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.error == "agent 'a' failed: boom");
+  CHECK(observed.record.error_kind == "agent");
+  REQUIRE(observed.record.agents.size() == 3);
+  CHECK(observed.record.agents[0].state == "failed");
+  CHECK(observed.record.agents[0].error == "boom");
+  CHECK(observed.record.agents[0].finish_reason == "error");
+  CHECK(observed.record.agents[1].state == "cancelled");
+  CHECK(observed.record.agents[2].state == "skipped");
+}
+
+TEST_CASE("on_error skip and fallback let the run go on") {
+  PlanBuilder builder;
+  builder.add("a", {}).on_error = OnError::skip;
+  builder.add("b", {0});
+  Observed observed = run(builder, a_fails(1));
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[0].state == "failed");
+  CHECK(observed.prompts.back().find("role:b|why?||") != std::string::npos);
+  CHECK(observed.warnings == std::vector<std::string>{"agent 'a' failed: boom"});
+
+  builder.plan.steps[0].on_error = OnError::fallback;
+  builder.plan.steps[0].fallback = "<|im_end|>";
+  observed = run(builder, a_fails(1));
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[0].output == "<|im_end|>");
+  CHECK(observed.record.agents[1].slots[1].tokens == 10);  // plain text
+}
+
+TEST_CASE("retry tries again with another seed, and says so") {
+  PlanBuilder builder;
+  builder.add("a", {}).retry = {.attempts = 3, .backoff = 5ms};
+  Observed observed = run(builder, a_fails(2));
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[0].attempts == 3);
+  CHECK(observed.record.agents[0].output == "a!");
+  CHECK(observed.record.agents[0].error.empty());
+  CHECK(observed.prompts.size() == 3);
+  CHECK(observed.prompts[2] == observed.prompts[0]);
+  CHECK(observed.warnings.at(1) == "agent 'a': attempt 2 of 3 failed: boom");
+  CHECK(observed.record.wall_ms >= 15.0);  // 5 and then 10
+
+  observed = run(builder, a_fails(3));
+  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.agents[0].attempts == 3);
+}
+
+TEST_CASE("with retry, an output without the answer is a failed attempt") {
+  PlanBuilder builder;
+  builder.add("a", {}).retry = {.attempts = 2, .backoff = 0ms};
+  builder.agent("a").output.pattern = "is ([0-9]+)";
+  Observed observed = run(builder, [first = true](const std::string&) mutable {
+    return Scripted{.text = std::exchange(first, false) ? "hm" : "is 4"};
+  });
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[0].answer == "4");
+  observed = run(builder, [](const std::string&) { return Scripted{.text = "hm"}; });
+  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.error == "agent 'a' failed: the output does not match the pattern 'is ([0-9]+)'");
+}
+
+TEST_CASE("an engine that refuses for memory is asked again, and is a matter of resources") {
+  PlanBuilder builder;
+  builder.add("a", {}).retry = {.attempts = 2, .backoff = 0ms};
+  Observed observed = run(builder, [first = true](const std::string&) mutable {
+    return Scripted{.text = "ok", .refused = std::exchange(first, false) ? "no room" : ""};
+  });
+  CHECK(observed.record.state == "ok");
+  observed = run(builder, [](const std::string&) { return Scripted{.text = "", .refused = "no room"}; });
+  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.error_kind == "resources");
+  CHECK(observed.record.agents[0].error == "no room");
+}
+
+TEST_CASE("models that do not open fail the run before any agent") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  RunRequest request = builder.request(nullptr);
+  RunRecord record = run_plan(request);
+  CHECK(record.state == "failed");
+  CHECK(record.error == "there is no engine for the model 'main'");
+  CHECK(record.error_kind == "resources");
+  CHECK(record.agents.at(0).state == "skipped");
+  request.engines = [](const std::string&) -> std::shared_ptr<Engine> { throw ModelError("config.json: gone"); };
+  record = run_plan(request);
+  CHECK(record.error == "config.json: gone");
+}
+
+TEST_CASE("a prompt that cannot be built fails its agent") {
+  PlanBuilder builder;
+  builder.add("a", {}).messages[0].pieces.push_back({"", "agent_nobody_current"});
+  const Observed observed = run(builder, a_fails(0));
+  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.agents[0].error == "the plan has no source for the placeholder 'agent_nobody_current'");
+}
+
+TEST_CASE("an agent that takes too long is cut off, keeping what it wrote") {
+  PlanBuilder builder;
+  builder.add("a", {}).timeout = 100ms;
+  builder.add("b", {0});
+  const auto slow = [](const std::string& prompt) {
+    return Scripted{.text = std::string(1000, 'x'), .per_token = agent_of(prompt) == "a" ? 5ms : 0ms};
+  };
+  Observed observed = run(builder, slow);
+  CHECK(observed.record.state == "timeout");
+  CHECK(observed.record.error == "agent 'a' failed: took longer than 100 ms");
+  CHECK(observed.record.agents[0].state == "failed");
+  CHECK_FALSE(observed.record.agents[0].output.empty());
+  CHECK(observed.record.wall_ms < 2000.0);
+
+  builder.plan.steps[0].on_error = OnError::skip;
+  observed = run(builder, slow);
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[1].slots[1].tokens == 0);
+
+  builder.plan.steps[0].retry = {.attempts = 3, .backoff = 0ms};
+  observed = run(builder, [tries = 0, slow](const std::string& prompt) mutable {
+    return ++tries < 3 ? slow(prompt) : Scripted{.text = "done"};
+  });
+  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.agents[0].output == "done");
+}
+
+TEST_CASE("the whole run has a timeout, also while it pauses before another attempt") {
+  PlanBuilder builder;
+  builder.add("a", {}).retry = {.attempts = 5, .backoff = 10s};
+  builder.add("b", {});
+  builder.add("c", {1});
+  RunRequest request = builder.request(std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    return agent_of(prompt) == "a" ? broken("boom") : Scripted{.text = std::string(1000, 'x'), .per_token = 5ms};
+  }));
+  request.timeout = 100ms;
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == "timeout");
+  CHECK(record.error == "the run took longer than 100 ms");
+  CHECK(record.agents[0].state == "cancelled");
+  CHECK(record.agents[1].state == "cancelled");
+  CHECK_FALSE(record.agents[1].output.empty());
+  CHECK(record.agents[2].state == "skipped");
+  CHECK(record.wall_ms < 2000.0);
+}
+
+TEST_CASE("a callback that throws ends the run and is not called again") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0});
+  std::size_t all = 0;
+  {
+    RunRequest request = builder.request(std::make_shared<ScriptedEngine>(a_fails(0)));
+    request.on_event = [&](const Event&) { ++all; };
+    run_plan(request);
+  }
+  for (std::size_t bad = 0; bad < all; ++bad) {
+    auto engine = std::make_shared<ScriptedEngine>(a_fails(0));
+    RunRequest request = builder.request(engine);
+    std::size_t calls = 0;
+    request.on_event = [&](const Event&) {
+      if (calls++ == bad) throw std::runtime_error("host");
+    };
+    const RunRecord record = run_plan(request);
+    CHECK(record.state == "failed");
+    CHECK(record.error == "the event callback threw: host");
+    CHECK(record.error_kind == "host");
+    CHECK(calls == bad + 1);
+    CHECK(engine->open() == 0);
+  }
+}

@@ -1,0 +1,135 @@
+// Stops at any moment leave nothing behind: no open request, no later callback, every step with a state.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "tests/support/plans.h"
+#include "workflows/run/executor.h"
+
+using namespace baton;
+using namespace baton::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+PlanBuilder two_layers() {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {});
+  builder.add("c", {0, 1}).retry = {.attempts = 2, .backoff = 1ms};
+  builder.add("d", {0, 1});
+  builder.add("judge", {2, 3}).decides = true;
+  builder.output("answer", "agent_judge_current");
+  return builder;
+}
+
+ScriptedEngine::Script slow_answers() {
+  return [first = true](const std::string& prompt) mutable {
+    if (agent_of(prompt) == "c" && std::exchange(first, false)) {
+      return Scripted{.text = "", .reason = FinishReason::error, .error = "once"};
+    }
+    return Scripted{.text = agent_of(prompt) + " says something", .prefill = 300us, .per_token = 60us};
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a stop keeps what there is") {
+  PlanBuilder builder = two_layers();
+  auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    return Scripted{.text = std::string(1000, 'x'), .per_token = agent_of(prompt) == "a" ? 0ms : 2ms};
+  });
+  RunRequest request = builder.request(engine);
+  builder.output("b", "agent_b_current");
+  std::stop_source source;
+  request = builder.request(engine);
+  request.stop = source.get_token();
+  int tokens = 0;
+  request.on_event = [&](const Event& event) {
+    const Token* token = std::get_if<Token>(&event);
+    if (token != nullptr && token->agent == "b" && ++tokens == 20) source.request_stop();  // from within the callback
+  };
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == "cancelled");
+  CHECK(record.agents[0].state == "ok");
+  CHECK(record.agents[1].state == "cancelled");
+  CHECK(record.agents[1].finish_reason == "cancelled");
+  CHECK(record.agents[1].output.size() >= 20);
+  CHECK(record.outputs.at("b") == record.agents[1].output);
+  CHECK(record.agents[2].state == "skipped");
+  CHECK(engine->open() == 0);
+}
+
+TEST_CASE("a run that was stopped before it began") {
+  PlanBuilder builder = two_layers();
+  auto engine = std::make_shared<ScriptedEngine>(slow_answers());
+  RunRequest request = builder.request(engine);
+  std::stop_source source;
+  source.request_stop();
+  request.stop = source.get_token();
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == "cancelled");
+  for (const AgentRecord& agent : record.agents) CHECK((agent.state == "skipped" || agent.state == "cancelled"));
+  CHECK(engine->open() == 0);
+}
+
+TEST_CASE("stops at random moments") {
+  std::mt19937 random(20240607);
+  std::uniform_int_distribution<int> moment(0, 9000);
+  int cancelled = 0, complete = 0;
+  for (int i = 0; i < 400; ++i) {
+    PlanBuilder builder = two_layers();
+    auto engine = std::make_shared<ScriptedEngine>(slow_answers());
+    RunRequest request = builder.request(engine);
+    std::stop_source source;
+    request.stop = source.get_token();
+    std::atomic<bool> returned = false;
+    std::atomic<int> late = 0, finished = 0;
+    request.on_event = [&](const Event& event) {
+      late += returned ? 1 : 0;
+      finished += std::holds_alternative<RunFinished>(event) ? 1 : 0;
+    };
+    const auto delay = std::chrono::microseconds(moment(random));
+    std::jthread stopper([&] {
+      std::this_thread::sleep_for(delay);
+      source.request_stop();
+    });
+    const RunRecord record = run_plan(request);
+    returned = true;
+    CHECK((record.state == "cancelled" || record.state == "ok"));
+    (record.state == "ok" ? complete : cancelled) += 1;
+    REQUIRE(record.agents.size() == 5);
+    for (const AgentRecord& agent : record.agents) CHECK_FALSE(agent.state.empty());
+    CHECK(finished == 1);
+    CHECK(engine->open() == 0);
+    stopper.join();
+    engine.reset();
+    request.engines = nullptr;
+    CHECK(late == 0);
+  }
+  CHECK(cancelled > 50);
+  INFO(complete);
+}
+
+TEST_CASE("runs that end while their stop comes from many threads") {
+  auto engine = std::make_shared<ScriptedEngine>(slow_answers());
+  std::stop_source source;
+  std::vector<std::jthread> threads;
+  std::atomic<int> done = 0;
+  for (int t = 0; t < 16; ++t) {
+    threads.emplace_back([&] {
+      PlanBuilder builder = two_layers();
+      RunRequest request = builder.request(engine);
+      request.stop = source.get_token();
+      const RunRecord record = run_plan(request);
+      done += record.state == "cancelled" || record.state == "ok" ? 1 : 0;
+    });
+  }
+  std::this_thread::sleep_for(4ms);
+  std::vector<std::jthread> stoppers;
+  for (int t = 0; t < 4; ++t) stoppers.emplace_back([&] { source.request_stop(); });
+  stoppers.clear();
+  threads.clear();
+  CHECK(done == 16);
+  CHECK(engine->open() == 0);
+}

@@ -1,0 +1,274 @@
+#include "workflows/run/executor.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/plans.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+/// Answers "<agent>!".
+ScriptedEngine::Script named_answers() {
+  return [](const std::string& prompt) { return Scripted{.text = agent_of(prompt) + "!"}; };
+}
+
+const AgentRecord& record_of(const RunRecord& record, const std::string& agent, int round = 1) {
+  for (const AgentRecord& found : record.agents) {
+    if (found.agent == agent && found.round == round) return found;
+  }
+  throw std::invalid_argument(agent);
+}
+
+std::vector<std::string> types_of(const std::vector<Event>& events) {
+  std::vector<std::string> types;
+  for (const Event& event : events) {
+    const std::string json = to_json(event);
+    const std::size_t begin = json.find(":\"") + 2;
+    types.push_back(json.substr(begin, json.find('"', begin) - begin));
+  }
+  return types;
+}
+
+}  // namespace
+
+TEST_CASE("a chain hands each output to the next agent") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0});
+  builder.add("c", {1});
+  builder.output("answer", "agent_c_current");
+  auto engine = std::make_shared<ScriptedEngine>(named_answers());
+  RunRequest request = builder.request(engine);
+  std::vector<Event> events;
+  request.on_event = [&](const Event& event) { events.push_back(event); };
+
+  const RunRecord record = run_plan(request);
+
+  CHECK(record.state == "ok");
+  CHECK(record.outputs == std::map<std::string, std::string>{{"answer", "c!"}});
+  REQUIRE(engine->prompts.size() == 3);
+  CHECK(engine->prompts[1] == "<|im_start|>user\nrole:b|why?|a!|<|im_end|>\n<|im_start|>assistant\n");
+  const AgentRecord& b = record_of(record, "b");
+  CHECK(b.role == "role of b");
+  CHECK(b.state == "ok");
+  CHECK(b.finish_reason == "eos");
+  CHECK(b.output_tokens == 2);
+  CHECK(b.kv.entries == 2 * b.prompt_tokens);
+  CHECK(b.kv.computed == b.kv.entries);
+  REQUIRE(b.slots.size() == 2);
+  CHECK(b.slots[1].name == "agent_a_current");
+  CHECK(b.slots[1].tokens == 2);
+  CHECK(b.slots[1].recomputed_tokens == 2);
+  CHECK(b.slots[1].method == "full");
+  CHECK(record.memory.weights_bytes == 1000);
+  CHECK(record.model_fingerprint == "toy-1");
+  CHECK(types_of(events) == std::vector<std::string>{"run_started", "agent_started", "prefill", "token", "token",
+                                                     "agent_finished", "agent_started", "relayed", "prefill", "token",
+                                                     "token", "agent_finished", "agent_started", "relayed", "prefill",
+                                                     "token", "token", "agent_finished", "run_finished"});
+}
+
+TEST_CASE("ids that were generated move on as they are, role markers move on as text") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0});
+  builder.add("c", {1});
+  auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    Scripted answer;
+    answer.tokens = agent_of(prompt) == "a" ? std::vector<TokenId>{'x', 'y'} : std::vector<TokenId>{'x', 258, 'y'};
+    return answer;
+  });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record_of(record, "b").slots[1].tokens == 2);
+  CHECK(record_of(record, "b").output == "xy");
+  CHECK(record_of(record, "c").slots[1].tokens == 2);  // the text, without the marker
+}
+
+TEST_CASE("inputs are plain text, filled in from their defaults, and checked before anything starts") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.spec.inputs.emplace_back().name = "tone";
+  builder.spec.inputs.back().default_value = "calm";
+  builder.output("tone", "tone");
+  auto engine = std::make_shared<ScriptedEngine>(named_answers());
+  RunRequest request = builder.request(engine);
+  request.inputs["question"] = "<|im_end|>";
+  const RunRecord record = run_plan(request);
+  CHECK(record.outputs.at("tone") == "calm");
+  CHECK(record_of(record, "a").slots[0].tokens == 10);
+
+  request.inputs["colour"] = "red";
+  CHECK_THROWS_WITH(run_plan(request), "workflow 'test' has no input 'colour'; its inputs: question, tone");
+  request.inputs = {};
+  CHECK_THROWS_WITH(run_plan(request), "workflow 'test': the input 'question' is missing");
+  CHECK_THROWS_AS(run_plan(RunRequest{}), std::invalid_argument);
+  CHECK(engine->prompts.size() == 1);
+}
+
+TEST_CASE("steps that need nothing of each other run together, up to max_parallel") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  for (int i = 0; i < 6; ++i) builder.add("p" + std::to_string(i), {0});
+  builder.add("end", {1, 2, 3, 4, 5, 6});
+  const auto most = [&](int limit) {
+    builder.spec.topology.max_parallel = limit;
+    auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+      return Scripted{.text = agent_of(prompt), .prefill = std::chrono::milliseconds(60)};
+    });
+    const RunRecord record = run_plan(builder.request(engine));
+    CHECK(record.state == "ok");
+    CHECK(engine->prompts.back().find("|p0|p1|p2|p3|p4|p5|") != std::string::npos);
+    return engine->most_at_once;
+  };
+  CHECK(most(0) == 6);
+  CHECK(most(2) == 2);
+  CHECK(most(1) == 1);
+}
+
+TEST_CASE("a debate over rounds reads the rounds before") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {});
+  builder.add("a", {0, 1}, 2);
+  builder.add("b", {0, 1}, 2);
+  builder.add("judge", {2, 3}, 2).decides = true;
+  builder.output("last", "agent_a_current");
+  builder.output("before", "agent_a_history_1");
+  auto engine =
+      std::make_shared<ScriptedEngine>([count = std::map<std::string, int>()](const std::string& prompt) mutable {
+        const std::string agent = agent_of(prompt);
+        return Scripted{.text = agent + std::to_string(++count[agent])};
+      });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(engine->prompts.back().find("role:judge|why?|a2|b2|") != std::string::npos);
+  CHECK(record.outputs == std::map<std::string, std::string>{{"last", "a2"}, {"before", "a1"}});
+  CHECK(record_of(record, "a", 2).slots[2].name == "agent_b_history_1");
+  CHECK(record.agents.size() == 5);
+}
+
+TEST_CASE("until ends the rounds early, the deciding agent sees the last outputs there are") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0});
+  builder.add("a", {1}, 2);
+  builder.add("b", {2}, 2);
+  builder.add("a", {3}, 3);
+  builder.add("b", {4}, 3);
+  builder.add("judge", {4, 5}, 3).decides = true;
+  builder.spec.topology.until = ConditionSpec{.agent = "b", .matches = "CONFIRMED", .negate = false, .where = {}};
+  builder.output("answer", "agent_judge_current");
+  auto engine = std::make_shared<ScriptedEngine>([rounds = 0](const std::string& prompt) mutable {
+    if (agent_of(prompt) == "b") return Scripted{.text = ++rounds == 2 ? "CONFIRMED" : "no"};
+    return Scripted{.text = agent_of(prompt) + std::to_string(rounds)};
+  });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record.state == "ok");
+  CHECK(engine->prompts.size() == 5);
+  CHECK(record_of(record, "a", 3).state == "skipped");
+  CHECK(record_of(record, "b", 3).state == "skipped");
+  CHECK(engine->prompts.back().find("role:judge|why?|a1|CONFIRMED|") != std::string::npos);
+  CHECK(record.outputs.at("answer") == "judge2");
+}
+
+TEST_CASE("a condition that does not hold skips the step, and those behind it see nothing of it") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {0}).when = ConditionSpec{.agent = "a", .matches = "yes", .negate = false, .where = {}};
+  builder.add("c", {0}).when = ConditionSpec{.agent = "a", .matches = "yes", .negate = true, .where = {}};
+  builder.add("d", {1, 2});
+  auto engine = std::make_shared<ScriptedEngine>(named_answers());
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record.state == "ok");
+  CHECK(record_of(record, "b").state == "skipped");
+  CHECK(record_of(record, "b").error == "its condition does not hold");
+  CHECK(record_of(record, "c").state == "ok");
+  CHECK(engine->prompts.back().find("role:d|why?||c!|") != std::string::npos);
+  CHECK(record_of(record, "d").slots[1].tokens == 0);
+  CHECK(record_of(record, "d").slots[1].reason == "empty: the agent has no output");
+}
+
+TEST_CASE("the answer is what the pattern or the schema finds") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.agent("a").output.pattern = "The answer is (-?[0-9]+)";
+  builder.add("b", {});
+  builder.agent("b").output.schema = R"({"type": "object", "required": ["x"]})";
+  auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    if (agent_of(prompt) == "a") return Scripted{.text = "The answer is 1. No: The answer is -7."};
+    return Scripted{.text = "Here:\n```json\n{\"x\": 1}\n```"};
+  });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record_of(record, "a").answer == "-7");
+  CHECK(record_of(record, "b").answer == "{\"x\": 1}");
+  CHECK(record_of(record, "a").output == "The answer is 1. No: The answer is -7.");
+}
+
+TEST_CASE("an output without the answer is a warning where no retry was asked for") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.agent("a").output.pattern = "The answer is (-?[0-9]+)";
+  RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
+  std::vector<std::string> warnings;
+  request.on_event = [&](const Event& event) {
+    if (const Warning* warning = std::get_if<Warning>(&event)) warnings.push_back(warning->message);
+  };
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == "ok");
+  CHECK(record_of(record, "a").answer.empty());
+  CHECK(record_of(record, "a").output == "a!");
+  CHECK(warnings ==
+        std::vector<std::string>{"agent 'a': the output does not match the pattern 'The answer is (-?[0-9]+)'"});
+}
+
+TEST_CASE("seeds depend on the run's seed, the step and the attempt, not on the order") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.add("b", {});
+  const auto seeds = [&](std::optional<std::uint64_t> seed, int max_parallel) {
+    builder.spec.topology.max_parallel = max_parallel;
+    auto engine = std::make_shared<ScriptedEngine>(named_answers());
+    RunRequest request = builder.request(engine);
+    request.seed = seed;
+    const RunRecord record = run_plan(request);
+    CHECK(record.seed == seed.value_or(0));
+    std::map<std::string, std::uint64_t> by_agent;
+    for (std::size_t i = 0; i < engine->prompts.size(); ++i) by_agent[agent_of(engine->prompts[i])] = engine->seeds[i];
+    return by_agent;
+  };
+  const auto first = seeds(7, 0);
+  CHECK(first.at("a") != first.at("b"));
+  CHECK(seeds(7, 1) == first);
+  CHECK(seeds(8, 0) != first);
+  CHECK(seeds(std::nullopt, 0) == seeds(0, 0));
+}
+
+TEST_CASE("sixteen runs at once on one engine do not mix") {
+  auto engine = std::make_shared<ScriptedEngine>([](const std::string& prompt) {
+    const std::size_t question = prompt.find('|', prompt.find("role:")) + 1;
+    const std::string text = agent_of(prompt) + prompt.substr(question, prompt.find('|', question) - question);
+    return Scripted{.text = text, .per_token = std::chrono::microseconds(50)};
+  });
+  std::vector<RunRecord> records(16);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      threads.emplace_back([&, i] {
+        PlanBuilder builder;
+        builder.add("a", {});
+        builder.add("b", {});
+        builder.add("c", {0, 1});
+        builder.output("answer", "agent_c_current");
+        RunRequest request = builder.request(engine);
+        request.inputs["question"] = std::to_string(i);
+        records[i] = run_plan(request);
+      });
+    }
+  }
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    CHECK(records[i].outputs.at("answer") == "c" + std::to_string(i));
+    CHECK(record_of(records[i], "c").prompt_tokens > 0);
+  }
+  CHECK(engine->open() == 0);
+}

@@ -1,0 +1,74 @@
+#include <baton/event.h>
+#include <baton/run_record.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+using namespace baton;
+using nlohmann::json;
+
+TEST_CASE("a run record as JSON") {
+  RunRecord record;
+  record.workflow = "team";
+  record.model_path = "models/x";
+  record.model_fingerprint = "abc";
+  record.seed = 18446744073709551615u;
+  record.outputs = {{"answer", "4\xff"}};
+  record.wall_ms = std::numeric_limits<double>::infinity();
+  AgentRecord agent;
+  agent.agent = "a";
+  agent.ttft_ms = std::nan("");
+  agent.slots.push_back({.name = "s",
+                         .tokens = 3,
+                         .method = "full",
+                         .recomputed_tokens = 3,
+                         .kv_reuse_rate = 0.0,
+                         .kv_reuse_bound = 0.0,
+                         .hops = 0,
+                         .reason = ""});
+  record.agents.push_back(agent);
+
+  const json parsed = json::parse(record.to_json());
+  CHECK(parsed["schema"] == 1);
+  CHECK(parsed["model"] == json({{"path", "models/x"}, {"fingerprint", "abc"}}));
+  CHECK(parsed["seed"] == 18446744073709551615u);
+  CHECK(parsed["outputs"]["answer"] == "4\xEF\xBF\xBD");
+  CHECK(parsed["wall_ms"] == 0.0);
+  CHECK(parsed["agents"][0]["ttft_ms"] == 0.0);
+  for (const char* key : {"schema", "workflow", "state", "error", "error_kind", "model", "device", "relay", "seed",
+                          "outputs", "wall_ms", "agents", "memory"}) {
+    CHECK(parsed.contains(key));
+  }
+  for (const char* key :
+       {"agent", "role", "model", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output",
+        "answer", "finish_reason", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
+    CHECK(parsed["agents"][0].contains(key));
+  }
+  for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
+                          "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected", "reason"}) {
+    CHECK(parsed["agents"][0]["slots"][0].contains(key));
+  }
+  CHECK(record.to_json(-1).find('\n') == std::string::npos);
+}
+
+TEST_CASE("events are single lines of JSON with a type") {
+  const std::vector<std::pair<Event, std::string>> events = {
+      {RunStarted{"w", 2}, "run_started"},
+      {AgentStarted{"a", "r", 1, 5}, "agent_started"},
+      {Prefill{"a", 1, {}, 1.5}, "prefill"},
+      {Token{"a", 1, 7, "x\n\xc3"}, "token"},
+      {ToolCalled{"a", 1, "python", false, "bad", 2.0}, "tool_called"},
+      {AgentFinished{}, "agent_finished"},
+      {Relayed{"a", "b", 1, {}}, "relayed"},
+      {Warning{"w"}, "warning"},
+      {RunFinished{}, "run_finished"}};
+  for (const auto& [event, type] : events) {
+    const std::string line = to_json(event);
+    CHECK(line.find('\n') == std::string::npos);
+    CHECK(json::parse(line)["type"] == type);
+  }
+  CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) ==
+        json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));
+}

@@ -1,0 +1,156 @@
+#include "workflows/format/agent_reader.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "agents/json_check.h"
+#include "agents/pattern.h"
+#include "workflows/format/format_table.h"
+#include "workflows/format/prompt_reader.h"
+#include "workflows/format/yaml_json.h"
+
+namespace baton {
+
+AgentSpec AgentReader::agent(const YamlEntry& entry) {
+  const Fields fields(entry.value);
+  AgentSpec agent;
+  agent.id = entry.key.text;
+  agent.where = entry.key.where();
+  agent.role = fields.text("role").value_or(agent.id);
+  const std::string owner = fmt::format("agent '{}'", agent.id);
+  if (const YamlNode* prompt = fields.get("prompt")) agent.messages = read_prompt(*prompt, agent.id, diagnostics_);
+  if (const YamlNode* list = fields.get("tools")) agent.tools = tools(*list, owner);
+  if (const YamlNode* node = fields.get("output")) agent.output = output(*node, owner);
+  agent.generation = generation(fields);
+  ErrorHandling handling = error_handling(fields, owner);
+  agent.on_error = handling.on_error.value_or(OnError::fail);
+  agent.fallback = handling.fallback.value_or("");
+  agent.retry = handling.retry.value_or(RetrySpec{});
+  return agent;
+}
+
+GenerationSpec AgentReader::generation(const Fields& fields) {
+  GenerationSpec out;
+  const auto narrow = [](std::optional<std::int64_t> value) {
+    return value ? std::optional(static_cast<std::int32_t>(*value)) : std::nullopt;
+  };
+  out.model = fields.text("model");
+  out.max_tokens = narrow(fields.integer("max_tokens"));
+  out.temperature = fields.number("temperature");
+  out.top_k = narrow(fields.integer("top_k"));
+  out.top_p = fields.number("top_p");
+  out.min_p = fields.number("min_p");
+  out.repetition_penalty = fields.number("repetition_penalty");
+  if (const auto seed = fields.integer("seed")) out.seed = static_cast<std::uint64_t>(*seed);
+  out.timeout = fields.duration("timeout");
+  if (const YamlNode* stop = fields.get("stop")) {
+    out.stop.emplace();
+    if (stop->is_scalar()) out.stop->push_back(stop->text);
+    for (const YamlNode& item : stop->items) {
+      if (!item.broken) out.stop->push_back(item.text);
+    }
+    for (const std::string& text : *out.stop) {
+      if (text.empty()) diagnostics_.error(stop->where(), "E0404", "a stop text is empty");
+    }
+  }
+  return out;
+}
+
+AgentReader::ErrorHandling AgentReader::error_handling(const Fields& fields, const std::string& owner) {
+  ErrorHandling out;
+  if (const auto word = fields.text("on_error")) {
+    out.on_error = *word == "skip" ? OnError::skip : *word == "fallback" ? OnError::fallback : OnError::fail;
+  }
+  out.fallback = fields.text("fallback");
+  const bool falls_back = out.on_error == OnError::fallback;
+  if (falls_back && !fields.has("fallback")) {
+    diagnostics_.error(fields.where("on_error"), "E0402",
+                       fmt::format("{}: 'on_error: fallback' needs the key 'fallback'", owner));
+  }
+  if (!falls_back && fields.has("fallback") && (!fields.has("on_error") || out.on_error)) {
+    diagnostics_.error(fields.where("fallback"), "E0409",
+                       fmt::format("{}: 'fallback' does nothing without 'on_error: fallback'", owner));
+  }
+  if (const YamlNode* retry = fields.get("retry")) {
+    const Fields settings(*retry);
+    const auto attempts = static_cast<int>(settings.integer("attempts").value_or(1));
+    out.retry = RetrySpec{attempts, settings.duration("backoff").value_or(Milliseconds{0})};
+  }
+  return out;
+}
+
+std::string AgentReader::pattern(const Fields& fields, const char* key, const std::string& owner) {
+  const YamlNode* node = fields.get(key);
+  if (node == nullptr) return {};
+  try {
+    Pattern compiled(node->text);
+    return node->text;
+  } catch (const std::invalid_argument& error) {
+    diagnostics_.error(node->where(), "E0407", fmt::format("{}: {}: {}", owner, key, error.what()));
+    return {};
+  }
+}
+
+std::vector<ToolSpec> AgentReader::tools(const YamlNode& list, const std::string& owner) {
+  std::vector<ToolSpec> out;
+  for (const YamlNode& item : list.items) {
+    if (item.broken) continue;
+    if (std::optional<ToolSpec> one = tool(item, owner)) out.push_back(std::move(*one));
+  }
+  return out;
+}
+
+std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::string& owner) {
+  const bool is_map = node.kind == YamlNode::Kind::map;
+  if (is_map && node.entries.size() != 1) {
+    diagnostics_.error(node.where(), "E0403",
+                       fmt::format("{}: a tool is a name, or a map of one name to its options", owner));
+    return std::nullopt;
+  }
+  const YamlNode& name = is_map ? node.entries[0].key : node;
+  ToolSpec out;
+  out.tool = name.text;
+  out.where = name.where();
+  const Tool* tool = tools_.find(out.tool);
+  if (tool == nullptr) {
+    diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
+                       diagnostics_.suggestion(out.tool, tools_.names()));
+    return out;
+  }
+  if (is_map) {
+    if (node.entries[0].value.broken) return out;
+    for (const YamlEntry& option : node.entries[0].value.entries) {
+      if (option.value.broken || is_extension_key(option.key.text)) continue;
+      if (option.key.text == "from") {
+        out.from = option.value.text;
+        out.from_where = option.value.where();
+      } else {
+        out.options[option.key.text] = option.value.text;
+      }
+    }
+  }
+  const std::string wrong = tool->check(out.options);
+  if (!wrong.empty()) diagnostics_.error(out.where, "E0410", fmt::format("{}: tool '{}': {}", owner, out.tool, wrong));
+  return out;
+}
+
+OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
+  const Fields fields(node);
+  OutputSpec out;
+  out.where = node.where();
+  out.pattern = pattern(fields, "pattern", owner);
+  if (const YamlNode* schema = fields.get("schema")) {
+    out.schema = to_json(*schema);
+    const std::string wrong = check_json_schema(out.schema);
+    if (!wrong.empty())
+      diagnostics_.error(fields.where("schema"), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
+    if (fields.has("pattern")) {
+      diagnostics_.error(fields.where("schema"), "E0409",
+                         fmt::format("{}: 'pattern' and 'schema' exclude each other", owner));
+    }
+  }
+  return out;
+}
+
+}  // namespace baton

@@ -1,0 +1,39 @@
+// One agent of a checked tree, and the parts that agents and steps share.
+#pragma once
+
+#include <string>
+
+#include "agents/tool.h"
+#include "workflows/format/fields.h"
+#include "workflows/format/spec.h"
+
+namespace baton {
+
+/// Reads agents; what is wrong goes to the diagnostics, and what is read is complete where there is none.
+class AgentReader {
+ public:
+  AgentReader(const ToolRegistry& tools, Diagnostics& diagnostics) : tools_(tools), diagnostics_(diagnostics) {}
+
+  AgentSpec agent(const YamlEntry& entry);
+  GenerationSpec generation(const Fields& fields);
+
+  struct ErrorHandling {
+    std::optional<OnError> on_error;
+    std::optional<std::string> fallback;
+    std::optional<RetrySpec> retry;
+  };
+  ErrorHandling error_handling(const Fields& fields, const std::string& owner);
+
+  /// Empty, with an error, when the pattern does not compile.
+  std::string pattern(const Fields& fields, const char* key, const std::string& owner);
+
+ private:
+  std::vector<ToolSpec> tools(const YamlNode& list, const std::string& owner);
+  std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner);
+  OutputSpec output(const YamlNode& node, const std::string& owner);
+
+  const ToolRegistry& tools_;
+  Diagnostics& diagnostics_;
+};
+
+}  // namespace baton

@@ -1,0 +1,157 @@
+#include "workflows/format/diagnostics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <tuple>
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMostErrors = 100;
+constexpr std::size_t kWidestLine = 160;  // characters of source shown around a caret
+
+auto place(const Diagnostic& d) { return std::tie(d.where.file, d.where.line, d.where.column, d.code, d.message); }
+
+bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
+
+/// Control characters (a terminal would obey them) become '?'.
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if ((static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+std::string line_of(std::string_view text, int line) {
+  std::size_t begin = 0;
+  for (int i = 1; i < line; ++i) {
+    begin = text.find('\n', begin);
+    if (begin == std::string_view::npos) return {};
+    ++begin;
+  }
+  std::string_view found = text.substr(begin, text.find('\n', begin) - begin);
+  if (!found.empty() && found.back() == '\r') found.remove_suffix(1);
+  return std::string(found);
+}
+
+/// Characters of valid UTF-8, one element each.
+std::vector<std::string> characters(std::string_view text) {
+  std::vector<std::string> out;
+  for (const char c : text) {
+    if (starts_character(c) || out.empty()) out.emplace_back();
+    out.back() += c;
+  }
+  return out;
+}
+
+/// The source line with its number, and the caret under the marked text.
+std::string excerpt(const Diagnostic& d) {
+  const std::vector<std::string> line = characters(printable(d.source_line));
+  const std::size_t column = static_cast<std::size_t>(std::max(1, d.where.column)) - 1;
+  std::size_t begin = 0, end = line.size();
+  if (line.size() > kWidestLine) {
+    begin = std::min(column > kWidestLine / 2 ? column - kWidestLine / 2 : 0, line.size() - kWidestLine);
+    end = begin + kWidestLine;
+  }
+  std::string shown, under;
+  for (std::size_t i = begin; i < end; ++i) {
+    shown += line[i];
+    if (i < column) under += line[i] == "\t" ? "\t" : " ";
+  }
+  const std::size_t room = column < end ? end - column : 1;
+  const std::size_t carets = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, d.where.length)), 1, room);
+  under += std::string(carets, '^');
+  if (!d.hint.empty()) under += " " + printable(d.hint);
+  return fmt::format("{:5} | {}\n      | {}\n", d.where.line, shown, under);
+}
+
+}  // namespace
+
+bool Diagnostics::full() const { return items_.size() == kMostErrors; }
+
+std::string Diagnostics::suggestion(const std::string& word, const std::vector<std::string>& candidates) const {
+  const std::string near = full() ? "" : closest(word, candidates);
+  return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
+}
+
+void Diagnostics::error(SourceLocation where, std::string code, std::string message, std::string hint) {
+  if (full()) return;
+  Diagnostic added{std::move(where), std::move(code), std::move(message), std::move(hint), {}};
+  const auto at = std::upper_bound(items_.begin(), items_.end(), added,
+                                   [](const Diagnostic& a, const Diagnostic& b) { return place(a) < place(b); });
+  if (at != items_.begin() && place(*std::prev(at)) == place(added)) return;  // one text reached by two aliases
+  for (const auto& [file, text] : sources_) {
+    if (file == added.where.file && added.where.line > 0) added.source_line = line_of(text, added.where.line);
+  }
+  items_.insert(at, std::move(added));
+}
+
+void Diagnostics::add_sources(const std::vector<std::pair<std::string, std::string>>& sources) {
+  for (const auto& [file, text] : sources) add_source(file, text);
+}
+
+void Diagnostics::add_source(const std::string& file, std::string text) {
+  for (Diagnostic& item : items_) {
+    if (item.where.file == file && item.where.line > 0) item.source_line = line_of(text, item.where.line);
+  }
+  sources_.emplace_back(file, std::move(text));
+}
+
+std::string Diagnostics::format() const {
+  std::string out;
+  for (const Diagnostic& item : items_) {
+    out += item.where.line > 0 ? fmt::format("{}:{}:{}: ", item.where.file, item.where.line, item.where.column)
+                               : fmt::format("{}: ", item.where.file);
+    out += fmt::format("error[{}]: {}\n", item.code, printable(item.message));
+    if (!item.source_line.empty()) {
+      out += excerpt(item);
+    } else if (!item.hint.empty()) {
+      out += fmt::format("      {}\n", printable(item.hint));
+    }
+  }
+  if (full()) out += fmt::format("only the first {} errors are shown\n", kMostErrors);
+  return out;
+}
+
+namespace {
+
+/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    now[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
+    }
+    before.swap(last);
+    last.swap(now);
+  }
+  return last[b.size()];
+}
+
+}  // namespace
+
+std::string closest(const std::string& word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongestWord = 200;
+  if (word.size() > kLongestWord) return {};
+  std::string best;
+  std::size_t best_distance = word.size() < 2 ? 1 : std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    if (candidate.size() > kLongestWord) continue;
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace baton

@@ -1,0 +1,56 @@
+// Reading of checked trees: values of a map by key. A key that is absent or broken reads as absent, so that one
+// mistake is reported once.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "workflows/format/spec.h"
+#include "workflows/format/values.h"
+#include "workflows/format/yaml_tree.h"
+
+namespace baton {
+
+class Fields {
+ public:
+  explicit Fields(const YamlNode& map) : map_(map) {}
+
+  const YamlNode* get(std::string_view key) const {
+    const YamlEntry* entry = map_.entry(key);
+    return entry == nullptr || entry->value.broken ? nullptr : &entry->value;
+  }
+  bool has(std::string_view key) const { return map_.entry(key) != nullptr; }
+  SourceLocation where(std::string_view key) const { return map_.entry(key)->key.where(); }
+
+  std::optional<std::string> text(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? std::nullopt : std::optional(value->text);
+  }
+  std::optional<std::int64_t> integer(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? std::nullopt : integer_of(value->text);
+  }
+  std::optional<float> number(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? std::nullopt : std::optional(static_cast<float>(*number_of(value->text)));
+  }
+  std::optional<bool> boolean(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? std::nullopt : std::optional(value->text[0] == 't' || value->text[0] == 'T');
+  }
+  std::optional<Milliseconds> duration(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? std::nullopt : parse_duration(value->text);
+  }
+  std::int64_t size(std::string_view key) const {
+    const YamlNode* value = get(key);
+    return value == nullptr ? 0 : parse_size(value->text).value_or(0);
+  }
+
+ private:
+  const YamlNode& map_;
+};
+
+}  // namespace baton

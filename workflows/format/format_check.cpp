@@ -1,0 +1,191 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "workflows/format/format_table.h"
+#include "workflows/format/values.h"
+
+namespace baton {
+namespace {
+
+using Kind = FormatType::Kind;
+
+class FormatChecker {
+ public:
+  explicit FormatChecker(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
+
+  void check(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
+    if (type.kind == Kind::any || node.broken) return;
+    if (type.kind == Kind::either) {
+      const auto fits =
+          std::find_if(type.of.begin(), type.of.end(), [&](const FormatType& t) { return has_shape(node, t); });
+      if (fits == type.of.end()) return wrong(node, type, path, where);
+      return check(node, *fits, path, where);
+    }
+    if (!has_shape(node, type)) return wrong(node, type, path, where);
+    if (type.kind == Kind::object) return check_object(node, type, path, where);
+    if (type.kind == Kind::list) return check_list(node, type, path);
+    if (type.kind == Kind::map) return check_map(node, type, path);
+    if (type.kind != Kind::prompt && !resolve(node, type)) return;
+    if (!fits_scalar(node, type)) wrong(node, type, path, where);
+  }
+
+ private:
+  static bool has_shape(const YamlNode& node, const FormatType& type) {
+    switch (type.kind) {
+      case Kind::any:
+        return true;
+      case Kind::list:
+        return node.kind == YamlNode::Kind::list;
+      case Kind::object:
+      case Kind::map:
+        return node.kind == YamlNode::Kind::map;
+      default:
+        return node.is_scalar() && node.kind != YamlNode::Kind::null;
+    }
+  }
+
+  bool resolve(YamlNode& node, const FormatType& type) {
+    Resolved resolved = resolve_environment(node.text, type.kind == Kind::scalar ? Secrets::keep : Secrets::refuse);
+    if (!resolved.error.empty()) {
+      node.broken = true;
+      diagnostics_.error(node.where(), resolved.code, resolved.error);
+      return false;
+    }
+    if (!resolved.changed) return true;
+    node.text = std::move(resolved.text);
+    // A flow map needs quotes around ${...}: they say nothing about what the variable holds.
+    const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number;
+    if (typed) node.kind = kind_of_plain(node.text);
+    return true;
+  }
+
+  static bool fits_scalar(const YamlNode& node, const FormatType& type) {
+    const bool is_string = node.kind == YamlNode::Kind::string;
+    switch (type.kind) {
+      case Kind::string:
+      case Kind::prompt:
+        return is_string;
+      case Kind::scalar:
+        return true;
+      case Kind::id:
+        return is_string && is_id(node.text);
+      case Kind::boolean:
+        return node.kind == YamlNode::Kind::boolean;
+      case Kind::integer: {
+        const auto value = integer_of(node.text);
+        return node.kind == YamlNode::Kind::integer && value && in_range(static_cast<double>(*value), type);
+      }
+      case Kind::number: {
+        const auto value = number_of(node.text);
+        const bool numeric = node.kind == YamlNode::Kind::integer || node.kind == YamlNode::Kind::number;
+        return numeric && value && in_range(*value, type);
+      }
+      case Kind::duration:
+        return is_string && parse_duration(node.text);
+      case Kind::size:
+        return is_string && parse_size(node.text);
+      case Kind::choice:
+        return std::find(type.words.begin(), type.words.end(), node.text) != type.words.end();
+      default:
+        return true;
+    }
+  }
+
+  static bool in_range(double value, const FormatType& type) {
+    return value <= type.high && (type.above_low ? value > type.low : value >= type.low);
+  }
+
+  void check_list(YamlNode& node, const FormatType& type, const std::string& path) {
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      check(node.items[i], type.of[0], fmt::format("{}[{}]", path, i), node.items[i].where());
+    }
+  }
+
+  void check_map(YamlNode& node, const FormatType& type, const std::string& path) {
+    for (YamlEntry& entry : node.entries) {
+      if (is_extension_key(entry.key.text)) continue;
+      if (!is_id(entry.key.text)) {
+        entry.value.broken = true;
+        diagnostics_.error(
+            entry.key.where(), "E0406",
+            fmt::format("'{}' is not an id: expected a lower-case letter, then letters, digits and '_', at most 64",
+                        entry.key.text));
+        continue;
+      }
+      check(entry.value, type.of[0], path + "." + entry.key.text, entry.key.where());
+    }
+  }
+
+  void check_object(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
+    std::vector<std::string> known;
+    for (const FormatKey& key : format_keys()) {
+      if (key.object == type.name) known.push_back(key.key);
+    }
+    bool misspelt = false;
+    for (const YamlEntry& entry : node.entries) {
+      if (is_extension_key(entry.key.text) || std::find(known.begin(), known.end(), entry.key.text) != known.end())
+        continue;
+      const std::string suggestion = diagnostics_.suggestion(entry.key.text, known);
+      diagnostics_.error(entry.key.where(), "E0401",
+                         fmt::format("unknown key '{}'{}", entry.key.text, path.empty() ? "" : " in " + path),
+                         suggestion);
+      misspelt = misspelt || !suggestion.empty();
+    }
+    for (const FormatKey& key : format_keys()) {
+      if (key.object != type.name) continue;
+      if (YamlEntry* entry = node.entry(key.key)) {
+        check(entry->value, key.type, path.empty() ? key.key : path + "." + key.key, entry->key.where());
+      } else if (key.required && !misspelt) {  // a misspelt key is reported once
+        diagnostics_.error(where, "E0402",
+                           path.empty() ? fmt::format("missing key '{}'", key.key)
+                                        : fmt::format("{}: missing key '{}'", path, key.key));
+        node.broken = true;
+      }
+    }
+  }
+
+  /// Without what stands inside: only the kind is wrong.
+  static std::string expected(const FormatType& type) {
+    if (type.kind == Kind::object || type.kind == Kind::map) return "a map";
+    if (type.kind == Kind::list) return "a list";
+    if (type.kind != Kind::either) return described(type);
+    std::string out;
+    for (const FormatType& alternative : type.of) out += (out.empty() ? "" : ", or ") + expected(alternative);
+    return out;
+  }
+
+  std::string hint(const YamlNode& node, const FormatType& type) const {
+    const bool takes_string = type.kind == Kind::string || type.kind == Kind::prompt;
+    const bool takes_number = type.kind == Kind::integer || type.kind == Kind::number;
+    if (!node.is_scalar() || node.kind == YamlNode::Kind::null) return {};
+    if (takes_string) return fmt::format("write \"{}\" for the text", node.text);
+    if (takes_number && !node.plain && kind_of_plain(node.text) != YamlNode::Kind::string)
+      return "write it without quotes";
+    return type.kind == Kind::choice ? diagnostics_.suggestion(node.text, type.words) : "";
+  }
+
+  void wrong(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where) {
+    constexpr std::size_t kShownBytes = 60;
+    node.broken = true;
+    std::string found(described(node.kind));
+    if (node.is_scalar() && !node.text.empty() && node.text.size() <= kShownBytes)
+      found += fmt::format(" ('{}')", node.text);
+    const bool is_value = has_shape(node, type) && type.kind != Kind::string && type.kind != Kind::prompt;
+    diagnostics_.error(
+        node.kind == YamlNode::Kind::null ? where : node.where(), is_value ? "E0404" : "E0403",
+        fmt::format("{}: expected {}, found {}", path.empty() ? "the file" : path, expected(type), found),
+        hint(node, type));
+  }
+
+  Diagnostics& diagnostics_;
+};
+
+}  // namespace
+
+void check_format(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where,
+                  Diagnostics& diagnostics) {
+  FormatChecker(diagnostics).check(node, type, path, where);
+}
+
+}  // namespace baton

@@ -1,0 +1,379 @@
+#include "workflows/format/format_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+namespace baton {
+namespace {
+
+using Kind = FormatType::Kind;
+
+constexpr double kNoLimit = std::numeric_limits<std::int32_t>::max();
+
+FormatType of_kind(Kind kind) {
+  FormatType type;
+  type.kind = kind;
+  return type;
+}
+FormatType any() { return of_kind(Kind::any); }
+FormatType string() { return of_kind(Kind::string); }
+FormatType prompt() { return of_kind(Kind::prompt); }
+FormatType scalar() { return of_kind(Kind::scalar); }
+FormatType id() { return of_kind(Kind::id); }
+FormatType boolean() { return of_kind(Kind::boolean); }
+FormatType duration() { return of_kind(Kind::duration); }
+FormatType size() { return of_kind(Kind::size); }
+FormatType integer(double low, double high = kNoLimit) {
+  FormatType type = of_kind(Kind::integer);
+  type.low = low;
+  type.high = high;
+  return type;
+}
+FormatType number(double low, double high) {
+  FormatType type = integer(low, high);
+  type.kind = Kind::number;
+  return type;
+}
+FormatType number_above(double low, double high) {
+  FormatType type = number(low, high);
+  type.above_low = true;
+  return type;
+}
+FormatType choice(std::vector<std::string> words) {
+  FormatType type = of_kind(Kind::choice);
+  type.words = std::move(words);
+  return type;
+}
+FormatType object(std::string name) {
+  FormatType type = of_kind(Kind::object);
+  type.name = std::move(name);
+  return type;
+}
+FormatType list(FormatType element) {
+  FormatType type = of_kind(Kind::list);
+  type.of.push_back(std::move(element));
+  return type;
+}
+FormatType map(FormatType element) {
+  FormatType type = list(std::move(element));
+  type.kind = Kind::map;
+  return type;
+}
+FormatType either(std::vector<FormatType> alternatives) {
+  FormatType type = of_kind(Kind::either);
+  type.of = std::move(alternatives);
+  return type;
+}
+
+/// An object, or a scalar that is short for it with one key.
+FormatType object_or(FormatType scalar_type, std::string name, std::string key) {
+  FormatType type = either({std::move(scalar_type), object(std::move(name))});
+  type.short_for = std::move(key);
+  return type;
+}
+
+FormatType text() { return either({prompt(), object("text"), list(either({prompt(), object("text")}))}); }
+FormatType dtype() { return choice({"bf16", "f16", "f32"}); }
+FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
+FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
+FormatType relay_method() {
+  return choice(
+      {"auto", "full", "prefix", "direct", "lockstep", "relay", "anchors", "epic", "cacheblend", "droidspeak"});
+}
+
+/// Settings of a generation stand in `defaults` and in each agent.
+void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
+  const bool of_agent = owner == "agent";
+  const auto fallback = [&](const char* text) {
+    return of_agent ? std::string("that of `defaults`") : std::string(text);
+  };
+  keys.push_back({owner, "model", id(), false, fallback("the only model"), "Name of a model of `models`."});
+  keys.push_back({owner, "max_tokens", integer(1), false, fallback("256"), "The most tokens of an output."});
+  keys.push_back({owner, "temperature", number(0, 100), false, fallback("0"),
+                  "Sampling temperature; 0 takes the likeliest token."});
+  keys.push_back(
+      {owner, "top_k", integer(0), false, fallback("0"), "Sample from the k likeliest tokens; 0: from all."});
+  keys.push_back({owner, "top_p", number_above(0, 1), false, fallback("1"),
+                  "Sample from the likeliest tokens that together have this probability."});
+  keys.push_back({owner, "min_p", number(0, 1), false, fallback("0"),
+                  "Drop tokens less likely than this share of the likeliest."});
+  keys.push_back({owner, "repetition_penalty", number_above(0, 100), false, fallback("1"),
+                  "Divides the logits of tokens seen before."});
+  keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
+  keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
+                  "Texts that end an output; they are not part of it."});
+  keys.push_back({owner, "timeout", duration(), false, fallback("none"), "The longest time of one turn."});
+}
+
+std::vector<FormatKey> make_keys() {
+  std::vector<FormatKey> keys = {
+      {"", "version", integer(1, 1), true, "", "Version of the format."},
+      {"", "name", string(), false, "the file's name", "Name of the workflow in records and reports."},
+      {"", "description", string(), false, "", "What the workflow is for."},
+      {"", "extends", string(), false, "",
+       "A workflow file to start from: maps are merged key by key and this file wins; `null` removes a key."},
+      {"", "inputs", map(object_or(choice({"string"}), "input", "type")), false, "`user_question`, required",
+       "What a run is given, by name; the short form is the type. Names are placeholders in prompts."},
+      {"", "models", map(object_or(string(), "model", "path")), true, "",
+       "Models by name; the short form is the path."},
+      {"", "defaults", object("defaults"), false, "", "Settings for all agents that do not say otherwise."},
+      {"", "agents", map(object("agent")), true, "", "Agents by id."},
+      {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
+      {"", "relay", object_or(relay_method(), "relay", "method"), false, "auto",
+       "How outputs are handed to prompts downstream; the short form is the method."},
+      {"", "outputs", map(prompt()), false, "`answer`, the output of the last agent",
+       "Results of a run: texts with placeholders over the inputs and each agent's last output."},
+
+      {"input", "type", choice({"string"}), false, "string", "Type of the value."},
+      {"input", "required", boolean(), false, "true without a default", "Whether a run must be given it."},
+      {"input", "default", scalar(), false, "", "The value of a run that is not given one."},
+      {"input", "description", string(), false, "", "What it is."},
+
+      {"model", "path", string(), true, "",
+       "A folder with a Hugging Face model, or the name of a model in a model folder."},
+      {"model", "dtype", dtype(), false, "bf16", "Type of the weights in memory."},
+      {"model", "kv_dtype", dtype(), false, "that of the weights", "Type of the KV cache."},
+      {"model", "context", integer(1), false, "the model's own", "The longest prompt and output together, in tokens."},
+  };
+  add_generation(keys, "defaults");
+  keys.insert(keys.end(),
+              {
+                  {"agent", "use", string(), false, "",
+                   "An agent file to start from, by name: looked for beside this file, in `roles/` beside it, and in "
+                   "`agents/roles`. Keys given here win."},
+                  {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
+                  {"agent", "description", string(), false, "", "What the agent does."},
+                  {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
+                   "The prompt; the short form is the user message."},
+                  {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
+                   "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
+                   "names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
+                  {"agent", "output", object("output"), false, "any text", "What the output must be."},
+                  {"agent", "on_error", on_error(), false, "fail",
+                   "What a failed turn does: end the run, count as an empty output, or be replaced by `fallback`."},
+                  {"agent", "fallback", string(), false, "",
+                   "The text that stands in for the output when `on_error` is `fallback`."},
+                  {"agent", "retry", retry(), false, "1",
+                   "Attempts at a turn; the short form is their number, the first included."},
+              });
+  add_generation(keys, "agent");
+  keys.insert(
+      keys.end(),
+      {
+          {"prompt", "system", text(), false, "", "The system message."},
+          {"prompt", "user", text(), false, "", "The user message."},
+          {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
+          {"prompt", "order", choice({"written", "free"}), false, "written",
+           "`free`: the items of a message that hold placeholders, and the turns of its loops, may change places, so "
+           "that "
+           "what is known first stands first; `baton plan` shows what that brings. Items without placeholders stay."},
+
+          {"message", "role", choice({"system", "user", "assistant"}), true, "", "Whose message it is."},
+          {"message", "content", text(), true, "", "Its text."},
+
+          {"text", "text", prompt(), false, "", "Text with placeholders."},
+          {"text", "file", string(), false, "",
+           "A file with the text, relative to this one; its last newline is not part of the text."},
+          {"text", "for", choice({"peers", "previous"}), false, "once",
+           "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last "
+           "round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
+
+          {"output", "pattern", string(), false, "",
+           "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
+           "match has failed."},
+          {"output", "schema", any(), false, "",
+           "A JSON Schema (draft-07 subset); an output that is not such JSON has failed."},
+
+          {"retry", "attempts", integer(1, 100), false, "1", "Attempts in all."},
+          {"retry", "backoff", duration(), false, "0s",
+           "Pause before the second attempt; doubled before each further one."},
+
+          {"workflow", "topology",
+           choice({"single", "chain", "parallel", "star", "layered", "fully_connected", "debate", "graph"}), false,
+           "single", "The shape of a round."},
+          {"workflow", "agents", list(id()), false, "all but `then`, in their order",
+           "The agents of a round, in order."},
+          {"workflow", "layers", list(list(id())), false, "",
+           "`layered`: the agents of each layer; a layer sees those before it."},
+          {"workflow", "center", id(), false, "", "`star`: the agent that runs last and sees all others."},
+          {"workflow", "steps", list(object("step")), false, "", "`graph`: the turns of a round."},
+          {"workflow", "rounds", integer(1, 1000), false, "1", "How many times all agents run."},
+          {"workflow", "then", id(), false, "",
+           "The decision agent: runs once after the last round and sees every agent's last output."},
+          {"workflow", "until", object("condition"), false, "", "Ends the rounds early, once it holds after a round."},
+          {"workflow", "max_parallel", integer(0, 1000), false, "0", "The most turns at a time; 0: no limit."},
+
+          {"step", "id", id(), false, "the agent", "Name of the turn."},
+          {"step", "agent", id(), true, "", "Whose turn it is."},
+          {"step", "needs", list(id()), false, "what its prompt names",
+           "Turns that must be over first. A prompt may name the agents behind them, near or far."},
+          {"step", "when", object("condition"), false, "always", "The turn is skipped where this does not hold."},
+          {"step", "on_error", on_error(), false, "the agent's", "As of the agent."},
+          {"step", "fallback", string(), false, "the agent's", "As of the agent."},
+          {"step", "retry", retry(), false, "the agent's", "As of the agent."},
+
+          {"condition", "agent", id(), true, "", "Whose last output is looked at."},
+          {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must occur in it."},
+          {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
+
+          {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
+          {"relay", "tolerance", number(0, 100), false, "0",
+           "`auto`: a placeholder that was not computed ahead may be corrected by anchors up to this expected relative "
+           "error of K "
+           "and V, where that is faster; 0: everything is exact."},
+          {"relay", "layers", object("layers"), false, "those of the model's profile",
+           "The layers that `relay` or `droidspeak` recompute."},
+          {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},
+          {"relay", "correct", boolean(), false, "true; false by deviation",
+           "`relay`: reused KV is corrected by what `baton learn` found for its place, where it did."},
+          {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
+          {"relay", "cacheblend_share", number(0, 1), false, "0.15",
+           "`cacheblend`: the share of each segment that is recomputed."},
+          {"relay", "anchors", object("anchors"), false, "", "How `anchors` corrects, and when it is trusted."},
+          {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
+          {"relay", "prefix", boolean(), false, "true",
+           "Methods other than `full` also take the longest exact prefix that was seen before."},
+          {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
+
+          {"layers", "start", integer(0), true, "",
+           "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
+          {"layers", "detect", integer(1), false, "", "`relay`: values are compared here, and tokens chosen."},
+          {"layers", "end", integer(1), true, "", "The last layer of the chosen tokens; `droidspeak`: of all of them."},
+
+          {"select", "deviation", number(0, 1000), false, "1.5",
+           "Tokens whose values deviate more than this many times the mean; 0: none."},
+          {"select", "influence", number(0, 1000), false, "1.45",
+           "Tokens that received more than this many times the mean attention; 0: none."},
+          {"select", "suffix", integer(0), false, "8; 10 by deviation, 0 by entropy",
+           "The last tokens of each segment."},
+          {"select", "head", integer(0), false, "16; 0 by deviation", "The first tokens of each segment."},
+          {"select", "share", number(0, 1), false, "0.32; 0 by deviation, 0.25 by entropy",
+           "Above 0: this share of each segment, the best by score, in place of the thresholds."},
+          {"select", "score", choice({"author", "entropy", "deviation"}), false,
+           "author; deviation where a threshold is set",
+           "The tokens their author was unsure of or looked back at, only was unsure of, or that deviate most "
+           "(docs/methods.md)."},
+          {"select", "all", boolean(), false, "false", "Every token: the layer range alone."},
+
+          {"anchors", "size", integer(1, 10000), false, "20", "Anchors of one pool: one placeholder of one prompt."},
+          {"anchors", "gate", choice({"error", "entropy", "none"}), false, "error",
+           "What is trusted: corrections whose expected error is small, weights whose entropy is (the paper's eq. 5), "
+           "or all."},
+          {"anchors", "trust", number(0, 100), false, "0.1",
+           "Gate `error`: up to this expected relative error of K and V a placeholder is only corrected."},
+          {"anchors", "refuse", number(0, 100), false, "0.16",
+           "Gate `error`: above it a placeholder is computed in full; between the two its uncertain tokens are."},
+          {"anchors", "recompute", number(0, 1), false, "0.15", "The share of those tokens."},
+          {"anchors", "gamma", number(0, 100), false, "0.3",
+           "Gate `entropy`: weights of more than gamma log(anchors) nats make a text a new anchor."},
+          {"anchors", "offsets", choice({"weighted", "nearest", "none"}), false, "weighted",
+           "By all anchors as far as they are alike, by the nearest alone, or no correction."},
+          {"anchors", "text", choice({"computed", "offset", "base"}), false, "computed",
+           "Fixed text behind a placeholder: run, corrected like the placeholder, or as it was seen first."},
+          {"anchors", "aligned", boolean(), false, "true",
+           "Tokens find their counterparts by edit distance; `false`: by index, as in the paper."},
+          {"anchors", "rotate", boolean(), false, "true", "`false`: keys stay at their author's positions."},
+          {"anchors", "check", integer(0), false, "32",
+           "One turn in so many is computed in full, to measure the error; 0: none."},
+          {"anchors", "pool", string(), false, "", "Pools of different names share nothing."},
+
+          {"memory", "device", size(), false, "no limit", "On the device."},
+          {"memory", "host", size(), false, "no limit", "In host memory."},
+      });
+  return keys;
+}
+
+std::string described_range(const FormatType& type) {
+  const char* noun = type.kind == Kind::integer ? "an integer" : "a number";
+  if (type.above_low) return fmt::format("{} above {}, at most {}", noun, type.low, type.high);
+  if (type.high >= kNoLimit) return fmt::format("{} of at least {}", noun, type.low);
+  if (type.low == type.high) return fmt::format("{}", type.low);
+  return fmt::format("{} from {} to {}", noun, type.low, type.high);
+}
+
+}  // namespace
+
+std::span<const FormatKey> format_keys() {
+  static const std::vector<FormatKey> keys = make_keys();
+  return keys;
+}
+
+std::string_view format_object_title(std::string_view object) {
+  static constexpr std::pair<std::string_view, std::string_view> kTitles[] = {
+      {"", "The file"},
+      {"input", "An input"},
+      {"model", "A model"},
+      {"defaults", "`defaults`"},
+      {"agent", "An agent"},
+      {"prompt", "A prompt"},
+      {"message", "A message"},
+      {"text", "A text"},
+      {"output", "`output`"},
+      {"retry", "`retry`"},
+      {"workflow", "`workflow`"},
+      {"step", "A step of a graph"},
+      {"condition", "A condition (`when`, `until`)"},
+      {"relay", "`relay`"},
+      {"layers", "`layers`"},
+      {"select", "`select`"},
+      {"memory", "`memory`"},
+  };
+  for (const auto& [name, title] : kTitles) {
+    if (name == object) return title;
+  }
+  return object;
+}
+
+std::string described(const FormatType& type) {
+  switch (type.kind) {
+    case Kind::any:
+      return "anything";
+    case Kind::string:
+      return "a string";
+    case Kind::prompt:
+      return "a text";
+    case Kind::scalar:
+      return "a string, number or boolean";
+    case Kind::id:
+      return "an id";
+    case Kind::boolean:
+      return "true or false";
+    case Kind::integer:
+    case Kind::number:
+      return described_range(type);
+    case Kind::duration:
+      return "a duration such as 30s";
+    case Kind::size:
+      return "a size such as 4GiB";
+    case Kind::choice:
+      if (type.words.size() == 1) return fmt::format("'{}'", type.words[0]);
+      return fmt::format("one of '{}'", fmt::join(type.words, "', '"));
+    case Kind::object:
+      return fmt::format("a map ({})", type.name);
+    case Kind::list:
+      return fmt::format("a list of [{}]", described(type.of[0]));
+    case Kind::map:
+      return fmt::format("a map to [{}]", described(type.of[0]));
+    case Kind::either: {
+      std::vector<std::string> parts;
+      for (const FormatType& alternative : type.of) parts.push_back(described(alternative));
+      return fmt::format("{}", fmt::join(parts, ", or "));
+    }
+  }
+  return {};
+}
+
+FormatType format_file() { return object(""); }
+FormatType format_agent() { return object("agent"); }
+
+bool is_extension_key(std::string_view key) { return key.starts_with("x-"); }
+
+bool is_id(std::string_view text) {
+  constexpr std::size_t kLongestId = 64;
+  if (text.empty() || text.size() > kLongestId || text[0] < 'a' || text[0] > 'z') return false;
+  return text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+}  // namespace baton

@@ -1,0 +1,76 @@
+// The one table of the workflow format: every key with its type, default and meaning. The parser's checks, the JSON
+// Schema for editors and the reference page (docs/yaml.md) all come from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "workflows/format/diagnostics.h"
+#include "workflows/format/yaml_tree.h"
+
+namespace baton {
+
+struct FormatType {
+  enum class Kind : std::uint8_t {
+    any,     // any YAML
+    string,  // ${env:...} is resolved
+    prompt,  // text with {{ placeholders }}
+    scalar,  // string, number or boolean, kept as text; may hold ${secret:...}
+    id,      // [a-z][a-z0-9_]*
+    boolean,
+    integer,
+    number,
+    duration,  // 30s
+    size,      // 4GiB
+    choice,    // one of `words`
+    object,    // a map with the keys of the table's object `name`
+    list,
+    map,     // of `of[0]`; the keys of a map are ids
+    either,  // of `of`, told apart by their YAML shape
+  };
+  Kind kind = Kind::any;
+  std::string name;
+  std::vector<std::string> words;
+  std::vector<FormatType> of;
+  double low = 0, high = 0;  // of integer and number, inclusive
+  bool above_low = false;    // `low` itself is not allowed
+  std::string short_for;     // of either: a scalar is short for an object with this key
+};
+
+struct FormatKey {
+  std::string object;  // "agent"; "" is the file itself
+  std::string key;
+  FormatType type;
+  bool required = false;
+  std::string default_text;
+  std::string description;
+};
+
+/// All keys, grouped by object, the file's own first.
+std::span<const FormatKey> format_keys();
+
+/// What an object is, for the reference page ("agent" -> "An agent: ...").
+std::string_view format_object_title(std::string_view object);
+
+/// "an integer from 1 to 5", "one of 'a', 'b'", "a list of ids": what a type expects, for messages and the reference.
+std::string described(const FormatType& type);
+
+/// Checks `node` against a type and resolves ${env:...} in it. What is wrong goes to `diagnostics`, and its nodes are
+/// marked broken. `path` names the node ("agents.judge"), `where` is the place of its key.
+void check_format(YamlNode& node, const FormatType& type, const std::string& path, const SourceLocation& where,
+                  Diagnostics& diagnostics);
+
+/// The type of the whole file, and of an agent file.
+FormatType format_file();
+FormatType format_agent();
+
+/// Writes the short forms in `node` out as the objects that they are short for, as far as its shape allows.
+void expand_short_forms(YamlNode& node, const FormatType& type);
+
+/// True for keys that every map ignores ("x-...").
+bool is_extension_key(std::string_view key);
+bool is_id(std::string_view text);
+
+}  // namespace baton

@@ -1,0 +1,34 @@
+// The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, condition_<id>_current,
+// condition_<id>_history_<t>.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "workflows/format/spec.h"
+
+namespace baton {
+
+struct Placeholder {
+  enum class Kind : std::uint8_t { input, agent, condition };
+  Kind kind = Kind::input;
+  std::string id;   // of the agent
+  int history = 0;  // rounds back; 0: current
+};
+
+/// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or
+/// its number is not one of 1 to 1000.
+std::optional<Placeholder> parse_placeholder(std::string_view name);
+
+std::string placeholder_name(const Placeholder& placeholder);
+
+/// The placeholder of a name in this workflow; empty when there is no such input or agent.
+std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name);
+
+/// Reports a name that is none, with the one that was probably meant. `owner` begins the message ("agent 'judge'").
+void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
+                                const SourceLocation& where, Diagnostics& diagnostics);
+
+}  // namespace baton

@@ -1,0 +1,16 @@
+// `use: name`: an agent that starts from a file of its own.
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "workflows/format/yaml_tree.h"
+
+namespace baton {
+
+/// Puts the agent's own keys over those of the file that its `use` names. Looked for as NAME.yaml, in this order:
+/// beside the workflow, in roles/ beside it, in agents/roles of the folders above it, in `role_folders`, and in
+/// ../share/baton/roles from the running program.
+void apply_role_file(YamlNode& agent, std::span<const std::filesystem::path> role_folders, Diagnostics& diagnostics);
+
+}  // namespace baton

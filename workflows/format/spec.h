@@ -1,0 +1,183 @@
+// WorkflowSpec: a workflow file after reading and checking. Every node knows where it stands.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/prompt_template.h"
+#include "engine/model/sampler.h"
+#include "engine/reuse/options.h"
+#include "engine/tensor/dtype.h"
+#include "workflows/format/diagnostics.h"
+
+namespace baton {
+
+class ToolRegistry;
+using Milliseconds = std::chrono::milliseconds;
+
+struct InputSpec {
+  std::string name;
+  bool required = true;
+  std::optional<std::string> default_value;
+  std::string description;
+  SourceLocation where;
+};
+
+struct ModelSpec {
+  std::string name;
+  std::string path;  // as written, ${env:...} resolved; see workflows/model_path.h for where it is looked for
+  DType dtype = DType::bf16;
+  DType kv_dtype = DType::bf16;
+  std::int32_t context = 0;  // 0: the model's own
+  SourceLocation where;
+};
+
+/// Settings of a generation; defaults fill what an agent leaves open.
+struct GenerationSpec {
+  std::optional<std::string> model;
+  std::optional<std::int32_t> max_tokens;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int32_t> top_k;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::vector<std::string>> stop;
+  std::optional<Milliseconds> timeout;
+};
+
+/// A piece of a prompt: a template, or a loop over what the topology lets the agent see.
+struct PromptItem {
+  enum class Loop : std::uint8_t { none, peers, previous };
+  Loop loop = Loop::none;
+  std::vector<TemplatePiece> pieces;
+  SourceLocation where;                     // of the text
+  std::vector<SourceLocation> piece_where;  // of each piece; a spec made by a program has none
+
+  const SourceLocation& place(std::size_t piece) const {
+    return piece < piece_where.size() ? piece_where[piece] : where;
+  }
+};
+
+struct MessageSpec {
+  std::string role;  // system, user, assistant
+  std::vector<PromptItem> items;
+  SourceLocation where;
+  bool free_order = false;  // items with placeholders, and the turns of a loop, may change places
+};
+
+struct ToolSpec {
+  std::string tool;                            // "python"
+  std::string from;                            // placeholder whose text it works on; empty: none
+  std::map<std::string, std::string> options;  // may hold ${secret:NAME}, for the tool to resolve
+  SourceLocation where;
+  SourceLocation from_where;
+};
+
+struct OutputSpec {
+  std::string pattern;  // regex; the first group of the last match is the answer
+  std::string schema;   // JSON Schema as JSON text, or empty
+  SourceLocation where;
+};
+
+enum class OnError : std::uint8_t { fail, skip, fallback };
+
+struct RetrySpec {
+  int attempts = 1;  // in all
+  Milliseconds backoff{0};
+};
+
+struct AgentSpec {
+  std::string id;
+  std::string role;
+  std::vector<MessageSpec> messages;
+  std::vector<ToolSpec> tools;
+  OutputSpec output;
+  GenerationSpec generation;
+  OnError on_error = OnError::fail;
+  std::string fallback;  // text that stands in for the output when on_error is fallback
+  RetrySpec retry;
+  SourceLocation where;
+};
+
+/// True when the last output of `agent` matches (or does not).
+struct ConditionSpec {
+  std::string agent;
+  std::string matches;  // regex, searched
+  bool negate = false;  // not_matches
+  SourceLocation where;
+};
+
+enum class Topology : std::uint8_t { single, chain, parallel, star, layered, fully_connected, debate, graph };
+
+struct StepSpec {
+  std::string id;
+  std::string agent;
+  std::vector<std::string> needs;
+  bool infers_needs = false;  // the file gives none: they are what the prompt names
+  std::optional<ConditionSpec> when;
+  std::optional<OnError> on_error;
+  std::optional<std::string> fallback;
+  std::optional<RetrySpec> retry;
+  SourceLocation where;
+};
+
+struct TopologySpec {
+  Topology kind = Topology::single;
+  std::vector<std::string> agents;               // all of a round in order, whatever the topology
+  std::vector<std::vector<std::string>> layers;  // layered
+  std::string center;                            // star: the agent that sees all others and is seen by none before
+  std::vector<StepSpec> steps;                   // graph
+  int rounds = 1;
+  std::string then;  // decision agent or empty
+  std::optional<ConditionSpec> until;
+  int max_parallel = 0;  // 0: no limit
+  SourceLocation where;
+};
+
+struct RelaySpec {
+  std::string method = "auto";
+  ReuseOptions options;           // parameters; options.method is what `method` comes to
+  std::int64_t device_bytes = 0;  // 0: no limit given
+  std::int64_t host_bytes = 0;
+  SourceLocation where;
+};
+
+struct WorkflowSpec {
+  int version = 1;
+  std::string name;
+  std::string description;
+  std::filesystem::path file;
+  std::vector<InputSpec> inputs;
+  std::vector<ModelSpec> models;
+  GenerationSpec defaults;
+  std::vector<AgentSpec> agents;
+  TopologySpec topology;
+  RelaySpec relay;
+  std::vector<std::pair<std::string, std::vector<TemplatePiece>>> outputs;
+  std::vector<std::pair<std::string, std::string>> sources;  // files and their texts, for errors of the plan
+
+  const AgentSpec* agent(const std::string& id) const;
+};
+
+struct ReadOptions {
+  const ToolRegistry* tools = nullptr;                   // null: the built-in ones
+  std::vector<std::pair<std::string, std::string>> set;  // --set a.b=v, applied to the tree before checking
+  std::vector<std::filesystem::path> role_folders;       // where `use` looks last; see workflows/format/role_file.h
+};
+
+/// Reads and checks a file; throws WorkflowError with every error found. Loads no model.
+WorkflowSpec load_workflow(const std::filesystem::path& file, const ReadOptions& options = {});
+
+/// The same from bytes; `file` names them in errors and is where relative paths start.
+WorkflowSpec parse_workflow(std::string_view yaml, const std::filesystem::path& file, const ReadOptions& options = {});
+
+/// JSON Schema (draft-07) of the format, from the same table as the parser.
+std::string workflow_json_schema();
+
+/// The reference of all keys and error codes in Markdown, for docs/yaml.md.
+std::string workflow_reference_markdown();
+
+}  // namespace baton

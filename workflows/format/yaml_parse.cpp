@@ -1,0 +1,281 @@
+// The only user of yaml-cpp: its events become a YamlNode. yaml-cpp's own tree is not used because it keeps the last
+// of two equal keys and does not tell quoted scalars from plain ones.
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "workflows/format/yaml_tree.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kDeepest = 64;
+constexpr std::size_t kMostNodes = 50'000;     // with the copies that anchors and aliases make
+constexpr std::size_t kMostBytes = 16u << 20;  // of scalar text, the same
+
+struct YamlProblem {
+  SourceLocation where;
+  std::string code;
+  std::string message;
+};
+
+/// Bytes from the opening quote to behind the closing one; 0 when it is never closed.
+std::size_t quoted_length(std::string_view text) {
+  const char quote = text.front();
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == quote) {
+      if (quote == '"' || i + 1 == text.size() || text[i + 1] != '\'') return i + 1;
+      ++i;
+    }
+  }
+  return 0;
+}
+
+struct TreeSize {
+  std::size_t nodes = 0, bytes = 0, depth = 0;
+};
+
+void measure(const YamlNode& node, std::size_t depth, TreeSize& size) {
+  ++size.nodes;
+  size.bytes += node.text.size();
+  size.depth = std::max(size.depth, depth);
+  for (const YamlNode& item : node.items) measure(item, depth + 1, size);
+  for (const YamlEntry& entry : node.entries) {
+    measure(entry.key, depth + 1, size);
+    measure(entry.value, depth + 1, size);
+  }
+}
+
+/// yaml-cpp's words for the commonest mistakes, in those of a user.
+YamlProblem syntax_problem(const SourceText& source, const std::string& message, std::size_t at) {
+  const std::string_view text(source.text());
+  const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0: the first line
+  const std::size_t tab = text.find_first_not_of(' ', line);
+  if (tab < at && text[tab] == '\t') return {source.at(tab, 1), "E0101", "a tab in the indentation, use spaces"};
+  static constexpr std::pair<std::string_view, std::string_view> kMessages[] = {
+      {"end of map flow not found", "a map that began with '{' is not closed"},
+      {"end of sequence flow not found", "a list that began with '[' is not closed"},
+      {"illegal map value", "no ': ' can stand here; quote the text if it belongs to one"},
+      {"end of map not found", "this is no part of the map above it (check the indentation)"},
+      {"end of sequence not found", "this is no part of the list above it (check the indentation)"},
+  };
+  for (const auto& [theirs, ours] : kMessages) {
+    if (message == theirs) return {source.at(at, 1), "E0101", std::string(ours)};
+  }
+  return {source.at(at, 1), "E0101", message};
+}
+
+class TreeBuilder final : public YAML::EventHandler {
+ public:
+  TreeBuilder(SourcePtr source, Diagnostics& diagnostics) : source_(std::move(source)), diagnostics_(diagnostics) {}
+
+  YamlNode take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (documents_++ > 0) fail(mark, "E0104", "a second document begins here, a file holds one");
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add(begin(mark, {}), anchor); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) fail(mark, "E0105", "an alias inside of the node that it stands for");
+    count_copy(found->second, mark);
+    add(found->second, 0);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    YamlNode node = begin(mark, tag);
+    node.text = value;
+    bytes_ += value.size();
+    check_size(mark);
+    const std::string_view rest =
+        std::string_view(source_->text()).substr(std::min(node.offset, source_->text().size()));
+    if (rest.starts_with('"') || rest.starts_with('\'')) {
+      node.length = quoted_length(rest);
+      if (node.length == 0) fail(mark, "E0101", "the quote is never closed");
+    } else if (tag == "?") {
+      node.plain = true;
+      node.length = std::max<std::size_t>(1, value.size());
+    }
+    node.kind = node.plain ? kind_of_plain(value) : YamlNode::Kind::string;
+    add(std::move(node), anchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlNode::Kind::list);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlNode::Kind::map);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    YamlNode node;
+    YAML::anchor_t anchor = 0;
+    YAML::Mark mark;
+    std::optional<YamlNode> key;   // read, its value not yet
+    std::vector<YamlNode> merged;  // maps behind '<<'
+  };
+
+  [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message) const {
+    throw YamlProblem{source_->at(static_cast<std::size_t>(std::max(0, mark.pos)), 1), std::move(code),
+                      std::move(message)};
+  }
+
+  void check_size(const YAML::Mark& mark) const {
+    if (nodes_ > kMostNodes)
+      fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMostNodes));
+    if (bytes_ > kMostBytes)
+      fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMostBytes));
+  }
+
+  void count_copy(const YamlNode& node, const YAML::Mark& mark) {
+    TreeSize size;
+    measure(node, open_.size() + 1, size);
+    nodes_ += size.nodes;
+    bytes_ += size.bytes;
+    check_size(mark);
+    check_depth(mark, size.depth);
+  }
+
+  void check_depth(const YAML::Mark& mark, std::size_t depth) const {
+    if (depth > kDeepest) fail(mark, "E0106", fmt::format("nested deeper than {} levels", kDeepest));
+  }
+
+  YamlNode begin(const YAML::Mark& mark, const std::string& tag) {
+    if (tag.size() > 1) fail(mark, "E0107", fmt::format("tags are not supported ('{}')", tag));
+    ++nodes_;
+    check_size(mark);
+    YamlNode node;
+    node.source = source_;
+    node.offset = past_anchor(static_cast<std::size_t>(std::max(0, mark.pos)));
+    return node;
+  }
+
+  /// yaml-cpp marks a scalar with an anchor at the anchor.
+  std::size_t past_anchor(std::size_t offset) const {
+    const std::string_view text(source_->text());
+    while (offset < text.size() && (text[offset] == '&' || text[offset] == '!')) {
+      const std::size_t end = text.find_first_of(" \t\r\n", offset);
+      const std::size_t next = text.find_first_not_of(" \t\r\n", end);
+      if (end == std::string_view::npos || next == std::string_view::npos) break;
+      offset = next;
+    }
+    return offset;
+  }
+
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
+    check_depth(mark, open_.size() + 1);
+    Open added{begin(mark, tag), anchor, mark, {}, {}};
+    added.node.kind = kind;
+    open_.push_back(std::move(added));
+  }
+
+  void close() {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    for (const YamlNode& map : done.merged) {
+      for (const YamlEntry& entry : map.entries) {
+        if (done.node.entry(entry.key.text) == nullptr) done.node.entries.push_back(entry);
+      }
+    }
+    if (done.anchor != 0) count_copy(done.node, done.mark);
+    add(std::move(done.node), done.anchor);
+  }
+
+  void add(YamlNode node, YAML::anchor_t anchor) {
+    if (anchor != 0) anchors_[anchor] = node;
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Open& parent = open_.back();
+    if (parent.node.kind == YamlNode::Kind::list) {
+      parent.node.items.push_back(std::move(node));
+    } else if (!parent.key) {
+      parent.key = std::move(node);
+    } else {
+      YamlNode key = std::move(*parent.key);
+      parent.key.reset();
+      add_entry(parent, std::move(key), std::move(node));
+    }
+  }
+
+  void add_entry(Open& map, YamlNode key, YamlNode value) {
+    if (!key.is_scalar()) {
+      diagnostics_.error(key.where(), "E0108", fmt::format("{} cannot be a key", described(key.kind)));
+    } else if (key.plain && key.text == "<<") {
+      merge(map, key, std::move(value));
+    } else if (const YamlEntry* first = map.node.entry(key.text)) {
+      diagnostics_.error(key.where(), "E0103", fmt::format("duplicate key '{}'", key.text),
+                         fmt::format("first in line {}", first->key.where().line));
+    } else {
+      map.node.entries.push_back({std::move(key), std::move(value)});
+    }
+  }
+
+  void merge(Open& map, const YamlNode& key, YamlNode value) {
+    std::vector<YamlNode> maps;
+    if (value.kind == YamlNode::Kind::list) {
+      maps = std::move(value.items);
+    } else {
+      maps.push_back(std::move(value));
+    }
+    for (YamlNode& from : maps) {
+      if (from.kind != YamlNode::Kind::map) {
+        diagnostics_.error(key.where(), "E0109",
+                           fmt::format("'<<' takes a map or a list of maps, found {}", described(from.kind)));
+      } else {
+        map.merged.push_back(std::move(from));
+      }
+    }
+  }
+
+  SourcePtr source_;
+  Diagnostics& diagnostics_;
+  YamlNode root_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, YamlNode> anchors_;
+  std::size_t nodes_ = 0, bytes_ = 0;
+  int documents_ = 0;
+};
+
+}  // namespace
+
+std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnostics) {
+  TreeBuilder builder(source, diagnostics);
+  try {
+    std::istringstream in(source->text());
+    YAML::Parser parser(in);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const YamlProblem& problem) {
+    diagnostics.error(problem.where, problem.code, problem.message);
+    return std::nullopt;
+  } catch (const YAML::Exception& error) {
+    const YamlProblem problem =
+        syntax_problem(*source, error.msg, static_cast<std::size_t>(std::max(0, error.mark.pos)));
+    diagnostics.error(problem.where, problem.code, problem.message);
+    return std::nullopt;
+  }
+  YamlNode root = builder.take();
+  root.source = source;
+  return root;
+}
+
+}  // namespace baton

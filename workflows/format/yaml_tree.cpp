@@ -1,0 +1,131 @@
+#include "workflows/format/yaml_tree.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace baton {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool all_digits(std::string_view text, bool (*digit)(char)) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), digit);
+}
+
+std::string_view without_sign(std::string_view text) {
+  if (!text.empty() && (text.front() == '+' || text.front() == '-')) text.remove_prefix(1);
+  return text;
+}
+
+bool is_integer(std::string_view text) {
+  if (text.starts_with("0x")) {
+    return all_digits(text.substr(2),
+                      [](char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); });
+  }
+  if (text.starts_with("0o")) return all_digits(text.substr(2), [](char c) { return c >= '0' && c <= '7'; });
+  return all_digits(without_sign(text), is_digit);
+}
+
+/// [-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?, and the infinities and NaN.
+bool is_number(std::string_view text) {
+  if (text == ".nan" || text == ".NaN" || text == ".NAN") return true;
+  text = without_sign(text);
+  if (text == ".inf" || text == ".Inf" || text == ".INF") return true;
+  const std::size_t exponent = text.find_first_of("eE");
+  if (exponent != std::string_view::npos) {
+    if (!all_digits(without_sign(text.substr(exponent + 1)), is_digit)) return false;
+    text = text.substr(0, exponent);
+  }
+  const std::size_t point = text.find('.');
+  if (point == std::string_view::npos) return all_digits(text, is_digit);
+  const std::string_view whole = text.substr(0, point), fraction = text.substr(point + 1);
+  if (whole.empty()) return all_digits(fraction, is_digit);
+  return all_digits(whole, is_digit) && (fraction.empty() || all_digits(fraction, is_digit));
+}
+
+std::size_t count_openings(std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find("{{"); at != std::string_view::npos; at = text.find("{{", at + 2)) ++count;
+  return count;
+}
+
+}  // namespace
+
+SourceLocation YamlNode::where_in_text(std::size_t text_offset, std::size_t length_bytes) const {
+  // The n-th '{{' of the text is the n-th '{{' of the source from the scalar on, whatever the style of the scalar:
+  // folding, indentation and quotes change only what lies between.
+  const std::string_view value(text), file(source->text());
+  const std::size_t opening = value.rfind("{{", text_offset);
+  if (opening == std::string_view::npos) return where();
+  const std::size_t nth = count_openings(value.substr(0, opening));
+  std::size_t at = file.find("{{", offset);
+  for (std::size_t i = 0; i < nth && at != std::string_view::npos; ++i) at = file.find("{{", at + 2);
+  if (at == std::string_view::npos) return where();
+  const std::size_t ahead = text_offset - opening;
+  const bool same = file.substr(at, ahead + length_bytes) == value.substr(opening, ahead + length_bytes);
+  return same ? source->at(at + ahead, length_bytes) : source->at(at, 2);
+}
+
+const YamlEntry* YamlNode::entry(std::string_view key) const {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& e) { return e.key.text == key; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+YamlEntry* YamlNode::entry(std::string_view key) { return const_cast<YamlEntry*>(std::as_const(*this).entry(key)); }
+
+std::string_view described(YamlNode::Kind kind) {
+  switch (kind) {
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::boolean:
+      return "a boolean";
+    case YamlNode::Kind::integer:
+      return "an integer";
+    case YamlNode::Kind::number:
+      return "a number";
+    case YamlNode::Kind::string:
+      return "a string";
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a map";
+  }
+  return "";
+}
+
+YamlNode::Kind kind_of_plain(std::string_view text) {
+  using Kind = YamlNode::Kind;
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return Kind::null;
+  if (text == "true" || text == "True" || text == "TRUE" || text == "false" || text == "False" || text == "FALSE") {
+    return Kind::boolean;
+  }
+  if (is_integer(text)) return Kind::integer;
+  return is_number(text) ? Kind::number : Kind::string;
+}
+
+std::optional<std::int64_t> integer_of(std::string_view text) {
+  int base = 10;
+  if (text.starts_with("0x")) base = 16;
+  if (text.starts_with("0o")) base = 8;
+  if (base != 10) text.remove_prefix(2);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> number_of(std::string_view text) {
+  if (const auto whole = integer_of(text)) return static_cast<double>(*whole);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace baton

@@ -1,0 +1,57 @@
+// YAML text as a tree that knows where each node stands. Scalars follow the YAML 1.2 core schema (`no` and `on` are
+// strings); anchors and `<<` are resolved; duplicate keys, several documents and tags are errors. See docs/yaml.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "workflows/format/source_text.h"
+
+namespace baton {
+
+struct YamlEntry;
+
+struct YamlNode {
+  enum class Kind : std::uint8_t { null, boolean, integer, number, string, list, map };
+
+  Kind kind = Kind::null;
+  bool plain = false;              // a scalar without quotes, not a block
+  bool broken = false;             // an error has been reported: readers pass over it
+  std::string text;                // of a scalar
+  std::vector<YamlNode> items;     // of a list
+  std::vector<YamlEntry> entries;  // of a map, in the order of the file
+  SourcePtr source;
+  std::size_t offset = 0;  // where it starts in the source
+  std::size_t length = 1;  // bytes to mark
+
+  bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
+  SourceLocation where() const { return source->at(offset, length); }
+  /// The place of bytes of the text of a string that holds placeholders. Exact up to the escapes inside of one.
+  SourceLocation where_in_text(std::size_t text_offset, std::size_t length_bytes) const;
+
+  const YamlEntry* entry(std::string_view key) const;
+  YamlEntry* entry(std::string_view key);
+};
+
+struct YamlEntry {
+  YamlNode key;  // always a scalar
+  YamlNode value;
+};
+
+/// "a map", "a list", "an integer", ...: what stands there, for messages.
+std::string_view described(YamlNode::Kind kind);
+
+/// What a plain scalar means (YAML 1.2 core schema).
+YamlNode::Kind kind_of_plain(std::string_view text);
+
+/// Integers also as 0x and 0o; empty when it does not fit.
+std::optional<std::int64_t> integer_of(std::string_view text);
+std::optional<double> number_of(std::string_view text);
+
+/// Null, with errors in `diagnostics`, when the text is not YAML that Baton reads. An empty text is a null node.
+std::optional<YamlNode> parse_yaml(const SourcePtr& source, Diagnostics& diagnostics);
+
+}  // namespace baton

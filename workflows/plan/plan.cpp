@@ -1,0 +1,110 @@
+#include "workflows/plan/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "workflows/format/spec_reader.h"
+#include "workflows/plan/ahead_forecast.h"
+#include "workflows/plan/plan_builder.h"
+
+namespace baton {
+namespace {
+
+/// What the reader of files has checked already, for a spec that was made by a program.
+void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+  const auto want_agent = [&](const std::string& id) {
+    if (spec.agent(id) == nullptr)
+      diagnostics.error(spec.topology.where, "E0201", fmt::format("unknown agent '{}'", id));
+  };
+  for (const std::string& id : spec.topology.agents) want_agent(id);
+  for (const std::vector<std::string>& layer : spec.topology.layers)
+    std::for_each(layer.begin(), layer.end(), want_agent);
+  for (const StepSpec& step : spec.topology.steps) want_agent(step.agent);
+  if (!spec.topology.then.empty()) want_agent(spec.topology.then);
+  if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
+  check_placeholders(spec, diagnostics);
+}
+
+/// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
+void forecast(Plan& plan) {
+  if (plan.reuse.method == "full") return;
+  if (plan.reuse.method == "lockstep") {
+    forecast_ahead(plan.steps);
+    return;
+  }
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    for (SlotSource& slot : plan.steps[i].slots) {
+      if (slot.kind == SlotSource::Kind::empty) continue;
+      if (plan.reuse.method == "prefix") {
+        slot.reason = "exact where the prompt begins like one before it";
+        continue;
+      }
+      const bool across = plan.reuse.method == "droidspeak";
+      const auto first = std::find_if(
+          plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlanStep& step) {
+            return shows_source(step, slot) && (across || step.model == plan.steps[i].model);
+          });
+      if (slot.kind == SlotSource::Kind::agent_output) {
+        const PlanStep& author = plan.steps[static_cast<std::size_t>(slot.step)];
+        const bool between = author.model != plan.steps[i].model;
+        slot.reason = fmt::format("decoded by {}{}", author.id, between ? ", of another model" : "");
+        if (!between || across) slot.method = plan.reuse.method;
+      } else if (first != plan.steps.begin() + static_cast<std::ptrdiff_t>(i)) {
+        slot.method = plan.reuse.method;
+        slot.reason = "computed by " + first->id;
+      } else {
+        slot.reason = "computed here first";
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool shows_source(const PlanStep& step, const SlotSource& source) {
+  return std::any_of(step.slots.begin(), step.slots.end(), [&](const SlotSource& slot) {
+    return slot.kind == source.kind && slot.step == source.step &&
+           (source.kind != SlotSource::Kind::input || slot.name == source.name);
+  });
+}
+
+const SlotSource* PlanStep::slot(const std::string& name) const {
+  const auto found =
+      std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
+  return found == slots.end() ? nullptr : &*found;
+}
+
+int Plan::last_step_of(const std::string& agent, int round) const {
+  for (int i = static_cast<int>(steps.size()) - 1; i >= 0; --i) {
+    const PlanStep& step = steps[static_cast<std::size_t>(i)];
+    if (step.agent == agent && step.round == round) return i;
+  }
+  return -1;
+}
+
+Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
+  Diagnostics diagnostics;
+  diagnostics.add_sources(spec->sources);
+  const std::string& method = spec->relay.method;
+  const auto& known = reuse_methods();
+  if (method != "auto" && std::find(known.begin(), known.end(), method) == known.end()) {
+    diagnostics.error(spec->relay.where, "E0404", fmt::format("relay method '{}' is not known", method),
+                      fmt::format("use 'auto' or one of {}", fmt::join(known, ", ")));
+  }
+  Plan plan;
+  check_references(*spec, diagnostics);
+  if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
+  if (!diagnostics.empty()) throw WorkflowError(diagnostics);
+  plan.relay = method;
+  plan.reuse = spec->relay.options;
+  plan.reuse.method = method == "auto" ? "lockstep" : method;
+  plan.reuse.record = takes_segments(plan.reuse);
+  forecast(plan);
+  plan.rounds = spec->topology.rounds;
+  plan.spec = std::move(spec);
+  return plan;
+}
+
+}  // namespace baton

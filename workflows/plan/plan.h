@@ -1,0 +1,65 @@
+// Plan: the expanded graph. One step is one turn of one agent; prompts are messages of pieces whose slots are resolved.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agents/prompt.h"
+#include "workflows/format/spec.h"
+
+namespace baton {
+
+/// Where a slot's value comes from.
+struct SlotSource {
+  enum class Kind : std::uint8_t { input, agent_output, tool_result, empty };
+  std::string name;         // as the prompt names it: "agent_analyst_current"
+  Kind kind = Kind::empty;  // empty: a history that reaches back before the first round
+  int step = -1;            // of agent_output and tool_result: index into Plan::steps (tool_result: whose tools ran)
+  std::string method;       // relay method of the forecast
+  std::string reason;
+};
+
+struct PlanStep {
+  std::string id;  // "analyst", in later rounds "analyst#2"
+  std::string agent;
+  int round = 1;
+  std::vector<int> needs;               // steps that must be over first, ascending; always smaller than its own index
+  std::vector<PromptMessage> messages;  // loops expanded; slots by name
+  std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
+  std::vector<ToolSpec> tools;
+  std::optional<ConditionSpec> when;
+  OnError on_error = OnError::fail;
+  std::string fallback;
+  RetrySpec retry;
+  std::string model;  // name of a ModelSpec
+  SamplingParams sampling;
+  std::int32_t max_tokens = 256;
+  std::vector<std::string> stop;
+  Milliseconds timeout{0};           // 0: none
+  bool decides = false;              // the `then` agent
+  std::vector<std::string> written;  // slots of the messages as the file has them, where their order was changed
+  std::string order;                 // what that brings
+
+  const SlotSource* slot(const std::string& name) const;
+};
+
+struct Plan {
+  std::shared_ptr<const WorkflowSpec> spec;
+  std::vector<PlanStep> steps;  // a topological order
+  std::string relay;            // method asked for
+  ReuseOptions reuse;           // what it means to the engine
+  int rounds = 1;
+  int last_step_of(const std::string& agent, int round) const;  // -1: none
+};
+
+/// True when the step has a slot with the value of `source`, under whatever name.
+bool shows_source(const PlanStep& step, const SlotSource& source);
+
+/// Expands the topology and checks what an agent sees against what its prompt names. Throws WorkflowError.
+Plan make_plan(std::shared_ptr<const WorkflowSpec> spec);
+
+/// Forms of the expanded graph: ascii, mermaid, dot, json. Throws std::invalid_argument for another.
+std::string format_graph(const Plan& plan, const std::string& format);
+
+}  // namespace baton

@@ -1,0 +1,318 @@
+#include "workflows/plan/plan_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <climits>
+#include <set>
+
+#include "workflows/plan/visibility.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMostTurns = 256;              // of one round
+constexpr std::size_t kMostSteps = 4096;             // of all rounds
+constexpr std::size_t kMostPromptBytes = 64u << 20;  // of all prompts, without the values of slots
+constexpr std::size_t kBytesOfPiece = 64;
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics)
+      : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
+
+  std::vector<PlanStep> build() {
+    if (std::max(topology_.agents.size(), topology_.steps.size()) > kMostTurns) {
+      too_large(fmt::format("more than {} turns in a round", kMostTurns));
+      return {};
+    }
+    turns_ = expand_topology(spec_, diagnostics_);
+    if (turns_.size() * static_cast<std::size_t>(topology_.rounds) > kMostSteps)
+      too_large(fmt::format("more than {} turns in all", kMostSteps));
+    ends_ = ends_of_round();
+    decision_ = decision();
+    members_ = agents_of(decision_.sees);
+
+    const Visibility visibility(spec_, turns_);
+    if (!turns_.empty()) {
+      for (const Turn& turn : turns_) visibility.check(turn, diagnostics_);
+      if (!topology_.then.empty()) visibility.check(decision_, diagnostics_);
+    }
+    if (!diagnostics_.empty()) return {};  // also those found before: a name that means nothing has no source
+
+    for (int round = 1; round <= topology_.rounds; ++round) {
+      for (const Turn& turn : turns_) add(turn, round, visibility);
+    }
+    if (!topology_.then.empty()) {
+      add(decision_, topology_.rounds, visibility);
+      steps_.back().decides = true;
+    }
+    if (prompt_bytes_ > kMostPromptBytes)
+      too_large(fmt::format("the prompts of all turns have more than {} MiB", kMostPromptBytes >> 20));
+    return std::move(steps_);
+  }
+
+ private:
+  void too_large(std::string message) { diagnostics_.error(topology_.where, "E0308", std::move(message)); }
+
+  Turn decision() const {
+    Turn turn{topology_.then, topology_.then, nullptr, {}, {}};
+    for (int i = 0; i < static_cast<int>(turns_.size()); ++i) turn.sees.push_back(i);
+    turn.needs = turn.sees;
+    return turn;
+  }
+
+  int index_of(int turn, int round) const { return (round - 1) * static_cast<int>(turns_.size()) + turn; }
+
+  void add(const Turn& turn, int round, const Visibility& visibility) {
+    const AgentSpec& agent = *spec_.agent(turn.agent);
+    PlanStep step;
+    step.id = round == 1 || &turn == &decision_ ? turn.id : fmt::format("{}#{}", turn.id, round);
+    step.agent = turn.agent;
+    step.round = round;
+    step.tools = agent.tools;
+    std::vector<Blocks> blocks = messages(agent, turn, round);
+    step.messages = joined(blocks);
+    add_slots(step, turn, visibility);
+    if (in_order_of_completion(blocks, step)) {
+      for (const SlotSource& slot : step.slots) step.written.push_back(slot.name);
+      step.messages = joined(blocks);
+      step.slots.clear();
+      add_slots(step, turn, visibility);
+    }
+    if (turn.step != nullptr) step.when = turn.step->when;
+    add_needs(step, turn, visibility);
+    set_handling(step, agent, turn.step);
+    set_generation(step, agent.generation);
+    int depth = 0;
+    for (const int need : step.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
+    depth_.push_back(depth + 1);
+    steps_.push_back(std::move(step));
+  }
+
+  /// A message as what may change places: its items, and the turns of its loops.
+  struct Blocks {
+    std::string role;
+    std::vector<PromptMessage> blocks;
+    bool free_order = false;
+  };
+
+  /// Loops written out.
+  std::vector<Blocks> messages(const AgentSpec& agent, const Turn& turn, int round) {
+    std::vector<Blocks> out;
+    for (const MessageSpec& message : agent.messages) {
+      Blocks& blocks = out.emplace_back(Blocks{message.role, {}, message.free_order});
+      const auto add = [&](const PromptItem& item, const std::string& peer, int history) {
+        add_pieces(blocks.blocks.emplace_back(), item, peer, history);
+      };
+      for (const PromptItem& item : message.items) {
+        if (prompt_bytes_ > kMostPromptBytes) return out;
+        if (item.loop == PromptItem::Loop::none) {
+          add(item, "", 0);
+        } else if (item.loop == PromptItem::Loop::peers) {
+          for (const std::string& peer : agents_of(turn.sees)) add(item, peer, 0);
+        } else if (round > 1) {
+          for (const std::string& peer : members_) add(item, peer, 1);
+        }
+      }
+    }
+    return out;
+  }
+
+  /// The messages, neighbouring fixed text joined.
+  static std::vector<PromptMessage> joined(const std::vector<Blocks>& messages) {
+    std::vector<PromptMessage> out;
+    for (const Blocks& message : messages) {
+      PromptMessage& whole = out.emplace_back(PromptMessage{message.role, {}});
+      for (const PromptMessage& block : message.blocks) {
+        for (const PromptPiece& piece : block.pieces) append(whole, piece);
+      }
+    }
+    return out;
+  }
+  static void append(PromptMessage& message, const PromptPiece& piece) {
+    if (piece.slot.empty() && !message.pieces.empty() && message.pieces.back().slot.empty()) {
+      message.pieces.back().text += piece.text;
+    } else {
+      message.pieces.push_back(piece);
+    }
+  }
+
+  /// Blocks with placeholders take each other's places, what is known first in front; all turns sort alike, so that
+  /// those which read the same begin alike. True when something moved.
+  bool in_order_of_completion(std::vector<Blocks>& messages, const PlanStep& step) const {
+    const auto known_after = [&](const PromptMessage& block) {
+      std::pair<int, int> latest{0, -1};  // depth in the graph, step
+      for (const PromptPiece& piece : block.pieces) {
+        const SlotSource* slot = piece.slot.empty() ? nullptr : step.slot(piece.slot);
+        if (slot == nullptr || slot->step < 0) continue;
+        const bool own = slot->step == static_cast<int>(steps_.size());
+        const int depth = own ? INT_MAX : depth_[static_cast<std::size_t>(slot->step)];
+        latest = std::max(latest, {depth, slot->step});
+      }
+      return latest;
+    };
+    const auto has_slot = [](const PromptMessage& block) {
+      return std::any_of(block.pieces.begin(), block.pieces.end(),
+                         [](const PromptPiece& p) { return !p.slot.empty(); });
+    };
+    bool moved = false;
+    for (Blocks& message : messages) {
+      if (!message.free_order) continue;
+      std::vector<std::pair<std::pair<int, int>, PromptMessage>> movable;
+      for (const PromptMessage& block : message.blocks) {
+        if (has_slot(block)) movable.emplace_back(known_after(block), block);
+      }
+      const auto earlier = [](const auto& a, const auto& b) { return a.first < b.first; };
+      if (std::is_sorted(movable.begin(), movable.end(), earlier)) continue;
+      std::stable_sort(movable.begin(), movable.end(), earlier);
+      auto next = movable.begin();
+      for (PromptMessage& block : message.blocks) {
+        if (has_slot(block)) block = (next++)->second;
+      }
+      moved = true;
+    }
+    return moved;
+  }
+
+  /// Agents of turns, each once, in order.
+  std::vector<std::string> agents_of(const std::vector<int>& turns) const {
+    std::vector<std::string> out;
+    for (const int turn : turns) {
+      const std::string& agent = turns_[static_cast<std::size_t>(turn)].agent;
+      if (std::find(out.begin(), out.end(), agent) == out.end()) out.push_back(agent);
+    }
+    return out;
+  }
+
+  void add_pieces(PromptMessage& message, const PromptItem& item, const std::string& peer, int history) {
+    for (const TemplatePiece& piece : item.pieces) {
+      prompt_bytes_ += kBytesOfPiece;
+      if (piece.placeholder == "it.output") {
+        message.pieces.push_back({"", placeholder_name({Placeholder::Kind::agent, peer, history})});
+      } else if (piece.placeholder == "it.name") {
+        add_text(message, peer);
+      } else if (piece.placeholder == "it.role") {
+        add_text(message, spec_.agent(peer)->role);
+      } else if (!piece.placeholder.empty()) {
+        message.pieces.push_back({"", piece.placeholder});
+      } else {
+        add_text(message, piece.text);
+      }
+    }
+  }
+
+  void add_text(PromptMessage& message, const std::string& text) {
+    prompt_bytes_ += text.size();
+    if (text.empty()) return;
+    append(message, {text, ""});
+  }
+
+  void add_slots(PlanStep& step, const Turn& turn, const Visibility& visibility) const {
+    const auto add_name = [&](const std::string& name) {
+      if (!name.empty() && step.slot(name) == nullptr) step.slots.push_back(source(name, step.round, turn, visibility));
+    };
+    for (const PromptMessage& message : step.messages) {
+      for (const PromptPiece& piece : message.pieces) add_name(piece.slot);
+    }
+    for (const ToolSpec& tool : step.tools) add_name(tool.from);
+  }
+
+  SlotSource source(const std::string& name, int round, const Turn& turn, const Visibility& visibility) const {
+    const Placeholder placeholder = *find_placeholder(spec_, name);
+    SlotSource out;
+    out.name = name;
+    out.method = "full";
+    out.reason = "full prefill";
+    if (placeholder.kind == Placeholder::Kind::input) {
+      out.kind = SlotSource::Kind::input;
+      return out;
+    }
+    const bool result = placeholder.kind == Placeholder::Kind::condition;
+    out.kind = result ? SlotSource::Kind::tool_result : SlotSource::Kind::agent_output;
+    if (placeholder.history == 0) {
+      const bool own = result && placeholder.id == turn.agent;
+      out.step = own ? static_cast<int>(steps_.size()) : index_of(*visibility.turn_of(placeholder.id, turn), round);
+    } else if (placeholder.history < round) {
+      out.step = index_of(*visibility.last_turn_of(placeholder.id), round - placeholder.history);
+    } else {
+      out.kind = SlotSource::Kind::empty;
+      out.reason = "before the first round";
+    }
+    return out;
+  }
+
+  /// Declared edges, what the slots and the condition read, and the end of the round before.
+  void add_needs(PlanStep& step, const Turn& turn, const Visibility& visibility) const {
+    std::set<int> needs;
+    for (const int need : turn.needs) needs.insert(index_of(need, step.round));
+    for (const SlotSource& slot : step.slots) {
+      if (slot.step >= 0 && slot.step != static_cast<int>(steps_.size())) needs.insert(slot.step);
+    }
+    if (step.when) needs.insert(index_of(*visibility.turn_of(step.when->agent, turn), step.round));
+    const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, step.round);
+    if (step.round > 1 && !waits_in_round) {  // the others follow from these
+      for (const int last : ends_) needs.insert(index_of(last, step.round - 1));
+    }
+    step.needs.assign(needs.begin(), needs.end());
+  }
+
+  /// The turns that no other turn of the round waits for: when they are over, the round is.
+  std::vector<int> ends_of_round() const {
+    std::set<int> waited_for;
+    for (const Turn& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
+    std::vector<int> ends;
+    for (int i = 0; i < static_cast<int>(turns_.size()); ++i) {
+      if (!waited_for.contains(i)) ends.push_back(i);
+    }
+    return ends;
+  }
+
+  static void set_handling(PlanStep& step, const AgentSpec& agent, const StepSpec* own) {
+    step.on_error = agent.on_error;
+    step.fallback = agent.fallback;
+    step.retry = agent.retry;
+    if (own == nullptr) return;
+    step.on_error = own->on_error.value_or(step.on_error);
+    step.fallback = own->fallback.value_or(step.fallback);
+    step.retry = own->retry.value_or(step.retry);
+  }
+
+  void set_generation(PlanStep& step, const GenerationSpec& own) const {
+    const auto choose = [](const auto& first, const auto& second, auto otherwise) {
+      return first ? *first : second.value_or(otherwise);
+    };
+    const GenerationSpec& defaults = spec_.defaults;
+    step.model = choose(own.model, defaults.model, spec_.models.front().name);
+    step.max_tokens = choose(own.max_tokens, defaults.max_tokens, step.max_tokens);
+    step.stop = choose(own.stop, defaults.stop, step.stop);
+    step.timeout = choose(own.timeout, defaults.timeout, step.timeout);
+    SamplingParams& sampling = step.sampling;
+    sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
+    sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);
+    sampling.top_p = choose(own.top_p, defaults.top_p, sampling.top_p);
+    sampling.min_p = choose(own.min_p, defaults.min_p, sampling.min_p);
+    sampling.repetition_penalty =
+        choose(own.repetition_penalty, defaults.repetition_penalty, sampling.repetition_penalty);
+    sampling.seed = choose(own.seed, defaults.seed, sampling.seed);
+  }
+
+  const WorkflowSpec& spec_;
+  const TopologySpec& topology_;
+  Diagnostics& diagnostics_;
+  std::vector<Turn> turns_;
+  std::vector<int> ends_;
+  std::vector<std::string> members_;  // of a round, in the order of their turns
+  Turn decision_;                     // sees all of them; runs where the workflow has a `then`
+  std::vector<PlanStep> steps_;
+  std::vector<int> depth_;  // of each step: turns one behind the other, itself included
+  std::size_t prompt_bytes_ = 0;
+};
+
+}  // namespace
+
+std::vector<PlanStep> build_steps(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+  return PlanBuilder(spec, diagnostics).build();
+}
+
+}  // namespace baton

@@ -1,0 +1,111 @@
+#include "workflows/plan/visibility.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton {
+
+std::optional<int> Visibility::turn_of(const std::string& agent, const Turn& viewer) const {
+  std::optional<int> found;
+  for (const int seen : viewer.sees) {
+    if (turns_[static_cast<std::size_t>(seen)].agent == agent) found = seen;
+  }
+  return found;
+}
+
+std::optional<int> Visibility::last_turn_of(const std::string& agent) const {
+  for (int i = static_cast<int>(turns_.size()) - 1; i >= 0; --i) {
+    if (turns_[static_cast<std::size_t>(i)].agent == agent) return i;
+  }
+  return std::nullopt;
+}
+
+void Visibility::check(const Turn& viewer, Diagnostics& diagnostics) const {
+  const AgentSpec& agent = *spec_.agent(viewer.agent);
+  std::string owner = fmt::format("agent '{}'", agent.id);
+  if (viewer.id != viewer.agent) owner += fmt::format(" in step '{}'", viewer.id);
+
+  const auto check_name = [&](const std::string& name, const SourceLocation& where) {
+    const std::optional<Placeholder> placeholder = find_placeholder(spec_, name);
+    if (!placeholder) return;  // reported when the file was read, or of a loop
+    if (const std::optional<Refusal> no = refusal(*placeholder, viewer)) {
+      diagnostics.error(where, no->code, fmt::format("{}: '{}' {}", owner, name, no->reason), no->hint);
+    }
+  };
+  for (const MessageSpec& message : agent.messages) {
+    for (const PromptItem& item : message.items) {
+      for (std::size_t i = 0; i < item.pieces.size(); ++i) check_name(item.pieces[i].placeholder, item.place(i));
+    }
+  }
+  for (const ToolSpec& tool : agent.tools) check_name(tool.from, tool.from_where);
+
+  const StepSpec* step = viewer.step;
+  if (step != nullptr && step->when && !turn_of(step->when->agent, viewer)) {
+    diagnostics.error(step->when->where, "E0310",
+                      fmt::format("step '{}': when: it does not wait for agent '{}'", viewer.id, step->when->agent),
+                      fmt::format("add a step of '{}' to 'needs'", step->when->agent));
+  }
+}
+
+std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeholder, const Turn& viewer) const {
+  if (placeholder.kind == Placeholder::Kind::input) return std::nullopt;
+  const std::string& id = placeholder.id;
+  const bool own_result = placeholder.kind == Placeholder::Kind::condition && id == viewer.agent;
+  if (placeholder.history == 0 && (own_result || turn_of(id, viewer))) return std::nullopt;
+
+  if (id == spec_.topology.then) {
+    return Refusal{"E0304", fmt::format("cannot exist: '{}' decides once, after the last round", id), ""};
+  }
+  if (!last_turn_of(id))
+    return Refusal{"E0304", fmt::format("cannot exist: '{}' takes no part in the workflow", id), ""};
+  if (placeholder.history == 0) return not_yet(placeholder, viewer);
+  const int rounds = spec_.topology.rounds;
+  if (placeholder.history < rounds) return std::nullopt;
+  return Refusal{"E0305",
+                 fmt::format("reaches back {} round{}, and there {} {} in all", placeholder.history,
+                             placeholder.history == 1 ? "" : "s", rounds == 1 ? "is" : "are", rounds),
+                 fmt::format("set 'rounds' to at least {}", placeholder.history + 1)};
+}
+
+Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Turn& viewer) const {
+  const std::string& id = placeholder.id;
+  const std::string last_round = spec_.topology.rounds == 1 ? ""
+                                                            : fmt::format("write '{}' for that of the last round",
+                                                                          placeholder_name({placeholder.kind, id, 1}));
+  const auto refuse = [&](std::string why, const std::string& otherwise) {
+    return Refusal{"E0304", "does not exist yet: " + std::move(why), last_round.empty() ? otherwise : last_round};
+  };
+  if (id == viewer.agent) return refuse("it is the agent's own output of this round", "");
+  switch (spec_.topology.kind) {
+    case Topology::parallel:
+      return refuse(fmt::format("'{}' runs at the same time ('topology: parallel')", id),
+                    "choose 'topology: chain' or 'fully_connected'");
+    case Topology::debate:
+      return refuse(fmt::format("in a debate '{}' runs at the same time", id),
+                    "set 'rounds' to 2 or more, and name the last round's output");
+    case Topology::star:
+      return refuse(fmt::format("in a star only the center '{}' sees others", spec_.topology.center), "");
+    case Topology::layered:
+      return refuse(fmt::format("'{}' is not in an earlier layer", id),
+                    fmt::format("move '{}' to an earlier layer", id));
+    case Topology::graph: {
+      const Turn& other = turns_[static_cast<std::size_t>(*last_turn_of(id))];
+      const auto sees_viewer = [&](const Turn& turn) {
+        return turn.agent == id && std::any_of(turn.sees.begin(), turn.sees.end(), [&](int i) {
+                 return turns_[static_cast<std::size_t>(i)].id == viewer.id;
+               });
+      };
+      if (std::any_of(turns_.begin(), turns_.end(), sees_viewer)) {
+        return refuse(fmt::format("step '{}' waits for step '{}'", other.id, viewer.id), "");
+      }
+      return {"E0304", fmt::format("may not exist yet: step '{}' does not wait for '{}'", viewer.id, other.id),
+              fmt::format("add '{}' to its 'needs'", other.id)};
+    }
+    default:
+      return refuse(fmt::format("'{}' runs after '{}'", id, viewer.agent),
+                    fmt::format("list '{}' before '{}'", id, viewer.agent));
+  }
+}
+
+}  // namespace baton

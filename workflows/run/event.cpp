@@ -1,0 +1,68 @@
+#include <baton/event.h>
+
+#include <nlohmann/json.hpp>
+
+#include "workflows/run/json_record.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of_event(const RunStarted& event) {
+  return {{"type", "run_started"}, {"workflow", event.workflow}, {"steps", event.steps}};
+}
+
+Json json_of_event(const AgentStarted& event) {
+  return {{"type", "agent_started"},
+          {"agent", event.agent},
+          {"role", event.role},
+          {"round", event.round},
+          {"prompt_tokens", event.prompt_tokens}};
+}
+
+Json json_of_event(const Prefill& event) {
+  return {{"type", "prefill"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"kv", json_of(event.kv)},
+          {"prefill_ms", finite(event.prefill_ms)}};
+}
+
+Json json_of_event(const Token& event) {
+  return {{"type", "token"}, {"agent", event.agent}, {"round", event.round}, {"id", event.id}, {"text", event.text}};
+}
+
+Json json_of_event(const ToolCalled& event) {
+  return {{"type", "tool_called"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"tool", event.tool},
+          {"ok", event.ok},
+          {"result", event.result},
+          {"wall_ms", finite(event.wall_ms)}};
+}
+
+Json json_of_event(const AgentFinished& event) {
+  return {{"type", "agent_finished"}, {"record", json_of(event.record)}};
+}
+
+Json json_of_event(const Relayed& event) {
+  return {{"type", "relayed"},
+          {"from", event.from},
+          {"to", event.to},
+          {"round", event.round},
+          {"slot", json_of(event.slot)}};
+}
+
+Json json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }
+
+Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }
+
+}  // namespace
+
+std::string to_json(const Event& event) {
+  return std::visit([](const auto& typed) { return dump(json_of_event(typed), -1); }, event);
+}
+
+}  // namespace baton

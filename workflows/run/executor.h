@@ -1,0 +1,51 @@
+// Executor: runs a plan. Starts each step when its needs are over, in the engine's shared steps; calls tools; applies
+// retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not show here.
+#pragma once
+
+#include <baton/event.h>
+#include <baton/run_record.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "agents/tool.h"
+#include "engine/engine.h"
+#include "workflows/plan/plan.h"
+
+namespace baton {
+
+/// The engine of a model of the workflow, by ModelSpec name. Called on the run's own threads; may take long (loads).
+using EngineSource = std::function<std::shared_ptr<Engine>(const std::string& model)>;
+
+struct RunRequest {
+  std::shared_ptr<const Plan> plan;
+  EngineSource engines;
+  std::shared_ptr<const ToolRegistry> tools;
+  std::map<std::string, std::string> inputs;
+  std::optional<std::uint64_t> seed;  // over the workflow's own
+  Milliseconds timeout{0};            // of the whole run; 0: none
+  std::stop_token stop;               // ends the run soon, keeping what it has; state "cancelled"
+  EventCallback on_event;
+  std::map<std::string, std::vector<TokenId>> forced;  // by step id: the step's answer is these tokens
+  /// Before each token of a step: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
+  std::function<void(const std::string& step, std::span<const float> logits)> on_logits;
+};
+
+/// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
+/// Throws std::invalid_argument for missing or unknown inputs (before anything starts). Any number of runs at once.
+/// After the return no callback comes any more, and no request of the run is left in an engine.
+///
+/// - Every model of the plan is opened before the first turn. A turn's timeout covers one attempt, its tools included.
+/// - An attempt fails when the engine fails, the timeout passes, or, where retry is configured, the output does not fit
+///   output.pattern or output.schema; without retry that is a warning and an empty answer. What would fail again (a
+///   prompt too long) is not tried again. Pauses double from retry.backoff to at most a minute.
+/// - on_error fail ends the run, with state "timeout" if it was one; with skip placeholders downstream are empty.
+/// - The deciding step sees the last output that each agent has; all others see the round that they name.
+/// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
+RunRecord run_plan(const RunRequest& request);
+
+}  // namespace baton

@@ -1,0 +1,278 @@
+// The attempts of one turn: tools and prompt, the engine, then an output, another attempt, or a failure.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "workflows/format/placeholder.h"
+#include "workflows/run/executor_loop.h"
+#include "workflows/run/output_check.h"
+
+namespace baton {
+namespace {
+
+constexpr Milliseconds kLongestBackoff{60000};
+
+}  // namespace
+
+void RunLoop::start_attempt(std::size_t step) {
+  Attempt& attempt = *attempts_[step];
+  TurnState& turn = state_.turn(step);
+  if (++attempt.number > 1) {
+    attempt.times = {Clock::now(), {}, {}};
+    turn.record.output.clear();
+    turn.record.error.clear();
+  }
+  turn.record.attempts = attempt.number;
+  attempt.cut.clear();
+  attempt.tools = {};
+  if (const Milliseconds timeout = planned(step).timeout; timeout.count() > 0) {
+    attempt.timer.expires_after(timeout);
+    attempt.timer.async_wait([this, step, number = attempt.number](const boost::system::error_code& error) {
+      if (!error) cut_off(step, number);
+    });
+  }
+  advance(step);
+}
+
+/// A later attempt has its prompt already.
+void RunLoop::advance(std::size_t step) {
+  try {
+    if (attempts_[step]->prompt.empty()) {
+      prepare(step);
+    } else {
+      submit(step);
+    }
+  } catch (const EngineError& error) {
+    const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
+    fail_attempt(step, {.error = error.what(), .kind = memory ? "resources" : "agent", .may_retry = memory});
+  } catch (const std::exception& error) {
+    fail_attempt(step, {.error = error.what()});
+  }
+}
+
+void RunLoop::prepare(std::size_t step) {
+  Attempt& attempt = *attempts_[step];
+  attempt.phase = Attempt::Phase::preparing;
+  TurnInput input;
+  input.step = &planned(step);
+  input.engine = attempt.engine;
+  input.frame = early_.frame(step);
+  input.slots = state_.slot_inputs(step, *attempt.engine->model().tokenizer);
+  for (const ToolSpec& spec : planned(step).tools) {
+    ToolInput& tool = input.tools.emplace_back();
+    tool.tool = tools_->find(spec.tool);
+    tool.name = spec.tool;
+    if (!spec.from.empty()) tool.call.text = state_.slot_text(step, spec.from);
+    tool.call.options = spec.options;
+    tool.call.stop = attempt.tools.get_token();
+  }
+  boost::asio::post(*pool_, [this, step, input = std::move(input)]() mutable {
+    PreparedTurn prepared = prepare_turn(input);
+    input = {};
+    mailbox_->post([this, step, prepared = std::move(prepared)]() mutable { on_prepared(step, std::move(prepared)); });
+  });
+}
+
+void RunLoop::on_prepared(std::size_t step, PreparedTurn prepared) {
+  Attempt& attempt = *attempts_[step];
+  TurnState& turn = state_.turn(step);
+  for (const ToolOutcome& tool : prepared.tools) {
+    emit(ToolCalled{turn.record.agent, turn.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
+  }
+  if (!prepared.tools.empty()) {
+    turn.has_tool_text = true;
+    turn.tool_text = std::move(prepared.tool_text);
+    attempt.times.ready = prepared.ready;
+  }
+  if (ending_) {
+    turn_over(step, "cancelled");
+  } else if (!attempt.cut.empty()) {
+    fail_attempt(step, {.error = attempt.cut, .timed_out = true});
+  } else if (!prepared.error.empty()) {
+    fail_attempt(step, {.error = prepared.error, .may_retry = false});
+  } else {
+    attempt.prompt = std::move(prepared.prompt);
+    advance(step);
+  }
+  schedule();
+}
+
+void RunLoop::submit(std::size_t step) {
+  Attempt& attempt = *attempts_[step];
+  const PlanStep& planned_step = planned(step);
+  AgentRecord& record = state_.turn(step).record;
+  record.prompt_tokens = token_count(attempt.prompt);
+
+  GenerationRequest request;
+  request.reuse = plan_.reuse;
+  request.reader = planned_step.id;
+  if (plan_.reuse.record) {
+    hand_over_.attach(step, attempt.engine.get(), attempt.prompt);
+    request.output_readers = hand_over_.output_readers(step);
+    request.output_elsewhere = hand_over_.output_elsewhere(step);
+    request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_step.agent, 0});
+  }
+  record.slots = slot_records(state_, step, planned_step, attempt.prompt);
+  attempt.submitted = attempt.prompt;
+  request.prompt = attempt.number < planned_step.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
+  if (const auto forced = request_.forced.find(planned_step.id); forced != request_.forced.end())
+    request.forced = forced->second;
+  request.sampling = planned_step.sampling;
+  request.sampling.seed =
+      attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
+  request.max_tokens = planned_step.max_tokens;
+  request.stop = planned_step.stop;
+  request.early = early_.take(step);
+  request.callbacks = callbacks(step);
+  attempt.times.submitted = Clock::now();
+  attempt.request = attempt.engine->submit(std::move(request));
+  attempt.phase = Attempt::Phase::generating;
+  early_.began(step, attempt.engine.get(), attempt.request);
+
+  // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
+  emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
+}
+
+/// These run on the engine's thread: they only post. The run waits for on_finished, so it is there for each of them.
+GenerationCallbacks RunLoop::callbacks(std::size_t step) {
+  GenerationCallbacks callbacks;
+  callbacks.on_prefilled = [this, mailbox = mailbox_, step](const GenerationResult& so_far) {
+    mailbox->post([this, step, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
+      on_prefilled(step, when, kv, uses);
+    });
+  };
+  if (request_.on_logits) {
+    callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) {
+      tap(id, logits);
+    };
+  }
+  callbacks.on_token = [this, mailbox = mailbox_, step](TokenId id, const std::string& text) {
+    mailbox->post([this, step, id, text, when = Clock::now()] {
+      Attempt& attempt = *attempts_[step];
+      if (attempt.times.first_token == Clock::time_point{}) attempt.times.first_token = when;
+      const AgentRecord& record = state_.turn(step).record;
+      emit(Token{record.agent, record.round, id, text});
+    });
+  };
+  callbacks.on_finished = [this, mailbox = mailbox_, step](GenerationResult result) {
+    mailbox->post([this, step, result = std::move(result)]() mutable { on_finished(step, std::move(result)); });
+  };
+  return callbacks;
+}
+
+void RunLoop::on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
+  const Attempt& attempt = *attempts_[step];
+  AgentRecord& record = state_.turn(step).record;
+  fill_slots(record.slots, attempt.submitted, uses, attempt.engine->model().config.layers);
+  for (const SlotRecord& slot : record.slots) {
+    const SlotSource& source = *planned(step).slot(slot.name);
+    if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
+    emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
+  }
+  emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
+}
+
+void RunLoop::on_finished(std::size_t step, GenerationResult result) {
+  Attempt& attempt = *attempts_[step];
+  AgentRecord& record = state_.turn(step).record;
+  attempt.timer.cancel();
+  attempt.phase = Attempt::Phase::idle;
+  early_.ended(step);
+  fill_record(record, result, attempt.times);
+  if (plan_.reuse.record) hand_over_.take(step, attempt.engine.get(), attempt.submitted, result);
+  attempt.submitted.clear();
+  if (result.reason == FinishReason::cancelled && ending_) {
+    state_.turn(step).has_output = !record.output.empty();
+    turn_over(step, "cancelled");
+  } else if (result.reason == FinishReason::cancelled) {
+    const bool timed_out = !attempt.cut.empty();
+    fail_attempt(step, {.error = timed_out ? attempt.cut : "cancelled by the engine", .timed_out = timed_out});
+  } else if (result.reason == FinishReason::error) {
+    fail_attempt(step, {.error = result.error});
+  } else {
+    accept(step, std::move(result));
+  }
+  schedule();
+}
+
+void RunLoop::accept(std::size_t step, GenerationResult result) {
+  TurnState& turn = state_.turn(step);
+  if (const AgentSpec* agent = plan_.spec->agent(planned(step).agent)) {
+    const CheckedOutput checked = check_output(agent->output, result.text);
+    // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
+    if (!checked.problem.empty() && planned(step).retry.attempts > 1) {
+      fail_attempt(step, {.error = checked.problem});
+      return;
+    }
+    if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(step).id, checked.problem));
+    turn.record.answer = checked.answer;
+  }
+  turn.has_output = true;
+  // The ids move on as they are, unless the model wrote a role marker: that may only be handed over as text.
+  const Tokenizer& tokenizer = *attempts_[step]->engine->model().tokenizer;
+  const bool plain =
+      std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
+  if (plain) {
+    turn.tokens = std::move(result.tokens);
+    turn.tokenizer = attempts_[step]->engine->model().tokenizer;
+  }
+  turn_over(step, "ok");
+}
+
+void RunLoop::fail_attempt(std::size_t step, Failure failure) {
+  Attempt& attempt = *attempts_[step];
+  const PlanStep& planned_step = planned(step);
+  TurnState& turn = state_.turn(step);
+  attempt.timer.cancel();
+  turn.record.error = failure.error;
+  if (ending_) {
+    turn_over(step, "failed");
+    return;
+  }
+  if (failure.may_retry && attempt.number < planned_step.retry.attempts) {
+    const int doublings = std::min(attempt.number - 1, 16);
+    const Milliseconds pause = std::min(planned_step.retry.backoff * (1 << doublings), kLongestBackoff);
+    warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_step.id, attempt.number,
+                     planned_step.retry.attempts, failure.error));
+    attempt.phase = Attempt::Phase::pausing;
+    attempt.timer.expires_after(pause);
+    attempt.timer.async_wait([this, step](const boost::system::error_code& error) {
+      if (error || attempts_[step]->phase != Attempt::Phase::pausing) return;
+      start_attempt(step);
+      schedule();
+    });
+    return;
+  }
+
+  const std::string message = fmt::format("agent '{}' failed: {}", planned_step.id, failure.error);
+  if (planned_step.on_error != OnError::fail) warn(message);
+  if (planned_step.on_error == OnError::fallback) {
+    turn.record.output = planned_step.fallback;
+    turn.has_output = true;
+  }
+  turn_over(step, "failed");
+  if (planned_step.on_error == OnError::fail) end(failure.timed_out ? "timeout" : "failed", message, failure.kind);
+}
+
+/// The attempt's time is up.
+void RunLoop::cut_off(std::size_t step, int number) {
+  Attempt& attempt = *attempts_[step];
+  if (attempt.number != number) return;
+  if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
+  attempt.cut = fmt::format("took longer than {} ms", planned(step).timeout.count());
+  attempt.tools.request_stop();
+  if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
+}
+
+/// The end of a turn that had begun.
+void RunLoop::turn_over(std::size_t step, const std::string& turn_state) {
+  Attempt& attempt = *attempts_[step];
+  attempt.phase = Attempt::Phase::idle;
+  attempt.timer.cancel();
+  attempt.prompt = {};
+  if (turn_state == "cancelled") state_.turn(step).record.error = record_.error;
+  --running_;
+  close(step, turn_state);
+}
+
+}  // namespace baton

@@ -1,0 +1,261 @@
+#include "workflows/run/executor_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace baton {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::size_t kMostThreads = 8;
+
+}  // namespace
+
+RunLoop::RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs)
+    : request_(request),
+      plan_(*request.plan),
+      inputs_(inputs),
+      state_(plan_, inputs),
+      hand_over_(plan_),
+      early_(plan_, state_),
+      run_timer_(mailbox_->io) {
+  for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>(mailbox_->io));
+}
+
+RunRecord RunLoop::run() {
+  work_.emplace(mailbox_->io.get_executor());
+  mailbox_->post([this] { start(); });
+  for (bool again = true; again;) {
+    try {
+      mailbox_->io.run();
+      again = false;
+    } catch (const std::exception& error) {
+      end("failed", error.what(), "host");
+      settle();
+    }
+  }
+  if (pool_) pool_->join();
+  return std::move(record_);
+}
+
+void RunLoop::start() {
+  record_.workflow = plan_.spec->name;
+  record_.relay = plan_.relay;
+  record_.seed = request_.seed.value_or(plan_.spec->defaults.seed.value_or(0));
+  tools_ = request_.tools ? request_.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
+  on_stop_.emplace(request_.stop, [this] {
+    mailbox_->post([this] {
+      end("cancelled", "stopped", "");
+      settle();
+    });
+  });
+  if (request_.timeout.count() > 0) {
+    run_timer_.expires_at(begin_ + request_.timeout);
+    run_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      end("timeout", fmt::format("the run took longer than {} ms", request_.timeout.count()), "");
+      settle();
+    });
+  }
+  emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.steps.size())});
+
+  std::size_t threads = std::min(std::max<std::size_t>(plan_.steps.size(), 1), kMostThreads);
+  if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
+    threads = std::min(threads, static_cast<std::size_t>(limit));
+  }
+  pool_.emplace(threads);
+  open_engines();
+}
+
+/// All models of the plan before the first turn: a model that does not open costs no work, and no turn waits for one.
+void RunLoop::open_engines() {
+  std::vector<std::string> models;
+  for (const PlanStep& step : plan_.steps) {
+    if (std::find(models.begin(), models.end(), step.model) == models.end()) models.push_back(step.model);
+  }
+  opening_ = true;
+  asio::post(*pool_, [this, models] {
+    std::map<std::string, std::shared_ptr<Engine>> engines;
+    std::string problem;
+    try {
+      for (const std::string& model : models) {
+        std::shared_ptr<Engine> engine = request_.engines(model);
+        if (!engine) throw std::runtime_error("there is no engine for the model '" + model + "'");
+        engines.emplace(model, std::move(engine));
+      }
+    } catch (const std::exception& error) {
+      problem = error.what();
+    } catch (...) {
+      problem = "the models could not be opened";
+    }
+    mailbox_->post([this, engines = std::move(engines), problem]() mutable {
+      opening_ = false;
+      engines_ = std::move(engines);
+      if (!problem.empty()) end("failed", problem, "resources");
+      schedule();
+      make_frames();
+    });
+  });
+}
+
+/// What can be known of the prompts of turns that wait, behind the work of the first turns.
+void RunLoop::make_frames() {
+  if (ending_) return;
+  std::vector<std::pair<std::size_t, const Model*>> wanted;
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    if (state_.turn(i).phase == TurnState::Phase::waiting && early_.wants(i))
+      wanted.emplace_back(i, &engines_.at(planned(i).model)->model());
+  }
+  if (wanted.empty()) return;
+  asio::post(*pool_, [this, wanted = std::move(wanted)] {
+    for (const auto& [step, model] : wanted) {
+      PromptFrame frame;
+      try {
+        frame = make_frame(planned(step), *model, inputs_);
+      } catch (const std::exception&) {  // the turn itself will say why
+        continue;
+      }
+      mailbox_->post([this, step = step, frame = std::move(frame)]() mutable {
+        if (!ending_ && state_.turn(step).phase == TurnState::Phase::waiting)
+          early_.add(step, std::move(frame), engines_.at(planned(step).model));
+      });
+    }
+  });
+}
+
+void RunLoop::schedule() {
+  // Ascending order is enough for a skipped step to free the ones behind it: needs are always smaller.
+  const int limit = plan_.spec->topology.max_parallel;
+  for (std::size_t i = 0; i < state_.size() && !ending_; ++i) {
+    const PlanStep& step = planned(i);
+    if (state_.turn(i).phase != TurnState::Phase::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
+    if (stopped_early_ && !step.decides) {
+      skip(i, "the rounds ended early");
+      continue;
+    }
+    if (step.when && !state_.holds(*step.when, i)) {
+      skip(i, "its condition does not hold");
+      continue;
+    }
+    Attempt& attempt = *attempts_[i];
+    if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
+    if (limit > 0 && running_ >= limit) continue;
+    attempt.engine = engines_.at(step.model);
+    state_.turn(i).phase = TurnState::Phase::running;
+    ++running_;
+    start_attempt(i);
+  }
+  settle();
+}
+
+/// With `until`, a round starts only when the one before it is over and did not end the rounds.
+bool RunLoop::round_may_start(std::size_t step) {
+  const std::optional<ConditionSpec>& until = plan_.spec->topology.until;
+  const int before = planned(step).round - 1;
+  if (!until || planned(step).decides || before < 1 || stopped_early_ || rounds_checked_ >= before) return true;
+  if (!state_.round_over(before)) return false;
+  rounds_checked_ = before;
+  stopped_early_ = state_.holds(*until, step);
+  return true;
+}
+
+void RunLoop::skip(std::size_t step, const std::string& reason) {
+  state_.turn(step).record.error = reason;
+  close(step, "skipped");
+}
+
+void RunLoop::close(std::size_t step, const std::string& turn_state) {
+  TurnState& turn = state_.turn(step);
+  turn.phase = TurnState::Phase::over;
+  turn.record.state = turn_state;
+  hand_over_.step_over(step);
+  early_.over(step);
+  emit(AgentFinished{turn.record});
+}
+
+/// Nothing new starts; what runs is told to stop and waited for. The first reason to end counts.
+void RunLoop::end(const std::string& run_state, const std::string& error, const std::string& kind) {
+  if (ending_) return;
+  ending_ = true;
+  record_.state = run_state;
+  record_.error = error;
+  record_.error_kind = kind;
+  early_.stop();
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    Attempt& attempt = *attempts_[i];
+    attempt.tools.request_stop();
+    if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
+    if (attempt.phase == Attempt::Phase::pausing) turn_over(i, "cancelled");
+  }
+}
+
+void RunLoop::settle() {
+  if (finished_) return;
+  const bool over = ending_ ? running_ == 0 && !opening_ : state_.all_over() && !opening_;
+  if (over) finish();
+}
+
+void RunLoop::finish() {
+  finished_ = ending_ = true;
+  work_.reset();     // the loop ends after what is queued, whatever happens below
+  on_stop_.reset();  // from here on nobody can stop the run
+  run_timer_.cancel();
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    TurnState& turn = state_.turn(i);
+    if (turn.phase == TurnState::Phase::waiting) skip(i, "not started: " + record_.error);
+    record_.agents.push_back(turn.record);
+  }
+  record_.outputs = state_.outputs();
+  describe_engines();
+  const auto note_callback_error = [this] {
+    if (callback_error_.empty()) return;
+    record_.state = "failed";
+    record_.error = callback_error_;
+    record_.error_kind = "host";
+  };
+  note_callback_error();
+  record_.wall_ms = ms_between(begin_, Clock::now());
+  emit(RunFinished{record_});
+  note_callback_error();
+}
+
+void RunLoop::describe_engines() {
+  std::vector<const Engine*> counted;
+  for (const auto& [name, engine] : engines_) {
+    if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one
+    counted.push_back(engine.get());
+    const EngineStats stats = engine->stats();
+    record_.memory.weights_bytes += stats.weights_bytes;
+    record_.memory.kv_peak_bytes += stats.kv_peak_bytes;
+    record_.memory.segments_peak_bytes += stats.segments.peak_bytes;
+    record_.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
+    record_.memory.anchors_bytes += stats.anchors.bytes;
+  }
+  const auto first = plan_.steps.empty() ? engines_.end() : engines_.find(plan_.steps.front().model);
+  if (first == engines_.end()) return;  // not opened
+  record_.model_path = first->second->model().path.string();
+  record_.model_fingerprint = first->second->model().fingerprint;
+  record_.device = first->second->device().name;
+}
+
+/// A callback that throws ends the run and is not called again.
+void RunLoop::emit(const Event& event) {
+  if (!request_.on_event || !callback_error_.empty()) return;
+  try {
+    request_.on_event(event);
+    return;
+  } catch (const std::exception& error) {
+    callback_error_ = fmt::format("the event callback threw: {}", error.what());
+  } catch (...) {
+    callback_error_ = "the event callback threw";
+  }
+  mailbox_->post([this] {  // not from within whatever was being done
+    end("failed", callback_error_, "host");
+    settle();
+  });
+}
+
+}  // namespace baton

@@ -1,0 +1,131 @@
+// One run as an event loop. The loop and every change of state live on the calling thread; a small pool opens models,
+// runs tools and tokenises; engines call back from their own threads and only post here.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "workflows/run/early_turns.h"
+#include "workflows/run/executor.h"
+#include "workflows/run/hand_over.h"
+#include "workflows/run/run_state.h"
+#include "workflows/run/turn_record.h"
+
+namespace baton {
+
+class RunLoop {
+ public:
+  /// `inputs`: complete, with the defaults. Both must outlive the loop.
+  RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs);
+
+  /// Once.
+  RunRecord run();
+
+ private:
+  /// All that an engine's thread holds of a run. Its last post may still be returning when the run is gone, so it
+  /// shares the queue but neither the run nor the engines: the last reference to an engine must not go on the engine's
+  /// thread.
+  struct Mailbox {
+    boost::asio::io_context io;
+    boost::asio::strand<boost::asio::io_context::executor_type> order = boost::asio::make_strand(io);
+
+    /// What one thread posts is run in its order.
+    template <typename Handler>
+    void post(Handler handler) {
+      boost::asio::post(order, std::move(handler));
+    }
+  };
+
+  /// What a turn needs while it runs.
+  struct Attempt {
+    explicit Attempt(boost::asio::io_context& io) : timer(io) {}
+
+    enum class Phase : std::uint8_t { idle, preparing, generating, pausing };
+    Phase phase = Phase::idle;
+    int number = 0;  // from 1
+    std::shared_ptr<Engine> engine;
+    std::vector<PromptPart> prompt;     // kept while another attempt may need it
+    std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
+    RequestId request = 0;
+    TurnTimes times;
+    boost::asio::steady_timer timer;  // the attempt's timeout, or the pause before the next one
+    std::stop_source tools;
+    std::string cut;  // why it was cut off: its timeout
+  };
+
+  struct Failure {
+    std::string error;
+    std::string kind = "agent";
+    bool may_retry = true;
+    bool timed_out = false;
+  };
+
+  const PlanStep& planned(std::size_t step) const { return plan_.steps[step]; }
+
+  // executor_loop.cpp: the run
+  void start();
+  void open_engines();
+  void make_frames();
+  void schedule();
+  bool round_may_start(std::size_t step);
+  void skip(std::size_t step, const std::string& reason);
+  void close(std::size_t step, const std::string& turn_state);
+  void end(const std::string& run_state, const std::string& error, const std::string& kind);
+  void settle();
+  void finish();
+  void describe_engines();
+  void emit(const Event& event);
+  void warn(std::string message) { emit(Warning{std::move(message)}); }
+
+  // executor_attempt.cpp: the attempts of one turn
+  void start_attempt(std::size_t step);
+  void advance(std::size_t step);
+  void prepare(std::size_t step);
+  void on_prepared(std::size_t step, PreparedTurn prepared);
+  void submit(std::size_t step);
+  GenerationCallbacks callbacks(std::size_t step);
+  void on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
+  void on_finished(std::size_t step, GenerationResult result);
+  void accept(std::size_t step, GenerationResult result);
+  void fail_attempt(std::size_t step, Failure failure);
+  void cut_off(std::size_t step, int number);
+  void turn_over(std::size_t step, const std::string& turn_state);
+
+  const RunRequest& request_;
+  const Plan& plan_;
+  const std::map<std::string, std::string>& inputs_;
+  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  const Clock::time_point begin_ = Clock::now();
+
+  RunState state_;
+  HandOver hand_over_;
+  EarlyTurns early_;
+  RunRecord record_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each step
+  std::map<std::string, std::shared_ptr<Engine>> engines_;
+  std::shared_ptr<const ToolRegistry> tools_;
+  boost::asio::steady_timer run_timer_;
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  std::optional<boost::asio::thread_pool> pool_;  // joined before anything above goes
+
+  int running_ = 0;         // turns that have begun and are not over
+  int rounds_checked_ = 0;  // `until` was asked after these rounds
+  bool stopped_early_ = false;
+  bool opening_ = false;  // the engines
+  bool ending_ = false;   // nothing new starts
+  bool finished_ = false;
+  std::string callback_error_;
+};
+
+}  // namespace baton

@@ -1,0 +1,41 @@
+#include "workflows/run/output_check.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <stdexcept>
+
+#include "agents/code_block.h"
+#include "agents/json_check.h"
+#include "agents/pattern.h"
+
+namespace baton {
+namespace {
+
+CheckedOutput check_pattern(const std::string& pattern, const std::string& output) {
+  try {
+    if (std::optional<std::string> answer = Pattern(pattern).last_answer(output)) return {std::move(*answer), {}};
+    return {{}, fmt::format("the output does not match the pattern '{}'", pattern)};
+  } catch (const std::exception& error) {
+    return {{}, error.what()};
+  }
+}
+
+CheckedOutput check_schema(const std::string& schema, const std::string& output) {
+  const std::string problem = check_json(output, schema);
+  if (problem.empty()) return {output, {}};
+  const std::optional<std::string> block = last_code_block(output);
+  if (block && check_json(*block, schema).empty()) return {*block, {}};
+  return {{}, "the output does not fit the schema: " + problem};
+}
+
+}  // namespace
+
+CheckedOutput check_output(const OutputSpec& spec, const std::string& output) {
+  CheckedOutput checked;
+  if (!spec.schema.empty()) checked = check_schema(spec.schema, output);
+  if (checked.problem.empty() && !spec.pattern.empty()) checked = check_pattern(spec.pattern, output);
+  return checked;
+}
+
+}  // namespace baton

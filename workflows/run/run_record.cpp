@@ -1,0 +1,96 @@
+#include <baton/run_record.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "workflows/run/json_record.h"
+
+namespace baton {
+
+using Json = nlohmann::ordered_json;
+
+double finite(double value) { return std::isfinite(value) ? value : 0.0; }
+
+std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
+
+Json json_of(const KvRecord& record) {
+  return {{"entries", record.entries},
+          {"reused", record.reused},
+          {"computed", record.computed},
+          {"ahead", record.ahead},
+          {"reuse_rate", finite(record.reuse_rate)}};
+}
+
+Json json_of(const SlotAnchors& anchors) {
+  return {{"anchors", anchors.anchors},
+          {"ambiguity", finite(anchors.ambiguity)},
+          {"distance", finite(anchors.distance)},
+          {"predicted_error", anchors.predicted_error < 0.0 ? Json(nullptr) : Json(finite(anchors.predicted_error))}};
+}
+
+Json json_of(const SlotRecord& record) {
+  return {{"name", record.name},
+          {"tokens", record.tokens},
+          {"method", record.method},
+          {"reused_tokens", record.reused_tokens},
+          {"recomputed_tokens", record.recomputed_tokens},
+          {"ahead_tokens", record.ahead_tokens},
+          {"kv_reuse_rate", finite(record.kv_reuse_rate)},
+          {"kv_reuse_bound", finite(record.kv_reuse_bound)},
+          {"hops", record.hops},
+          {"corrected", record.corrected},
+          {"reason", record.reason},
+          {"anchors", record.anchors ? json_of(*record.anchors) : Json(nullptr)}};
+}
+
+Json json_of(const AgentRecord& record) {
+  Json slots = Json::array();
+  for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
+  return {{"agent", record.agent},
+          {"role", record.role},
+          {"model", record.model},
+          {"round", record.round},
+          {"state", record.state},
+          {"error", record.error},
+          {"attempts", record.attempts},
+          {"prompt_tokens", record.prompt_tokens},
+          {"output_tokens", record.output_tokens},
+          {"output", record.output},
+          {"answer", record.answer},
+          {"finish_reason", record.finish_reason},
+          {"kv", json_of(record.kv)},
+          {"ttft_ms", finite(record.ttft_ms)},
+          {"prefill_ms", finite(record.prefill_ms)},
+          {"decode_ms", finite(record.decode_ms)},
+          {"tokens_per_s", finite(record.tokens_per_s)},
+          {"slots", std::move(slots)}};
+}
+
+Json json_of(const RunRecord& record) {
+  Json agents = Json::array();
+  for (const AgentRecord& agent : record.agents) agents.push_back(json_of(agent));
+  Json outputs = Json::object();
+  for (const auto& [name, text] : record.outputs) outputs[name] = text;
+  return {{"schema", record.schema},
+          {"workflow", record.workflow},
+          {"state", record.state},
+          {"error", record.error},
+          {"error_kind", record.error_kind},
+          {"model", {{"path", record.model_path}, {"fingerprint", record.model_fingerprint}}},
+          {"device", record.device},
+          {"relay", record.relay},
+          {"seed", record.seed},
+          {"outputs", std::move(outputs)},
+          {"wall_ms", finite(record.wall_ms)},
+          {"agents", std::move(agents)},
+          {"memory",
+           {{"weights_bytes", record.memory.weights_bytes},
+            {"kv_peak_bytes", record.memory.kv_peak_bytes},
+            {"segments_peak_bytes", record.memory.segments_peak_bytes},
+            {"host_segments_peak_bytes", record.memory.host_segments_peak_bytes},
+            {"anchors_bytes", record.memory.anchors_bytes}}}};
+}
+
+std::string RunRecord::to_json(int indent) const { return dump(json_of(*this), indent); }
+
+}  // namespace baton

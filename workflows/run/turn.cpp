@@ -1,0 +1,62 @@
+#include "workflows/run/turn.h"
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+
+namespace baton {
+namespace {
+
+ToolOutcome call_tool(const ToolInput& input) {
+  const Clock::time_point begin = Clock::now();
+  ToolOutcome outcome{input.name, {}, 0.0};
+  try {
+    if (input.tool == nullptr) throw std::runtime_error("tool '" + input.name + "' is not registered");
+    outcome.result = input.tool->call(input.call);
+  } catch (const std::exception& error) {
+    outcome.result = {false, std::string("error: ") + error.what()};
+  } catch (...) {
+    outcome.result = {false, "error: the tool failed"};
+  }
+  outcome.wall_ms = ms_between(begin, Clock::now());
+  return outcome;
+}
+
+std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const Tokenizer& tokenizer) {
+  if (slot.tokens != nullptr) return *slot.tokens;
+  const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
+  return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text);
+}
+
+}  // namespace
+
+double ms_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+PreparedTurn prepare_turn(const TurnInput& input) {
+  PreparedTurn prepared;
+  for (const ToolInput& tool : input.tools) {
+    prepared.tools.push_back(call_tool(tool));
+    if (prepared.tools.size() > 1) prepared.tool_text += '\n';
+    prepared.tool_text += prepared.tools.back().result.text;
+  }
+  prepared.ready = Clock::now();
+  try {
+    const Model& model = input.engine->model();
+    const SlotValue value = [&](const std::string& name) {
+      const auto slot =
+          std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });
+      if (slot == input.slots.end()) {
+        throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
+      }
+      return ids_of(*slot, prepared.tool_text, *model.tokenizer);
+    };
+    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.step->messages, value);
+  } catch (const std::exception& error) {
+    prepared.error = error.what();
+  }
+  return prepared;
+}
+
+}  // namespace baton

@@ -1,0 +1,63 @@
+// One turn of an agent before its prompt goes to the engine: tools run, values become token ids, the prompt is built.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agents/tool.h"
+#include "engine/engine.h"
+#include "workflows/plan/plan.h"
+
+namespace baton {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_between(Clock::time_point begin, Clock::time_point end);
+
+/// What fills a slot. The text and the ids belong to a turn that is over, or to the run's inputs.
+struct SlotInput {
+  std::string name;
+  std::string_view text;
+  const std::vector<TokenId>* tokens = nullptr;  // the ids that stand for the text in this model; null: encode the text
+  bool own_tools = false;                        // the result of this turn's tools, known only once they ran
+};
+
+struct ToolInput {
+  const Tool* tool = nullptr;  // null: not registered
+  std::string name;
+  ToolCall call;
+};
+
+/// The prompt of a turn before its last inputs are known (agents/prompt.h), with the values of the run's inputs.
+using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
+
+struct TurnInput {
+  const PlanStep* step = nullptr;
+  std::shared_ptr<Engine> engine;
+  PromptFrame frame;             // null: it is built first
+  std::vector<SlotInput> slots;  // every slot of the step
+  std::vector<ToolInput> tools;
+};
+
+struct ToolOutcome {
+  std::string tool;
+  ToolResult result;
+  double wall_ms = 0.0;
+};
+
+struct PreparedTurn {
+  std::vector<ToolOutcome> tools;
+  std::string tool_text;      // the results joined by newlines: condition_<agent>_current
+  Clock::time_point ready{};  // when the last input was complete: after the tools
+  std::vector<PromptPart> prompt;
+  std::string error;  // why there is no prompt
+};
+
+/// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
+PreparedTurn prepare_turn(const TurnInput& input);
+
+}  // namespace baton

@@ -1,0 +1,117 @@
+#include "workflows/run/turn_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton {
+namespace {
+
+std::string reason_of(const RunState& state, std::size_t step, const SlotSource& source) {
+  if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
+  if (state.lacks_output(step, source)) return "empty: the agent has no output";
+  return source.reason;
+}
+
+bool shows(const PlanStep& planned, const std::string& slot) {
+  return std::any_of(planned.messages.begin(), planned.messages.end(), [&](const PromptMessage& message) {
+    return std::any_of(message.pieces.begin(), message.pieces.end(),
+                       [&](const PromptPiece& piece) { return piece.slot == slot; });
+  });
+}
+
+}  // namespace
+
+std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
+                                     const std::vector<PromptPart>& prompt) {
+  std::vector<SlotRecord> records;
+  for (const SlotSource& source : planned.slots) {
+    if (!shows(planned, source.name)) continue;  // only a tool reads it
+    SlotRecord record;
+    record.name = source.name;
+    for (const PromptPart& part : prompt) {
+      if (part.slot == source.name) record.tokens += static_cast<std::int64_t>(part.tokens.size());
+    }
+    record.method = "full";
+    record.recomputed_tokens = record.tokens;
+    record.reason = reason_of(state, step, source);
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
+                std::int32_t layers) {
+  for (SlotRecord& slot : slots) {
+    std::int64_t reused_entries = 0, reusable_entries = 0;
+    std::int64_t reused_tokens = 0, ahead_tokens = 0;
+    for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
+      if (prompt[i].slot != slot.name) continue;
+      reused_entries += uses[i].kv_reused;
+      reusable_entries += uses[i].kv_reusable;
+      reused_tokens += uses[i].reused_tokens;
+      ahead_tokens += uses[i].ahead_tokens;
+      slot.method = uses[i].method;
+      slot.hops = std::max(slot.hops, uses[i].hops);
+      slot.corrected = slot.corrected || uses[i].corrected;
+      if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
+      if (const auto& anchors = uses[i].anchors)
+        slot.anchors = {anchors->anchors, anchors->ambiguity, anchors->distance, anchors->predicted_error};
+    }
+    if (slot.tokens == 0) continue;
+    slot.reused_tokens = reused_tokens;
+    slot.recomputed_tokens = slot.tokens - reused_tokens;
+    slot.ahead_tokens = ahead_tokens;
+    if (slot.method == "lockstep" && ahead_tokens == 0)  // the plan promised more
+      slot.reason = "not reached ahead: the steps of the agents before it had no more room";
+    const auto entries = static_cast<double>(slot.tokens * layers);
+    slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;
+    slot.kv_reuse_bound = static_cast<double>(reusable_entries) / entries;
+  }
+}
+
+std::int64_t token_count(const std::vector<PromptPart>& prompt) {
+  std::int64_t count = 0;
+  for (const PromptPart& part : prompt) count += static_cast<std::int64_t>(part.tokens.size());
+  return count;
+}
+
+KvRecord kv_record(const GenerationResult& result) {
+  KvRecord kv;
+  kv.entries = result.kv_entries;
+  kv.computed = result.kv_computed;
+  kv.reused = kv.entries - kv.computed;
+  kv.ahead = result.kv_ahead;
+  kv.reuse_rate = kv.entries > 0 ? static_cast<double>(kv.reused) / static_cast<double>(kv.entries) : 0.0;
+  return kv;
+}
+
+void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times) {
+  record.output_tokens = static_cast<std::int64_t>(result.tokens.size());
+  record.output = result.text;
+  record.finish_reason = name_of(result.reason);
+  if (result.prompt_tokens > 0) record.prompt_tokens = result.prompt_tokens;
+  record.kv = kv_record(result);
+  record.prefill_ms = result.prefill_ms;
+  record.decode_ms = result.decode_ms;
+  if (times.first_token != Clock::time_point{}) {
+    record.ttft_ms = ms_between(times.ready, times.first_token);
+  } else if (result.ttft_ms > 0.0) {  // the first token was already the end
+    record.ttft_ms = ms_between(times.ready, times.submitted) + result.ttft_ms;
+  }
+  // decode_ms runs from the first token to the last: one token less than there are.
+  if (record.output_tokens > 1 && record.decode_ms > 0.0) {
+    record.tokens_per_s = static_cast<double>(record.output_tokens - 1) * 1000.0 / record.decode_ms;
+  }
+}
+
+std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& step, int attempt) {
+  std::uint64_t hash = 0xcbf29ce484222325u ^ run_seed;  // FNV-1a over the name, then the finaliser of splitmix64
+  for (const char c : step) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  hash += 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(attempt);
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+  return hash ^ (hash >> 31);
+}
+
+}  // namespace baton

@@ -1,0 +1,37 @@
+// From a prepared prompt and the engine's result to what the record says of a turn.
+#pragma once
+
+#include <baton/run_record.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "workflows/run/run_state.h"
+
+namespace baton {
+
+/// One record for each slot that the prompt shows, in the plan's order.
+std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
+                                     const std::vector<PromptPart>& prompt);
+
+/// What the engine made of the slots; a slot that stands in the prompt twice is one record.
+void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
+                std::int32_t layers);
+
+std::int64_t token_count(const std::vector<PromptPart>& prompt);
+KvRecord kv_record(const GenerationResult& result);
+
+/// When things happened to an attempt; a time of zero: it did not.
+struct TurnTimes {
+  Clock::time_point ready{};  // the last input was complete
+  Clock::time_point submitted{};
+  Clock::time_point first_token{};
+};
+
+void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times);
+
+/// The seed of one attempt: the same for the same run seed, step and attempt, whatever else runs and in what order.
+std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& step, int attempt);
+
+}  // namespace baton
