@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fenced code blocks in what a model wrote.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of an agent's output against a JSON Schema: the part of draft-07 that docs/yaml.md lists.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "agents/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -17,12 +18,12 @@ constexpr std::uint32_t kHeapLimitKib = 16'384;
 constexpr int kMostMatches = 100'000;
 
 template <auto release>
-struct Release {
+struct ReleaseOutputPattern {
   void operator()(auto* pointer) const { release(pointer); }
 };
-using Code = std::unique_ptr<pcre2_code, Release<pcre2_code_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Release<pcre2_match_context_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Release<pcre2_match_data_free>>;
+using Code = std::unique_ptr<pcre2_code, ReleaseOutputPattern<pcre2_code_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, ReleaseOutputPattern<pcre2_match_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, ReleaseOutputPattern<pcre2_match_data_free>>;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 200> buffer{};

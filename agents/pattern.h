@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Patterns of workflow files (`matches`, `output.pattern`): PCRE2 over UTF-8 text, with limits, so that no pattern can
 // keep a run from ending.
 #pragma once

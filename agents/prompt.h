@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the messages of one agent's turn to the parts of its prompt: the chat template is rendered around the
 // placeholders, fixed text is tokenised piece by piece, and values stand as the ids they are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompt templates: text with {{ name }} placeholders, parsed once into pieces. Single braces are plain text;
 // substituted text is never scanned again.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The python tool: runs the last fenced code block of a text in a separate, confined process and shows what it printed.
 #pragma once
 

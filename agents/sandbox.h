@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A confined process for code that a model wrote. A seccomp filter takes away other processes, the network and signals
 // to others; Landlock takes away all files but the system's and its own folder; limits bound the rest (how many files
 // it writes is bounded by its time only). Nothing needs privileges or an installed helper: the same for users, root and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs in the memory of a host with other threads, so plain system calls only: nothing that allocates, locks, or that a
 // sanitiser would note down in the host's books.
 #include "agents/sandbox_child.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The confined process between its birth and its program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a confined process may do: the seccomp filter and the Landlock rules, made before the process exists.
 #pragma once
 

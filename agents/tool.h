@@ -1,27 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tools: what an agent may run before its prompt is built. Results fill condition_<agent>_current.
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <vector>
 
+#include <baton/tool_call.h>
+
 namespace baton {
-
-struct ToolCall {
-  std::string text;                            // the text the tool works on (an agent's output)
-  std::map<std::string, std::string> options;  // from the YAML, as text
-  std::chrono::milliseconds timeout{10000};
-  std::stop_token stop;  // a tool returns soon after stop is requested
-};
-
-struct ToolResult {
-  bool ok = true;
-  std::string text;  // what the agent is shown, an error message included
-};
 
 /// Implementations are called from several threads at once. A throw is a failed call.
 class Tool {

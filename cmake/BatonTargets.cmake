@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Flags that every target of the project shares, and the two shapes of target there are: a layer and a test.
 
 add_library(baton_flags INTERFACE)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What a user of the SDK links, and what `cmake --install` gives: baton::baton, one static library of all layers and the
 # public headers. The same name works with find_package(baton CONFIG) and with add_subdirectory.
 

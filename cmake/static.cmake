@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # BATON_STATIC: programs that need nothing but the C library of the machine they run on (with CUDA its driver and
 # cuBLASLt are found at run time). What ./dev gpu --pack builds.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entry of the engine layer: submit a request, follow its events, collect its result. All running sequences share
 // every step; see engine/step.h and docs/architecture.md.
 #pragma once
@@ -33,7 +34,7 @@ struct PromptPart {
   std::vector<TokenId> tokens;
   SegmentHandle segment;     // KV of exactly these tokens, from the same engine; null: there is none
   std::int64_t readers = 0;  // above 0: the part becomes a segment itself, for so many later readers
-  bool elsewhere = false;    // some of which are prompts of other models: see Engine::portable
+  bool elsewhere = false;    // some of which are prompts of other models: see InferenceEngine::portable
   /// Where there is no `segment`: KV of exactly these tokens from an engine of another model, whose shapes are the same
   /// (kv_difference). null: there is none.
   std::shared_ptr<const Segment> portable;
@@ -52,7 +53,7 @@ struct AnchorUse {
 struct PartUse {
   std::string method = "full";  // how its KV came into being: full, prefix, or the request's method
   bool from_segment = false;
-  bool corrected = false;          // by what was learned for this place (Engine::set_corrections)
+  bool corrected = false;          // by what was learned for this place (InferenceEngine::set_corrections)
   std::string reason;              // why not as asked for
   std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
   std::int64_t kv_reused = 0;      // entries (tokens x layers)
@@ -150,9 +151,9 @@ struct EngineStats {
 
 /// What the workflow layer sees. Implementations: LocalEngine here; a client of a remote server can stand beside it.
 /// All members are safe from any thread.
-class Engine {
+class InferenceEngine {
  public:
-  virtual ~Engine() = default;
+  virtual ~InferenceEngine() = default;
 
   /// Takes the request or throws EngineError: the prompt does not fit the context (both numbers are in the message),
   /// memory, or parameters out of range. max_tokens is cut to what the context leaves.
@@ -185,11 +186,11 @@ class Engine {
   /// on a device, and was not made with `elsewhere` or found no room in host memory.
   virtual std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const = 0;
 
-  /// The layers that relay recomputes for this model; not valid until it has been profiled.
+  /// The layers that rectify recomputes for this model; not valid until it has been profiled.
   virtual LayerRange layer_range() const = 0;
   virtual void set_layer_range(LayerRange range) = 0;
 
-  /// What was learned to happen to texts in the places of this model's prompts (method relay); null: nothing.
+  /// What was learned to happen to texts in the places of this model's prompts (method rectify); null: nothing.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;
 };
 
@@ -198,7 +199,7 @@ constexpr double kSlowdownGpu = 0.10;
 /// A GPU's products are fastest over many rows, and nobody waits for the step but who wants all of it.
 constexpr std::int32_t kPrefillRowsGpu = 4096;
 
-struct EngineOptions {
+struct LocalEngineOptions {
   std::string device = "auto";
   int threads = 0;  // CPU threads; 0: one per core
   ModelOptions model;
@@ -217,6 +218,6 @@ struct EngineOptions {
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError, BackendError.
-std::shared_ptr<Engine> open_engine(const std::filesystem::path& model, const EngineOptions& options);
+std::shared_ptr<InferenceEngine> open_engine(const std::filesystem::path& model, const LocalEngineOptions& options);
 
 }  // namespace baton

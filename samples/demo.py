@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The main job, shown: a team of agents answers held-out word problems with the shipped model.
 
 Each problem is one `baton run` with its live view; the end is a summary. Called by `./dev demo`.

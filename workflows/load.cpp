@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a file to a checked WorkflowSpec: tree, format, names, topology. All errors of all passes come together, but a
 // pass is left out where the one before it failed in a way that would make its errors noise.
 #include <fmt/format.h>
@@ -35,14 +36,14 @@ bool topology_is_sound(const Diagnostics& diagnostics) {
 
 WorkflowSpec read(const SourcePtr& source, const ReadOptions& options, Diagnostics& diagnostics) {
   std::optional<YamlNode> root = source ? load_tree(source, diagnostics) : std::nullopt;
-  if (!root) throw WorkflowError(diagnostics);
+  if (!root) diagnostics.fail();
   for (const auto& [path, value] : options.set) set_value(*root, path, value, diagnostics);
-  if (is_other_version(*root, diagnostics)) throw WorkflowError(diagnostics);
+  if (is_other_version(*root, diagnostics)) diagnostics.fail();
   if (YamlEntry* agents = root->entry("agents")) {
     for (YamlEntry& agent : agents->value.entries) apply_role_file(agent.value, options.role_folders, diagnostics);
   }
   check_format(*root, format_file(), "", root->where(), diagnostics);
-  if (root->kind != YamlNode::Kind::map) throw WorkflowError(diagnostics);
+  if (root->kind != YamlNode::Kind::map) diagnostics.fail();
 
   const ToolRegistry builtins = options.tools == nullptr ? ToolRegistry::with_builtins() : ToolRegistry();
   WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, diagnostics);
@@ -53,7 +54,7 @@ WorkflowSpec read(const SourcePtr& source, const ReadOptions& options, Diagnosti
       spec.outputs.push_back({"answer", {{"", fmt::format("agent_{}_current", steps.back().agent), 0}}});
     }
   }
-  if (!diagnostics.empty()) throw WorkflowError(diagnostics);
+  if (!diagnostics.empty()) diagnostics.fail();
   spec.sources = diagnostics.sources();
   return spec;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libfmt.a, for distributions that ship only the shared library.
 #include <fmt/format-inl.h>
 

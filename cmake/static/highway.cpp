@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What libhwy.so holds of the parts we use: which of the compiled instruction sets this processor has. For
 // distributions that ship only the shared library.
 #include <hwy/highway.h>

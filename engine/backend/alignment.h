@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which token of one text plays the part of which token of another: the cheapest way to edit one into the other, where
 // replacing a token costs the distance of their sketches (engine/reuse/anchors/token_sketch.h) and leaving one out
 // costs 1. Costs are added as whole numbers, so that every backend finds the same way.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Backend: the dozen operations that every model is made of, over views. The CPU and CUDA implement it; operations that
 // are made of others, or that run as well on the host, have a body in backend.cpp, for memory that the host can read.
 // engine/backend/make_backend.h is the only place that knows both.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For the few functions whose bits must be the same on the host and in a kernel: one source, compiled for both.
 #pragma once
 

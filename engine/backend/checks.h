@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks at the border of every backend: all refuse the same calls with the same words.
 #pragma once
 

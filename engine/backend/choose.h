@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From logits to the next token: greedy, temperature, top-k, top-p, min-p. All that decides which token it is, is exact
 // in any order of summation: the host and every device choose the same one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a device can do at best, measured: the limits that prefill and decode are compared with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random weights that are a function of a seed and the weight's place, so that any number of threads, and a device,
 // make the same ones.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checked values out of JSON objects. Every error names the file, the key, what was found and what was expected.
 // For .cpp files of the engine only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/base/utf8.h"
 
 namespace baton::utf8 {
@@ -7,7 +8,7 @@ unsigned byte_at(std::string_view bytes, std::size_t i) { return static_cast<uns
 
 }  // namespace
 
-Step scan(std::string_view bytes, std::size_t at) {
+CharacterStep scan(std::string_view bytes, std::size_t at) {
   const unsigned lead = byte_at(bytes, at);
   if (lead < 0x80) return {Scan::valid, 1};
   if (lead < 0xC2 || lead > 0xF4) return {Scan::broken, 1};
@@ -25,7 +26,7 @@ Step scan(std::string_view bytes, std::size_t at) {
 
 bool is_valid(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size();) {
-    const Step step = scan(bytes, i);
+    const CharacterStep step = scan(bytes, i);
     if (step.kind != Scan::valid) return false;
     i += step.bytes;
   }
@@ -36,7 +37,7 @@ std::string repaired(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());
   for (std::size_t i = 0; i < bytes.size();) {
-    const Step step = scan(bytes, i);
+    const CharacterStep step = scan(bytes, i);
     out += step.kind == Scan::valid ? bytes.substr(i, step.bytes) : kReplacement;
     i += step.bytes;
   }

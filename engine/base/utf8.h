@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UTF-8 as every part of the tokeniser and of the chat templates needs it: checking, repairing, walking.
 #pragma once
 
@@ -10,14 +11,14 @@ namespace baton::utf8 {
 
 enum class Scan : std::uint8_t { valid, broken, unfinished };
 
-struct Step {
+struct CharacterStep {
   Scan kind = Scan::valid;
   std::size_t bytes = 0;  // of the character, or of the ill-formed part that one U+FFFD stands for
 };
 
 /// Looks at the bytes from `at` (which must be inside). `unfinished`: a good beginning that the end of the text cuts
 /// off.
-Step scan(std::string_view bytes, std::size_t at);
+CharacterStep scan(std::string_view bytes, std::size_t at);
 
 bool is_valid(std::string_view bytes);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task is a tile: some rows of one sequence times query heads that read one kv head, "queries" below. It walks key
 // blocks in ascending order. Per block and query: scores, their maximum m_b, p = exp(score - m_b), l_b = sum p,
 // o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share the loads of a
@@ -335,7 +336,7 @@ namespace {
 HWY_EXPORT(attend_task);
 
 /// Rows by (sequence, position), cut where the sequence changes and every `rows_per_tile` rows.
-void plan_tiles(AttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_tile) {
+void plan_tiles(RowAttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_tile) {
   plan.order.resize(static_cast<std::size_t>(rows.size()));
   for (std::size_t i = 0; i < plan.order.size(); ++i) plan.order[i] = static_cast<std::int32_t>(i);
   const auto before = [&](std::int32_t a, std::int32_t b) {
@@ -354,7 +355,7 @@ void plan_tiles(AttentionPlan& plan, const RowSpan& rows, std::int64_t rows_per_
 
 }  // namespace
 
-void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorView out, ConstTensorView q,
+void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,
                std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
                std::span<AttentionSum* const> received) {
   if (rows.size() == 0) return;
@@ -373,7 +374,7 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
     const std::int64_t blocks = *std::max_element(rows.position.begin(), rows.position.end()) / kKeyBlock + 1;
     plan.weights.resize(static_cast<std::size_t>(pool.size()));
     std::int64_t longest = 0;
-    for (const AttentionTile& tile : plan.tiles) longest = std::max(longest, tile.end - tile.begin);
+    for (const RowAttentionTile& tile : plan.tiles) longest = std::max(longest, tile.end - tile.begin);
     const auto floats = static_cast<std::size_t>(longest * heads_per_tile * blocks * (1 + kKeyBlock));
     for (auto& weights : plan.weights) weights.resize(std::max(weights.size(), floats));
   }
@@ -381,7 +382,7 @@ void attention(ThreadPool& pool, Scratch& scratch, AttentionPlan& plan, TensorVi
   const std::int64_t parts = shape.kv_heads * head_parts;
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
-    const AttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions, the longest, go first
+    const RowAttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions, the longest, go first
     const std::int64_t kv_head = index % parts / head_parts;
     const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);

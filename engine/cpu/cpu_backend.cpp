@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU backend: checks at the border, then the kernels over tasks.
 #include <fmt/format.h>
 #include <sched.h>
@@ -275,7 +276,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   Scratch scratch_;
   std::vector<std::int64_t> pieces_;  // of store_kv: first rows of single rows and of panels
-  AttentionPlan plan_;
+  RowAttentionPlan plan_;
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row kernels in which an element does not look at its neighbours.
 #pragma once
 

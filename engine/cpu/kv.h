@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of a KV slab and what writes and reads it. Both halves are panels (panel.h), so that attention multiplies
 // them with the kernel of the weights:
 //   keys    [K][capacity / 32][D][32]            columns are positions

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys lie depth-major in their panels, so a run of rows is a transposition, here in squares of 4 x 4 words. A word is
 // a float, or two bf16: those of columns n and n + 16 (panel.h).
 #include "engine/cpu/simd_targets.h"
@@ -92,7 +93,7 @@ void transpose(std::uint32_t* HWY_RESTRICT out, std::int64_t out_stride, const s
 }
 
 template <class Element>
-struct Panel {
+struct KeyPanel {
   static constexpr bool kWide = std::is_same_v<Element, float>;
   static constexpr std::int64_t kWords = kWide ? kPanel : kPanel / 2;  // of a row of a panel
 
@@ -160,7 +161,7 @@ struct Panel {
 void store_panel(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                  const RopeAngles& angles, std::int64_t row) {
   with_element(shape.dtype, [&]<class Element>(Element) HWY_ATTR {
-    const Panel<Element> panel{slab, shape, position, k, v, angles, row};
+    const KeyPanel<Element> panel{slab, shape, position, k, v, angles, row};
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
       panel.keys(head);
       panel.values(head);

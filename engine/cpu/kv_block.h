@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole panel of 32 positions at once: what store_kv does for long runs of rows, and nothing else in memory than
 // that.
 #pragma once

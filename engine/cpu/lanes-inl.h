@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lanes: 16 virtual lanes, whatever the vector width. Sums over a row keep one partial sum per virtual lane and fold
 // them in one order, so that the result does not depend on the instruction set.
 #if defined(BATON_CPU_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)

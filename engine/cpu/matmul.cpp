@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ways through the same kernel and the same order of sums:
 // few rows   the stored panels are streamed once, several at a time; bound by reading the weights;
 // many rows  panels are widened to f32 block by block, the rows of a block stay in the L2 cache; bound by fma.

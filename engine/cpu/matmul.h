@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix product with packed weights. Arguments are checked (checks.h).
 #pragma once
 

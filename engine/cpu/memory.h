@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of the CPU backends: zeroed, aligned to 64 bytes, on huge pages where it is large.
 #pragma once
 

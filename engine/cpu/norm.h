@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row kernels of the RMS norms. One task per row, one order of summation (lanes-inl.h).
 #pragma once
 

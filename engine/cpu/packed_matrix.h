@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PackedMatrix: a weight [N, C] as panels [N/32][C][32] (panel.h), missing columns of the last panel zero.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The panel: the one layout of everything that is multiplied. A panel holds 32 columns (outputs of a weight, keys, or
 // columns of a head) of `depth` elements each, depth-major: row c of a panel is element c of all 32 columns, one cache
 // line of bf16. A product then streams a panel from begin to end, with columns in vector lanes.

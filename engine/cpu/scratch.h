@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scratch: working memory of the kernels. It grows to the largest call seen and is then never allocated again.
 #pragma once
 

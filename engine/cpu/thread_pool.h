@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ThreadPool: runs the tasks of one operation on a fixed set of threads; the caller is one of them.
 // Threads: one caller at a time. Which thread runs which task is free, so a task must own what it writes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one product kernel of the backend: C[rows, columns] += A[rows, depth] * panels, each element one fma chain over
 // depth in ascending order that continues from what is in C. Weights, scores and weighted values all go through it, so
 // all of them have the same bits whatever the number of rows and the instruction set.

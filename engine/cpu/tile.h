@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes that the product kernel (tile-inl.h) and those who prepare its operands share.
 #pragma once
 

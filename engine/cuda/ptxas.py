@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compiles the CUDA kernels and says what ptxas makes of them: registers, spills, shared memory, per kernel and
 architecture. Fails when a kernel spills. Needs the toolkit, no GPU.
 

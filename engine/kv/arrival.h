@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrival: memory that comes from the host's to the device's piece by piece, beside the operations, so that who needs
 // the first piece need not wait for the last. The engine's thread only, but for the end of it.
 #pragma once

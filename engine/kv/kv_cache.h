@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KvCache: the live KV cache of one sequence. Contiguous slabs, one pair a layer, sized once; keys are rotated and
 // ready for attention. A cache whose tokens may be handed on keeps more of each position: the key before RoPE, the
 // hidden state at the input of one layer, and the attention that it received.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV in host memory, before RoPE, as anchors and corrections look at it. The engine's thread only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segment: the KV of a text that moves from one prompt to another, immutable once made. Keys are kept before RoPE, so a
 // segment has no position of its own; it is shared by reference and copied into the caches of its readers. One that
 // nobody reads now may be kept in host memory: docs/decisions/0018-host-tier.md.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SegmentStore: accounts for the segments of an engine and keeps them within a budget. Who holds a handle keeps the
 // segment wanted, not alive: over the budget the store takes back what is cheapest to lose, and its readers compute it
 // again. With a host tier it goes to host memory first, within a budget of its own, and returns when it is read:

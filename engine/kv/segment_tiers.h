@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SegmentTiers: which segments of a store are where the backend reads them, and which in host memory; who goes first,
 // and the copies. All under the store's mutex, which copies let go of meanwhile: handles may be dropped then, but only
 // one thread copies, so no segment changes its tier.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/correction_file.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
 
 std::uint64_t key_of(const Model& model) { return hash_of_bytes(std::as_bytes(std::span(model.fingerprint))); }
 
-class Writer {
+class CorrectionFileWriter {
  public:
   template <class T>
   void add(const std::string& name, const char* type, const std::vector<std::int64_t>& shape,
@@ -50,9 +51,9 @@ class Writer {
   std::string data_;
 };
 
-class Reader {
+class CorrectionFileReader {
  public:
-  explicit Reader(const fs::path& file) : mapped_(file), origin_(file.string()) {
+  explicit CorrectionFileReader(const fs::path& file) : mapped_(file), origin_(file.string()) {
     tensors_ = parse_safetensors_header(mapped_.bytes(), origin_, data_);
   }
 
@@ -95,8 +96,8 @@ bool finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-std::shared_ptr<const LinearCorrection> read(const Reader& reader, const std::string& place, AnchorShape shape,
-                                             std::int64_t rank) {
+std::shared_ptr<const LinearCorrection> read(const CorrectionFileReader& reader, const std::string& place,
+                                             AnchorShape shape, std::int64_t rank) {
   auto correction = std::make_shared<LinearCorrection>();
   correction->shape = shape;
   correction->rank = static_cast<std::int32_t>(rank);
@@ -115,7 +116,7 @@ std::shared_ptr<const LinearCorrection> read(const Reader& reader, const std::st
 }  // namespace
 
 void save_corrections(const fs::path& file, const Model& model, const Corrections& corrections) {
-  Writer writer;
+  CorrectionFileWriter writer;
   for (const auto& [key, correction] : corrections) {
     const std::string place = fmt::format("{:016x}/{}/", key.context, key.slot);
     const std::int64_t rank = correction->rank, inputs = correction->inputs(), outputs = correction->outputs();
@@ -131,7 +132,7 @@ void save_corrections(const fs::path& file, const Model& model, const Correction
 }
 
 Corrections load_corrections(const fs::path& file, const Model& model) {
-  const Reader reader(file);
+  const CorrectionFileReader reader(file);
   const auto checksum = reader.array<std::uint64_t>(kChecksum, "I64", {2});
   if (checksum[0] != key_of(model)) reader.fail("is of other weights or another configuration");
   if (checksum[1] != hash_of_bytes(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum is wrong");

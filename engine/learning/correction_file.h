@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learned corrections on disk: baton.corrections.safetensors beside the model or, where that cannot be written, in the
 // user's cache. For each place "CONTEXT/SLOT/" + encoder, decoder (BF16), bias, measured (F32: left, texts); and
 // "checksum" (I64): of the model's fingerprint, and of all bytes of the other tensors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CorrectionLearner: collects, for each place of a model's prompts, what happened to the texts there, and finds the
 // linear corrections.
 #pragma once

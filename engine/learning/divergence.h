@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far one distribution of the next token is from another.
 #pragma once
 

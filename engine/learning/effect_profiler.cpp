@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/effect_profiler.h"
 
 #include <fmt/format.h>
@@ -38,7 +39,7 @@ GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_to
 
 class EffectMeasurement {
  public:
-  EffectMeasurement(Engine& author, Engine& reader, std::span<const CalibrationHandOver> hand_overs,
+  EffectMeasurement(InferenceEngine& author, InferenceEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                     const ProfilerOptions& options, std::int32_t reply_tokens)
       : author_(author),
         reader_(reader),
@@ -173,13 +174,13 @@ class EffectMeasurement {
   }
 
   void apply(const RangeCandidate& candidate, ReuseOptions& reuse) const {
-    reuse.method = candidate.share <= 0 ? "direct" : candidate.range.is_group(last_ + 1) ? "droidspeak" : "relay";
+    reuse.method = candidate.share <= 0 ? "direct" : candidate.range.is_group(last_ + 1) ? "droidspeak" : "rectify";
     reuse.range = candidate.range;
     reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
   }
 
-  Engine& author_;
-  Engine& reader_;
+  InferenceEngine& author_;
+  InferenceEngine& reader_;
   const ProfilerOptions& options_;
   const std::int32_t reply_tokens_;
   const std::int32_t last_;
@@ -195,7 +196,7 @@ double done_of(std::int32_t start, std::int32_t layers) {
 
 }  // namespace
 
-std::optional<LayerEffect> measure_effect(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<LayerEffect> measure_effect(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const EffectOptions& effect) {
   EffectMeasurement measurement(engine, engine, hand_overs, options, effect.reply_tokens);
   const std::int32_t layers = engine.model().config.layers;
@@ -241,7 +242,7 @@ LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, st
   return LayerRange::group(0, layers - 1);
 }
 
-std::optional<GroupEffect> measure_groups(Engine& author, Engine& reader,
+std::optional<GroupEffect> measure_groups(InferenceEngine& author, InferenceEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups) {
   const std::int32_t layers = reader.model().config.layers, step = std::max(groups.step, 1);

@@ -1,5 +1,6 @@
-// Measures on a model what recomputing layers is worth, and finds the layers that relay recomputes by it; and the same
-// between two models, for droidspeak.
+// SPDX-License-Identifier: Apache-2.0
+// Measures on a model what recomputing layers is worth, and finds the layers that rectify recomputes by it; and the
+// same between two models, for droidspeak.
 #pragma once
 
 #include <optional>
@@ -18,7 +19,7 @@ struct EffectOptions {
 /// The consumer of each hand-over answers with full prefill, greedily; then with each candidate, forced to that answer,
 /// and the mean over tokens of KL(full || candidate) counts. Otherwise as measure_profile, whose options it takes. A
 /// range only where LayerEffect::problem is empty.
-std::optional<LayerEffect> measure_effect(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<LayerEffect> measure_effect(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const EffectOptions& effect = {});
 
 struct GroupOptions {
@@ -51,7 +52,7 @@ LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, st
 
 /// Between two engines whose models share their shapes (kv_difference): `author` decodes the answers, and `reader`
 /// answers with their KV in its prompts, as measure_effect does it. The engines may be the same.
-std::optional<GroupEffect> measure_groups(Engine& author, Engine& reader,
+std::optional<GroupEffect> measure_groups(InferenceEngine& author, InferenceEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups = {});
 

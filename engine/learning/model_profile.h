@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model's profile on disk: baton.profile.json beside the model or, where that cannot be written, in the user's cache.
 // The format is in docs/cli.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/pair_profile.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which group of layers one model recomputes in KV that another made (method droidspeak), measured once for a pair and
 // kept in the user's cache. The format is in docs/cli.md.
 #pragma once

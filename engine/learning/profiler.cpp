@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/profiler.h"
 
 #include <fmt/format.h>
@@ -47,9 +48,9 @@ LayerSample compare(const Segment& decoded, const Segment& prefilled) {
 
 constexpr std::size_t kAtOnce = 16;  // hand-overs: their segments must fit the engine's budget
 
-class Measurement {
+class ProfileMeasurement {
  public:
-  Measurement(Engine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
+  ProfileMeasurement(InferenceEngine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
 
   /// False when it was stopped.
   bool add(std::span<const CalibrationHandOver> hand_overs, const BatchProgress& progress) {
@@ -109,7 +110,7 @@ class Measurement {
     return false;
   }
 
-  Engine& engine_;
+  InferenceEngine& engine_;
   const ProfilerOptions& options_;
   std::vector<LayerSample> samples_;
   std::string why_left_out_;
@@ -140,14 +141,14 @@ double rounding_of(DType kv_dtype) {
   return kv_dtype == DType::f32 ? 1e-10 : 4 * kUnit * kUnit;
 }
 
-std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<MeasuredProfile> measure_profile(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options) {
   const std::string path = engine.model().path.string();
   if (const std::int32_t layers = engine.model().config.layers; layers < kFewestRangeLayers) {
     throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed", path, layers,
                                  kFewestRangeLayers));
   }
-  Measurement measurement(engine, options);
+  ProfileMeasurement measurement(engine, options);
   for (std::size_t begin = 0; begin < hand_overs.size(); begin += kAtOnce) {
     const std::size_t count = std::min(kAtOnce, hand_overs.size() - begin);
     const auto progress = [&](double share) {

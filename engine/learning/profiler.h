@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiler: measures on a model how far decoded values are from those of a full prefill, layer by layer, and finds the
 // layers that RelayCaching recomputes (docs/methods.md; RelayCaching, section 4.2).
 #pragma once
@@ -51,7 +52,7 @@ double rounding_of(DType kv_dtype);
 /// Measures all hand-overs, in shared steps. Empty when it was stopped. The calling thread waits; not to be called from
 /// a callback of the engine. Throws EngineError when a request fails, ModelError when the model has fewer than 4 layers
 /// or no hand-over could be measured.
-std::optional<MeasuredProfile> measure_profile(Engine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<MeasuredProfile> measure_profile(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options);
 
 }  // namespace baton

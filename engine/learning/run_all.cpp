@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/run_all.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ struct Batch {
   }
 };
 
-void submit(Engine& engine, const std::shared_ptr<Batch>& batch, std::size_t index, GenerationRequest request) {
+void submit(InferenceEngine& engine, const std::shared_ptr<Batch>& batch, std::size_t index,
+            GenerationRequest request) {
   request.callbacks.on_token = [batch](TokenId, const std::string&) {
     const std::lock_guard lock(batch->mutex);
     ++batch->decoded;
@@ -48,7 +50,7 @@ void submit(Engine& engine, const std::shared_ptr<Batch>& batch, std::size_t ind
 
 }  // namespace
 
-std::optional<std::vector<GenerationResult>> run_all(Engine& engine, std::vector<GenerationRequest> requests,
+std::optional<std::vector<GenerationResult>> run_all(InferenceEngine& engine, std::vector<GenerationRequest> requests,
                                                      const std::stop_token& stop, const BatchProgress& progress) {
   const auto batch = std::make_shared<Batch>();
   batch->results.resize(requests.size());

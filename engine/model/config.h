@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What config.json of a Hugging Face folder says about a model, checked once at the border.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model/forward.h"
 
 #include <fmt/format.h>
@@ -104,7 +105,7 @@ void Forward::prepare(const StepRows& rows) {
 }
 
 /// A phase is layers of the same rows. Phases of few rows spend their time being launched, and come again: a whole
-/// decode step, and the layers of relay in which text alone runs.
+/// decode step, and the layers of rectify in which text alone runs.
 std::span<const float> Forward::run(StepRows& rows) {
   check(rows);
   prepare(rows);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one idea of the engine: a layer runs over a set of rows. Prefill is all rows of a prompt, a decode step is one
 // row of each running sequence, parallel agents are more rows of the same step, a reuse method is which rows run in
 // which layers.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model, opened once and never changed: configuration, weights on a backend, tokenizer, chat template.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // make_random_model: every weight is a function of the seed, its matrix and its place there.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inverse frequencies follow transformers/modeling_rope_utils.py, in double.
 #include "engine/model/rope.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rotary position embedding: inverse frequencies with the scalings of the supported families, and the angles of rows.
 #pragma once
 

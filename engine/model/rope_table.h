@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The angles of all positions up to the longest seen, where the backend can read them: made once, for steps to gather
 // and for placing to point into.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Format: https://huggingface.co/docs/safetensors. A u64 header length, a JSON header, the tensors without gaps.
 #include "engine/model/safetensors.h"
 

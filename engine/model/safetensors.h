@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Safetensors files, memory-mapped: one file or a sharded set with its index. Nothing is trusted: every offset, shape
 // and type of a header is checked against the file before a byte is used.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a sequence's tokens are chosen by: parameters, what was seen, and the state of a seeded generator. The choice
 // itself is engine/backend/choose.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model/shapes.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@ namespace {
 struct Entry {
   std::string_view name;
   std::string_view config;  // as in the model's config.json
-  std::int32_t relay_start = 0, relay_detect = 0, relay_end = 0;
+  std::int32_t rectify_start = 0, rectify_detect = 0, rectify_end = 0;
 };
 
 constexpr Entry kShapes[] = {
@@ -73,8 +74,8 @@ const std::vector<std::string>& shape_names() {
 
 Shape find_shape(std::string_view name, std::int32_t layers) {
   const Entry& entry = find_entry(name);
-  Shape shape{std::string(name), parse_config(entry.config, std::string(name)), entry.relay_start, entry.relay_detect,
-              entry.relay_end};
+  Shape shape{std::string(name), parse_config(entry.config, std::string(name)), entry.rectify_start,
+              entry.rectify_detect, entry.rectify_end};
   if (layers > 0) {
     shape.config.layers = layers;
     shape.config.window.resize(static_cast<std::size_t>(layers), shape.config.window.back());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named shapes: the configurations of well-known models, and models of such a shape with random weights. What a step
 // costs does not depend on the weights' values, so that speed can be measured without a download.
 #pragma once
@@ -17,7 +18,7 @@ struct Shape {
   std::string name;
   ModelConfig config;
   // RelayCaching's published layers (l_s, l_d, l_e; docs/methods.md); all 0: none are.
-  std::int32_t relay_start = 0, relay_detect = 0, relay_end = 0;
+  std::int32_t rectify_start = 0, rectify_detect = 0, rectify_end = 0;
 };
 
 /// "llama-3.1-8b", "qwen3-0.6b", "qwen2.5-7b", "mistral-7b", "smollm2-135m", "nano".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of one step, and which layers each of them runs through. Full prefill and decode run every row through all
 // layers; a reuse method is a schedule: rows that enter late, from a stored hidden state, or leave early.
 #pragma once

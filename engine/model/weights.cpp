@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model/weights.h"
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ void check_finite(ConstTensorView view, const std::string& name) {
 }
 
 /// One tensor by name and its expected rows; columns are common to the parts of a stack.
-struct Part {
+struct WeightPart {
   std::string name;
   std::int64_t rows;
 };
@@ -57,17 +58,17 @@ class Loader {
   Loader(Backend& backend, const SafetensorsFolder& files, DType dtype)
       : backend_(backend), files_(files), dtype_(dtype) {}
 
-  std::unique_ptr<Matrix> matrix(const std::vector<Part>& parts, std::int64_t cols) {
+  std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<ConstTensorView> views;
-    for (const Part& part : parts) views.push_back(checked(part.name, part.rows, cols));
+    for (const WeightPart& part : parts) views.push_back(checked(part.name, part.rows, cols));
     std::unique_ptr<Matrix> matrix = backend_.load_matrix(views, dtype_);
     bytes_ += matrix->bytes;
     return matrix;
   }
 
-  std::vector<float> vector(const std::vector<Part>& parts) {
+  std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
-    for (const Part& part : parts) {
+    for (const WeightPart& part : parts) {
       const ConstTensorView view = checked(part.name, 1, part.rows);
       for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(element(view, i));
     }
@@ -97,13 +98,13 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
   const std::int64_t width = config.width, ffn = config.ffn_width;
   // Phi-3 stores q, k, v and gate, up already stacked, in the order used here.
   const bool fused = config.architecture == "Phi3ForCausalLM";
-  const auto qkv = [&](const std::string& kind) -> std::vector<Part> {
+  const auto qkv = [&](const std::string& kind) -> std::vector<WeightPart> {
     if (fused) return {{prefix + "self_attn.qkv_proj" + kind, q + 2 * kv}};
     return {{prefix + "self_attn.q_proj" + kind, q},
             {prefix + "self_attn.k_proj" + kind, kv},
             {prefix + "self_attn.v_proj" + kind, kv}};
   };
-  const auto gate_up = [&](const std::string& kind) -> std::vector<Part> {
+  const auto gate_up = [&](const std::string& kind) -> std::vector<WeightPart> {
     if (fused) return {{prefix + "mlp.gate_up_proj" + kind, 2 * ffn}};
     return {{prefix + "mlp.gate_proj" + kind, ffn}, {prefix + "mlp.up_proj" + kind, ffn}};
   };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // anchors: reused tokens are corrected on their way into the cache (KVComm, anchor_choice.h); those whose correction is
 // not to be trusted run through all layers.
 #include "engine/reuse/policy.h"

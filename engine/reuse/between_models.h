@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What two models must share for one to read the other's KV (method droidspeak).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cacheblend: all tokens run through layer 0 and have their values compared in layer 1; the share that differs most is
 // recomputed in all layers from there (CacheBlend, arXiv 2405.16444). The share is taken per segment.
 #include <cmath>

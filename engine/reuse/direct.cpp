@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // direct: reused tokens are not run at all; their keys are only moved to the new positions.
 #include "engine/reuse/policy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // droidspeak: a group of layers is recomputed for all reused tokens, from the hidden states that their author had at
 // its first layer; the other layers keep the author's keys and values, who may be another model (DroidSpeak,
 // docs/methods.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // epic: the first k tokens of each segment are recomputed (EPIC, arXiv 2410.15332, LegoLink-k).
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // full: every token through every layer. prefix and lockstep: the same behind what the cache holds exactly.
 #include "engine/reuse/policy.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a request says about reuse: the method by name and its parameters.
 #pragma once
 
@@ -64,11 +65,11 @@ struct AnchorOptions {
 
 struct ReuseOptions {
   std::string method = "full";  // a name of reuse_methods()
-  /// relay; not valid: that of the engine's model. droidspeak: the group, at whose first layer authors keep hidden
+  /// rectify; not valid: that of the engine's model. droidspeak: the group, at whose first layer authors keep hidden
   /// states.
   LayerRange range;
-  SelectionOptions selection = SelectionOptions::by_author();  // relay
-  bool correct = true;             // relay: by what was learned for the place (linear_correction.h), where it was
+  SelectionOptions selection = SelectionOptions::by_author();  // rectify
+  bool correct = true;             // rectify: by what was learned for the place (linear_correction.h), where it was
   std::int32_t epic_tokens = 16;   // epic: the first tokens of each segment that are recomputed (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the part of the reused tokens that is recomputed
   AnchorOptions anchors;           // anchors; lockstep with a tolerance
@@ -80,7 +81,7 @@ struct ReuseOptions {
   bool record = false;           // the output and the slots become segments
 };
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors", "droidspeak".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "rectify", "anchors", "droidspeak".
 const std::vector<std::string>& reuse_methods();
 /// lockstep that may fall back to anchors.
 inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method == "lockstep" && reuse.tolerance > 0.0f; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copying KV that exists into a live cache: gather, rotate at the new position, write.
 #pragma once
 

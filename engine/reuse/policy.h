@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the policies share: one small file for each method.
 #pragma once
 
@@ -43,7 +44,7 @@ PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& i
 PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
-PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule anchors_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule droidspeak_schedule(const ReuseOptions& options, const ScheduleInput& input);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/schedule.h"
 
 #include <fmt/format.h>
@@ -15,9 +16,9 @@ namespace {
 using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
 
 constexpr std::pair<std::string_view, Policy> kPolicies[] = {
-    {"full", full_schedule},     {"prefix", full_schedule},     {"lockstep", full_schedule},
-    {"direct", direct_schedule}, {"epic", epic_schedule},       {"cacheblend", cacheblend_schedule},
-    {"relay", relay_schedule},   {"anchors", anchors_schedule}, {"droidspeak", droidspeak_schedule},
+    {"full", full_schedule},       {"prefix", full_schedule},     {"lockstep", full_schedule},
+    {"direct", direct_schedule},   {"epic", epic_schedule},       {"cacheblend", cacheblend_schedule},
+    {"rectify", rectify_schedule}, {"anchors", anchors_schedule}, {"droidspeak", droidspeak_schedule},
 };
 
 }  // namespace
@@ -58,8 +59,8 @@ PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& i
                                    [&](const auto& policy) { return policy.first == options.method; });
   if (found == std::end(kPolicies))
     throw std::invalid_argument(fmt::format("reuse method '{}' is not known", options.method));
-  if (options.method == "relay" && !options.range.valid(input.layers)) {
-    throw std::invalid_argument(fmt::format("relay: layers {} < {} < {} of {} make no range", options.range.start,
+  if (options.method == "rectify" && !options.range.valid(input.layers)) {
+    throw std::invalid_argument(fmt::format("rectify: layers {} < {} < {} of {} make no range", options.range.start,
                                             options.range.detect, options.range.end, input.layers));
   }
   if (options.method == "droidspeak" && !options.range.is_group(input.layers)) {

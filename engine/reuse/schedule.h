@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PromptSchedule: which positions of a prompt run through which layers. Every reuse method is a function that makes one
 // (docs/methods.md has the table); the engine runs it without knowing the method.
 #pragma once
@@ -47,7 +48,8 @@ struct ScheduleInput {
   std::int32_t layers = 0;                  // L
 };
 
-/// The schedule of a method; `options.range` must be valid for relay. Throws std::invalid_argument for an unknown name.
+/// The schedule of a method; `options.range` must be valid for rectify. Throws std::invalid_argument for an unknown
+/// name.
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tokens of a reused segment are recomputed beyond the detection layer.
 #pragma once
 

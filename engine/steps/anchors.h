@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anchors: what the anchor pools of an engine make of a prompt, and what they learn from it (KVComm; docs/methods.md).
 // The pools themselves are in engine/reuse/anchors/anchor_store.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/defaults.h"
 
 #include <fstream>
@@ -19,7 +20,7 @@ std::int64_t available_memory() {
 
 }  // namespace
 
-EngineOptions with_defaults(EngineOptions options, const BackendInfo& device) {
+LocalEngineOptions with_defaults(LocalEngineOptions options, const BackendInfo& device) {
   if (options.slowdown <= 0.0) options.slowdown = device.name == "cpu" ? kSlowdownCpu : kSlowdownGpu;
   if (options.max_prefill_rows <= 0)
     options.max_prefill_rows = device.host_memory ? options.max_step_rows : kPrefillRowsGpu;

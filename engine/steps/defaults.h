@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an engine does where its options leave it to the device.
 #pragma once
 
@@ -5,6 +6,6 @@
 
 namespace baton {
 
-EngineOptions with_defaults(EngineOptions options, const BackendInfo& device);
+LocalEngineOptions with_defaults(LocalEngineOptions options, const BackendInfo& device);
 
 }  // namespace baton

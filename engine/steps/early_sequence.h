@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EarlySequence: a prompt that is prefilled before all of it is known. Its tokens grow as the parts become known and as
 // the requests that it follows decode; whatever turns out otherwise is taken back to the first token that differs, so
 // what it holds is always exact for the tokens it was computed from.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an answer that is complete leaves for later prompts.
 #pragma once
 

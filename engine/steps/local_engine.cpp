@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/local_engine.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ double milliseconds(Clock::duration time) { return std::chrono::duration<double,
 
 class LocalEngine::Core {
  public:
-  Core(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const EngineOptions& options)
+  Core(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options)
       : backend_(std::move(backend)),
         model_(std::move(model)),
         info_(backend_->info()),
@@ -190,9 +191,9 @@ class LocalEngine::Core {
     }
     if (!reuse.range.valid(layers)) reuse.range = layer_range();
     if (reuse.range.valid(layers)) return;
-    if (reuse.method == "relay") {
+    if (reuse.method == "rectify") {
       throw EngineError(EngineError::Kind::invalid,
-                        "reuse: relay needs the model's layer range, and the model has not been profiled");
+                        "reuse: rectify needs the model's layer range, and the model has not been profiled");
     }
     reuse.range = {};
   }
@@ -457,7 +458,7 @@ class LocalEngine::Core {
   std::unique_ptr<Backend> backend_;  // first: outlives all that it has handed out
   std::shared_ptr<const Model> model_;
   BackendInfo info_;
-  EngineOptions options_;
+  LocalEngineOptions options_;
   Forward forward_;
 
   mutable std::mutex mutex_;
@@ -488,7 +489,7 @@ class LocalEngine::Core {
 };
 
 LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
-                         const EngineOptions& options)
+                         const LocalEngineOptions& options)
     : core_(std::make_shared<Core>(std::move(backend), std::move(model), options)),
       thread_([core = core_] { core->loop(); }) {}
 
@@ -536,7 +537,7 @@ std::shared_ptr<const Segment> LocalEngine::portable(const SegmentHandle& handle
 LayerRange LocalEngine::layer_range() const { return core_->layer_range(); }
 void LocalEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
 
-std::shared_ptr<Engine> open_engine(const std::filesystem::path& path, const EngineOptions& options) {
+std::shared_ptr<InferenceEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});
   auto model = open_model(*backend, path, options.model);
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalEngine: the engine in this process. One thread runs steps; a step is a transaction: plan rows, reserve, run,
 // commit or fail the requests that took part.
 #pragma once
@@ -15,9 +16,9 @@
 
 namespace baton {
 
-class LocalEngine final : public Engine {
+class LocalEngine final : public InferenceEngine {
  public:
-  LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const EngineOptions& options);
+  LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options);
   /// Open requests finish as cancelled.
   ~LocalEngine() override;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/prefill_ahead.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr std::int32_t kIdleRows = 32;  // of a step that nobody waits for: a re
 }  // namespace
 
 PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
-                           const EngineOptions& options)
+                           const LocalEngineOptions& options)
     : backend_(backend),
       model_(model),
       angles_(angles),

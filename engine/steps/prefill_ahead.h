@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PrefillAhead: the early prompts of an engine, and the rows of each step that are spared for them.
 #pragma once
 
@@ -15,7 +16,7 @@ namespace baton {
 class PrefillAhead {
  public:
   PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
-               const EngineOptions& options);
+               const LocalEngineOptions& options);
 
   void prepare(EarlyId id, EarlyPrompt prompt);
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);

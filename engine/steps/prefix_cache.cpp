@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/prefix_cache.h"
 
 #include <algorithm>

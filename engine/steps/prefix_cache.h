@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PrefixCache: exact KV of the beginnings of prompts, for prompts that begin with the same tokens. What prompts have in
 // common is stored once: an entry holds only what differs from the one it branches off.
 #pragma once

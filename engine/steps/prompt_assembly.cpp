@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/prompt_assembly.h"
 
 #include <fmt/format.h>
@@ -48,7 +49,7 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
   const bool for_relay = reuse.record && reuse.method != "lockstep";  // whose caches are begun before their requests
   layout.received = for_relay;
-  if (range.start > 0 && (for_relay || reuse.method == "relay" || reuse.method == "droidspeak")) {
+  if (range.start > 0 && (for_relay || reuse.method == "rectify" || reuse.method == "droidspeak")) {
     layout.hidden_width = model.config.width;
     layout.hidden_layer = range.start;
   }
@@ -104,7 +105,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   const bool anchored = request.reuse.method == "anchors" || tolerant_;
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   learned_.resize(segments.size());
-  if (request.reuse.method == "relay" && request.reuse.correct) {
+  if (request.reuse.method == "rectify" && request.reuse.correct) {
     const std::vector<AnchorKey> places = places_of(request.prompt, {});
     for (std::size_t i = 0; i < segments.size(); ++i) {
       if (segments[i]) learned_[i] = corrector_.find(places[i]);
@@ -165,7 +166,7 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   }
   const std::shared_ptr<const Segment> segment = portable ? part.portable : store.peek(part.segment);
   const KvLayout expected = layout_for(request, model, request.reuse.range);
-  const bool injects = request.reuse.method == "relay" || request.reuse.method == "droidspeak";
+  const bool injects = request.reuse.method == "rectify" || request.reuse.method == "droidspeak";
   if (!segment) {
     use.reason = "its segment was evicted: over the memory budget";
   } else if (segment->tokens() != part.tokens) {

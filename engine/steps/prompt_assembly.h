@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PromptAssembly: what of a prompt is there already, and what has to run: prefix and segments found, then a schedule.
 #pragma once
 

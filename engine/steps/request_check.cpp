@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/request_check.h"
 
 #include <fmt/format.h>

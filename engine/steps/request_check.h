@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an engine refuses before it takes anything in. Each throws EngineError with what is wrong and what was expected.
 #pragma once
 

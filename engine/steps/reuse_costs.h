@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReuseCosts: what this engine was seen to take for a token that is computed, and for one that is copied.
 #pragma once
 

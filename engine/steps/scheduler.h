@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rows go into the next step: one for every decoding sequence, then chunks of prompts, oldest first.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequence: one running request. Knows its tokens, its KV cache and how its output becomes text; the scheduler and
 // the step loop move it forward.
 #pragma once

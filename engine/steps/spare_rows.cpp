@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/spare_rows.h"
 
 #include <algorithm>

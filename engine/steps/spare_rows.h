@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SpareRows: how many rows may ride along in decode steps. Decoding is bound by reading the weights, so up to a point,
 // the knee, more rows cost little; where it lies depends on the device, the model, the depth and the load, so it is
 // measured all the time, on the steps that run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stop strings over streamed text: what may still become one is held back, so a stop string never shows.
 #pragma once
 

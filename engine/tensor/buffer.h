@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffer: the owner of a piece of backend memory. Move-only; gives the memory back to where it came from.
 #pragma once
 

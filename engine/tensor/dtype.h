@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types and their conversions. Rounding to bf16 and f16 is to nearest, ties to even.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views: who points at elements without owning them. Everything the engine computes on is a matrix
 // of rows (tokens) by columns (features); heads are groups of columns.
 //

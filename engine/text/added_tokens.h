@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Added tokens: found in the text before anything else happens to it, the longest first.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Byte-pair encoding of one word: characters to ids, then the merges in the order of their ranks.
 #pragma once
 

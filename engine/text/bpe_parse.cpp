@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the "model" of a tokenizer.json.
 #include <fmt/format.h>
 

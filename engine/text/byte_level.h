@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The alphabet of byte-level BPE (GPT-2): each byte is written as a printable character, so that a vocabulary is text.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chat templates: the part of Jinja that the official templates of the supported families use, rendered exactly as
 // Transformers renders them. A construct outside it is an error, never a wrong prompt.
 #pragma once

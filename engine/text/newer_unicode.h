@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the Unicode tables of Hugging Face's libraries differ from ours. Their regular expressions know Unicode 16, and
 // PCRE2 10.42 only 14 (with a newer PCRE2 the rest is simply named twice); their normal forms know Unicode 9.
 #pragma once

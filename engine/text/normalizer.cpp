@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/normalizer.h"
 
 #include <fmt/format.h>
@@ -25,8 +26,8 @@ struct Prepend : Normalizer::Step {
   std::string prefix;
 };
 
-struct Replace : Normalizer::Step {
-  Replace(PatternPtr pattern_, std::string content_) : pattern(std::move(pattern_)), content(std::move(content_)) {}
+struct ReplaceText : Normalizer::Step {
+  ReplaceText(PatternPtr pattern_, std::string content_) : pattern(std::move(pattern_)), content(std::move(content_)) {}
   void apply(std::string& text, bool& keeps_start) const override {
     std::vector<Span> spans;
     pattern->split(text, spans);
@@ -127,9 +128,9 @@ void Normalizer::add(const Json& value, const Where& where, int depth) {
     steps_.push_back(std::make_shared<Lowercase>());
   } else if (type == "Prepend") {
     steps_.push_back(std::make_shared<Prepend>(string_member(value, "prepend", where)));
-  } else if (type == "Replace") {
-    steps_.push_back(std::make_shared<Replace>(parse_pattern(member(value, "pattern", where), where.in("pattern")),
-                                               string_member(value, "content", where)));
+  } else if (type == "ReplaceText") {
+    steps_.push_back(std::make_shared<ReplaceText>(parse_pattern(member(value, "pattern", where), where.in("pattern")),
+                                                   string_member(value, "content", where)));
   } else if (type == "Strip") {
     steps_.push_back(std::make_shared<Strip>(bool_member(value, "strip_left", true, where),
                                              bool_member(value, "strip_right", true, where)));

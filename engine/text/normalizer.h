@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The "normalizer" of tokenizer.json: what happens to the text before it is cut into words.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/post_processor.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The "post_processor" of tokenizer.json: the tokens around a single text, such as a BOS.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/pretokenizer.h"
 
 #include <fmt/format.h>
@@ -51,8 +52,8 @@ struct ByteCharacters : PreTokenizer::Step {
 
 enum class PrependScheme : std::uint8_t { first, always, never };
 
-struct Metaspace : PreTokenizer::Step {
-  Metaspace(std::string mark_, PrependScheme scheme_) : mark(std::move(mark_)), scheme(scheme_) {}
+struct MetaspaceSplit : PreTokenizer::Step {
+  MetaspaceSplit(std::string mark_, PrependScheme scheme_) : mark(std::move(mark_)), scheme(scheme_) {}
   void apply(Words& words) const override {
     rewrite_words(words, [this](const Words::Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark);
@@ -121,7 +122,7 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   } else if (type == "Metaspace") {
     const std::string mark = string_member(value, "replacement", where);
     if (mark.empty() || utf8::at(mark, 0).bytes != mark.size()) where.fail("'replacement' must be one character");
-    steps_.push_back(std::make_shared<Metaspace>(mark, parse_scheme(value, where)));
+    steps_.push_back(std::make_shared<MetaspaceSplit>(mark, parse_scheme(value, where)));
     if (bool_member(value, "split", true, where)) split(string_pattern(mark, where), Matches::merged_with_next);
   } else {
     where.fail(fmt::format("the pre_tokenizer {} is not supported", in_quotes(type)));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The "pre_tokenizer" of tokenizer.json: cuts the normalised text into words. BPE never merges across words.
 #pragma once
 

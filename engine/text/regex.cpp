@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -25,14 +26,14 @@ std::string message_of(int code) {
 }
 
 template <auto release>
-struct Release {
+struct ReleasePattern {
   void operator()(auto* pointer) const { release(pointer); }
 };
-using Code = std::unique_ptr<pcre2_code, Release<pcre2_code_free>>;
-using CompileContext = std::unique_ptr<pcre2_compile_context, Release<pcre2_compile_context_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Release<pcre2_match_context_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Release<pcre2_match_data_free>>;
-using JitStack = std::unique_ptr<pcre2_jit_stack, Release<pcre2_jit_stack_free>>;
+using Code = std::unique_ptr<pcre2_code, ReleasePattern<pcre2_code_free>>;
+using CompileContext = std::unique_ptr<pcre2_compile_context, ReleasePattern<pcre2_compile_context_free>>;
+using MatchContext = std::unique_ptr<pcre2_match_context, ReleasePattern<pcre2_match_context_free>>;
+using MatchData = std::unique_ptr<pcre2_match_data, ReleasePattern<pcre2_match_data_free>>;
+using JitStack = std::unique_ptr<pcre2_jit_stack, ReleasePattern<pcre2_jit_stack_free>>;
 
 }  // namespace
 

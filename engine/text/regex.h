@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The regular expressions of tokenizer.json. They are written for Oniguruma; PCRE2 runs them after a translation of
 // what the two read differently (\s, \w, \h, script names).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/text_pattern.h"
 
 #include <utf8proc.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a text is searched for: a regular expression, a fixed string or a class of characters.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The "decoder" of tokenizer.json as a chain of steps through which tokens flow one by one, so that a growing text and
 // a whole one are decoded by the same code.
 #pragma once

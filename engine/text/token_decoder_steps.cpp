@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/token_decoder_steps.h"
 
 #include <charconv>
@@ -51,7 +52,7 @@ class ByteLevel : public DecoderRun {
     pending_ += byte_level_bytes(token);
     std::size_t done = 0;
     while (done < pending_.size()) {
-      const utf8::Step step = utf8::scan(pending_, done);
+      const utf8::CharacterStep step = utf8::scan(pending_, done);
       if (step.kind == utf8::Scan::unfinished) break;
       done += step.bytes;
     }

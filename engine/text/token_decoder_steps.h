@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The single steps of a decoder. `joined`: what arrives are pieces of one long token, not tokens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back: tokenizer.json of Hugging Face, byte-level BPE (GPT-2, Llama 3, Qwen) and
 // SentencePiece-style BPE (Llama 2, Mistral, Phi 3). Exactly the ids that Hugging Face `tokenizers` gives.
 #pragma once

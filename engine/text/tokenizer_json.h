@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading tokenizer.json with errors that say where: "folder/tokenizer.json: pre_tokenizer.pretokenizers[1]: ...".
 #pragma once
 

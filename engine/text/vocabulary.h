@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens and their ids: the model's vocabulary and the added tokens, checked once.
 #pragma once
 

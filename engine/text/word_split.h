@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cutting words at the matches of a pattern, and what becomes of the matches.
 #pragma once
 

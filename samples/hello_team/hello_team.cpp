@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two agents in this process: one answers, one checks. Uses only the public headers.
 //
 //   hello_team ["A question"]        with the shipped model, or the one in BATON_MODEL

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two agents in this process, from C: one answers, one checks. Uses only the C interface.
 //
 //   hello_team_c ["A question"]        with the shipped model, or the one in BATON_MODEL

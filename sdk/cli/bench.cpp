@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton bench: the time to first token of a row of agents under each way of handing KV over.
 #include <fmt/format.h>
 
@@ -23,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct BenchArguments {
   BenchOptions bench;
   EngineArguments engine;
   std::vector<int> range;
@@ -132,7 +133,7 @@ std::string text_of(const BenchResult& result) {
   }
   out += memory_of(result.memory);
   out += fmt::format(
-      "\nrelay's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
+      "\nrectify's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
       result.layers_range[0], result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token),
       grouped(result.segment_bytes_per_token), size(static_cast<double>(result.kv_peak_bytes)),
       size(static_cast<double>(result.segments_peak_bytes)));
@@ -155,7 +156,7 @@ BenchOptions::Decode decode_of(const std::string& text) {
   return step;
 }
 
-int bench(Arguments arguments) {
+int bench(BenchArguments arguments) {
   BenchOptions& options = arguments.bench;
   options.device = arguments.engine.device;
   options.threads = arguments.engine.threads;
@@ -201,7 +202,7 @@ int bench(Arguments arguments) {
 
 void add_bench(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("bench", "Measure the time to first token of each way of handing KV over");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   BenchOptions& options = arguments->bench;
   arguments->engine.add_to(*verb);
   auto* model = verb->add_option("--model", options.model, "A model folder or name")->type_name("PATH");
@@ -252,7 +253,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->type_name("A,B")
       ->check(CLI::IsMember(known));
   verb->add_option("--select", options.select,
-                   "Parts of the reused tokens that epic, cacheblend and relay recompute (0.18), one row each")
+                   "Parts of the reused tokens that epic, cacheblend and rectify recompute (0.18), one row each")
       ->delimiter(',')
       ->type_name("0..1");
   verb->add_flag("--from-host", options.from_host,
@@ -262,7 +263,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("N,N")
       ->check(CLI::Range(1, 1000));
-  verb->add_option("--layers-range", arguments->range, "Relay's first, detecting and last layer")
+  verb->add_option("--layers-range", arguments->range, "Rectify's first, detecting and last layer")
       ->delimiter(',')
       ->expected(3)
       ->type_name("A,B,C");
@@ -283,9 +284,9 @@ void add_bench(CLI::App& app, Action& action) {
       "cached as exact prefixes for every method but full. docs/cli.md describes the JSON.\n\n"
       "Examples:\n"
       "  baton bench --shape smollm2-135m --agents 3\n"
-      "  baton bench --shape llama-3.1-8b --layers 8 --methods full,prefix,relay --json\n"
+      "  baton bench --shape llama-3.1-8b --layers 8 --methods full,prefix,rectify --json\n"
       "  baton bench --model nano --prefix 32 --question 48 --output 40\n"
-      "  baton bench --shape qwen3-0.6b --agents 3 --prefix 64,512 --output 128,1024 --methods full,relay --select "
+      "  baton bench --shape qwen3-0.6b --agents 3 --prefix 64,512 --output 128,1024 --methods full,rectify --select "
       "0.18,0.05\n"
       "  baton bench --shape llama-3.1-8b --methods none --prefill 512,3584 --decode 1x1024,8x1024 --rows");
   verb->callback([arguments, &action] { action = [arguments] { return bench(*arguments); }; });

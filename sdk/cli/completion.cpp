@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton completion: scripts for shells, made from the verbs and options themselves.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton doctor: what this machine can do, line by line.
 #include <fmt/format.h>
 #include <sched.h>

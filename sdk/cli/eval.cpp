@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton eval: a workflow over a dataset: how often it is right, and what it reuses.
 #include <fmt/format.h>
 
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct EvalArguments {
   EvalOptions options;
   std::string dataset;
   std::size_t limit = 0;
@@ -31,14 +32,14 @@ struct Arguments {
   bool json = false;
 };
 
-/// The methods asked for, and the variants of relay that --ablation and --sensitivity add.
-std::vector<std::string> methods_of(const Arguments& arguments) {
+/// The methods asked for, and the variants of rectify that --ablation and --sensitivity add.
+std::vector<std::string> methods_of(const EvalArguments& arguments) {
   std::vector<std::string> methods = arguments.methods;
-  const auto relay =
-      std::find_if(methods.begin(), methods.end(), [](const std::string& text) { return text.rfind("relay", 0) == 0; });
-  const std::string base = relay == methods.end() ? "relay" : *relay;
+  const auto rectify = std::find_if(methods.begin(), methods.end(),
+                                    [](const std::string& text) { return text.rfind("rectify", 0) == 0; });
+  const std::string base = rectify == methods.end() ? "rectify" : *rectify;
   const auto add = [&](const std::string& settings) {
-    const std::string text = settings.empty() ? base : base + (base == "relay" ? ":" : ";") + settings;
+    const std::string text = settings.empty() ? base : base + (base == "rectify" ? ":" : ";") + settings;
     if (std::find(methods.begin(), methods.end(), text) == methods.end()) methods.push_back(text);
   };
   const std::string score = "select.score=deviation";  // the variants are of the published choice
@@ -93,15 +94,15 @@ WorkflowArguments team_of(const WorkflowArguments& whole, int count) {
 }
 
 /// One team: all methods over all questions.
-struct Part {
+struct EvalPart {
   std::vector<Score> scores;
   std::optional<Quality> floor;
 };
 
-Part measure(const Arguments& arguments, EvalOptions options, const Engine& engine,
-             const std::vector<Question>& questions, int agents) {
+EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engine& engine,
+                 const std::vector<Question>& questions, int agents) {
   if (agents > 0) options.workflow = team_of(options.workflow, agents);
-  Part part;
+  EvalPart part;
   for (const auto& text : methods_of(arguments)) {
     Score& score = part.scores.emplace_back();
     score.method = EvalMethod::parse(text);
@@ -115,18 +116,18 @@ Part measure(const Arguments& arguments, EvalOptions options, const Engine& engi
     }
   }
   for (const auto& score : part.scores) engine.prepare(*score.workflow);
-  Measurement measurement(options, engine, part.scores, questions);
+  EvalMeasurement measurement(options, engine, part.scores, questions);
   measurement.run();
   if (const Quality* floor = measurement.noise_floor()) part.floor = *floor;
   return part;
 }
 
-Json json_of(const Arguments& arguments, const std::vector<Part>& parts, std::size_t questions) {
+Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts, std::size_t questions) {
   Json methods = Json::array();
-  for (const Part& part : parts) {
+  for (const EvalPart& part : parts) {
     for (const auto& score : part.scores) methods.push_back(json_of(score));
   }
-  const auto noise = [](const Part& part) -> Json {  // with full alone there is nothing to compare
+  const auto noise = [](const EvalPart& part) -> Json {  // with full alone there is nothing to compare
     if (!part.floor) return {{"kl_first_token", nullptr}, {"kl_mean", nullptr}};
     return {{"kl_first_token", part.floor->kl_first_token()}, {"kl_mean", part.floor->kl_mean()}};
   };
@@ -138,17 +139,17 @@ Json json_of(const Arguments& arguments, const std::vector<Part>& parts, std::si
           {"methods", std::move(methods)}};
 }
 
-int eval(const Arguments& arguments) {
+int eval(const EvalArguments& arguments) {
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
   reorder(questions, arguments.order, arguments.options.seed.value_or(0));
   const Engine engine = Engine::open(
       arguments.options.engine.options(arguments.options.workflow.default_model(), arguments.options.quiet));
-  std::vector<Part> parts;
+  std::vector<EvalPart> parts;
   for (const int agents : arguments.agents.empty() ? std::vector<int>{0} : arguments.agents) {
     if (interrupted().stop_requested()) break;
-    const Part& part = parts.emplace_back(measure(arguments, arguments.options, engine, questions, agents));
+    const EvalPart& part = parts.emplace_back(measure(arguments, arguments.options, engine, questions, agents));
     if (arguments.json) continue;
     if (agents > 0) result(fmt::format("{}{} agents\n", parts.size() > 1 ? "\n" : "", agents));
     result(table_of(part.scores, part.floor ? &*part.floor : nullptr) + "\n" + agents_of(part.scores));
@@ -162,7 +163,7 @@ int eval(const Arguments& arguments) {
 
 void add_eval(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("eval", "Run a workflow over a dataset and count the right answers");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvalArguments>();
   arguments->options.workflow.add_to(*verb);
   arguments->options.engine.add_to(*verb);
   verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line: id, inputs, answer")
@@ -170,7 +171,7 @@ void add_eval(CLI::App& app, Action& action) {
       ->type_name("FILE.jsonl");
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
   verb->add_option("--methods", arguments->methods,
-                   "Methods to measure, with parameters: relay:select.suffix=0;select.influence=0")
+                   "Methods to measure, with parameters: rectify:select.suffix=0;select.influence=0")
       ->delimiter(',')
       ->type_name("A,B");
   verb->add_option("--agents", arguments->agents,
@@ -182,8 +183,8 @@ void add_eval(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"file", "random", "ascending", "descending"}))
       ->capture_default_str();
   verb->add_flag("--ablation", arguments->ablation,
-                 "Also relay with its layers alone, then with each way of choosing added");
-  verb->add_flag("--sensitivity", arguments->sensitivity, "Also relay with other thresholds");
+                 "Also rectify with its layers alone, then with each way of choosing added");
+  verb->add_flag("--sensitivity", arguments->sensitivity, "Also rectify with other thresholds");
   verb->add_option("--floor-limit", arguments->options.floor_limit,
                    "Questions over which the noise floor is taken; 0: none")
       ->type_name("N")
@@ -212,8 +213,8 @@ void add_eval(CLI::App& app, Action& action) {
       "Prompts that name agents one by one cannot do without them: --agents takes those with `for: peers`.\n\n"
       "Examples:\n"
       "  baton eval team.yaml --dataset questions.jsonl --limit 5 -v\n"
-      "  baton eval team.yaml --dataset questions.jsonl --methods full,direct,epic:epic_tokens=32,relay\n"
-      "  baton eval team.yaml --dataset questions.jsonl --methods full,relay --agents 2,3,4 --ablation\n"
+      "  baton eval team.yaml --dataset questions.jsonl --methods full,direct,epic:epic_tokens=32,rectify\n"
+      "  baton eval team.yaml --dataset questions.jsonl --methods full,rectify --agents 2,3,4 --ablation\n"
       "  baton eval team.yaml --dataset questions.jsonl --json > full.json");
   verb->callback([arguments, &action] { action = [arguments] { return eval(*arguments); }; });
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton graph: the expanded graph of a workflow.
 #include <memory>
 
@@ -11,12 +12,12 @@
 namespace baton::cli {
 namespace {
 
-struct Arguments {
+struct GraphArguments {
   WorkflowArguments workflow;
   std::string format = "ascii";
 };
 
-int graph(const Arguments& arguments) {
+int graph(const GraphArguments& arguments) {
   std::string text = arguments.workflow.load().graph(arguments.format);
   if (text.empty() || text.back() != '\n') text += '\n';
   result(text);
@@ -27,7 +28,7 @@ int graph(const Arguments& arguments) {
 
 void add_graph(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("graph", "Draw who hands what to whom; loads no model");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<GraphArguments>();
   arguments->workflow.add_to(*verb);
   verb->add_option("--format", arguments->format, "ascii, mermaid, dot or json")
       ->check(CLI::IsMember({"ascii", "mermaid", "dot", "json"}))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton init: a small workflow to start from.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton learn: finds what the places of a workflow's prompts do to the answers handed over to them.
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct LearnArguments {
   WorkflowArguments workflow;
   std::string device = "auto";
   int threads = 0;
@@ -65,7 +66,7 @@ std::string table_of(const LearnResult& learned) {
                    "\nchange left  of the squared change of keys and values that an answer's new place makes, where "
                    "100 % is no "
                    "correction\n"
-                   "KL left      of relay's divergence from full prefill, of a typical answer (geometric mean) in {} "
+                   "KL left      of rectify's divergence from full prefill, of a typical answer (geometric mean) in {} "
                    "runs not learned from\n"
                    "wrong        of the reader's answers there, those with a token that is not full prefill's: "
                    "without, with\n"
@@ -100,7 +101,7 @@ std::string json_of(const LearnResult& learned, const std::vector<std::filesyste
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-int learn(const Arguments& arguments) {
+int learn(const LearnArguments& arguments) {
   const Workflow workflow = arguments.workflow.load();
   LearnOptions options;
   options.model = arguments.workflow.default_model();
@@ -141,7 +142,7 @@ int learn(const Arguments& arguments) {
 
 void add_learn(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("learn", "Learn to correct the KV that a workflow's agents hand over");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LearnArguments>();
   arguments->workflow.add_to(*verb);
   verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line, as for baton eval")
       ->required()
@@ -168,7 +169,8 @@ void add_learn(CLI::App& app, Action& action) {
       "a linear map is found from the KV of the answers as they were handed over to what they became there. One\n"
       "question in six (at most 48) is kept back, to measure what the maps are worth; those that help go into\n"
       "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside\n"
-      "what other workflows left there. Method relay uses it where the text around the placeholder is the same to the\n"
+      "what other workflows left there. Method rectify uses it where the text around the placeholder is the same to "
+      "the\n"
       "token; change a prompt, and learn again. Some hundred questions are worth it; take others than you measure "
       "with.\n"
       "\n"

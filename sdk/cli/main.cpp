@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runner `baton`: one verb per file; this one reads the command line, runs the verb and turns errors into exit
 // codes.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton models: the models that a bare name finds.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton plan: what a run would do: the expanded graph, each prompt's segments, how each placeholder is handed over and
 // why, and how much KV cache that takes.
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct PlanArguments {
   WorkflowArguments workflow;
   InputArguments inputs;
   bool ids = false;
@@ -153,7 +154,7 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
   return json;
 }
 
-int plan(const Arguments& arguments) {
+int plan(const PlanArguments& arguments) {
   const Workflow workflow = arguments.workflow.load();
   const auto inputs = arguments.inputs.values();
   std::optional<Preview> preview;
@@ -175,7 +176,7 @@ int plan(const Arguments& arguments) {
 
 void add_plan(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("plan", "Show what a run would do: graph, prompts, hand-overs, memory");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PlanArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
   verb->add_flag("--ids", arguments->ids, "Also the token ids of each segment");

@@ -1,4 +1,5 @@
-// baton profile: finds the layers that method relay recomputes, and writes them beside the model.
+// SPDX-License-Identifier: Apache-2.0
+// baton profile: finds the layers that method rectify recomputes, and writes them beside the model.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -23,7 +24,7 @@ namespace baton::cli {
 namespace fs = std::filesystem;
 namespace {
 
-struct Arguments {
+struct ProfileArguments {
   std::string model;
   EngineArguments engine;
   std::string dataset;
@@ -135,7 +136,7 @@ std::string text_of(const PairProfile& pair) {
 
 /// What `measure` finds is shown, and written by `save` if that is wanted.
 template <class Measure, class Save>
-int report(const Arguments& arguments, const Measure& measure, const Save& save) {
+int report(const ProfileArguments& arguments, const Measure& measure, const Save& save) {
   if (interrupted().stop_requested()) return kInterrupted;
   const auto measured = measure();
   if (can_redraw()) note("\r\x1b[K");
@@ -150,7 +151,7 @@ int report(const Arguments& arguments, const Measure& measure, const Save& save)
   return kOk;
 }
 
-int profile(const Arguments& arguments) {
+int profile(const ProfileArguments& arguments) {
   if (arguments.dataset.empty() != arguments.workflow.empty()) {
     throw Failure(kUsage, "--dataset and --workflow go together: the workflow is run over the dataset");
   }
@@ -198,8 +199,8 @@ int profile(const Arguments& arguments) {
 
 void add_profile(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand(
-      "profile", "Find the layers that method relay recomputes for a model, or\ndroidspeak between two");
-  auto arguments = std::make_shared<Arguments>();
+      "profile", "Find the layers that method rectify recomputes for a model, or\ndroidspeak between two");
+  auto arguments = std::make_shared<ProfileArguments>();
   verb->add_option("--model", arguments->model, "A folder or a name")->required()->type_name("PATH");
   arguments->engine.add_to(*verb);
   auto* dataset = verb->add_option("--dataset", arguments->dataset,
@@ -248,7 +249,7 @@ void add_profile(CLI::App& app, Action& action) {
       "profile\n"
       "goes into baton.profile.json in the model's folder, or into the cache when that cannot be written. A model "
       "that\n"
-      "has none is profiled by its first run with method relay.\n\n"
+      "has none is profiled by its first run with method rectify.\n\n"
       "Examples:\n"
       "  baton profile --model nano --dry-run\n"
       "  baton profile --model ~/models/qwen3-0.6b --handovers 24\n"

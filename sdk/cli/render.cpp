@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton render: the final prompt of an agent, as text and as token ids.
 #include <fmt/format.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct RenderArguments {
   WorkflowArguments workflow;
   InputArguments inputs;
   std::string agent;
@@ -28,7 +29,7 @@ struct Arguments {
 };
 
 /// Throws Failure when the agent has no such turn.
-const TurnPreview& find_turn(const Preview& preview, const Arguments& arguments) {
+const TurnPreview& find_turn(const Preview& preview, const RenderArguments& arguments) {
   std::vector<std::string> agents;
   int rounds = 0;
   for (const auto& turn : preview.turns) {
@@ -70,7 +71,7 @@ std::string ids_of(const TurnPreview& turn) {
   return out;
 }
 
-int render(const Arguments& arguments) {
+int render(const RenderArguments& arguments) {
   const Workflow workflow = arguments.workflow.load();
   const Engine engine = Engine::open({.model = arguments.workflow.default_model()});
   PreviewOptions known{.inputs = arguments.inputs.values()};
@@ -101,7 +102,7 @@ int render(const Arguments& arguments) {
 
 void add_render(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("render", "Show an agent's final prompt, as text and as token ids");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RenderArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
   verb->add_option("--agent", arguments->agent, "Whose prompt")->required()->type_name("A");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton report: a recorded run as one HTML page.
 #include <fmt/format.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ReportArguments {
   std::string folder;
   std::string output;
 };
@@ -35,7 +36,7 @@ std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-int report(const Arguments& arguments) {
+int report(const ReportArguments& arguments) {
   const Report record = read_report(arguments.folder);
   std::string command = "baton report " + quoted(arguments.folder);
   if (!arguments.output.empty()) command += " --output " + quoted(arguments.output);
@@ -56,7 +57,7 @@ int report(const Arguments& arguments) {
 
 void add_report(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("report", "Make an HTML page of a recorded run");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ReportArguments>();
   verb->add_option("folder", arguments->folder, "What 'baton run --record DIR' wrote")->required()->type_name("DIR");
   verb->add_option("-o,--output", arguments->output, "The page; without it DIR/report.html; -: stdout")
       ->type_name("FILE");

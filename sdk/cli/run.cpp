@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton run: runs a workflow; results go to stdout, everything else to stderr.
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@
 namespace baton::cli {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   WorkflowArguments workflow;
   InputArguments inputs;
   EngineArguments engine;
@@ -37,7 +38,7 @@ class QuietView : public View {
   void on_event(const Event&) override {}
 };
 
-std::unique_ptr<View> make_view(const Arguments& arguments, const Workflow& workflow) {
+std::unique_ptr<View> make_view(const RunArguments& arguments, const Workflow& workflow) {
   // Events on the terminal are themselves the view.
   if (arguments.quiet || (!arguments.events.empty() && stdout_is_terminal())) return std::make_unique<QuietView>();
   if (can_redraw()) return make_live_view(workflow);
@@ -78,7 +79,7 @@ void print_outputs(const RunRecord& record) {
   }
 }
 
-void report(const Arguments& arguments, const RunRecord& record) {
+void report(const RunArguments& arguments, const RunRecord& record) {
   const bool json = arguments.json || !arguments.events.empty();
   const bool for_a_person = !arguments.quiet && stderr_is_terminal() && !(json && stdout_is_terminal());
   if (for_a_person) note(answers_text(record) + "\n");
@@ -102,7 +103,7 @@ int exit_code_of(const RunRecord& record) {
   return record.error_kind == "resources" ? kResources : kRunFailed;
 }
 
-int run(const Arguments& arguments) {
+int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   std::optional<RecordFolder> folder;
   if (!arguments.record.empty()) folder.emplace(arguments.record);
@@ -161,7 +162,7 @@ int run(const Arguments& arguments) {
 
 void add_run(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("run", "Run a workflow");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RunArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
   arguments->engine.add_to(*verb);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton schema: the JSON Schema of workflow files, for editors.
 #include <baton/workflow.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton validate: reads and checks workflow files; loads no model.
 #include <fmt/format.h>
 
@@ -15,7 +16,7 @@
 namespace baton::cli {
 namespace {
 
-struct Arguments {
+struct ValidateArguments {
   std::vector<std::string> files;
   std::vector<std::string> set;
   bool json = false;
@@ -28,7 +29,7 @@ Json json_of(const Diagnostic& item) {
           {"code", item.code}, {"message", item.message}, {"hint", item.hint}};
 }
 
-int validate(const Arguments& arguments) {
+int validate(const ValidateArguments& arguments) {
   WorkflowOptions options;
   for (const auto& setting : arguments.set) options.set.push_back(split_setting(setting));
   Json list = Json::array();
@@ -59,7 +60,7 @@ int validate(const Arguments& arguments) {
 
 void add_validate(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("validate", "Check workflow files; loads no model");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ValidateArguments>();
   verb->add_option("files", arguments->files, "Workflow files (YAML)")->required()->type_name("FILE");
   verb->add_option("--set", arguments->set, "Change a setting of the files first")
       ->type_name("A.B=VALUE")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs: each adds its options and sets the action that main runs once the command line is sound.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton version: what exactly is running.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // run_bench: a model, its agents, and every method in turn.
 #include <fmt/format.h>
 
@@ -20,9 +21,9 @@ namespace {
 const std::string kLockstep = "lockstep";
 const std::string kAnchors = "anchors";
 const std::string kDroidspeak = "droidspeak";
-const std::vector<std::string> kShares = {"epic", "cacheblend", "relay"};  // which recompute a part
-constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;             // bytes
-constexpr std::int64_t kLargeModel = 1'000'000'000;                        // parameters
+const std::vector<std::string> kShares = {"epic", "cacheblend", "rectify"};  // which recompute a part
+constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;               // bytes
+constexpr std::int64_t kLargeModel = 1'000'000'000;                          // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
@@ -75,9 +76,9 @@ void check(const BenchOptions& options) {
 /// The range published for the shape, or one of the same proportions, for `layers` layers.
 LayerRange usual_range(const Shape* shape, std::int32_t layers) {
   LayerRange range{1, 2, layers * 5 / 8};
-  if (shape != nullptr && shape->relay_end > 0) {
+  if (shape != nullptr && shape->rectify_end > 0) {
     const std::int32_t all = find_shape(shape->name).config.layers;
-    range = {shape->relay_start, shape->relay_detect, shape->relay_end * layers / all};
+    range = {shape->rectify_start, shape->rectify_detect, shape->rectify_end * layers / all};
   }
   range.end = std::max(range.end, range.detect + 1);
   return range;
@@ -194,7 +195,7 @@ class Bench {
       throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
                                    range_.start, range_.detect, range_.end, layers));
     }
-    for (const char* method : {"relay", "droidspeak"}) {
+    for (const char* method : {"rectify", "droidspeak"}) {
       if (measures(method))
         throw InputError(fmt::format("layers: {} needs at least 4 layers, the model has {}", method, layers));
     }
@@ -225,7 +226,7 @@ class Bench {
 
   /// The agents of every size under each method. False when stopped.
   bool measure() {
-    internal::EngineOptions own;
+    LocalEngineOptions own;
     own.slowdown = options_.slowdown;
     // Reused texts are measured where they can be read, or all where they cannot.
     own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;

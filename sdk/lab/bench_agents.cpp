@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/bench_agents.h"
 
 #include <fmt/format.h>
@@ -65,7 +66,7 @@ std::vector<PromptPart> BenchAgents::prompt(int agent, bool with_segments) const
   return parts;
 }
 
-bool BenchAgents::prepare(internal::Engine& engine) {
+bool BenchAgents::prepare(InferenceEngine& engine) {
   // One exact pass over the longest prompt gives the KV of every text that is handed over.
   GenerationRequest all;
   all.prompt = prompt(options_.agents, false);
@@ -88,7 +89,7 @@ bool BenchAgents::prepare(internal::Engine& engine) {
     GenerationRequest request;
     request.prompt = {{{}, role, nullptr, 0}};
     request.reuse.method = "prefix";
-    request.reuse.record = true;  // with the hidden states that relay wants
+    request.reuse.record = true;  // with the hidden states that rectify wants
     request.reuse.range = range_;
     if (!answer(engine, std::move(request))) return false;
   }
@@ -117,7 +118,7 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   return reuse;
 }
 
-bool BenchAgents::learn_anchors(internal::Engine& engine) const {
+bool BenchAgents::learn_anchors(InferenceEngine& engine) const {
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
     request.reuse = reuse({"anchors"}, agent);
@@ -143,7 +144,7 @@ std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uin
   return values;
 }
 
-void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
+void BenchAgents::add_anchors(InferenceEngine& engine, int count, int repeat) {
   std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
   for (const auto& [key, pool] : engine.anchors().all()) {
     if (key.pool != learned_pool()) continue;
@@ -177,7 +178,7 @@ void BenchAgents::add_anchors(internal::Engine& engine, int count, int repeat) {
 }
 
 /// A pool keeps its youngest anchor, so the last one is of nothing.
-void BenchAgents::drop_anchors(internal::Engine& engine) {
+void BenchAgents::drop_anchors(InferenceEngine& engine) {
   for (const auto& [key, pool] : engine.anchors().all()) {
     auto empty = std::make_shared<Anchor>();
     empty->text = std::make_shared<SketchedText>();
@@ -201,7 +202,7 @@ BenchAgent BenchAgents::numbers_of(const GenerationResult& result, int agent) {
   return numbers;
 }
 
-std::optional<BenchAgents::Pass> BenchAgents::run(internal::Engine& engine, const Way& way, int agent) const {
+std::optional<BenchAgents::Pass> BenchAgents::run(InferenceEngine& engine, const Way& way, int agent) const {
   const std::string& method = way.method;
   Pass pass;
   GenerationRequest request;
@@ -242,7 +243,7 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
   return early;
 }
 
-std::optional<BenchAgents::Row> BenchAgents::run_row(internal::Engine& engine, const Way& way) const {
+std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, const Way& way) const {
   const std::string& method = way.method;
   const bool lockstep = method == "lockstep";
   Row row;
@@ -299,13 +300,13 @@ EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
 }
 
 /// Until nothing is left to be computed ahead; false when it was stopped.
-bool BenchAgents::wait_ahead(internal::Engine& engine) const {
+bool BenchAgents::wait_ahead(InferenceEngine& engine) const {
   while (engine.stats().busy_ahead && !options_.stop.stop_requested())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return !options_.stop.stop_requested();
 }
 
-std::optional<BenchAgent> BenchAgents::text_pass(internal::Engine& engine, int agent) const {
+std::optional<BenchAgent> BenchAgents::text_pass(InferenceEngine& engine, int agent) const {
   GenerationRequest request;
   request.prompt = prompt(agent, false);
   request.reuse = reuse({"lockstep"}, agent);
@@ -316,13 +317,13 @@ std::optional<BenchAgent> BenchAgents::text_pass(internal::Engine& engine, int a
   return numbers_of(*result, agent);
 }
 
-std::optional<GenerationResult> BenchAgents::answer(internal::Engine& engine, GenerationRequest request) const {
+std::optional<GenerationResult> BenchAgents::answer(InferenceEngine& engine, GenerationRequest request) const {
   request.max_tokens = 1;
   return finish(engine, std::move(request), [](RequestId) {});
 }
 
 /// Waits for the request's end; none when it was stopped.
-std::optional<GenerationResult> BenchAgents::finish(internal::Engine& engine, GenerationRequest request,
+std::optional<GenerationResult> BenchAgents::finish(InferenceEngine& engine, GenerationRequest request,
                                                     const std::function<void(RequestId)>& on_submit) const {
   if (options_.stop.stop_requested()) return std::nullopt;
   std::promise<GenerationResult> promise;

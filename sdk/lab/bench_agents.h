@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The prompts of baton bench, and one pass of an agent through the engine.
 #pragma once
 
@@ -22,7 +23,7 @@ class BenchAgents {
   std::int64_t length(int agent) const;
 
   /// Computes the segments that all methods share, and the role texts as prefixes. False when it was stopped.
-  bool prepare(internal::Engine& engine);
+  bool prepare(InferenceEngine& engine);
 
   struct Pass {
     BenchAgent numbers;
@@ -31,11 +32,11 @@ class BenchAgents {
   };
   /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not
   /// depend on them.
-  void add_anchors(internal::Engine& engine, int count, int repeat);
+  void add_anchors(InferenceEngine& engine, int count, int repeat);
   /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
-  bool learn_anchors(internal::Engine& engine) const;
+  bool learn_anchors(InferenceEngine& engine) const;
   /// Gives back the memory of all anchors there are.
-  static void drop_anchors(internal::Engine& engine);
+  static void drop_anchors(InferenceEngine& engine);
 
   /// A method, and what else says which of its variants it is.
   struct Way {
@@ -45,20 +46,20 @@ class BenchAgents {
     int repeat = 0;
   };
   /// None when it was stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
-  std::optional<Pass> run(internal::Engine& engine, const Way& way, int agent) const;
+  std::optional<Pass> run(InferenceEngine& engine, const Way& way, int agent) const;
 
   struct Row {
     std::vector<BenchAgent> agents;
     double wall_ms = 0;  // from the first agent's request to the last agent's last token
   };
   /// All agents one after the other, each with its answer decoded.
-  std::optional<Row> run_row(internal::Engine& engine, const Way& way) const;
+  std::optional<Row> run_row(InferenceEngine& engine, const Way& way) const;
 
   /// A pass over the text behind an agent's last placeholder, all before it being in place.
-  std::optional<BenchAgent> text_pass(internal::Engine& engine, int agent) const;
+  std::optional<BenchAgent> text_pass(InferenceEngine& engine, int agent) const;
 
   /// What is held of a token under a method.
-  std::optional<BenchMemory> memory(internal::Engine& engine, const Way& way) const;
+  std::optional<BenchMemory> memory(InferenceEngine& engine, const Way& way) const;
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
@@ -68,10 +69,10 @@ class BenchAgents {
   static BenchAgent numbers_of(const GenerationResult& result, int agent);
   EarlyPrompt early(int agent, int decoding, RequestId request) const;
   EarlyPrompt all_but_last_text(int agent) const;
-  bool wait_ahead(internal::Engine& engine) const;
-  bool remember(internal::Engine& engine, const Way& way, BenchMemory& memory) const;
-  std::optional<GenerationResult> answer(internal::Engine& engine, GenerationRequest request) const;
-  std::optional<GenerationResult> finish(internal::Engine& engine, GenerationRequest request,
+  bool wait_ahead(InferenceEngine& engine) const;
+  bool remember(InferenceEngine& engine, const Way& way, BenchMemory& memory) const;
+  std::optional<GenerationResult> answer(InferenceEngine& engine, GenerationRequest request) const;
+  std::optional<GenerationResult> finish(InferenceEngine& engine, GenerationRequest request,
                                          const std::function<void(RequestId)>& on_submit) const;
 
   const BenchOptions& options_;

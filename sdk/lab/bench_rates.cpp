@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/bench_rates.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What baton bench measures beside the methods: prefill and decode of the bare model, and its decode steps' spare rows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learning corrections: runs of a workflow whose prompts are computed in full, watched by a learner for each model.
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct LearnResult::Impl {
   struct OfModel {
-    std::shared_ptr<internal::Engine> engine;
+    std::shared_ptr<InferenceEngine> engine;
     std::shared_ptr<CorrectionLearner> learner;
     Corrections kept;
   };

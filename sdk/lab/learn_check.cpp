@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/learn_check.h"
 #include "engine/learning/divergence.h"
 
@@ -70,13 +71,13 @@ std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, co
                                                         std::uint64_t seed, const std::stop_token& stop,
                                                         const std::function<void(double)>& on_progress) {
   const Workflow full = with_method(workflow, "full", [](ReuseOptions&) {});
-  const auto relay = [&](bool correct) {
-    return with_method(workflow, "relay", [&](ReuseOptions& reuse) {
+  const auto rectify = [&](bool correct) {
+    return with_method(workflow, "rectify", [&](ReuseOptions& reuse) {
       reuse.correct = correct;
       reuse.min_tokens = 1;
     });
   };
-  const Workflow plain = relay(false), corrected = relay(true);
+  const Workflow plain = rectify(false), corrected = rectify(true);
   std::map<std::string, TurnDivergence> turns;
   for (std::size_t i = 0; i < inputs.size() && !stop.stop_requested(); ++i) {
     RunOptions options;

@@ -1,4 +1,5 @@
-// What corrections are worth: how far relay's distributions are from those of full prefill, with them and without.
+// SPDX-License-Identifier: Apache-2.0
+// What corrections are worth: how far rectify's distributions are from those of full prefill, with them and without.
 #pragma once
 
 #include <functional>
@@ -22,8 +23,8 @@ struct TurnDivergence {
   Divergence corrected;
 };
 
-/// Runs the workflow over the inputs one after the other: in full, then, forced to the same answers, with method relay
-/// as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for
+/// Runs the workflow over the inputs one after the other: in full, then, forced to the same answers, with method
+/// rectify as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for
 /// corrections. By turn. Runs that fail are left out. on_progress: share done.
 std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, const Workflow& workflow,
                                                         const std::vector<std::map<std::string, std::string>>& inputs,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiling a model for the public face.
 #include <fmt/format.h>
 
@@ -45,8 +46,8 @@ void check(const ProfileOptions& options) {
   if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
 }
 
-std::shared_ptr<internal::Engine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
-  internal::EngineOptions engine;
+std::shared_ptr<InferenceEngine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
+  LocalEngineOptions engine;
   engine.device = options.device;
   engine.threads = options.threads;
   if (options.on_load) engine.model.progress = [&](double share) { options.on_load(folder.string(), share); };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/report/data.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMostRecord = 64 << 20, kMostEvents = 256 << 20;
 
-SlotRecord slot_of(const Fields& fields) {
+SlotRecord slot_of(const RecordFields& fields) {
   SlotRecord slot;
   slot.name = fields.text("name");
   slot.tokens = fields.count("tokens");
@@ -36,7 +37,7 @@ SlotRecord slot_of(const Fields& fields) {
   return slot;
 }
 
-AgentRecord agent_of(const Fields& fields) {
+AgentRecord agent_of(const RecordFields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
   agent.role = fields.text("role");
@@ -52,7 +53,7 @@ AgentRecord agent_of(const Fields& fields) {
   agent.output = fields.text("output");
   agent.answer = fields.text("answer", "");
   agent.finish_reason = fields.text("finish_reason", "");
-  const Fields kv = fields.object("kv");
+  const RecordFields kv = fields.object("kv");
   agent.kv.entries = kv.count("entries");
   agent.kv.reused = kv.count("reused");
   agent.kv.computed = kv.count("computed");
@@ -62,20 +63,20 @@ AgentRecord agent_of(const Fields& fields) {
   agent.prefill_ms = fields.number("prefill_ms");
   agent.decode_ms = fields.number("decode_ms");
   agent.tokens_per_s = fields.number("tokens_per_s");
-  for (const Fields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
+  for (const RecordFields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
   return agent;
 }
 
 RunRecord run_of(const std::string& bytes, const std::string& file) {
-  const auto json = Fields::parse(bytes, file);
-  const Fields fields(json, file, "");
+  const auto json = RecordFields::parse(bytes, file);
+  const RecordFields fields(json, file, "");
   RunRecord run;
   if (fields.count("schema") != run.schema) fields.fail("schema", fmt::format("{}", run.schema));
   run.workflow = fields.text("workflow");
   run.state = fields.one_of("state", {"ok", "failed", "cancelled", "timeout"});
   run.error = fields.text("error", "");
   run.error_kind = fields.text("error_kind", "");
-  const Fields model = fields.object("model");
+  const RecordFields model = fields.object("model");
   run.model_path = model.text("path");
   run.model_fingerprint = model.text("fingerprint");
   run.device = fields.text("device");
@@ -83,8 +84,8 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   run.seed = fields.unsigned_number("seed");
   for (auto& [name, text] : fields.texts("outputs")) run.outputs.emplace(std::move(name), std::move(text));
   run.wall_ms = fields.number("wall_ms");
-  for (const Fields& agent : fields.list("agents")) run.agents.push_back(agent_of(agent));
-  const Fields memory = fields.object("memory");
+  for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_of(agent));
+  const RecordFields memory = fields.object("memory");
   const auto bytes_of = [&memory](const char* name, std::optional<double> otherwise = {}) {
     return static_cast<std::int64_t>(memory.number(name, otherwise));
   };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a report shows: a record's folder, read and checked, and where the time of each turn went.
 #pragma once
 

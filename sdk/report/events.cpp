@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a record's events to where the time of each turn went.
 #include <fmt/format.h>
 
@@ -87,9 +88,9 @@ int rounds_back(const std::string& placeholder) {
   return number ? std::stoi(digits) : 0;
 }
 
-class Reader {
+class EventReader {
  public:
-  explicit Reader(Report& report) : report_(report), seen_(report.run.agents.size()) {
+  explicit EventReader(Report& report) : report_(report), seen_(report.run.agents.size()) {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       const AgentRecord& agent = report.run.agents[i];
       const auto [at, added] = turns_.emplace(turn_name(agent.agent, agent.round), i);
@@ -99,8 +100,8 @@ class Reader {
   }
 
   void read(std::string_view line, const std::string& where) {
-    const auto json = Fields::parse(line, where);
-    const Fields fields(json, where, "");
+    const auto json = RecordFields::parse(line, where);
+    const RecordFields fields(json, where, "");
     const std::string type = fields.text("type");
     if (type == "warning") {
       if (++report_.warning_count <= kMostWarnings) report_.warnings.push_back(fields.text("message"));
@@ -119,7 +120,7 @@ class Reader {
       return;
     }
     now_ = std::max(now_, fields.number("t_ms"));
-    const Fields of = type == "agent_finished" ? fields.object("record") : fields;
+    const RecordFields of = type == "agent_finished" ? fields.object("record") : fields;
     Seen* seen = turn(of.id("agent"), of);
     if (seen == nullptr) return;
     if (type == "agent_started") {
@@ -149,7 +150,7 @@ class Reader {
   }
 
  private:
-  Seen* turn(const std::string& agent, const Fields& fields) {
+  Seen* turn(const std::string& agent, const RecordFields& fields) {
     const std::string name =
         turn_name(agent, static_cast<int>(std::min<std::int64_t>(fields.count("round"), 1'000'000)));
     const auto found = turns_.find(name);
@@ -196,7 +197,7 @@ class Reader {
 }  // namespace
 
 void read_events(const std::string& lines, const std::string& file, Report& report) {
-  Reader reader(report);
+  EventReader reader(report);
   std::size_t number = 0;
   for (std::size_t at = 0; at < lines.size();) {
     const std::size_t end = std::min(lines.find('\n', at), lines.size());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/report/fields.h"
 
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ std::string described(const nlohmann::json* value) {
 
 }  // namespace
 
-Fields::Json Fields::parse(std::string_view bytes, const std::string& where) {
+RecordFields::Json RecordFields::parse(std::string_view bytes, const std::string& where) {
   std::size_t values = 0;
   const auto within_limits = [&](int depth, Json::parse_event_t, Json&) {
     if (depth > kDeepest) throw Failure(kInvalidFile, fmt::format("{}: nested more than {} deep", where, kDeepest));
@@ -55,28 +56,28 @@ Fields::Json Fields::parse(std::string_view bytes, const std::string& where) {
   return json;
 }
 
-Fields::Fields(const Json& object, std::string where, std::string path)
+RecordFields::RecordFields(const Json& object, std::string where, std::string path)
     : object_(&object), where_(std::move(where)), path_(std::move(path)) {}
 
-void Fields::fail(const std::string& name, const std::string& expected) const {
+void RecordFields::fail(const std::string& name, const std::string& expected) const {
   const auto found = object_->find(name);
   throw Failure(kInvalidFile, fmt::format("{}: {}{}: expected {}, found {}", where_, path_, name, expected,
                                           described(found == object_->end() ? nullptr : &*found)));
 }
 
-const Fields::Json* Fields::find(const char* name) const {
+const RecordFields::Json* RecordFields::find(const char* name) const {
   const auto found = object_->find(name);
   return found == object_->end() ? nullptr : &*found;
 }
 
-std::string Fields::text(const char* name, std::optional<std::string> otherwise) const {
+std::string RecordFields::text(const char* name, std::optional<std::string> otherwise) const {
   const Json* value = find(name);
   if (value == nullptr && otherwise) return *otherwise;
   if (value == nullptr || !value->is_string()) fail(name, "a text");
   return value->get<std::string>();
 }
 
-std::string Fields::one_of(const char* name, const std::vector<std::string>& values) const {
+std::string RecordFields::one_of(const char* name, const std::vector<std::string>& values) const {
   const Json* value = find(name);
   if (value != nullptr && value->is_string() &&
       std::find(values.begin(), values.end(), value->get_ref<const std::string&>()) != values.end()) {
@@ -85,7 +86,7 @@ std::string Fields::one_of(const char* name, const std::vector<std::string>& val
   fail(name, fmt::format("one of {}", fmt::join(values, ", ")));
 }
 
-std::string Fields::id(const char* name) const {
+std::string RecordFields::id(const char* name) const {
   const Json* value = find(name);
   const std::string id = value != nullptr && value->is_string() ? value->get<std::string>() : "";
   const auto in_id = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
@@ -93,7 +94,7 @@ std::string Fields::id(const char* name) const {
   return id;
 }
 
-std::int64_t Fields::count(const char* name, std::optional<std::int64_t> otherwise) const {
+std::int64_t RecordFields::count(const char* name, std::optional<std::int64_t> otherwise) const {
   const Json* value = find(name);
   if (value == nullptr && otherwise) return *otherwise;
   const bool whole = value != nullptr && (value->is_number_unsigned() ? value->get<std::uint64_t>() <= kMostCount
@@ -102,14 +103,14 @@ std::int64_t Fields::count(const char* name, std::optional<std::int64_t> otherwi
   return value->get<std::int64_t>();
 }
 
-std::uint64_t Fields::unsigned_number(const char* name) const {
+std::uint64_t RecordFields::unsigned_number(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr || !value->is_number_unsigned()) fail(name, "a whole number from 0 to 2^64 - 1");
   return value->get<std::uint64_t>();
 }
 
-double Fields::number_up_to(const char* name, double most, const char* expected,
-                            std::optional<double> otherwise) const {
+double RecordFields::number_up_to(const char* name, double most, const char* expected,
+                                  std::optional<double> otherwise) const {
   const Json* value = find(name);
   if (value == nullptr && otherwise) return *otherwise;
   const double number = value != nullptr && value->is_number() ? value->get<double>() : NAN;
@@ -117,43 +118,45 @@ double Fields::number_up_to(const char* name, double most, const char* expected,
   return number;
 }
 
-double Fields::number(const char* name, std::optional<double> otherwise) const {
+double RecordFields::number(const char* name, std::optional<double> otherwise) const {
   return number_up_to(name, kMostNumber, "a number from 0 to 10^15", otherwise);
 }
 
-double Fields::share(const char* name, std::optional<double> otherwise) const {
+double RecordFields::share(const char* name, std::optional<double> otherwise) const {
   return std::min(1.0, number_up_to(name, 1 + 1e-9, "a number from 0 to 1", otherwise));
 }
 
-bool Fields::truth(const char* name, std::optional<bool> otherwise) const {
+bool RecordFields::truth(const char* name, std::optional<bool> otherwise) const {
   const Json* value = find(name);
   if (value == nullptr && otherwise) return *otherwise;
   if (value == nullptr || !value->is_boolean()) fail(name, "true or false");
   return value->get<bool>();
 }
 
-Fields Fields::child(const Json& value, const std::string& name) const { return {value, where_, path_ + name + "."}; }
+RecordFields RecordFields::child(const Json& value, const std::string& name) const {
+  return {value, where_, path_ + name + "."};
+}
 
-Fields Fields::object(const char* name) const {
+RecordFields RecordFields::object(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr || !value->is_object()) fail(name, "an object");
   return child(*value, name);
 }
 
-bool Fields::is_null(const char* name) const {
+bool RecordFields::is_null(const char* name) const {
   const Json* value = find(name);
   return value == nullptr || value->is_null();
 }
 
-std::optional<Fields> Fields::object_if_there(const char* name) const {
+std::optional<RecordFields> RecordFields::object_if_there(const char* name) const {
   if (is_null(name)) return std::nullopt;
   return object(name);
 }
 
-std::vector<Fields> Fields::list(const char* name) const {
+std::vector<RecordFields> RecordFields::list(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr || !value->is_array()) fail(name, "a list");
-  std::vector<Fields> items;
+  std::vector<RecordFields> items;
   for (std::size_t i = 0; i < value->size(); ++i) {
     const Json& item = (*value)[i];
     if (!item.is_object()) {
@@ -165,7 +168,7 @@ std::vector<Fields> Fields::list(const char* name) const {
   return items;
 }
 
-std::vector<std::pair<std::string, std::string>> Fields::texts(const char* name) const {
+std::vector<std::pair<std::string, std::string>> RecordFields::texts(const char* name) const {
   std::vector<std::pair<std::string, std::string>> all;
   for (const auto& [key, value] : object(name).object_->items()) {
     if (!value.is_string()) {

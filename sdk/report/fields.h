@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON of a record that anyone may have written: every field is checked before it is used, and what is wrong is said in
 // one line: file, field, what was expected, what was found.
 #pragma once
@@ -14,7 +15,7 @@ namespace baton::cli {
 
 /// An object. Every getter throws Failure with kInvalidFile for a field of another kind, and for a missing one unless
 /// it is told what to take instead.
-class Fields {
+class RecordFields {
  public:
   using Json = nlohmann::json;
 
@@ -22,7 +23,7 @@ class Fields {
   static Json parse(std::string_view bytes, const std::string& where);
 
   /// `where`: the file; `path`: the object in it, "" or "agents[2].". Both outlive the fields' object.
-  Fields(const Json& object, std::string where, std::string path);
+  RecordFields(const Json& object, std::string where, std::string path);
 
   std::string text(const char* name, std::optional<std::string> otherwise = {}) const;
   std::string one_of(const char* name, const std::vector<std::string>& values) const;
@@ -35,10 +36,10 @@ class Fields {
   double number(const char* name, std::optional<double> otherwise = {}) const;
   double share(const char* name, std::optional<double> otherwise = {}) const;  // 0 to 1
   bool truth(const char* name, std::optional<bool> otherwise = {}) const;
-  Fields object(const char* name) const;
+  RecordFields object(const char* name) const;
   /// Null when it is missing or null.
-  std::optional<Fields> object_if_there(const char* name) const;
-  std::vector<Fields> list(const char* name) const;  // of objects
+  std::optional<RecordFields> object_if_there(const char* name) const;
+  std::vector<RecordFields> list(const char* name) const;  // of objects
   /// Names and values of an object of texts.
   std::vector<std::pair<std::string, std::string>> texts(const char* name) const;
 
@@ -48,7 +49,7 @@ class Fields {
 
  private:
   const Json* find(const char* name) const;
-  Fields child(const Json& value, const std::string& name) const;
+  RecordFields child(const Json& value, const std::string& name) const;
   double number_up_to(const char* name, double most, const char* expected, std::optional<double> otherwise) const;
 
   const Json* object_;

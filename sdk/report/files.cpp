@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/report/files.h"
 
 #include <fcntl.h>
@@ -19,14 +20,14 @@ namespace baton::cli {
 namespace fs = std::filesystem;
 namespace {
 
-class Descriptor {
+class FileDescriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
+  explicit FileDescriptor(int number) : number_(number) {}
+  ~FileDescriptor() {
     if (number_ >= 0) ::close(number_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
   operator int() const { return number_; }
   bool close() { return ::close(std::exchange(number_, -1)) == 0; }
 
@@ -59,7 +60,7 @@ bool write_all(int descriptor, std::string_view bytes) {
 /// Throws unless nothing is there, or a page.
 void require_page_or_nothing(const fs::path& path) {
   // A FIFO would block without O_NONBLOCK; a link could lead anywhere.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (file < 0 && errno == ENOENT) return;
   const std::string_view start = kPageStart;
   struct stat status {};
@@ -96,10 +97,10 @@ std::optional<RecordFiles::Start> RecordFiles::start_of(const std::string& name,
     throw fail(errno == ELOOP || errno == ENOTDIR ? "a symbolic link" : std::strerror(errno));
   };
   const std::size_t slash = name.find('/');
-  const Descriptor sub(slash == std::string::npos ? ::dup(descriptor_)
-                                                  : open_in(descriptor_, name.substr(0, slash), O_DIRECTORY));
+  const FileDescriptor sub(slash == std::string::npos ? ::dup(descriptor_)
+                                                      : open_in(descriptor_, name.substr(0, slash), O_DIRECTORY));
   if (sub < 0) return std::nullopt;
-  const Descriptor file(open_in(sub, slash == std::string::npos ? name : name.substr(slash + 1), 0));
+  const FileDescriptor file(open_in(sub, slash == std::string::npos ? name : name.substr(slash + 1), 0));
   if (file < 0) return std::nullopt;
   struct stat status {};
   if (::fstat(file, &status) != 0) throw fail(std::strerror(errno));
@@ -132,7 +133,7 @@ void write_page(const fs::path& path, const std::string& page) {
   });
   const std::lock_guard lock(writing);
   remove();
-  Descriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  FileDescriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   const bool done = file >= 0 && write_all(file, page) && file.close() && ::rename(part.c_str(), path.c_str()) == 0;
   if (done) return;
   const std::string why = std::strerror(errno);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a record's folder. The folder may come from anybody: only regular files in it are read, no links,
 // nothing that blocks, and no more than a limit.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What became of the KV of each prompt: per placeholder, and of the whole run by reason.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a report looks: light, dark, narrow and on paper.
 #include "sdk/report/page.h"
 

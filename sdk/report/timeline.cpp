@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of a report: a row for each turn over one axis. Places on the axis are percentages, so that a narrow
 // page squeezes the bars and not the words.
 #include <fmt/format.h>

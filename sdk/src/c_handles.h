@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is behind the handles of baton/c.h that more than one file opens.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine, runs and events of baton/c.h.
 #include "engine/base/utf8.h"  // of the layers below: before any public header
 

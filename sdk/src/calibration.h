@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hand-overs to profile a model with when there is no data: word problems, the model's own answers, and other agents
 // that read them.
 #pragma once

@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers below, seen from the public face. Some of their names (Engine, ToolCall, Diagnostic) are also names of
-// public classes, which live in baton::v1; include this before any public header, and say internal:: for the lower one.
+// public classes, which live in baton::v1; include this before any public header, and say  for the lower one.
 #pragma once
 
 #include "agents/tool.h"
@@ -9,27 +10,17 @@
 #include "workflows/plan/plan.h"
 #include "workflows/run/executor.h"
 
-namespace baton::internal {
-using Diagnostic = ::baton::Diagnostic;
-using Engine = ::baton::Engine;
-using EngineOptions = ::baton::EngineOptions;
-using ToolCall = ::baton::ToolCall;
-using ToolRegistry = ::baton::ToolRegistry;
-using ToolResult = ::baton::ToolResult;
-using WorkflowError = ::baton::WorkflowError;
-}  // namespace baton::internal
-
 #include <baton/baton.h>
 
 namespace baton::inline v1 {
 
 struct Workflow::Impl {
   std::shared_ptr<const Plan> plan;
-  std::shared_ptr<const internal::ToolRegistry> tools;
+  std::shared_ptr<const ToolRegistry> tools;
 };
 
 /// The registry of the built-in tools and the host's.
-std::shared_ptr<const internal::ToolRegistry> make_registry(const Tools& tools);
+std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools);
 
 /// Throws InputError for inputs that the workflow does not have.
 void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& inputs);

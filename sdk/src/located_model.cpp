@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Models of a workflow before their weights are read.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a model's folder is: a path as it stands, or a bare name looked for in the usual places (baton/system.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/src/model_ranges.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ void keep(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-void ensure_layer_range(Engine& engine, const std::function<void(double share)>& on_progress,
+void ensure_layer_range(InferenceEngine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
   const Model& model = engine.model();
   if (engine.layer_range().valid(model.config.layers) || stop.stop_requested()) return;
@@ -41,7 +42,7 @@ void ensure_layer_range(Engine& engine, const std::function<void(double share)>&
   keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 
-std::optional<LayerRange> find_group(Engine& author, Engine& reader,
+std::optional<LayerRange> find_group(InferenceEngine& author, InferenceEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {
   if (stop.stop_requested()) return std::nullopt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The opened models of an engine, for other parts of the library.
 #pragma once
 
@@ -9,6 +10,6 @@
 namespace baton::inline v1 {
 
 /// The engines that the workflow's turns run on, opened if need be, each once. Throws ResourceError.
-std::vector<std::shared_ptr<internal::Engine>> open_models(const Engine& engine, const Workflow& workflow);
+std::vector<std::shared_ptr<InferenceEngine>> open_models(const Engine& engine, const Workflow& workflow);
 
 }  // namespace baton::inline v1

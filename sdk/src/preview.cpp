@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Previews: the prompts of a plan's turns as far as their values are known, and the KV cache that they need.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A run: one thread that drives the executor, and what the host sees of it.
 #include <condition_variable>
 #include <deque>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's functions as tools of the agents layer.
 #include "sdk/src/internal.h"
 
@@ -21,10 +22,7 @@ class HostTool : public Tool {
   std::string check(const std::map<std::string, std::string>& options) const override {
     return entry_.check ? entry_.check(options) : std::string();
   }
-  internal::ToolResult call(const internal::ToolCall& call) const override {
-    ToolResult result = entry_.function({call.text, call.options, call.timeout, call.stop});
-    return {result.ok, std::move(result.text)};
-  }
+  ToolResult call(const ToolCall& call) const override { return entry_.function(call); }
 
  private:
   std::string name_;
@@ -53,15 +51,14 @@ ToolResult Tools::call(const std::string& name, const ToolCall& call) const {
   const Tool* tool = registry->find(name);
   if (tool == nullptr) throw std::invalid_argument(fmt::format("there is no tool '{}'", name));
   try {
-    auto result = tool->call({call.text, call.options, call.timeout, call.stop});
-    return {result.ok, std::move(result.text)};
+    return tool->call(call);
   } catch (const std::exception& error) {
     return {false, error.what()};
   }
 }
 
-std::shared_ptr<const internal::ToolRegistry> make_registry(const Tools& tools) {
-  auto registry = std::make_shared<internal::ToolRegistry>(internal::ToolRegistry::with_builtins());
+std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools) {
+  auto registry = std::make_shared<ToolRegistry>(ToolRegistry::with_builtins());
   for (const auto& [name, entry] : tools.entries()) registry->add(std::make_shared<HostTool>(name, entry));
   return registry;
 }

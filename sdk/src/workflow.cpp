@@ -1,36 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workflow: the reader and the planner behind one immutable value.
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
 namespace {
 
-/// Runs `make` and gives its errors the public type.
-template <typename Make>
-auto with_public_errors(Make make) {
-  try {
-    return make();
-  } catch (const internal::WorkflowError& error) {
-    std::vector<Diagnostic> items;
-    for (const auto& item : error.items) {
-      items.push_back({item.where.file, item.where.line, item.where.column, item.where.length, item.code, item.message,
-                       item.hint, item.source_line});
-    }
-    throw WorkflowError(error.what(), std::move(items));
-  }
-}
-
 template <typename Read>
 std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Read read) {
-  return with_public_errors([&] {
-    auto impl = std::make_shared<Workflow::Impl>();
-    impl->tools = make_registry(options.tools);
-    ReadOptions read_options;
-    read_options.tools = impl->tools.get();
-    read_options.set = options.set;
-    auto spec = std::make_shared<const WorkflowSpec>(read(read_options));
-    impl->plan = std::make_shared<const Plan>(make_plan(std::move(spec)));
-    return impl;
-  });
+  auto impl = std::make_shared<Workflow::Impl>();
+  impl->tools = make_registry(options.tools);
+  ReadOptions read_options;
+  read_options.tools = impl->tools.get();
+  read_options.set = options.set;
+  auto spec = std::make_shared<const WorkflowSpec>(read(read_options));
+  impl->plan = std::make_shared<const Plan>(make_plan(std::move(spec)));
+  return impl;
 }
 
 SlotInfo::Source public_source(SlotSource::Kind kind) {

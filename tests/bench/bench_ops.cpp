@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton_bench_ops [FILTER] [--threads N] [--seconds S] [--cpu-time] [--json]: time, GFLOP/s and GB/s of the operations
 // on the CPU, beside OpenBLAS sgemm and the read bandwidth measured in the same run. Medians; --cpu-time (of one
 // thread) for a machine with other load.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the machine can do, measured in the same run as the operations.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timing for the benchmarks. A shared machine is noisy: medians, of CPU time where it is too busy.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prefill, decode and the time to first token of a row of agents in Hugging Face Transformers: the peer that
 `baton bench` is compared with. SDPA attention, random weights made on the device, the same shapes and sizes; prints
 JSON of the same form.

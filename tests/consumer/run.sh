@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The install as its users see it: installs a build into a new prefix, moves the prefix, and builds a separate project
 # against it; with a second argument "tree" builds the same project around the source tree instead.
 # Usage: run.sh BUILD_FOLDER [installed|tree]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A chat template that anybody may have written, and hostile messages: rendered, or refused with ModelError.
 #include <cstddef>
 #include <cstdint>

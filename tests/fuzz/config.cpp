@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A config.json from the network: it is refused, or what it says is sound enough to compute with.
 #include "engine/model/config.h"
 

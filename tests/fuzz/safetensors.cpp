@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A safetensors header from the network: it is refused, or every tensor of it lies inside the file.
 #include "engine/model/safetensors.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A tokenizer.json that anybody may have written: it is refused with ModelError, or it encodes and decodes.
 #include <cstddef>
 #include <cstdint>

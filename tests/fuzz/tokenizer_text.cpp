@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes as text, through our small tokenizers: streaming and whole decoding agree, as_text gives no special token,
 // and byte-level tokenizers give back the repaired text.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A workflow file from anywhere: it is refused with errors that have a place, or it can be planned and printed.
 #include <cstdint>
 #include <cstdlib>
@@ -38,8 +39,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const baton::WorkflowError& error) {
     require(!error.items.empty());
     for (const baton::Diagnostic& item : error.items) {
-      require(item.code.size() == 5 && !item.message.empty() && !item.where.file.empty());
-      require(item.where.line >= 0 && item.where.column >= 0 && item.where.length >= 1);
+      require(item.code.size() == 5 && !item.message.empty() && !item.file.empty());
+      require(item.line >= 0 && item.column >= 0 && item.length >= 1);
     }
   }
   return 0;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small templates, one construct each. Made by us; rendered by Transformers in make_chat.py."""
 
 EXPRESSIONS = r"""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares Baton's rendering of chat templates with that of Transformers.
 
     python tests/golden/check_chat.py build/bin/baton_render_check TEMPLATE...

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares Baton's tokenizers with Hugging Face `tokenizers` on many lines.
 
     python tests/golden/check_tokenizers.py build/bin/baton_tokenize_check [--lines 10000]

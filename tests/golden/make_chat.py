@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/chat/*.json: our own templates rendered by Transformers.
 
     python tests/golden/make_chat.py

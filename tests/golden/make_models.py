@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the golden checkpoints: tiny random models of every supported family, and what Transformers computes with them.
 
     python make_models.py [--out models] [--only NAME]

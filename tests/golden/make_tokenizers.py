@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the small tokenizers and their goldens in tests/golden/tokenizers/ with Hugging Face `tokenizers`.
 
     python tests/golden/make_tokenizers.py

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Renders a chat template for check_chat.py: one JSON object a line in, {"text": ...} or {"error": ...} a line out.
 #include <fstream>
 #include <iostream>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers questions about a tokenizer.json, one a line, for check_tokenizers.py. Texts are hexadecimal.
 //   r HEX  ids, special tokens recognised      t HEX  ids, special tokens as text      b HEX  ids with the template
 //   d IDS  text (hex), special tokens kept     s IDS  the same without them, from a StreamDecoder

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Texts for the tokenizer goldens: what our small tokenizers are trained on, and lines that are hard to cut."""
 import random
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Changes of single parts of a tokenizer: (name, the tokenizer it changes, what replaces its parts)."""
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of rows of agents, with what the papers print beside (tests/gpu/published.py)."""
 
 import bounds
@@ -139,12 +140,12 @@ def anchors(results: dict) -> str:
 
 
 def bound_of(results: dict, one: dict, case: dict, method: dict) -> float | None:
-    """Of full over relay by operations, for the last agent."""
+    """Of full over rectify by operations, for the last agent."""
     shape, share = shape_of(results, one), method.get("select", one["params"]["select"])
-    if not shape or method["method"] != "relay":
+    if not shape or method["method"] != "rectify":
         return None
     params = one["params"]
-    return bounds.relay_bound(shape, params["layers_range"], share, case["prefix"], params["question"], case["output"], params["agents"])
+    return bounds.rectify_bound(shape, params["layers_range"], share, case["prefix"], params["question"], case["output"], params["agents"])
 
 
 def scaling(results: dict) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the work and the memory of a method come to by counting, from a shape's config.json: floating-point operations of
 a first token, and bytes of a token."""
 
@@ -47,8 +48,8 @@ def exact_flops(shape: Shape, begin: int, end: int) -> float:
     return shape.L * ((end - begin) * shape.row_flops() + pairs(begin, end) * shape.pair_flops()) + shape.logits_flops()
 
 
-def relay_flops(shape: Shape, layers: list[int], share: float, prefix: int, question: int, output: int, agent: int) -> float:
-    """Separators through every layer, a part of the texts handed over from relay's first layer (whose keys and values stay)
+def rectify_flops(shape: Shape, layers: list[int], share: float, prefix: int, question: int, output: int, agent: int) -> float:
+    """Separators through every layer, a part of the texts handed over from rectify's first layer (whose keys and values stay)
     to its last; which tokens those are is not known, so they count as evenly spread."""
     start, _, end = layers
     reused, separators = layout(prefix, question, output, agent)
@@ -60,15 +61,15 @@ def relay_flops(shape: Shape, layers: list[int], share: float, prefix: int, ques
     return of_text + of_chosen + shape.logits_flops()
 
 
-def relay_bound(shape: Shape, layers: list[int], share: float, prefix: int, question: int, output: int, agent: int) -> float:
-    """How much faster than full prefill relay's first token can be while both are limited by arithmetic."""
+def rectify_bound(shape: Shape, layers: list[int], share: float, prefix: int, question: int, output: int, agent: int) -> float:
+    """How much faster than full prefill rectify's first token can be while both are limited by arithmetic."""
     end = layout(prefix, question, output, agent)[1][-1][1]
-    return exact_flops(shape, 0, end) / relay_flops(shape, layers, share, prefix, question, output, agent)
+    return exact_flops(shape, 0, end) / rectify_flops(shape, layers, share, prefix, question, output, agent)
 
 
 def memory(shape: Shape, method: str, hidden: bool, element=2) -> dict[str, int]:
     """Bytes of a token: in the cache while an agent runs, the same while its answer is handed on, kept for later prompts (of
-    an answer), and of one anchor. `hidden`: relay's first layer is not 0."""
+    an answer), and of one anchor. `hidden`: rectify's first layer is not 0."""
     kv = 2 * element * shape.L * shape.K * shape.D
     raw_keys, state = kv // 2, hidden * element * shape.C
     received, entropy, token, sums = 4, 4, 4, 8 * shape.K  # sums of received attention: a head's own until the answer ends
@@ -76,6 +77,6 @@ def memory(shape: Shape, method: str, hidden: bool, element=2) -> dict[str, int]
         return {"cache": kv, "cache_recording": 0, "kept": 0, "anchor": 0}
     if method in ("prefix", "lockstep"):
         return {"cache": kv, "cache_recording": kv + raw_keys, "kept": kv + token, "anchor": 0}
-    return {"cache": kv + raw_keys + (state if method == "relay" else 0), "cache_recording": kv + raw_keys + state + sums,
+    return {"cache": kv + raw_keys + (state if method == "rectify" else 0), "cache_recording": kv + raw_keys + state + sums,
             "kept": kv + state + received + entropy + token,
             "anchor": 2 * 2 * shape.L * shape.K * shape.D + 4 * 32 + token if method == "anchors" else 0}  # bf16, a sketch of 32

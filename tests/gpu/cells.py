@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tables and the plots of tests/gpu share: Markdown, numbers, and what is in a result of `baton bench`."""
 
 import bounds
@@ -27,7 +28,7 @@ def over(ours, theirs) -> str:
 
 
 def name_of(method: dict) -> str:
-    """As in the columns: "relay 5 %", "anchors 20"."""
+    """As in the columns: "rectify 5 %", "anchors 20"."""
     if "select" in method:
         return f"{method['method']} {100 * method['select']:g} %"
     return f"{method['method']} {method['anchors']}" if "anchors" in method else method["method"]

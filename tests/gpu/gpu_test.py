@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What surrounds the GPU tests, without a GPU: which tests run, what a pack may need, the parts' limits and codes, the
 report. Run: gpu_test.py [C++ COMPILER]."""
 
@@ -37,8 +38,8 @@ AGENT = {"agent": 1, "prompt_tokens": 172, "ttft_ms": 20.0, "kv_reuse_rate": 0, 
 AGENTS = {**RATES, "params": {"layers": 10, "layers_range": [1, 3, 6], "agents": 2, "prefix": 64, "question": 100, "output": 64, "select": 0.18},
           "memory": {"kv_peak_bytes": 2**20, "segments_peak_bytes": 2**21, "weights_bytes": 2**22},
           "methods": [{"method": "full", "agents": [AGENT], "row_ms": 500.0},
-                      {"method": "relay", "agents": [{**AGENT, "ttft_ms": 5.0}], "row_ms": 400.0}]}
-HOSTED = {**AGENTS, "methods": [{"method": "relay", "agents": [{**AGENT, "ttft_ms": 7.5}]},
+                      {"method": "rectify", "agents": [{**AGENT, "ttft_ms": 5.0}], "row_ms": 400.0}]}
+HOSTED = {**AGENTS, "methods": [{"method": "rectify", "agents": [{**AGENT, "ttft_ms": 7.5}]},
                                 {"method": "anchors", "anchors": 20, "agents": [{**AGENT, "ttft_ms": 9.0}]}]}
 PARTS = {"match": 1.0, "copy": 2.0, "full_layers": 3.0, "detect": 0.0, "sparse_layers": 0.5, "tail": 0.25, "other": 0.25}
 NANO = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 10, "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -64,13 +65,13 @@ def run_of(shape, layers, cases, **params):
             "memory": {"kv_peak_bytes": 2**20, "segments_peak_bytes": 2**21, "weights_bytes": 2**22}}
 
 
-GRID = run_of("nano", 10, [(64, 32, [row("full", 10.0, 20.0, 40.0), row("prefix", 10.0, 15.0, 30.0), row("relay", 10.0, 5.0, 8.0),
+GRID = run_of("nano", 10, [(64, 32, [row("full", 10.0, 20.0, 40.0), row("prefix", 10.0, 15.0, 30.0), row("rectify", 10.0, 5.0, 8.0),
                                      row("lockstep", 10.0, 1.0, 2.0), row("anchors", 10.0, 4.0, 10.0, anchors=20)])])
-SCALING = run_of("nano", 10, [(64, output, [row("full", 10.0, 20.0, 40.0), row("relay", 10.0, 5.0, 8.0, select=0.18),
-                                            row("relay", 10.0, 2.5, 4.0, select=0.05)]) for output in (256, 512, 6144)], select=[0.18, 0.05])
+SCALING = run_of("nano", 10, [(64, output, [row("full", 10.0, 20.0, 40.0), row("rectify", 10.0, 5.0, 8.0, select=0.18),
+                                            row("rectify", 10.0, 2.5, 4.0, select=0.05)]) for output in (256, 512, 6144)], select=[0.18, 0.05])
 ANCHORS = run_of("nano", 10, [(64, tokens, [row("anchors", 10.0, tokens / 100, anchors=count) for count in (5, 25)])
                               for tokens in (1024, 4096)], agents=2)
-HELD = {"method": "relay", "cache": 4441.2, "cache_recording": 4420.0, "ahead": 0, "keys_values": 2560, "hidden": 384, "received": 4,
+HELD = {"method": "rectify", "cache": 4441.2, "cache_recording": 4420.0, "ahead": 0, "keys_values": 2560, "hidden": 384, "received": 4,
         "entropy": 4, "ids": 4, "anchor": 0}
 MEMORY = {**run_of("nano", 10, []), "memory": {"kv_peak_bytes": 2**20, "segments_peak_bytes": 2**21, "weights_bytes": 2**22, "by_method": [
     HELD, {**HELD, "method": "anchors", "anchor": 2692}]}}
@@ -198,12 +199,12 @@ class Measure(Folder):
         self.assertNotIn("measure.sh: line", self.measure("--only", "agents,grid,scaling,anchors,memory,hosted,team", code=0).stderr)
         asked = {file.stem: file.read_text() for file in (self.folder / "out/parts").glob("*.json")}
         for name, options in (("agents-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"),
-                              ("agents-llama-3.1-8b", "--methods full,prefix,direct,epic,cacheblend,relay,lockstep,anchors --anchors 2,5,10,20"),
+                              ("agents-llama-3.1-8b", "--methods full,prefix,direct,epic,cacheblend,rectify,lockstep,anchors --anchors 2,5,10,20"),
                               ("agents-qwen3-0.6b", "--agents 5 --prefix 128 --question 1000 --output 1000"), ("agents-qwen3-0.6b", "--select 0.18 "),
                               ("grid-llama-3.1-8b", "--agents 3 --prefix 64,256,1024 --question 1000 --output 128,512,1024"),
                               ("scaling-qwen3-0.6b", "--output 256,512,1024,2048,4096,6144"), ("scaling-qwen3-0.6b", "--select 0.18,0.05"),
                               ("anchors-llama-3.1-8b", "--output 1024,2048,4096"), ("anchors-llama-3.1-8b", "--anchors 5,10,15,20,25"),
-                              ("team-cuda", "--methods full,relay:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
+                              ("team-cuda", "--methods full,rectify:select.score=entropy --floor-limit"), ("team-cpu", "--methods full --floor-limit"),
                               ("hosted-llama-3.1-8b", "--agents 5 --prefix 512 --question 1000 --output 512"), ("hosted-llama-3.1-8b", "--from-host"),
                               ("memory-qwen3-0.6b", "--memory"), ("memory-llama-3.1-8b", "--memory")):
             self.assertIn(options, asked[name])
@@ -237,15 +238,15 @@ class Bounds(unittest.TestCase):
         self.assertEqual(reused, [(36, 84), (88, 128), (132, 172)])
         self.assertEqual(separators, [(32, 36), (84, 88), (128, 132), (172, 176)])
 
-    def test_relay_is_full_prefill_where_it_recomputes_all(self):
+    def test_rectify_is_full_prefill_where_it_recomputes_all(self):
         shape = bounds.Shape(NANO)
         behind_role = bounds.exact_flops(shape, 32, 176)
         kept = (48 + 40 + 40) * 4 * shape.C * shape.K * shape.D  # keys and values of the first layer
-        self.assertAlmostEqual(bounds.relay_flops(shape, [0, 1, 9], 1.0, 32, 48, 40, 3), behind_role - kept)
+        self.assertAlmostEqual(bounds.rectify_flops(shape, [0, 1, 9], 1.0, 32, 48, 40, 3), behind_role - kept)
 
     def test_bound(self):
         shape = bounds.Shape(QWEN_06B)
-        much, little = ([bounds.relay_bound(shape, [2, 3, 19], share, 128, 1000, output, 3) for output in (256, 1024, 6144)]
+        much, little = ([bounds.rectify_bound(shape, [2, 3, 19], share, 128, 1000, output, 3) for output in (256, 1024, 6144)]
                         for share in (0.18, 0.05))
         for bound in much:  # 18 of 28 layers of 18 %: not more than this, and the separators take little of it
             self.assertLess(bound, 28 / 18 / 0.18 + 0.2)
@@ -255,12 +256,12 @@ class Bounds(unittest.TestCase):
     def test_memory(self):
         llama, qwen = bounds.Shape(LLAMA_8B), bounds.Shape(QWEN_06B)
         for shape, kv, raw, state in ((llama, 128, 64, 8), (qwen, 112, 56, 2)):  # KiB, as printed
-            held = bounds.memory(shape, "relay", True)
+            held = bounds.memory(shape, "rectify", True)
             self.assertEqual(bounds.memory(shape, "full", True)["cache"], kv * 1024)
             self.assertEqual(held["kept"], (kv + state) * 1024 + 12)
             self.assertEqual(held["cache_recording"], (kv + raw + state) * 1024 + 8 * shape.K)
             self.assertEqual(bounds.memory(shape, "anchors", False)["anchor"], kv * 1024 + 132)
-            self.assertEqual(bounds.memory(shape, "relay", False)["kept"], kv * 1024 + 12)
+            self.assertEqual(bounds.memory(shape, "rectify", False)["kept"], kv * 1024 + 12)
 
 
 class Published(unittest.TestCase):
@@ -312,12 +313,12 @@ class Report(Folder):
         self.assertIn("| full | 20.00 | 1.00 | 2.00 | 15.00 | 0.50 | 0.75 | 0.50 | 0.25 | 0.0 % |", text)
         # Of 3 agents: full over the method and prefix over it at the last, the mean over all.
         self.assertIn("| 64 | 32 | 300 | 40.0 | 30.0 | 5.00 x | 3.75 x | 3.33 x | 20.00 x | 15.00 x | 13.67 x | 4.00 x | 3.00 x | 3.33 x |", text)
-        bound = [bounds.relay_bound(bounds.Shape(NANO), [1, 3, 6], share, 64, 48, 6144, 3) for share in (0.18, 0.05)]
+        bound = [bounds.rectify_bound(bounds.Shape(NANO), [1, 3, 6], share, 64, 48, 6144, 3) for share in (0.18, 0.05)]
         self.assertIn(f"| 12,288 | 300 | 40.00 | 8.00 | 5.00 x | {bound[0]:.1f} x | 4.00 | 10.00 x | {bound[1]:.1f} x | 23.33 | 7.67 | 5.50 |", text)
         self.assertIn("| 4096 | 25 | 1.00 | 2.00 | 37.96 | 40.96 |", text)
-        self.assertIn("| relay | 4,441 | 4,224 | 4,420 | 4,240 | 2,956 | 2,956 |  |  |  | 2,560 | 384 | 4 | 4 | 4 |", text)
+        self.assertIn("| rectify | 4,441 | 4,224 | 4,420 | 4,240 | 2,956 | 2,956 |  |  |  | 2,560 | 384 | 4 | 4 | 4 |", text)
         self.assertIn("| anchors | 4,441 | 3,840 | 4,420 | 4,240 | 2,956 | 2,956 | 2,692 | 2,692 |", text)
-        self.assertIn("| relay | 7.50 | 2.00 | 5.00 | 2.50 |", text)
+        self.assertIn("| rectify | 7.50 | 2.00 | 5.00 | 2.50 |", text)
         self.assertIn("| anchors 20 | 9.00 | 2.00 |  |  |", text)
         self.assertIn("12.5 µs", text)
         self.assertIn("8 (at most 10 % slower)", text)
@@ -344,7 +345,7 @@ class Report(Folder):
         cut["cases"].append({"prefix": 64, "output": 128, "methods": [], "error": "no room"})
         for part in ("grid", "scaling", "anchors", "memory"):
             self.write(f"parts/{part}-nano.json", json.dumps({**cut, "complete": False}))
-        self.write("parts/agents-nano.json", json.dumps({**AGENTS, "methods": [row("full", 1.0, 2.0), half, row("relay", 1.0)]}))
+        self.write("parts/agents-nano.json", json.dumps({**AGENTS, "methods": [row("full", 1.0, 2.0), half, row("rectify", 1.0)]}))
         found = report.collect(self.folder)
         self.assertEqual([method["method"] for method in found["agents"][0]["methods"]], ["full"])
         text = tables.markdown(found)
@@ -354,8 +355,8 @@ class Report(Folder):
 
     def test_plots_hold_their_numbers(self):
         made = plots.all_plots(self.results())
-        for name, words in (("grid-nano", ["relay, role 64", "lockstep, role 64", "anchors 20, role 64"]),
-                            ("scaling-over-full-nano", ["relay 18 %", "relay 5 %: bound", ">512<", ">12288<"]),
+        for name, words in (("grid-nano", ["rectify, role 64", "lockstep, role 64", "anchors 20, role 64"]),
+                            ("scaling-over-full-nano", ["rectify 18 %", "rectify 5 %: bound", ">512<", ">12288<"]),
                             ("anchors-nano", ["matching, 25", "copying, 5"]),
                             ("memory-nano", ["one anchor (host)", ">2.9<"]), ("first-token-parts-nano", ["copying, rotating", ">20.0<"])):
             for word in words:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """list_tests.py BUILD: writes BUILD/bin/gpu_tests.txt, one line (program, tab, test) for each test with the label gpu."""
 
 import json

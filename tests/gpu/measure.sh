@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the GPU tests and the benchmark tables, each part under its own time limit; ./dev gpu and a pack's run.sh call it.
 # What the parts are, and how to read the results: docs/performance.md, "How to measure on a GPU".
 set -uo pipefail
@@ -48,7 +49,7 @@ mkdir -p "$out/parts" || die "--out: cannot make '$out'"
 out=$(cd "$out" && pwd)
 parts=$out/parts
 rm -f "$parts"/*
-readonly begin=$SECONDS every_method=full,prefix,direct,epic,cacheblend,relay,lockstep,anchors
+readonly begin=$SECONDS every_method=full,prefix,direct,epic,cacheblend,rectify,lockstep,anchors
 export BATON_TEST_DIR=$root/tests BATON_MODEL_PATH=$root/samples/models NO_COLOR=1
 
 # cuBLAS where the loader does not look by itself: a toolkit's folder, or the packages of a Python.
@@ -144,8 +145,8 @@ tables() {
       agents agents-nano 120 --agents 5 --prefix 64 --question 100 --output 64 --methods $every_method --anchors 2,5
     else  # KVComm's Table 2, RelayCaching's Table 2
       agents agents-llama-3.1-8b 150 --agents 5 --prefix 512 --question 1000 --output 512 --methods $every_method \
-        --anchors 2,5,10,20 --row-methods full,relay,lockstep
-      agents agents-qwen3-0.6b 60 --agents 5 --prefix 128 --question 1000 --output 1000 --methods full,prefix,cacheblend,relay \
+        --anchors 2,5,10,20 --row-methods full,rectify,lockstep
+      agents agents-qwen3-0.6b 60 --agents 5 --prefix 128 --question 1000 --output 1000 --methods full,prefix,cacheblend,rectify \
         --select 0.18
     fi
   fi
@@ -157,21 +158,21 @@ tables() {
   if wanted scaling; then
     if [ "$device" = cpu ]; then
       config nano
-      agents scaling-nano 60 --agents 3 --prefix 16 --question 32 --output 64,128,256,512,900 --methods full,prefix,relay \
+      agents scaling-nano 60 --agents 3 --prefix 16 --question 32 --output 64,128,256,512,900 --methods full,prefix,rectify \
         --select 0.18,0.05
     else  # RelayCaching's Figure 8: two answers, 512 to 12,288 tokens
       config qwen3-0.6b
       agents scaling-qwen3-0.6b 60 --agents 3 --prefix 128 --question 1000 --output 256,512,1024,2048,4096,6144 \
-        --methods full,prefix,relay --select 0.18,0.05
+        --methods full,prefix,rectify --select 0.18,0.05
     fi
   fi
   if wanted grid; then
     if [ "$device" = cpu ]; then
       agents grid-nano 60 --agents 3 --prefix 16,64 --question 48 --output 32,128 --anchors 2 --row-methods none \
-        --methods full,prefix,relay,lockstep,anchors
+        --methods full,prefix,rectify,lockstep,anchors
     else  # KVComm's Table 3
       agents grid-llama-3.1-8b 100 --agents 3 --prefix 64,256,1024 --question 1000 --output 128,512,1024 --anchors 20 \
-        --row-methods none --methods full,prefix,relay,lockstep,anchors
+        --row-methods none --methods full,prefix,rectify,lockstep,anchors
     fi
   fi
 }
@@ -197,7 +198,7 @@ last_tables() {
     fi
   fi
   if wanted hosted && [ "$device" != cpu ]; then  # which reads host memory itself
-    agents hosted-llama-3.1-8b 60 --agents 5 --prefix 512 --question 1000 --output 512 --methods prefix,direct,relay,anchors \
+    agents hosted-llama-3.1-8b 60 --agents 5 --prefix 512 --question 1000 --output 512 --methods prefix,direct,rectify,anchors \
       --anchors 20 --from-host
   fi
 }
@@ -205,7 +206,7 @@ last_tables() {
 # The team of nano agents, on the device and on the CPU: how often it is right, and whether its answers are the same.
 team() {
   local on=$1 methods=full limit=200
-  [ "$on" = cpu ] || methods=full,relay:select.score=entropy
+  [ "$on" = cpu ] || methods=full,rectify:select.score=entropy
   [ "$device" != cpu ] || limit=20
   part "team-${on%%:*}" 90 "team-${on%%:*}.json" "$bin/baton" eval "$root/workflows/library/math_team.yaml" --dataset \
     "$root/tests/data/nano_heldout.jsonl" --limit $limit --methods $methods --floor-limit 0 --jobs 16 --device "$on" --json -q \

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """pack.py --build BUILD --root ROOT --out DIR: a folder that measures on another machine with a GPU: programs that need
 nothing but the C library, the driver and cuBLAS there, the data of the tests, and run.sh. `./dev gpu --pack DIR` builds
 with the right options first. Fails where a program needs another library, or the folder is too large."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the papers print, and what was modelled, for the set-ups of tests/gpu/measure.sh. Their machines and programs are
 others: the numbers stand beside ours, and no ratio of ours to them says how good a method is."""
 
@@ -8,7 +9,7 @@ FIRST_TOKENS = {
         "published: full (HF, H100)": [125.8, 192.4, 258.3, 330.9, 428.6],
         "published: KVComm (HF, H100)": [113.5, 38.0, 42.1, 48.3, 54.8],
         "modelled: full (H200)": [38, 51, 64, 78, 91],
-        "modelled: relay, 18 % (H200)": [6.3, 8.3, 10.4, 12.5, 14.6],
+        "modelled: rectify, 18 % (H200)": [6.3, 8.3, 10.4, 12.5, 14.6],
         "modelled: last text alone (H200)": [4.1, 4.1, 4.1, 4.1, 4.1],
     },
     # RelayCaching, Table 2: Qwen3-0.6B, H20; lengths of the texts are inferred. Agent 1 is not printed.

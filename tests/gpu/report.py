@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """report.py RESULTS: from RESULTS/parts (tests/gpu/measure.sh) writes results.json, results.md and plots beside it.
 Python's standard library only."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The results of tests/gpu/measure.sh as Markdown."""
 
 import agent_tables

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface: what it makes of arguments that cannot be used.
 #include <cstring>
 #include <initializer_list>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handles of the C interface that free themselves, and short ways to make them.
 #pragma once
 

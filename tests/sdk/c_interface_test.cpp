@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface: what each function gives, with the shipped nano model.
 #include <baton/baton.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface under threads, and its handles freed at any time and in any order.
 #include <algorithm>
 #include <array>

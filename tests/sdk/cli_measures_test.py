@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the verbs that measure and learn: eval, learn, profile, bench.
 
 Usage: cli_measures_test.py RUNNER [unittest options]
@@ -44,7 +45,7 @@ class Eval(Cli):
     def test_methods_are_compared_with_full(self):
         data = self.data(*[{"id": f"q{i}", "inputs": {"question": f"Mia has {i} apples. She buys 7 more apples. How many apples does Mia have?"},
                             "answer": str(i + 7)} for i in range(4)])
-        methods = "direct,epic:epic_tokens=100000,relay:layers.start=0;layers.detect=1;layers.end=9;select.all=true,relay:layers.start=1;layers.detect=2;layers.end=6"
+        methods = "direct,epic:epic_tokens=100000,rectify:layers.start=0;layers.detect=1;layers.end=9;select.all=true,rectify:layers.start=1;layers.detect=2;layers.end=6"
         found = json.loads(self.baton("eval", self.team, "--dataset", data, "--methods", methods, "--json", "-q").stdout)
         direct, epic, everything, relay = found["methods"]
         self.assertGreater(found["noise_floor"]["kl_mean"], 0)
@@ -60,7 +61,7 @@ class Eval(Cli):
     def test_teams_of_other_sizes_and_the_parts_of_relay(self):
         data = self.data({"id": "q", "inputs": {"user_question": "Mia has 5 apples. She buys 7 more apples. How many apples does Mia have?"}, "answer": "12"})
         team = str(ROOT / "workflows/library/math_roles.yaml")
-        relay = "relay:select.score=deviation;layers.start=0;layers.detect=1;layers.end=4"
+        relay = "rectify:select.score=deviation;layers.start=0;layers.detect=1;layers.end=4"
         found = json.loads(self.baton("eval", team, "--dataset", data, "--methods", f"full,{relay}", "--agents", "2,3", "--ablation",
                                       "--sensitivity", "--json", "-q").stdout)
         self.assertEqual(sorted({m["params"]["agents"] for m in found["methods"]}), [2, 3])
@@ -109,7 +110,7 @@ class Learn(Cli):
                           code=code)
 
     def corrected(self):
-        done = self.baton("run", self.team, "--set", "relay.min_tokens=1", "--model", "./tiny", "--relay", "relay", "--input", QUESTION, "--json")
+        done = self.baton("run", self.team, "--set", "relay.min_tokens=1", "--model", "./tiny", "--relay", "rectify", "--input", QUESTION, "--json")
         slots = [slot for agent in json.loads(done.stdout)["agents"] for slot in agent["slots"]]
         return [slot["corrected"] for slot in slots if slot["name"] == "agent_solver_current"], done.stderr
 
@@ -228,7 +229,7 @@ class Profile(Cli):
         self.assertEqual(self.written(), [])
 
     def relay(self, code=0):
-        return self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--relay", "relay", "--set", "relay.min_tokens=1", "--json", code=code)
+        return self.baton("run", self.team, "-i", QUESTION, "--model", "./tiny", "--relay", "rectify", "--set", "relay.min_tokens=1", "--json", code=code)
 
     def test_first_use_of_relay(self):
         self.relay()
@@ -278,7 +279,7 @@ class Profile(Cli):
 
 class Bench(Cli):
     SMALL = ["--shape", "nano", "--agents", "3", "--prefix", "32", "--question", "48", "--output", "40", "-q"]
-    METHODS = ["full", "prefix", "direct", "epic", "cacheblend", "relay"]
+    METHODS = ["full", "prefix", "direct", "epic", "cacheblend", "rectify"]
 
     def test_json(self):
         found = json.loads(self.baton("bench", *self.SMALL, "--json").stdout)
@@ -306,13 +307,13 @@ class Bench(Cli):
         self.assertEqual(last["full"], 0)
         self.assertAlmostEqual(last["prefix"], 32 / 176, delta=0.001)
         self.assertGreater(last["direct"], 0.9)
-        for method in ("epic", "cacheblend", "relay"):
+        for method in ("epic", "cacheblend", "rectify"):
             self.assertGreater(last[method], last["prefix"])
             self.assertLess(last[method], last["direct"])
 
-        again = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "relay,full", "--repeat", "1").stdout)
+        again = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "rectify,full", "--repeat", "1").stdout)
         self.assertEqual(again["logits_hash"], found["logits_hash"])
-        self.assertEqual([method["method"] for method in again["methods"]], ["relay", "full"])
+        self.assertEqual([method["method"] for method in again["methods"]], ["rectify", "full"])
         other = json.loads(self.baton("bench", *self.SMALL, "--json", "--methods", "full", "--repeat", "1", "--seed", "2").stdout)
         self.assertNotEqual(other["logits_hash"], found["logits_hash"])
 
@@ -340,9 +341,9 @@ class Bench(Cli):
 
     def test_table(self):
         done = self.baton("bench", "--model", str(ROOT / "samples/models/nano"), "--agents", "2", "--prefix", "16", "--question", "24",
-                          "--output", "16", "--methods", "full,relay", "--repeat", "1", "--layers-range", "0,3,7")
-        self.assertIn("relay's layers: 0, 3, 7", done.stdout)
-        self.assertRegex(done.stdout, r"\n +2 +68 +relay .* x ")
+                          "--output", "16", "--methods", "full,rectify", "--repeat", "1", "--layers-range", "0,3,7")
+        self.assertIn("rectify's layers: 0, 3, 7", done.stdout)
+        self.assertRegex(done.stdout, r"\n +2 +68 +rectify .* x ")
         self.assertIn("making random weights", self.baton("bench", *self.SMALL[:-1], "--methods", "full", "--repeat", "1").stderr)
 
     def test_lockstep_runs_the_whole_row(self):
@@ -363,13 +364,13 @@ class Bench(Cli):
     def test_sizes_and_shares_in_one_process(self):
         sizes = ["--shape", "nano", "--agents", "3", "--question", "48", "--repeat", "1", "--prefill", "16", "--decode", "1x16", "-q"]
         found = json.loads(self.baton("bench", *sizes, "--prefix", "16,64", "--output", "24,40", "--select", "0.18,0.05", "--methods",
-                                      "full,relay,anchors", "--anchors", "2", "--json").stdout)
+                                      "full,rectify,anchors", "--anchors", "2", "--json").stdout)
         self.assertEqual((found["params"]["prefix"], found["params"]["output"], found["params"]["select"]), ([16, 64], [24, 40], [0.18, 0.05]))
         self.assertEqual((found["methods"], found["complete"]), ([], True))
         self.assertEqual([(one["prefix"], one["output"]) for one in found["cases"]], [(16, 24), (16, 40), (64, 24), (64, 40)])
         for one in found["cases"]:
             self.assertEqual([(method["method"], method.get("select")) for method in one["methods"]],
-                             [("full", None), ("relay", 0.18), ("relay", 0.05), ("anchors", None)])
+                             [("full", None), ("rectify", 0.18), ("rectify", 0.05), ("anchors", None)])
             for method in one["methods"]:
                 self.assertEqual([agent["prompt_tokens"] for agent in method["agents"]],
                                  [one["prefix"] + 48 + i * one["output"] + 4 * (i + 2) for i in range(3)])
@@ -378,15 +379,15 @@ class Bench(Cli):
             self.assertLess(much, little)
             self.assertLess(little, anchors)
         for option in ("prefix", "output", "select"):  # one value: as ever
-            one = json.loads(self.baton("bench", *sizes, f"--{option}", "0.2" if option == "select" else "24", "--methods", "relay", "--json").stdout)
+            one = json.loads(self.baton("bench", *sizes, f"--{option}", "0.2" if option == "select" else "24", "--methods", "rectify", "--json").stdout)
             self.assertEqual(one["params"][option], 0.2 if option == "select" else 24)
             self.assertNotIn("cases", one)
             self.assertNotIn("select", one["methods"][0])
-        table = self.baton("bench", *sizes, "--output", "24,40", "--select", "0.18,0.05", "--methods", "relay").stdout
+        table = self.baton("bench", *sizes, "--output", "24,40", "--select", "0.18,0.05", "--methods", "rectify").stdout
         self.assertIn("role texts of 128 tokens, answers of 40\n", table)
-        self.assertRegex(table, r"\n +3 +\d+ +relay 0\.05 ")
+        self.assertRegex(table, r"\n +3 +\d+ +rectify 0\.05 ")
         self.assertIn("--agents: the last of 3 has a prompt of",
-                      self.baton("bench", *sizes, "--output", "24,5000", "--methods", "relay", code=2).stderr)
+                      self.baton("bench", *sizes, "--output", "24,5000", "--methods", "rectify", code=2).stderr)
 
     def test_lockstep_without_decoding(self):
         options = [*self.SMALL, "--methods", "full,prefix,lockstep", "--repeat", "1", "--json", "--row-methods"]
@@ -403,7 +404,7 @@ class Bench(Cli):
         self.assertEqual([method["method"] for method in some if "row_ms" in method], ["full", "lockstep"])
 
     def test_memory_by_method(self):
-        found = json.loads(self.baton("bench", *self.SMALL, "--methods", "full,prefix,direct,relay,lockstep,anchors", "--anchors", "2",
+        found = json.loads(self.baton("bench", *self.SMALL, "--methods", "full,prefix,direct,rectify,lockstep,anchors", "--anchors", "2",
                                       "--row-methods", "none", "--repeat", "1", "--memory", "--json").stdout)
         self.assertNotIn("by_method", json.loads(self.baton("bench", *self.SMALL, "--methods", "full", "--repeat", "1", "--json").stdout)["memory"])
         held = {one.pop("method"): one for one in found["memory"]["by_method"]}
@@ -412,7 +413,7 @@ class Bench(Cli):
         for method in ("prefix", "lockstep"):
             self.assertAlmostEqual(held[method]["keys_values"], kv, delta=0.001)
             self.assertEqual((held[method]["hidden"], held[method]["received"], held[method]["anchor"]), (0, 0, 0))
-        for method in ("direct", "relay", "anchors"):
+        for method in ("direct", "rectify", "anchors"):
             self.assertAlmostEqual(held[method]["keys_values"], kv, delta=0.001)
             self.assertEqual([held[method][part] for part in ("hidden", "received", "entropy", "ids")], [hidden, 4, 4, 4])
             self.assertGreater(held[method]["cache_recording"], 1.5 * kv)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs teams of two models, and finds what one recomputes of the other's KV.
 
 Usage: cli_pair_test.py RUNNER [unittest options]
@@ -59,7 +60,7 @@ class Pair(Cli):
         self.assertEqual((some["method"], some["hops"]), ("droidspeak", 0))
         self.assertEqual(some["reason"], "decoded by solver, of another model")
         self.assertAlmostEqual(some["kv_reuse_rate"], 0.4, delta=0.03)  # of an answer that was cut off, the last token has none
-        for method in ("relay", "direct"):
+        for method in ("rectify", "direct"):
             slot = self.slot(self.run_team(method))
             self.assertEqual((slot["method"], slot["reused_tokens"]), ("full", 0))
             self.assertEqual(slot["reason"], "decoded by solver, of another model")

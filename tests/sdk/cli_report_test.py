@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the verb report: the page of real runs, of hostile records and of damaged ones.
 
 Usage: cli_report_test.py RUNNER [unittest options]
@@ -162,7 +163,7 @@ class Report(Cli):
 
     def test_parts_of_a_prompt_add_up(self):
         slots = [self.slot("a", tokens=40, method="prefix", reused_tokens=40, recomputed_tokens=0, kv_reuse_rate=1.0),
-                 self.slot("b", tokens=100, method="relay", reused_tokens=70, recomputed_tokens=30, kv_reuse_rate=0.5, kv_reuse_bound=0.75,
+                 self.slot("b", tokens=100, method="rectify", reused_tokens=70, recomputed_tokens=30, kv_reuse_rate=0.5, kv_reuse_bound=0.75,
                            hops=2, corrected=True, reason="decoded by c"),
                  self.slot("c", tokens=60, method="lockstep", recomputed_tokens=60, ahead_tokens=45),
                  self.slot("d", tokens=20, method="anchors", recomputed_tokens=20,

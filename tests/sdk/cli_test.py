@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the runner: exit codes, what goes to stdout and to stderr, the JSON's shape, Ctrl-C, the live view.
 
 Usage: cli_test.py RUNNER [unittest options]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, with nothing but what is installed and no third-party headers before it.
 set(public ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
 set(headers "")

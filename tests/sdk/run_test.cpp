@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole runs through the public face, with the shipped nano model.
 #include <baton/baton.h>
 
@@ -301,7 +302,7 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
       {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
   // Exact prefixes stay on purpose, up to 64 of them: they are off here.
   const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_team.yaml",
-                                              {.set = {{"relay.method", "relay"},
+                                              {.set = {{"relay.method", "rectify"},
                                                        {"relay.min_tokens", "1"},
                                                        {"relay.prefix", "false"},
                                                        {"defaults.max_tokens", "24"}}});
@@ -310,7 +311,7 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
     const std::string question = "Mia has " + std::to_string(i) + " apples. She buys 7 more apples.";
     const auto record = own.run(workflow, {.inputs = {{"user_question", question}}});
     REQUIRE(record.state == "ok");
-    REQUIRE(record.agents.back().slots.back().method == "relay");
+    REQUIRE(record.agents.back().slots.back().method == "rectify");
     if (i == 20) after_20 = ProcessMemory::now();
   }
   const ProcessMemory after_200 = ProcessMemory::now();

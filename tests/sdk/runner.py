@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What tests of the runner share: the runner, which is the first argument of the test program, and a folder to run it in."""
 
 import fcntl

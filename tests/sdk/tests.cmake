@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What tests of the SDK need beside Catch2: the runner as a process, the headers one by one, the install.
 include(sdk/headers.cmake)
 

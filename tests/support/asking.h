@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asking an engine and looking at the logits.
 #pragma once
 
@@ -18,7 +19,7 @@ struct Run {
 
 inline PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
-inline std::future<Run> start(Engine& engine, GenerationRequest request) {
+inline std::future<Run> start(InferenceEngine& engine, GenerationRequest request) {
   auto run = std::make_shared<Run>();
   auto promise = std::make_shared<std::promise<Run>>();
   request.callbacks.on_logits = [run](std::span<const float> logits) {
@@ -32,7 +33,7 @@ inline std::future<Run> start(Engine& engine, GenerationRequest request) {
   return promise->get_future();
 }
 
-inline Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
+inline Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse,
                std::vector<TokenId> forced = {1, 2}) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
@@ -44,7 +45,7 @@ inline Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOption
 }
 
 /// An answer of 30 tokens that prompts may hold, with all that any method wants of it.
-inline PromptPart recorded_answer(Engine& engine, std::uint64_t seed) {
+inline PromptPart recorded_answer(InferenceEngine& engine, std::uint64_t seed) {
   GenerationRequest request;
   request.prompt = {text(20, seed)};
   request.reuse.record = true;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the files of the tests are: in the source tree, or where BATON_TEST_DIR says, for programs that were moved.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The golden checkpoints of tests/golden/models: what Transformers computes with them. Their format, the tolerance and
 // how to make them again are described in tests/golden/make_models.py.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading the goldens of tests/golden for the tests of this folder.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Catch2's main: version 2 makes it here, version 3 calls its session.
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>

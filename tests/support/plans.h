@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans built by hand, without YAML and topology.
 #pragma once
 
@@ -58,7 +59,7 @@ class PlanBuilder {
   }
 
   /// A request for this plan against one engine.
-  RunRequest request(std::shared_ptr<Engine> engine) {
+  RunRequest request(std::shared_ptr<InferenceEngine> engine) {
     plan.spec = std::make_shared<const WorkflowSpec>(spec);
     RunRequest made;
     made.plan = std::make_shared<const Plan>(plan);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the process holds, for tests that say nothing grows over many runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What tests of reuse methods run over, and count.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine that answers from a script: a function from the prompt's text to an answer with delays and failures. It
 // keeps the contract of engine/engine.h: callbacks on its own thread, in order, on_finished exactly once.
 #pragma once
@@ -26,7 +27,7 @@ struct Scripted {
   std::vector<TokenId> tokens = {};  // instead of the bytes of the text
 };
 
-class ScriptedEngine final : public Engine {
+class ScriptedEngine final : public InferenceEngine {
  public:
   /// `script` is asked once per submit, under a lock, with the whole prompt as text.
   using Script = std::function<Scripted(const std::string& prompt)>;

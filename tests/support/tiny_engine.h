@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An engine on the CPU with a tiny model.
 #pragma once
 
@@ -10,7 +11,7 @@
 
 namespace baton::test {
 
-inline std::shared_ptr<LocalEngine> tiny_engine(EngineOptions options = {}, const TinyOptions& model = {}) {
+inline std::shared_ptr<LocalEngine> tiny_engine(LocalEngineOptions options = {}, const TinyOptions& model = {}) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
   return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);

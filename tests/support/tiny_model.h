@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small models with seeded random weights and a byte-level tokenizer, made in memory: for tests of everything that
 // needs a model but not a trained one.
 #pragma once

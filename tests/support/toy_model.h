@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model without weights for tests of what stands above the engine: bytes are tokens, the chat template is ChatML.
 #pragma once
 

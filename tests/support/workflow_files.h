@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workflows as text for tests, and a folder of their own for those that need files.
 #pragma once
 

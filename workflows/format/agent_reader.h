@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One agent of a checked tree, and the parts that agents and steps share.
 #pragma once
 

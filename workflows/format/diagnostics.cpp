@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/diagnostics.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace {
 constexpr std::size_t kMostErrors = 100;
 constexpr std::size_t kWidestLine = 160;  // characters of source shown around a caret
 
-auto place(const Diagnostic& d) { return std::tie(d.where.file, d.where.line, d.where.column, d.code, d.message); }
+auto place(const Diagnostic& d) { return std::tie(d.file, d.line, d.column, d.code, d.message); }
 
 bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
@@ -51,7 +52,7 @@ std::vector<std::string> characters(std::string_view text) {
 /// The source line with its number, and the caret under the marked text.
 std::string excerpt(const Diagnostic& d) {
   const std::vector<std::string> line = characters(printable(d.source_line));
-  const std::size_t column = static_cast<std::size_t>(std::max(1, d.where.column)) - 1;
+  const std::size_t column = static_cast<std::size_t>(std::max(1, d.column)) - 1;
   std::size_t begin = 0, end = line.size();
   if (line.size() > kWidestLine) {
     begin = std::min(column > kWidestLine / 2 ? column - kWidestLine / 2 : 0, line.size() - kWidestLine);
@@ -63,10 +64,10 @@ std::string excerpt(const Diagnostic& d) {
     if (i < column) under += line[i] == "\t" ? "\t" : " ";
   }
   const std::size_t room = column < end ? end - column : 1;
-  const std::size_t carets = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, d.where.length)), 1, room);
+  const std::size_t carets = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, d.length)), 1, room);
   under += std::string(carets, '^');
   if (!d.hint.empty()) under += " " + printable(d.hint);
-  return fmt::format("{:5} | {}\n      | {}\n", d.where.line, shown, under);
+  return fmt::format("{:5} | {}\n      | {}\n", d.line, shown, under);
 }
 
 }  // namespace
@@ -80,12 +81,13 @@ std::string Diagnostics::suggestion(const std::string& word, const std::vector<s
 
 void Diagnostics::error(SourceLocation where, std::string code, std::string message, std::string hint) {
   if (full()) return;
-  Diagnostic added{std::move(where), std::move(code), std::move(message), std::move(hint), {}};
+  Diagnostic added{std::move(where.file), where.line,         where.column,    where.length,
+                   std::move(code),       std::move(message), std::move(hint), {}};
   const auto at = std::upper_bound(items_.begin(), items_.end(), added,
                                    [](const Diagnostic& a, const Diagnostic& b) { return place(a) < place(b); });
   if (at != items_.begin() && place(*std::prev(at)) == place(added)) return;  // one text reached by two aliases
   for (const auto& [file, text] : sources_) {
-    if (file == added.where.file && added.where.line > 0) added.source_line = line_of(text, added.where.line);
+    if (file == added.file && added.line > 0) added.source_line = line_of(text, added.line);
   }
   items_.insert(at, std::move(added));
 }
@@ -96,7 +98,7 @@ void Diagnostics::add_sources(const std::vector<std::pair<std::string, std::stri
 
 void Diagnostics::add_source(const std::string& file, std::string text) {
   for (Diagnostic& item : items_) {
-    if (item.where.file == file && item.where.line > 0) item.source_line = line_of(text, item.where.line);
+    if (item.file == file && item.line > 0) item.source_line = line_of(text, item.line);
   }
   sources_.emplace_back(file, std::move(text));
 }
@@ -104,8 +106,8 @@ void Diagnostics::add_source(const std::string& file, std::string text) {
 std::string Diagnostics::format() const {
   std::string out;
   for (const Diagnostic& item : items_) {
-    out += item.where.line > 0 ? fmt::format("{}:{}:{}: ", item.where.file, item.where.line, item.where.column)
-                               : fmt::format("{}: ", item.where.file);
+    out +=
+        item.line > 0 ? fmt::format("{}:{}:{}: ", item.file, item.line, item.column) : fmt::format("{}: ", item.file);
     out += fmt::format("error[{}]: {}\n", item.code, printable(item.message));
     if (!item.source_line.empty()) {
       out += excerpt(item);
@@ -116,6 +118,8 @@ std::string Diagnostics::format() const {
   if (full()) out += fmt::format("only the first {} errors are shown\n", kMostErrors);
   return out;
 }
+
+void Diagnostics::fail() const { throw WorkflowError(format(), items_); }
 
 namespace {
 

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors of a workflow file: all of them in one pass, sorted, compiler style, with a stable code, a caret and a
 // suggestion. Codes are listed in docs/yaml.md.
 #pragma once
 
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <baton/errors.h>
 
 namespace baton {
 
@@ -14,14 +16,6 @@ struct SourceLocation {
   int line = 0;    // from 1; 0: no place
   int column = 0;  // from 1, in characters
   int length = 1;  // of the marked text
-};
-
-struct Diagnostic {
-  SourceLocation where;
-  std::string code;  // "E0203"
-  std::string message;
-  std::string hint;  // "did you mean 'agent_analyst_current'?", may be empty
-  std::string source_line;
 };
 
 class Diagnostics {
@@ -38,18 +32,12 @@ class Diagnostics {
   void add_sources(const std::vector<std::pair<std::string, std::string>>& sources);
   const std::vector<std::pair<std::string, std::string>>& sources() const { return sources_; }
   std::string format() const;
+  /// Throws WorkflowError with all of them.
+  [[noreturn]] void fail() const;
 
  private:
   std::vector<Diagnostic> items_;
   std::vector<std::pair<std::string, std::string>> sources_;
-};
-
-/// A workflow that cannot be used. what() is the whole formatted text.
-class WorkflowError : public std::runtime_error {
- public:
-  explicit WorkflowError(const Diagnostics& diagnostics)
-      : std::runtime_error(diagnostics.format()), items(diagnostics.items()) {}
-  std::vector<Diagnostic> items;
 };
 
 /// The closest of `candidates` to a misspelt word, or empty when none is close (edit distance).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every code that a diagnostic of a workflow file can carry, with its meaning. Codes are stable: they are never given
 // another meaning.
 #pragma once

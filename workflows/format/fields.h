@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading of checked trees: values of a map by key. A key that is absent or broken reads as absent, so that one
 // mistake is reported once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The format's table as a JSON Schema (draft-07) and as the reference page.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/format_table.h"
 
 #include <fmt/format.h>
@@ -80,7 +81,7 @@ FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
   return choice(
-      {"auto", "full", "prefix", "direct", "lockstep", "relay", "anchors", "epic", "cacheblend", "droidspeak"});
+      {"auto", "full", "prefix", "direct", "lockstep", "rectify", "anchors", "epic", "cacheblend", "droidspeak"});
 }
 
 /// Settings of a generation stand in `defaults` and in each agent.
@@ -224,10 +225,10 @@ std::vector<FormatKey> make_keys() {
            "error of K "
            "and V, where that is faster; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
-           "The layers that `relay` or `droidspeak` recompute."},
-          {"relay", "select", object("select"), false, "", "Which tokens `relay` recomputes beyond the detection."},
+           "The layers that `rectify` or `droidspeak` recompute."},
+          {"relay", "select", object("select"), false, "", "Which tokens `rectify` recomputes beyond the detection."},
           {"relay", "correct", boolean(), false, "true; false by deviation",
-           "`relay`: reused KV is corrected by what `baton learn` found for its place, where it did."},
+           "`rectify`: reused KV is corrected by what `baton learn` found for its place, where it did."},
           {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
            "`cacheblend`: the share of each segment that is recomputed."},
@@ -239,7 +240,7 @@ std::vector<FormatKey> make_keys() {
 
           {"layers", "start", integer(0), true, "",
            "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
-          {"layers", "detect", integer(1), false, "", "`relay`: values are compared here, and tokens chosen."},
+          {"layers", "detect", integer(1), false, "", "`rectify`: values are compared here, and tokens chosen."},
           {"layers", "end", integer(1), true, "", "The last layer of the chosen tokens; `droidspeak`: of all of them."},
 
           {"select", "deviation", number(0, 1000), false, "1.5",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table of the workflow format: every key with its type, default and meaning. The parser's checks, the JSON
 // Schema for editors and the reference page (docs/yaml.md) all come from it.
 #pragma once

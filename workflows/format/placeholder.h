@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, condition_<id>_current,
 // condition_<id>_history_<t>.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompts of agents: short forms, files and loops become messages of template pieces.
 #pragma once
 

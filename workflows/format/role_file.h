@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `use: name`: an agent that starts from a file of its own.
 #pragma once
 

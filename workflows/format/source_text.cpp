@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/source_text.h"
 
 #include <fmt/format.h>
@@ -64,7 +65,7 @@ SourcePtr make_source(std::string name, std::filesystem::path folder, std::strin
   const std::string& text = source->text();
   if (!valid) {
     std::size_t at = 0;
-    for (utf8::Step step = utf8::scan(text, at); step.kind == utf8::Scan::valid; step = utf8::scan(text, at))
+    for (utf8::CharacterStep step = utf8::scan(text, at); step.kind == utf8::Scan::valid; step = utf8::scan(text, at))
       at += step.bytes;
     diagnostics.error(source->at(at, 1), "E0102",
                       fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[at])));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that was read, and the place of each of its bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkflowSpec: a workflow file after reading and checking. Every node knows where it stands.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/spec_reader.h"
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ class SpecReader {
     if (std::max({spec_.agents.size(), spec_.inputs.size(), spec_.models.size()}) > kMostNames) {
       diagnostics_.error({spec_.file.string(), 0, 0, 1}, "E0308",
                          fmt::format("more than {} agents, inputs or models", kMostNames));
-      throw WorkflowError(diagnostics_);
+      diagnostics_.fail();
     }
     check_models(file);
     read_topology(file, spec_, agents_, diagnostics_);
@@ -183,8 +184,8 @@ class SpecReader {
         diagnostics_.error(
             fields.where("layers"), "E0412",
             fmt::format("relay: start {} < end {} does not hold", options.range.start, options.range.end));
-      } else if (group && spec_.relay.method == "relay") {
-        diagnostics_.error(fields.where("layers"), "E0412", "relay: `layers` of method relay need `detect`",
+      } else if (group && spec_.relay.method == "rectify") {
+        diagnostics_.error(fields.where("layers"), "E0412", "relay: `layers` of method rectify need `detect`",
                            "the layer, between start and end, in which tokens are chosen");
       } else if (!group && (options.range.start >= options.range.detect || options.range.detect >= options.range.end)) {
         diagnostics_.error(fields.where("layers"), "E0412",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A checked tree becomes a WorkflowSpec; what only makes sense together (names, keys that exclude each other) is
 // checked here.
 #pragma once

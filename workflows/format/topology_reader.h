@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The `workflow` section: who takes part, and which keys go with which topology.
 #pragma once
 

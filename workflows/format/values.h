@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values written as text: durations, sizes, and ${env:...} in strings.
 #pragma once
 

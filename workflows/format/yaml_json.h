@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A YAML tree as JSON text: numbers and booleans keep their type.
 #pragma once
 

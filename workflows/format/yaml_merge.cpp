@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/format/yaml_merge.h"
 
 #include <fmt/format.h>

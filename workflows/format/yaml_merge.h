@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trees over trees: `extends`, `use` and --set.
 #pragma once
 

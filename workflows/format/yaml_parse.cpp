@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only user of yaml-cpp: its events become a YamlNode. yaml-cpp's own tree is not used because it keeps the last
 // of two equal keys and does not tell quoted scalars from plain ones.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // YAML text as a tree that knows where each node stands. Scalars follow the YAML 1.2 core schema (`no` and `on` are
 // strings); anchors and `<<` are resolved; duplicate keys, several documents and tags are errors. See docs/yaml.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/plan/ahead_forecast.h"
 
 #include <fmt/format.h>

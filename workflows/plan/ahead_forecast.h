@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of each prompt can be computed ahead, and when: the first moment at which all before a placeholder is known.
 #pragma once
 

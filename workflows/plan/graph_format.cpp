@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The expanded graph for people and programs: ascii, mermaid, dot, json.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/plan/plan.h"
 
 #include <fmt/format.h>
@@ -96,7 +97,7 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   Plan plan;
   check_references(*spec, diagnostics);
   if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
-  if (!diagnostics.empty()) throw WorkflowError(diagnostics);
+  if (!diagnostics.empty()) diagnostics.fail();
   plan.relay = method;
   plan.reuse = spec->relay.options;
   plan.reuse.method = method == "auto" ? "lockstep" : method;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plan: the expanded graph. One step is one turn of one agent; prompts are messages of pieces whose slots are resolved.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/plan/plan_builder.h"
 
 #include <fmt/format.h>
@@ -35,13 +36,13 @@ class PlanBuilder {
 
     const Visibility visibility(spec_, turns_);
     if (!turns_.empty()) {
-      for (const Turn& turn : turns_) visibility.check(turn, diagnostics_);
+      for (const GraphNode& turn : turns_) visibility.check(turn, diagnostics_);
       if (!topology_.then.empty()) visibility.check(decision_, diagnostics_);
     }
     if (!diagnostics_.empty()) return {};  // also those found before: a name that means nothing has no source
 
     for (int round = 1; round <= topology_.rounds; ++round) {
-      for (const Turn& turn : turns_) add(turn, round, visibility);
+      for (const GraphNode& turn : turns_) add(turn, round, visibility);
     }
     if (!topology_.then.empty()) {
       add(decision_, topology_.rounds, visibility);
@@ -55,8 +56,8 @@ class PlanBuilder {
  private:
   void too_large(std::string message) { diagnostics_.error(topology_.where, "E0308", std::move(message)); }
 
-  Turn decision() const {
-    Turn turn{topology_.then, topology_.then, nullptr, {}, {}};
+  GraphNode decision() const {
+    GraphNode turn{topology_.then, topology_.then, nullptr, {}, {}};
     for (int i = 0; i < static_cast<int>(turns_.size()); ++i) turn.sees.push_back(i);
     turn.needs = turn.sees;
     return turn;
@@ -64,7 +65,7 @@ class PlanBuilder {
 
   int index_of(int turn, int round) const { return (round - 1) * static_cast<int>(turns_.size()) + turn; }
 
-  void add(const Turn& turn, int round, const Visibility& visibility) {
+  void add(const GraphNode& turn, int round, const Visibility& visibility) {
     const AgentSpec& agent = *spec_.agent(turn.agent);
     PlanStep step;
     step.id = round == 1 || &turn == &decision_ ? turn.id : fmt::format("{}#{}", turn.id, round);
@@ -98,7 +99,7 @@ class PlanBuilder {
   };
 
   /// Loops written out.
-  std::vector<Blocks> messages(const AgentSpec& agent, const Turn& turn, int round) {
+  std::vector<Blocks> messages(const AgentSpec& agent, const GraphNode& turn, int round) {
     std::vector<Blocks> out;
     for (const MessageSpec& message : agent.messages) {
       Blocks& blocks = out.emplace_back(Blocks{message.role, {}, message.free_order});
@@ -208,7 +209,7 @@ class PlanBuilder {
     append(message, {text, ""});
   }
 
-  void add_slots(PlanStep& step, const Turn& turn, const Visibility& visibility) const {
+  void add_slots(PlanStep& step, const GraphNode& turn, const Visibility& visibility) const {
     const auto add_name = [&](const std::string& name) {
       if (!name.empty() && step.slot(name) == nullptr) step.slots.push_back(source(name, step.round, turn, visibility));
     };
@@ -218,7 +219,7 @@ class PlanBuilder {
     for (const ToolSpec& tool : step.tools) add_name(tool.from);
   }
 
-  SlotSource source(const std::string& name, int round, const Turn& turn, const Visibility& visibility) const {
+  SlotSource source(const std::string& name, int round, const GraphNode& turn, const Visibility& visibility) const {
     const Placeholder placeholder = *find_placeholder(spec_, name);
     SlotSource out;
     out.name = name;
@@ -243,7 +244,7 @@ class PlanBuilder {
   }
 
   /// Declared edges, what the slots and the condition read, and the end of the round before.
-  void add_needs(PlanStep& step, const Turn& turn, const Visibility& visibility) const {
+  void add_needs(PlanStep& step, const GraphNode& turn, const Visibility& visibility) const {
     std::set<int> needs;
     for (const int need : turn.needs) needs.insert(index_of(need, step.round));
     for (const SlotSource& slot : step.slots) {
@@ -260,7 +261,7 @@ class PlanBuilder {
   /// The turns that no other turn of the round waits for: when they are over, the round is.
   std::vector<int> ends_of_round() const {
     std::set<int> waited_for;
-    for (const Turn& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
+    for (const GraphNode& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
     std::vector<int> ends;
     for (int i = 0; i < static_cast<int>(turns_.size()); ++i) {
       if (!waited_for.contains(i)) ends.push_back(i);
@@ -300,10 +301,10 @@ class PlanBuilder {
   const WorkflowSpec& spec_;
   const TopologySpec& topology_;
   Diagnostics& diagnostics_;
-  std::vector<Turn> turns_;
+  std::vector<GraphNode> turns_;
   std::vector<int> ends_;
   std::vector<std::string> members_;  // of a round, in the order of their turns
-  Turn decision_;                     // sees all of them; runs where the workflow has a `then`
+  GraphNode decision_;                // sees all of them; runs where the workflow has a `then`
   std::vector<PlanStep> steps_;
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included
   std::size_t prompt_bytes_ = 0;

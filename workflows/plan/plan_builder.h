@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The work behind make_plan, with diagnostics for the reader of workflow files, which reports these errors too.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/plan/topology.h"
 
 #include <fmt/format.h>
@@ -19,14 +20,14 @@ std::vector<int> range(int begin, int end) {
 }
 
 /// A preset's turns, in the order of the agents, without edges.
-std::vector<Turn> turns_of(const std::vector<std::string>& agents) {
-  std::vector<Turn> turns;
+std::vector<GraphNode> turns_of(const std::vector<std::string>& agents) {
+  std::vector<GraphNode> turns;
   for (const std::string& agent : agents) turns.push_back({agent, agent, nullptr, {}, {}});
   return turns;
 }
 
-std::vector<Turn> layered(const TopologySpec& topology) {
-  std::vector<Turn> turns;
+std::vector<GraphNode> layered(const TopologySpec& topology) {
+  std::vector<GraphNode> turns;
   int last_begin = 0;
   for (const std::vector<std::string>& layer : topology.layers) {
     const int begin = static_cast<int>(turns.size());
@@ -43,13 +44,13 @@ class GraphExpansion {
   GraphExpansion(const WorkflowSpec& spec, Diagnostics& diagnostics)
       : spec_(spec), steps_(spec.topology.steps), needs_(steps_.size()), diagnostics_(diagnostics) {}
 
-  std::vector<Turn> expand() {
+  std::vector<GraphNode> expand() {
     for (int i = 0; i < count(); ++i) needs_[i] = steps_[i].infers_needs ? inferred(i) : declared(i);
     const std::vector<int> order = sorted();
     if (order.empty()) return {};
     std::vector<int> position(steps_.size());
     for (int i = 0; i < count(); ++i) position[order[i]] = i;
-    std::vector<Turn> turns;
+    std::vector<GraphNode> turns;
     for (const int old : order) {
       std::set<int> needs, sees;
       for (const int need : needs_[old]) {
@@ -156,12 +157,13 @@ class GraphExpansion {
 
 }  // namespace
 
-std::vector<Turn> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+std::vector<GraphNode> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   const TopologySpec& topology = spec.topology;
   if (topology.kind == Topology::graph) return GraphExpansion(spec, diagnostics).expand();
   if (topology.kind == Topology::layered) return layered(topology);
-  std::vector<Turn> turns = turns_of(topology.agents);
-  std::stable_partition(turns.begin(), turns.end(), [&](const Turn& turn) { return turn.agent != topology.center; });
+  std::vector<GraphNode> turns = turns_of(topology.agents);
+  std::stable_partition(turns.begin(), turns.end(),
+                        [&](const GraphNode& turn) { return turn.agent != topology.center; });
   const int count = static_cast<int>(turns.size());
   for (int i = 1; i < count; ++i) {
     if (topology.kind == Topology::chain) {

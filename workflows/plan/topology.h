@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Topology: one round as a graph of turns. The presets and `graph` expand to the same thing; docs/yaml.md describes
 // each in a paragraph.
 #pragma once
@@ -10,7 +11,7 @@
 namespace baton {
 
 /// One turn of one agent in every round.
-struct Turn {
+struct GraphNode {
   std::string id;  // of the step; the agent's in the presets
   std::string agent;
   const StepSpec* step = nullptr;  // of a graph
@@ -20,6 +21,6 @@ struct Turn {
 
 /// The turns of one round in an order in which each comes after those it needs. Errors go to `diagnostics`; then the
 /// result is of no use.
-std::vector<Turn> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics);
+std::vector<GraphNode> expand_topology(const WorkflowSpec& spec, Diagnostics& diagnostics);
 
 }  // namespace baton

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/plan/visibility.h"
 
 #include <fmt/format.h>
@@ -6,7 +7,7 @@
 
 namespace baton {
 
-std::optional<int> Visibility::turn_of(const std::string& agent, const Turn& viewer) const {
+std::optional<int> Visibility::turn_of(const std::string& agent, const GraphNode& viewer) const {
   std::optional<int> found;
   for (const int seen : viewer.sees) {
     if (turns_[static_cast<std::size_t>(seen)].agent == agent) found = seen;
@@ -21,7 +22,7 @@ std::optional<int> Visibility::last_turn_of(const std::string& agent) const {
   return std::nullopt;
 }
 
-void Visibility::check(const Turn& viewer, Diagnostics& diagnostics) const {
+void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const {
   const AgentSpec& agent = *spec_.agent(viewer.agent);
   std::string owner = fmt::format("agent '{}'", agent.id);
   if (viewer.id != viewer.agent) owner += fmt::format(" in step '{}'", viewer.id);
@@ -48,7 +49,7 @@ void Visibility::check(const Turn& viewer, Diagnostics& diagnostics) const {
   }
 }
 
-std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeholder, const Turn& viewer) const {
+std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeholder, const GraphNode& viewer) const {
   if (placeholder.kind == Placeholder::Kind::input) return std::nullopt;
   const std::string& id = placeholder.id;
   const bool own_result = placeholder.kind == Placeholder::Kind::condition && id == viewer.agent;
@@ -68,7 +69,7 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
                  fmt::format("set 'rounds' to at least {}", placeholder.history + 1)};
 }
 
-Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Turn& viewer) const {
+Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const GraphNode& viewer) const {
   const std::string& id = placeholder.id;
   const std::string last_round = spec_.topology.rounds == 1 ? ""
                                                             : fmt::format("write '{}' for that of the last round",
@@ -90,8 +91,8 @@ Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Tu
       return refuse(fmt::format("'{}' is not in an earlier layer", id),
                     fmt::format("move '{}' to an earlier layer", id));
     case Topology::graph: {
-      const Turn& other = turns_[static_cast<std::size_t>(*last_turn_of(id))];
-      const auto sees_viewer = [&](const Turn& turn) {
+      const GraphNode& other = turns_[static_cast<std::size_t>(*last_turn_of(id))];
+      const auto sees_viewer = [&](const GraphNode& turn) {
         return turn.agent == id && std::any_of(turn.sees.begin(), turn.sees.end(), [&](int i) {
                  return turns_[static_cast<std::size_t>(i)].id == viewer.id;
                });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an agent's prompt may name, given the topology: the check of placeholders against outputs that exist, and why
 // one does not.
 #pragma once
@@ -14,26 +15,26 @@ namespace baton {
 /// Answers for the turns of a round; the decision agent is one more turn that sees all of them.
 class Visibility {
  public:
-  Visibility(const WorkflowSpec& spec, const std::vector<Turn>& turns) : spec_(spec), turns_(turns) {}
+  Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& turns) : spec_(spec), turns_(turns) {}
 
   /// The turn of the same round whose output an agent's placeholder without history means; empty: there is none yet.
-  std::optional<int> turn_of(const std::string& agent, const Turn& viewer) const;
+  std::optional<int> turn_of(const std::string& agent, const GraphNode& viewer) const;
 
   /// The last turn of an agent in a round.
   std::optional<int> last_turn_of(const std::string& agent) const;
 
   /// Reports everything that the turn's prompt, tools and condition name and that cannot exist.
-  void check(const Turn& viewer, Diagnostics& diagnostics) const;
+  void check(const GraphNode& viewer, Diagnostics& diagnostics) const;
 
  private:
   struct Refusal {
     std::string code, reason, hint;
   };
-  std::optional<Refusal> refusal(const Placeholder& placeholder, const Turn& viewer) const;
-  Refusal not_yet(const Placeholder& placeholder, const Turn& viewer) const;
+  std::optional<Refusal> refusal(const Placeholder& placeholder, const GraphNode& viewer) const;
+  Refusal not_yet(const Placeholder& placeholder, const GraphNode& viewer) const;
 
   const WorkflowSpec& spec_;
-  const std::vector<Turn>& turns_;
+  const std::vector<GraphNode>& turns_;
 };
 
 }  // namespace baton

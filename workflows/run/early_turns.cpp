@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/early_turns.h"
 
 #include <algorithm>
@@ -19,13 +20,13 @@ bool EarlyTurns::wants(std::size_t step) const {
   return plan_.reuse.method == "lockstep" && !plan_.steps[step].needs.empty() && !plan_.steps[step].when;
 }
 
-void EarlyTurns::add(std::size_t step, PromptFrame frame, std::shared_ptr<Engine> engine) {
+void EarlyTurns::add(std::size_t step, PromptFrame frame, std::shared_ptr<InferenceEngine> engine) {
   turns_[step].frame = std::move(frame);
   turns_[step].engine = std::move(engine);
   refresh(step);
 }
 
-void EarlyTurns::began(std::size_t step, const Engine* engine, RequestId request) {
+void EarlyTurns::began(std::size_t step, const InferenceEngine* engine, RequestId request) {
   turns_[step].decoding = engine;
   turns_[step].request = request;
   refresh_readers(step);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EarlyTurns: the prompts of the turns that wait. As soon as the beginning of one is known, its engine computes it
 // ahead, and follows the turns that decode what comes next in it (engine/steps/prefill_ahead.h).
 #pragma once
@@ -22,11 +23,11 @@ class EarlyTurns {
   bool wants(std::size_t step) const;
 
   /// The step's frame is there, and its engine.
-  void add(std::size_t step, PromptFrame frame, std::shared_ptr<Engine> engine);
+  void add(std::size_t step, PromptFrame frame, std::shared_ptr<InferenceEngine> engine);
   PromptFrame frame(std::size_t step) const { return turns_[step].frame; }
 
   /// A request decodes the step's answer.
-  void began(std::size_t step, const Engine* engine, RequestId request);
+  void began(std::size_t step, const InferenceEngine* engine, RequestId request);
   /// It does so no more.
   void ended(std::size_t step);
   /// The step is over, or its request is about to be submitted: what was computed ahead for it, or 0.
@@ -40,11 +41,11 @@ class EarlyTurns {
  private:
   struct Turn {
     PromptFrame frame;
-    std::shared_ptr<Engine> engine;
+    std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
     std::int32_t longest = 0;  // that the engine was told
     bool done = false;         // submitted, or over
-    const Engine* decoding = nullptr;
+    const InferenceEngine* decoding = nullptr;
     RequestId request = 0;
   };
 

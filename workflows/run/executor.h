@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executor: runs a plan. Starts each step when its needs are over, in the engine's shared steps; calls tools; applies
 // retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not show here.
 #pragma once
@@ -19,7 +20,7 @@
 namespace baton {
 
 /// The engine of a model of the workflow, by ModelSpec name. Called on the run's own threads; may take long (loads).
-using EngineSource = std::function<std::shared_ptr<Engine>(const std::string& model)>;
+using EngineSource = std::function<std::shared_ptr<InferenceEngine>(const std::string& model)>;
 
 struct RunRequest {
   std::shared_ptr<const Plan> plan;

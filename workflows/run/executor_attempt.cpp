@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The attempts of one turn: tools and prompt, the engine, then an output, another attempt, or a failure.
 #include <fmt/format.h>
 

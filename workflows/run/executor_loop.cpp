@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/executor_loop.h"
 
 #include <fmt/format.h>
@@ -78,11 +79,11 @@ void RunLoop::open_engines() {
   }
   opening_ = true;
   asio::post(*pool_, [this, models] {
-    std::map<std::string, std::shared_ptr<Engine>> engines;
+    std::map<std::string, std::shared_ptr<InferenceEngine>> engines;
     std::string problem;
     try {
       for (const std::string& model : models) {
-        std::shared_ptr<Engine> engine = request_.engines(model);
+        std::shared_ptr<InferenceEngine> engine = request_.engines(model);
         if (!engine) throw std::runtime_error("there is no engine for the model '" + model + "'");
         engines.emplace(model, std::move(engine));
       }
@@ -223,7 +224,7 @@ void RunLoop::finish() {
 }
 
 void RunLoop::describe_engines() {
-  std::vector<const Engine*> counted;
+  std::vector<const InferenceEngine*> counted;
   for (const auto& [name, engine] : engines_) {
     if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one
     counted.push_back(engine.get());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run as an event loop. The loop and every change of state live on the calling thread; a small pool opens models,
 // runs tools and tokenises; engines call back from their own threads and only post here.
 #pragma once
@@ -53,7 +54,7 @@ class RunLoop {
     enum class Phase : std::uint8_t { idle, preparing, generating, pausing };
     Phase phase = Phase::idle;
     int number = 0;  // from 1
-    std::shared_ptr<Engine> engine;
+    std::shared_ptr<InferenceEngine> engine;
     std::vector<PromptPart> prompt;     // kept while another attempt may need it
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
@@ -108,11 +109,11 @@ class RunLoop {
   const Clock::time_point begin_ = Clock::now();
 
   RunState state_;
-  HandOver hand_over_;
+  RunSegments hand_over_;
   EarlyTurns early_;
   RunRecord record_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each step
-  std::map<std::string, std::shared_ptr<Engine>> engines_;
+  std::map<std::string, std::shared_ptr<InferenceEngine>> engines_;
   std::shared_ptr<const ToolRegistry> tools_;
   boost::asio::steady_timer run_timer_;
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/hand_over.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 namespace baton {
 
-std::set<std::size_t> HandOver::readers_of(const SlotSource& source, std::size_t but) const {
+std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
   std::set<std::size_t> readers;
   for (std::size_t step = 0; step < plan_.steps.size(); ++step) {
     if (step != but && !over_[step] && shows_source(plan_.steps[step], source)) readers.insert(step);
@@ -14,14 +15,14 @@ std::set<std::size_t> HandOver::readers_of(const SlotSource& source, std::size_t
   return readers;
 }
 
-std::set<std::size_t> HandOver::readers_of_output(std::size_t step) const {
+std::set<std::size_t> RunSegments::readers_of_output(std::size_t step) const {
   SlotSource source;
   source.kind = SlotSource::Kind::agent_output;
   source.step = static_cast<int>(step);
   return readers_of(source, step);
 }
 
-void HandOver::attach(std::size_t step, const Engine* engine, std::vector<PromptPart>& prompt) const {
+void RunSegments::attach(std::size_t step, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const {
   for (PromptPart& part : prompt) {
     const SlotSource* source = part.slot.empty() ? nullptr : plan_.steps[step].slot(part.slot);
     if (source == nullptr) continue;
@@ -34,9 +35,9 @@ void HandOver::attach(std::size_t step, const Engine* engine, std::vector<Prompt
   }
 }
 
-void HandOver::attach_portable(const Engine* engine, PromptPart& part) const {
+void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& part) const {
   for (const auto& [key, entry] : entries_) {
-    const Engine* author = key.first;
+    const InferenceEngine* author = key.first;
     if (author == engine || key.second != part.tokens) continue;
     const std::string difference = kv_difference(author->model(), engine->model());
     if (difference.empty()) part.portable = author->portable(entry.handle);
@@ -46,14 +47,14 @@ void HandOver::attach_portable(const Engine* engine, PromptPart& part) const {
   }
 }
 
-bool HandOver::read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const {
+bool RunSegments::read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const {
   return plan_.reuse.method == "droidspeak" && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
            return plan_.steps[reader].model != plan_.steps[step].model;
          });
 }
 
-void HandOver::take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,
-                    const GenerationResult& result) {
+void RunSegments::take(std::size_t step, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
+                       const GenerationResult& result) {
   for (std::size_t i = 0; i < prompt.size() && i < result.segments.size(); ++i) {
     const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.steps[step].slot(prompt[i].slot);
     if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, step));
@@ -61,8 +62,8 @@ void HandOver::take(std::size_t step, const Engine* engine, const std::vector<Pr
   keep(engine, result.tokens, result.output, readers_of_output(step));
 }
 
-void HandOver::keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
-                    std::set<std::size_t> readers) {
+void RunSegments::keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+                       std::set<std::size_t> readers) {
   if (!handle || readers.empty()) return;
   const auto [entry, added] = entries_.try_emplace({engine, tokens}, Entry{handle, readers});
   if (added) return;
@@ -70,7 +71,7 @@ void HandOver::keep(const Engine* engine, const std::vector<TokenId>& tokens, Se
   if (handle->hops < entry->second.handle->hops) entry->second.handle = std::move(handle);
 }
 
-void HandOver::step_over(std::size_t step) {
+void RunSegments::step_over(std::size_t step) {
   over_[step] = true;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     entry->second.readers.erase(step);

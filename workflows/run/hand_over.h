@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The segments of one run: who made them, who will still read them. A segment goes when its last reader is over.
 #pragma once
 
@@ -11,13 +12,13 @@
 namespace baton {
 
 /// The run's thread only.
-class HandOver {
+class RunSegments {
  public:
-  explicit HandOver(const Plan& plan) : plan_(plan), over_(plan.steps.size(), false) {}
+  explicit RunSegments(const Plan& plan) : plan_(plan), over_(plan.steps.size(), false) {}
 
   /// Gives each placeholder of the step's prompt its segment, where there is one, or with method droidspeak that of
   /// another model, and says which are to become segments.
-  void attach(std::size_t step, const Engine* engine, std::vector<PromptPart>& prompt) const;
+  void attach(std::size_t step, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const;
 
   /// How many later steps will read the step's output.
   std::int64_t output_readers(std::size_t step) const {
@@ -28,7 +29,7 @@ class HandOver {
   bool output_elsewhere(std::size_t step) const { return read_elsewhere(step, readers_of_output(step)); }
 
   /// Takes what the engine made of a prompt (whose tokens were `prompt`) and of its answer.
-  void take(std::size_t step, const Engine* engine, const std::vector<PromptPart>& prompt,
+  void take(std::size_t step, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
             const GenerationResult& result);
 
   /// The step reads nothing any more.
@@ -37,17 +38,17 @@ class HandOver {
   std::size_t size() const { return entries_.size(); }
 
  private:
-  using Key = std::pair<const Engine*, std::vector<TokenId>>;
+  using Key = std::pair<const InferenceEngine*, std::vector<TokenId>>;
   struct Entry {
     SegmentHandle handle;
     std::set<std::size_t> readers;  // steps
   };
 
   bool read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const;
-  void attach_portable(const Engine* engine, PromptPart& part) const;
+  void attach_portable(const InferenceEngine* engine, PromptPart& part) const;
   std::set<std::size_t> readers_of(const SlotSource& source, std::size_t but) const;
   std::set<std::size_t> readers_of_output(std::size_t step) const;
-  void keep(const Engine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
+  void keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
             std::set<std::size_t> readers);
 
   const Plan& plan_;

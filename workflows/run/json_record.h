@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON forms of the records, shared by RunRecord::to_json and to_json(Event).
 #pragma once
 

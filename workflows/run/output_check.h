@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a workflow asks of an agent's output: a pattern that finds the answer in it, or a JSON Schema it must fit.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a run knows while it goes on: the turns and their outputs, and from these the value of every placeholder.
 // Plain logic, used by one thread; no events, no time.
 #pragma once

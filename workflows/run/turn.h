@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One turn of an agent before its prompt goes to the engine: tools run, values become token ids, the prompt is built.
 #pragma once
 
@@ -37,7 +38,7 @@ using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
 
 struct TurnInput {
   const PlanStep* step = nullptr;
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<InferenceEngine> engine;
   PromptFrame frame;             // null: it is built first
   std::vector<SlotInput> slots;  // every slot of the step
   std::vector<ToolInput> tools;

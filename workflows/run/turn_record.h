@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From a prepared prompt and the engine's result to what the record says of a turn.
 #pragma once
 

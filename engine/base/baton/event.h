@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed events of a run, in the order they happen. Plain data, part of the vocabulary (see run_record.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunRecord: what a run did, agent by agent and placeholder by placeholder. Plain data, no dependencies: with event.h
 // it is the vocabulary that every layer may include (docs/decisions/0003).
 #pragma once
@@ -22,14 +23,14 @@ struct SlotAnchors {
 struct SlotRecord {
   std::string name;  // "agent_analyst_current"
   std::int64_t tokens = 0;
-  std::string method;  // full, prefix, direct, relay, lockstep, anchors, ...
+  std::string method;  // full, prefix, direct, rectify, lockstep, anchors, ...
   std::int64_t reused_tokens = 0;
   std::int64_t recomputed_tokens = 0;
   std::int64_t ahead_tokens = 0;  // of the recomputed ones: before all of the prompt was known (lockstep)
   double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
   double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
   int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
-  bool corrected = false;       // method relay: by what `baton learn` found for this place
+  bool corrected = false;       // method rectify: by what `baton learn` found for this place
   std::string reason;           // why this method
   std::optional<SlotAnchors> anchors;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which attention kernel takes a call, and the merging of split rows.
 #include <cmath>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention's launches. Two families: tiles on the tensor cores (attention_tiles.cuh, bf16 caches of the usual head
 // widths) and one block per row and head (attention_rows.cu, everything else, in fp32 throughout).
 #pragma once

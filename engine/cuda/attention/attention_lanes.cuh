@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all of attention's tile kernels agree on: which query a packed row is, and where its scores are kept.
 #pragma once
 

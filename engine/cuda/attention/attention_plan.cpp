@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/attention/attention_plan.h"
 
 #include <algorithm>

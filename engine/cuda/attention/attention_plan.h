@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the rows of one attention call are cut into blocks of work: rows of one sequence that see overlapping keys share
 // a tile, tiles with many keys are split. Host logic only; what it promises is tested without a device.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention of any cache and head width, in fp32 throughout: one block per row and query head, keys in chunks of one
 // per thread, online softmax. The way of fp32 caches and of head widths without tiles; correct first.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Attention on the tensor cores. A block takes up to 16 * kWarpsM packed rows, (row, query head) pairs of one kv head,
 // over a range of keys in blocks of 64: scores = q k^T and out += p v as m16n8k16 products, online softmax between them
 // (FlashAttention-2, arXiv 2307.08691), keys and values copied ahead into the other half of shared memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor-core attention of heads of 80 columns.
 #include "engine/cuda/attention/attention_tiles.cuh"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launches of one head width of tiles: one .cu file each, so that they compile side by side.
 #pragma once
 

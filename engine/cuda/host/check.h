@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one way to call the CUDA runtime: a failure becomes a BackendError with the call, its code and text, and the
 // place. Only files compiled in a CUDA build include this.
 #pragma once

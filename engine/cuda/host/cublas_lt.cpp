@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/host/cublas_lt.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // cuBLASLt, found at run time: the few functions that we call, in one table. A machine without the library starts the
 // program all the same, and hears by name what is missing when it asks for the device.
 #pragma once

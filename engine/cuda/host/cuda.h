@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Entry of the CUDA backend. A build without it links unavailable.cpp, which says so.
 #pragma once
 

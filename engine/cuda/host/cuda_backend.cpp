@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks at the border, then launches on one stream. Views are device memory; row descriptions, token ids and the
 // weights of norms come from host memory and are sent through pinned staging, the last two kinds only when they change.
 #include "engine/cuda/host/cuda_backend.h"

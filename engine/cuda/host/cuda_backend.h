@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend over any Runtime: checks at the border, plans, launches.
 #pragma once
 

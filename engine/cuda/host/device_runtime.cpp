@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device behind Runtime: the CUDA runtime library (linked in; the driver is found by it at run time) and cuBLASLt
 // (found at run time). Memory comes from the device's stream-ordered pool, which keeps what was given back.
 #include <cuda_runtime_api.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a piece of a step would do on the device, as bytes: every launch with its kernel, grid and arguments, every
 // product. Two pieces with equal logs do the same work in the same memory, so the second can be a replay of the first
 // (docs/decisions/0017-replayed-steps.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the device can do at best: cuBLASLt's product of two large bf16 matrices, and a copy within its memory.
 #include <cuda_runtime_api.h>
 
@@ -83,21 +84,21 @@ std::vector<std::uint16_t> random_numbers() {
 }
 
 /// The parts of a product, given back in any case.
-struct Plan {
-  explicit Plan(const cuda::CublasLt& library) : lt(library) {
+struct MemoryPlan {
+  explicit MemoryPlan(const cuda::CublasLt& library) : lt(library) {
     BATON_CUBLAS_CHECK(lt, create(&handle));
     BATON_CUBLAS_CHECK(lt, desc_create(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     BATON_CUBLAS_CHECK(lt, layout_create(&square, CUDA_R_16BF, kSide, kSide, kSide));
     BATON_CUBLAS_CHECK(lt, preference_create(&preference));
   }
-  ~Plan() {
+  ~MemoryPlan() {
     if (preference != nullptr) lt.preference_destroy(preference);
     if (square != nullptr) lt.layout_destroy(square);
     if (product != nullptr) lt.desc_destroy(product);
     if (handle != nullptr) lt.destroy(handle);
   }
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
+  MemoryPlan(const MemoryPlan&) = delete;
+  MemoryPlan& operator=(const MemoryPlan&) = delete;
 
   const cuda::CublasLt& lt;
   cublasLtHandle_t handle = nullptr;
@@ -115,7 +116,7 @@ double gemm_gflops() {
   BATON_CUDA_CHECK(cudaMemcpy(b.get(), numbers.data(), bytes, cudaMemcpyHostToDevice));
 
   const cuda::CublasLt lt;
-  const Plan plan(lt);
+  const MemoryPlan plan(lt);
   const cublasOperation_t transposed = CUBLAS_OP_T;  // as weights [N, C] are multiplied
   BATON_CUBLAS_CHECK(lt, desc_set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
   BATON_CUBLAS_CHECK(

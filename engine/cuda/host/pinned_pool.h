@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PinnedPool: pinned memory of the host that lives long, as segments in the host tier do. What is given back is used
 // again: pinning takes a device as long as copying.
 #pragma once

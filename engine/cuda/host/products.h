@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Matrix products: by cuBLASLt, one plan (descriptors and algorithm) per shape, kept; one workspace, given by the
 // owner. The algorithm is the one that the library's heuristics choose; for the few rows of decoding, which run
 // thousands of times, it is the fastest of those that they offer and of our own kernel (few_rows.cu), measured when it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps that come again, kept as graphs. What a step would launch is written down first, without launching; when a step
 // of the same log has run before, it is captured, and from then on replayed. So the host's part of a decode step is
 // checking and comparing, and the device runs it without gaps. A replay is never a guess: every kernel, grid, address

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the backend's host code needs of a device, and nothing of CUDA: memory, one stream, copies, matrix products, and
 // copies that run beside the stream.
 // device_runtime.cpp is the device; the tests have an emulated one, so that all host code runs where there is no GPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between ordinary host memory and the device through pinned memory, so that they run beside the host: the
 // caller may change its memory as soon as a call returns.
 #pragma once

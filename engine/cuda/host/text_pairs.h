@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TextPairs: pairs of texts that the device compares (align.cu), as many at once as there is room for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers: copies between pinned memory and the device's on two streams of their own, one a direction, and what the
 // main stream and memory that is given back have to know of them.
 #pragma once

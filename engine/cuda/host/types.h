@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The few types that host code and kernels share. No CUDA header: host logic is tested where there is no toolkit.
 #pragma once
 

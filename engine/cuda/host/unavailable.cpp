@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Linked where the build has no CUDA backend.
 #include "engine/cuda/host/cuda.h"
 

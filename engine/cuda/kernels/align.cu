@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts compared: engine/backend/alignment.cpp in parallel, with the same result. One block a pair of texts, one thread
 // for each token of the other text that the band has room for; row by row, as each row of costs needs the one before.
 #include "engine/backend/alignment.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The next token of each row of logits, one block a row: engine/backend/choose.cpp in parallel, with the same ids. Only
 // the largest of numbers, counts, and sums of integers decide, so the order of the threads does not matter.
 // Greedy rows are read once, twice with entropy; what top-k and top-p cost are passes over a row that lies in the

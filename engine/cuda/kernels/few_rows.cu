@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of few rows, as in decoding: every weight is read once and hardly computed with, so what counts is how many
 // bytes are under way. A warp has two outputs, and each lane asks for sixteen bytes of both four times before it needs
 // the first. From about eight rows on tensor cores are worth it: then the library computes (products.cpp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels' launches, one family per .cu file. Plain C++: host code needs no CUDA header to call them.
 //
 // All pointers are device memory. Views are of the caller's shapes and were checked at the border (backend/checks.h);

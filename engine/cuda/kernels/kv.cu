@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What writes and reads the KV cache: rotation, store_kv (alone, and with the norms before it and the rotation of the
 // queries beside it), load_kv, save_kv, value_deviation.
 // A slab is [K][capacity][D], keys and values alike: the keys of a block of positions are one piece of memory, rows of

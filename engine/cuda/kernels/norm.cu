@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Root mean square norms: of rows (alone, and fused with the residual before them) and of heads (q/k norm).
 // A row is one block, a head one warp. The order of a row's sum depends on its width alone, so a row has the same bits
 // in any company.

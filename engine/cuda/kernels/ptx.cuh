@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inline PTX behind small functions: warps, tensor cores, asynchronous copies. The emulator of the tests supplies the
 // same names; fragment layouts are those of the PTX manual (mma.m16n8k16, ldmatrix).
 #pragma once

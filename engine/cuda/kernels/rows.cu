@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Row by row without a sum: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
 // gate. One block per row and 4 x kThreads columns; memory-bound, so each thread moves four neighbours at once.
 #include "engine/backend/random_weights.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device behind simt.cuh. Every line of inline PTX of the backend is in ptx.cuh.
 #pragma once
 

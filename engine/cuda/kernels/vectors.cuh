@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading and writing several neighbouring elements at once: as 16-byte (or 8-byte) accesses where they are aligned.
 #pragma once
 

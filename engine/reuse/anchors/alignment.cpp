@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/anchors/alignment.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Alignments of sketched texts: engine/backend/alignment.h, and the paper's own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anchor: what happened to the KV of one text when it was read in one place of one agent's prompt (KVComm). Immutable,
 // in host memory, before RoPE: an anchor has no position.
 #pragma once

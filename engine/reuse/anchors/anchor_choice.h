@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pool of anchors makes of a text: near enough to be corrected, a new anchor, or neither (KVComm eq. 5; ours:
 // docs/decisions/0015).
 #pragma once

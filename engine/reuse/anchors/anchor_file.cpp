@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file: a head of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with their places
 // and checksums. All numbers are little-endian.
 #include "engine/reuse/anchors/anchor_file.h"
@@ -44,7 +45,7 @@ std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
 std::uint64_t hash_of_text(const std::string& text) { return hash_of_bytes(std::as_bytes(std::span(text))); }
 std::uint64_t hash_of_head(const Head& head) { return hash_of_bytes(std::as_bytes(std::span(&head.magic, 4))); }
 
-class Writer {
+class AnchorFileWriter {
  public:
   template <class T>
   void number(T value) {
@@ -67,9 +68,9 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-class Reader {
+class AnchorFileReader {
  public:
-  Reader(std::span<const std::byte> file, std::size_t begin) : file_(file), at_(begin) {}
+  AnchorFileReader(std::span<const std::byte> file, std::size_t begin) : file_(file), at_(begin) {}
 
   template <class T>
   T number() {
@@ -124,7 +125,7 @@ class Reader {
   std::size_t at_;
 };
 
-std::shared_ptr<Anchor> read_anchor(Reader& reader) {
+std::shared_ptr<Anchor> read_anchor(AnchorFileReader& reader) {
   auto anchor = std::make_shared<Anchor>();
   anchor->shape = {reader.number<std::int32_t>(), reader.number<std::int32_t>()};
   anchor->length = reader.number<std::int32_t>();
@@ -159,7 +160,7 @@ Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::strin
     throw AnchorFileError("a checksum is wrong");
   }
   if (head.model != hash_of_text(model_key)) throw AnchorFileError("it belongs to another model or tokenizer");
-  Reader reader(bytes, head.index);
+  AnchorFileReader reader(bytes, head.index);
   Pools pools;
   for (std::uint32_t i = reader.count(); i > 0; --i) {
     AnchorKey key;
@@ -202,7 +203,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
   head.model = hash_of_text(model_key);
   out.write(reinterpret_cast<const char*>(&head), sizeof(head));
   std::uint64_t at = sizeof(head);
-  Writer index;
+  AnchorFileWriter index;
   const auto data = [&](std::span<const std::uint16_t> values) {
     const auto bytes = std::as_bytes(values);
     index.number(at);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anchors between processes: one file for one model, checksummed and mapped into memory, so that pools of gigabytes are
 // there at once and only what is read takes memory.
 #pragma once

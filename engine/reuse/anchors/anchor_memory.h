@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AnchorMemory: anchors where the backend can read them. An anchor lives in host memory
 // (engine/reuse/anchors/anchor.h); a device gets a copy when it is first needed, or before, and keeps it for as long as
 // the anchor lives, so that the budget of the anchors bounds both.

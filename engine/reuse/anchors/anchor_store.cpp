@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/anchors/anchor_store.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 constexpr std::size_t kRecords = 64;
 constexpr std::size_t kMostPools = 4096;  // prompts that never come again leave pools behind
 
-struct Memory {
+struct AnchorHeap {
   std::vector<std::uint16_t> offset, text;
 };
 
@@ -125,7 +126,7 @@ void AnchorStore::on_sample(std::function<void(const AnchorSample&)> seen) {
 }
 
 void AnchorStore::make(AnchorSample& sample) {
-  auto memory = std::make_shared<Memory>();
+  auto memory = std::make_shared<AnchorHeap>();
   memory->offset.resize(sample.truth.size());
   memory->text = std::move(sample.text_kv);
   const auto rows = static_cast<std::size_t>(sample.length) * 2 * static_cast<std::size_t>(sample.shape.width);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AnchorStore: the anchor pools of one model. Pools are bounded in anchors and all of them together in bytes; new
 // anchors are made from measured KV on a thread of the store's own, and join their pool without taking anything away
 // from readers.

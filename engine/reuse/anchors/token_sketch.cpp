@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/anchors/token_sketch.h"
 
 #include <xxhash.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far tokens are from each other in a model's input embeddings, from short sketches of them (random projections:
 // distances stay within a few percent, and comparing two tokens costs the same for every model).
 #pragma once

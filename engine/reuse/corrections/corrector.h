@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Corrector: puts segments into a cache the way their new place was seen to change texts (engine/reuse/
 // linear_correction.h). The engine's thread only.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinearCorrection: what a place in a prompt does to the KV of a text that is handed over to it, as a linear map of
 // that KV, learned from texts whose KV there was computed (docs/methods.md, "Learned corrections").
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinearFit: finds the linear correction of a place by ridge regression over the texts that were seen there.
 #pragma once
 

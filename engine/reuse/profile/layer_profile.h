@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers that RelayCaching recomputes, found from how far reused values deviate in each layer (docs/methods.md;
 // RelayCaching, section 4.2). Mathematics only: engine/learning/profiler.h measures.
 #pragma once

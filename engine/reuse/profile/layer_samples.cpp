@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/profile/layer_samples.h"
 
 #include <cmath>
@@ -10,9 +11,9 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 /// Means and squares of a curve over resamples; NaN values are left out.
-class Spread {
+class ValueSpread {
  public:
-  explicit Spread(std::size_t size) : count_(size), sum_(size), squares_(size) {}
+  explicit ValueSpread(std::size_t size) : count_(size), sum_(size), squares_(size) {}
 
   void add(const std::vector<double>& curve) {
     for (std::size_t i = 0; i < curve.size(); ++i) {
@@ -100,7 +101,7 @@ Certainty bootstrap(std::span<const LayerSample> samples, double rounding, std::
   const LayerCurves all = curves_of(samples, rounding);
   const LayerRange slope = find_range(all, EndReading::slope, settings).range;
   const LayerRange level = find_range(all, EndReading::level, settings).range;
-  Spread similarity(all.similarity.size()), correlation(all.correlation.size());
+  ValueSpread similarity(all.similarity.size()), correlation(all.correlation.size());
   Certainty certainty;
   std::vector<LayerSample> drawn(samples.size());
   for (std::int32_t i = 0; i < resamples; ++i) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measured hand-overs put together: the curves of a model, and how much the layers found depend on which hand-overs
 // were measured.
 #pragma once

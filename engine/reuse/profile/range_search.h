@@ -1,4 +1,5 @@
-// The layers that relay recomputes, found from what recomputing them is worth (docs/methods.md, "Layers"; ours): the
+// SPDX-License-Identifier: Apache-2.0
+// The layers that rectify recomputes, found from what recomputing them is worth (docs/methods.md, "Layers"; ours): the
 // divergence from full prefill that is left, instead of how similar the values are. Mathematics only:
 // engine/learning/effect_profiler.h measures.
 #pragma once

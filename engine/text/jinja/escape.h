@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Escapes in the string literals of templates: those of Python.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The renderer's half that computes expressions.
 #include <fmt/format.h>
 

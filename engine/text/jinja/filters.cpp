@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters of single values: texts, numbers, JSON.
 #include "engine/text/jinja/filters.h"
 
@@ -96,7 +97,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
     style.item_separator.assign(1, ',');  // assigning "," makes GCC 12 warn of an overlap that cannot be
   }
   if (const Value* separators = given.given(2)) {
-    const Sequence* two = separators->as_sequence();
+    const SequenceValue* two = separators->as_sequence();
     if (!two || two->items.size() != 2 || !two->items[0].is_string() || !two->items[1].is_string()) {
       throw Fault("the separators of tojson must be two str");
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters, in two tables: those of single values and those of lists.
 #pragma once
 

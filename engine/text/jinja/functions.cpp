@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that every template sees, and the matching of arguments to parameters.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/jinja/lexer.h"
 
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ class Lexer {
  public:
   Lexer(std::string source, const std::string& origin) : source_(std::move(source)), origin_(origin) {}
 
-  std::vector<Token> run() {
+  std::vector<TemplateToken> run() {
     while (at_ < source_.size()) text_and_tag();
     out_.push_back({TokenKind::end, "", place()});
     return std::move(out_);
@@ -280,7 +281,7 @@ class Lexer {
   std::size_t at_ = 0;
   Place place_;
   bool line_start_ = true;  // what was taken last ended a line
-  std::vector<Token> out_;
+  std::vector<TemplateToken> out_;
 };
 
 }  // namespace
@@ -291,7 +292,7 @@ void fail(const std::string& origin, Place place, std::string_view what) {
 
 bool is_python_space(char32_t c) { return text::is_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-std::vector<Token> tokenize(std::string_view source, const std::string& origin) {
+std::vector<TemplateToken> tokenize(std::string_view source, const std::string& origin) {
   return Lexer(normalised(source), origin).run();
 }
 

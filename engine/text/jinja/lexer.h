@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts the source of a chat template into tokens, with Jinja's whitespace control: trim_blocks and lstrip_blocks are
 // on.
 #pragma once
@@ -29,7 +30,7 @@ enum class TokenKind : std::uint8_t {
   end,
 };
 
-struct Token {
+struct TemplateToken {
   TokenKind kind = TokenKind::end;
   std::string text;  // of a string: its value
   Place place;
@@ -43,7 +44,7 @@ struct Token {
 [[noreturn]] void fail(const std::string& origin, Place place, std::string_view what);
 
 /// Always ends with a token of the kind `end`.
-std::vector<Token> tokenize(std::string_view source, const std::string& origin);
+std::vector<TemplateToken> tokenize(std::string_view source, const std::string& origin);
 
 /// Python's idea of space in str.strip() and \s.
 bool is_python_space(char32_t c);

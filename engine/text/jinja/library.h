@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What templates can call: operators, members, methods, filters, tests and functions, with Python's and Jinja's
 // meaning. All throw Fault.
 #pragma once

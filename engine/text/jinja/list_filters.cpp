@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The filters of lists, and of what can be walked like one.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // value.name: keys of dicts, members of namespaces and loops, methods.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,7 +85,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
 }
 
 bool is_list(const Value& value) {
-  const Sequence* sequence = value.as_sequence();
+  const SequenceValue* sequence = value.as_sequence();
   return sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +55,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_conditional) {
 }
 
 bool ExpressionParser::at_tuple_end() const {
-  const Token& token = in_.current();
+  const TemplateToken& token = in_.current();
   return token.kind == TokenKind::print_end || token.kind == TokenKind::block_end || token.is_symbol(")") ||
          token.is_name("recursive");
 }
@@ -110,7 +111,7 @@ ExpressionPtr ExpressionParser::comparison() {
   ExpressionPtr first = sum();
   Node node = make(ExpressionKind::comparison, in_.current().place);
   while (true) {
-    const Token& token = in_.current();
+    const TemplateToken& token = in_.current();
     const bool symbol = token.kind == TokenKind::symbol &&
                         std::find(kOperators.begin(), kOperators.end(), token.text) != kOperators.end();
     if (!symbol && !token.is_name("in") && !(token.is_name("not") && in_.after().is_name("in"))) break;
@@ -125,7 +126,7 @@ ExpressionPtr ExpressionParser::comparison() {
 ExpressionPtr ExpressionParser::sum() {
   ExpressionPtr left = joined();
   while (in_.current().is_symbol("+") || in_.current().is_symbol("-")) {
-    const Token token = in_.next();
+    const TemplateToken token = in_.next();
     Node node = make(ExpressionKind::binary, token.place, token.text);
     add(node, std::move(left));
     add(node, joined());
@@ -147,7 +148,7 @@ ExpressionPtr ExpressionParser::product() {
   ExpressionPtr left = power();
   const auto here = [this](std::string_view symbol) { return in_.current().is_symbol(symbol); };
   while (here("*") || here("/") || here("//") || here("%")) {
-    const Token token = in_.next();
+    const TemplateToken token = in_.next();
     Node node = make(ExpressionKind::binary, token.place, token.text);
     add(node, std::move(left));
     add(node, power());
@@ -171,7 +172,7 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr value;
   if (in_.current().is_symbol("-") || in_.current().is_symbol("+")) {
     if (++nesting_ > kDeepestNesting) in_.fail_at(in_.current().place, "the expression is too deep");
-    const Token token = in_.next();
+    const TemplateToken token = in_.next();
     Node node = make(ExpressionKind::unary, token.place, token.text);
     add(node, unary(false));
     --nesting_;
@@ -183,7 +184,7 @@ ExpressionPtr ExpressionParser::unary(bool with_filters) {
 }
 
 ExpressionPtr ExpressionParser::primary() {
-  const Token& token = in_.current();
+  const TemplateToken& token = in_.current();
   const Place place = token.place;
   if (token.is_symbol("(")) return parentheses();
   if (token.is_symbol("[")) return list();
@@ -259,7 +260,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr value, bool with_filters) 
   // After the first filter or test only calls, filters and tests may follow, as in Jinja.
   bool filtered = false;
   while (true) {
-    const Token& token = in_.current();
+    const TemplateToken& token = in_.current();
     if (!filtered && (token.is_symbol(".") || token.is_symbol("["))) {
       value = subscript(std::move(value));
     } else if (token.is_symbol("(")) {
@@ -281,7 +282,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr value, bool with_filters) 
 
 ExpressionPtr ExpressionParser::filters(ExpressionPtr value) {
   while (in_.skip_symbol("|")) {
-    const Token name = in_.expect(TokenKind::name, "the name of a filter");
+    const TemplateToken name = in_.expect(TokenKind::name, "the name of a filter");
     if (!is_filter(name.text)) in_.fail_at(name.place, fmt::format("the filter '{}' is not supported", name.text));
     Node node = make(ExpressionKind::filter, name.place, name.text);
     add(node, std::move(value));
@@ -292,7 +293,7 @@ ExpressionPtr ExpressionParser::filters(ExpressionPtr value) {
 }
 
 ExpressionPtr ExpressionParser::subscript(ExpressionPtr value) {
-  const Token open = in_.next();
+  const TemplateToken open = in_.next();
   if (open.text == ".") {
     if (in_.current().kind == TokenKind::integer) {
       Node node = make(ExpressionKind::subscript, open.place);
@@ -326,11 +327,11 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr value) {
   in_.next();
   const Place place = in_.current().place;
   const bool negated = in_.skip_name("not");
-  const Token name = in_.expect(TokenKind::name, "the name of a test");
+  const TemplateToken name = in_.expect(TokenKind::name, "the name of a test");
   if (!is_test(name.text)) in_.fail_at(name.place, fmt::format("the test '{}' is not supported", name.text));
   Node node = make(ExpressionKind::test, name.place, name.text);
   add(node, std::move(value));
-  const Token& token = in_.current();
+  const TemplateToken& token = in_.current();
   const bool literal = token.kind == TokenKind::string || token.kind == TokenKind::integer ||
                        token.kind == TokenKind::real || token.is_symbol("[") || token.is_symbol("{");
   const bool word =

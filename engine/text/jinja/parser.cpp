@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/jinja/parser.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kDeepestBlock = 60;
 
-std::string shown(const Token& token) {
+std::string shown(const TemplateToken& token) {
   return token.kind == TokenKind::end ? "the end of the template" : fmt::format("'{}'", token.text);
 }
 
@@ -36,14 +37,14 @@ class StatementParser {
     if (++nesting_ > kDeepestBlock) in_.fail_at(in_.current().place, "blocks lie too deep in each other");
     Block out;
     while (true) {
-      const Token& token = in_.current();
+      const TemplateToken& token = in_.current();
       if (token.kind == TokenKind::end) {
         if (ends.size() != 0) in_.fail_unexpected(*ends.begin());
         break;
       }
       if (token.kind == TokenKind::block_begin) {
         in_.next();
-        const Token& tag = in_.current();
+        const TemplateToken& tag = in_.current();
         if (tag.kind == TokenKind::name && std::find(ends.begin(), ends.end(), tag.text) != ends.end()) break;
         out.push_back(statement());
         in_.expect(TokenKind::block_end, "the end of the tag");
@@ -74,7 +75,7 @@ class StatementParser {
   }
 
   StatementPtr statement() {
-    const Token tag = in_.expect(TokenKind::name, "the name of a tag");
+    const TemplateToken tag = in_.expect(TokenKind::name, "the name of a tag");
     if (tag.text == "if") return if_statement(tag.place);
     if (tag.text == "for") return for_statement(tag.place);
     if (tag.text == "set") return set_statement(tag.place);
@@ -102,7 +103,7 @@ class StatementParser {
     Node node = make(StatementKind::if_, place);
     node->value = expressions_.tuple(false);
     node->body = body({"endif", "else", "elif"});
-    const Token end = in_.next();
+    const TemplateToken end = in_.next();
     if (end.is_name("elif")) {
       if (++nesting_ > kDeepestBlock) in_.fail_at(end.place, "blocks lie too deep in each other");
       node->otherwise.push_back(if_statement(end.place));
@@ -147,7 +148,7 @@ class StatementParser {
     in_.expect_symbol("(");
     while (!in_.skip_symbol(")")) {
       if (!node->parameters.empty()) in_.expect_symbol(",");
-      const Token name = in_.expect(TokenKind::name, "the name of a parameter");
+      const TemplateToken name = in_.expect(TokenKind::name, "the name of a parameter");
       const bool defaults_began = !node->parameters.empty() && node->parameters.back().second != nullptr;
       ExpressionPtr fallback;
       if (in_.skip_symbol("=")) {
@@ -175,7 +176,7 @@ class StatementParser {
     return node;
   }
 
-  StatementPtr loop_control(const Token& tag) {
+  StatementPtr loop_control(const TemplateToken& tag) {
     if (loops_ == 0) in_.fail_at(tag.place, fmt::format("'{}' outside of a loop", tag.text));
     return make(tag.text == "break" ? StatementKind::break_ : StatementKind::continue_, tag.place);
   }
@@ -219,8 +220,8 @@ class StatementParser {
 
 }  // namespace
 
-Token TokenStream::next() {
-  Token token = tokens_[at_];
+TemplateToken TokenStream::next() {
+  TemplateToken token = tokens_[at_];
   if (at_ + 1 < tokens_.size()) ++at_;
   return token;
 }
@@ -237,7 +238,7 @@ bool TokenStream::skip_symbol(std::string_view symbol) {
   return true;
 }
 
-Token TokenStream::expect(TokenKind kind, std::string_view what) {
+TemplateToken TokenStream::expect(TokenKind kind, std::string_view what) {
   if (current().kind != kind) fail_unexpected(what);
   return next();
 }

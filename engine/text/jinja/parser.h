@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tokens of a chat template -> tree. What is outside of the supported part of Jinja fails here by name.
 #pragma once
 
@@ -15,14 +16,15 @@ Block parse_template(std::string_view source, const std::string& origin);
 /// A position in a list of tokens, shared by the parsers of statements and expressions.
 class TokenStream {
  public:
-  TokenStream(std::vector<Token> tokens, const std::string& origin) : tokens_(std::move(tokens)), origin_(origin) {}
+  TokenStream(std::vector<TemplateToken> tokens, const std::string& origin)
+      : tokens_(std::move(tokens)), origin_(origin) {}
 
-  const Token& current() const { return tokens_[at_]; }
-  const Token& after() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
-  Token next();
+  const TemplateToken& current() const { return tokens_[at_]; }
+  const TemplateToken& after() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
+  TemplateToken next();
   bool skip_name(std::string_view name);
   bool skip_symbol(std::string_view symbol);
-  Token expect(TokenKind kind, std::string_view what);
+  TemplateToken expect(TokenKind kind, std::string_view what);
   void expect_symbol(std::string_view symbol);
   void expect_name(std::string_view name);
   /// Writes a symbol over the token before the current one and goes back to it.
@@ -32,7 +34,7 @@ class TokenStream {
   [[noreturn]] void fail_unexpected(std::string_view wanted) const;
 
  private:
-  std::vector<Token> tokens_;
+  std::vector<TemplateToken> tokens_;
   const std::string& origin_;
   std::size_t at_ = 0;
 };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the tree of a chat template. One renderer renders once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Python's str: its methods, and the functions on texts that the filters share with them.
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -106,7 +107,7 @@ Values split_from_right(const std::string& text, const std::string& separator, s
 }
 
 bool begins_or_ends(const std::string& text, const Value& wanted, bool begins) {
-  if (const Sequence* several = wanted.as_sequence(); several && several->kind == SequenceKind::tuple) {
+  if (const SequenceValue* several = wanted.as_sequence(); several && several->kind == SequenceKind::tuple) {
     return std::any_of(several->items.begin(), several->items.end(),
                        [&](const Value& one) { return begins_or_ends(text, one, begins); });
   }

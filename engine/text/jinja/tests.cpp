@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tests after "is".
 #include <fmt/format.h>
 
@@ -35,7 +36,7 @@ bool is_iterable(const Value& value) {
          value.get<std::shared_ptr<const Loop>>();
 }
 bool is_sequence(const Value& value) {
-  const Sequence* sequence = value.as_sequence();
+  const SequenceValue* sequence = value.as_sequence();
   if (sequence && sequence->kind == SequenceKind::view) throw Fault("'is sequence' of a view is not supported");
   return value.is_undefined() || value.is_string() || value.as_dict() ||
          (sequence && sequence->kind != SequenceKind::generator);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // str(), repr() and json.dumps().
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -108,7 +109,7 @@ void add_representation(Growing& out, const Value& value) {
     }
     return out.add("}");
   }
-  const Sequence* sequence = value.as_sequence();
+  const SequenceValue* sequence = value.as_sequence();
   if (sequence && sequence->kind == SequenceKind::list) {
     out.add("[");
     add_items(out, sequence->items);
@@ -186,7 +187,7 @@ class JsonWriter {
 
   void write(const Value& value, int level) {
     if (value.is_string()) return out_.add(json_string(value.text(), style_.ascii));
-    const Sequence* sequence = value.as_sequence();
+    const SequenceValue* sequence = value.as_sequence();
     if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple)) {
       return write_all(sequence->items, '[', ']', level, [&](const Value& item) { write(item, level + 1); });
     }

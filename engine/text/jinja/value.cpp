@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/text/jinja/value.h"
 
 #include <fmt/format.h>
@@ -11,7 +12,7 @@ namespace baton::jinja {
 namespace {
 
 int depth_of(const Value& value) {
-  if (const Sequence* sequence = value.as_sequence()) return sequence->depth;
+  if (const SequenceValue* sequence = value.as_sequence()) return sequence->depth;
   if (const Dict* dict = value.as_dict()) return dict->depth;
   return 0;
 }
@@ -21,7 +22,7 @@ int checked_depth(int deepest_inside) {
   return deepest_inside + 1;
 }
 
-bool is_ordered_list(const Sequence& sequence) {
+bool is_ordered_list(const SequenceValue& sequence) {
   return sequence.kind == SequenceKind::list || sequence.kind == SequenceKind::tuple;
 }
 
@@ -39,11 +40,11 @@ const Value* Arguments::named_value(std::string_view name) const {
 Value Value::sequence(SequenceKind kind, Values items) {
   int deepest = 0;
   for (const Value& item : items) deepest = std::max(deepest, depth_of(item));
-  auto out = std::make_shared<Sequence>();
+  auto out = std::make_shared<SequenceValue>();
   out->kind = kind;
   out->items = std::move(items);
   out->depth = checked_depth(deepest);
-  return Value(Data(std::shared_ptr<const Sequence>(std::move(out))));
+  return Value(Data(std::shared_ptr<const SequenceValue>(std::move(out))));
 }
 
 Value Value::dict(Dict dict) {
@@ -53,8 +54,8 @@ Value Value::dict(Dict dict) {
   return Value(Data(std::make_shared<const Dict>(std::move(dict))));
 }
 
-const Sequence* Value::as_sequence() const {
-  const auto* pointer = get<std::shared_ptr<const Sequence>>();
+const SequenceValue* Value::as_sequence() const {
+  const auto* pointer = get<std::shared_ptr<const SequenceValue>>();
   return pointer == nullptr ? nullptr : pointer->get();
 }
 
@@ -105,7 +106,7 @@ std::string type_name(const Value& value) {
   if (value.get<double>()) return "float";
   if (value.is_string()) return "str";
   if (value.as_dict()) return "dict";
-  if (const Sequence* sequence = value.as_sequence()) {
+  if (const SequenceValue* sequence = value.as_sequence()) {
     if (sequence->kind == SequenceKind::list) return "list";
     if (sequence->kind == SequenceKind::tuple) return "tuple";
     return sequence->kind == SequenceKind::view ? "view" : "generator";
@@ -119,7 +120,7 @@ bool truth(const Value& value) {
   if (value.is_number()) return value.number() != 0.0;
   if (value.is_string()) return !value.text().empty();
   if (const Dict* dict = value.as_dict()) return !dict->items.empty();
-  if (const Sequence* sequence = value.as_sequence()) {
+  if (const SequenceValue* sequence = value.as_sequence()) {
     return sequence->kind == SequenceKind::generator || !sequence->items.empty();
   }
   return true;
@@ -137,7 +138,7 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     budget.spend_bytes(std::min(a.text().size(), b.text().size()));
     return a.text() == b.text();
   }
-  const Sequence *list_a = a.as_sequence(), *list_b = b.as_sequence();
+  const SequenceValue *list_a = a.as_sequence(), *list_b = b.as_sequence();
   if (list_a && list_b) {
     if (list_a == list_b) return true;
     if (!is_ordered_list(*list_a) || !is_ordered_list(*list_b)) throw Fault("comparing views is not supported");
@@ -177,7 +178,7 @@ int compare(const Value& a, const Value& b, Budget& budget) {
     budget.spend_bytes(std::min(a.text().size(), b.text().size()));
     return a.text().compare(b.text());  // UTF-8 sorts as its code points do
   }
-  const Sequence *list_a = a.as_sequence(), *list_b = b.as_sequence();
+  const SequenceValue *list_a = a.as_sequence(), *list_b = b.as_sequence();
   if (list_a && list_b && list_a->kind == list_b->kind && is_ordered_list(*list_a)) {
     for (std::size_t i = 0; i < std::min(list_a->items.size(), list_b->items.size()); ++i) {
       if (!equal(list_a->items[i], list_b->items[i], budget))
@@ -203,7 +204,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
 Values elements(const Value& value, Budget& budget) {
   Values out;
   if (value.is_undefined()) return out;
-  if (const Sequence* sequence = value.as_sequence()) {
+  if (const SequenceValue* sequence = value.as_sequence()) {
     budget.spend(sequence->items.size());
     if (sequence->kind != SequenceKind::generator) return sequence->items;
     if (std::exchange(sequence->used_up, true)) return out;
@@ -235,7 +236,7 @@ std::size_t length(const Value& value, Budget& budget) {
                                                   [](unsigned char byte) { return (byte & 0xC0) != 0x80; }));
   }
   if (const Dict* dict = value.as_dict()) return dict->items.size();
-  if (const Sequence* sequence = value.as_sequence(); sequence && sequence->kind != SequenceKind::generator) {
+  if (const SequenceValue* sequence = value.as_sequence(); sequence && sequence->kind != SequenceKind::generator) {
     return sequence->items.size();
   }
   throw Fault(fmt::format("a {} has no length", type_name(value)));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of chat templates, with Python's meaning: what Jinja computes with.
 #pragma once
 
@@ -54,7 +55,7 @@ enum class SequenceKind : std::uint8_t {
   view,       // range, dict.items() and their like: may be walked again, not indexed or printed
   generator,  // what select, map and items give: may be walked once
 };
-struct Sequence {
+struct SequenceValue {
   SequenceKind kind = SequenceKind::list;
   Values items;
   int depth = 1;  // of lists in lists
@@ -93,7 +94,7 @@ struct Callable {
 
 class Value {
  public:
-  using Data = std::variant<Undefined, None, bool, std::int64_t, double, String, std::shared_ptr<const Sequence>,
+  using Data = std::variant<Undefined, None, bool, std::int64_t, double, String, std::shared_ptr<const SequenceValue>,
                             std::shared_ptr<const Dict>, std::shared_ptr<Namespace>, std::shared_ptr<const Loop>,
                             std::shared_ptr<const Callable>>;
 
@@ -121,7 +122,7 @@ class Value {
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }
   const std::string& text() const { return *get<String>()->text; }  // only for strings
-  const Sequence* as_sequence() const;
+  const SequenceValue* as_sequence() const;
   const Dict* as_dict() const;
   /// bool, int or float.
   bool is_number() const;

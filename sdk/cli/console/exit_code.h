@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the runner's exit codes mean (docs/cli.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text in HTML and SVG. What agents write is hostile there too: it must stay text.
 #pragma once
 

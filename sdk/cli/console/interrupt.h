@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ctrl-C: the first asks the work to stop and keep what it has, the second ends the program at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The live view: one line per agent, redrawn in place. The lines never reach the terminal's last column, so nothing
 // wraps unless the window shrinks; then the rows that the old lines came to fill are counted anew.
 #include <fmt/format.h>
@@ -25,7 +26,7 @@ constexpr std::size_t kTailBytes = 1024;  // of an agent's text; more than any l
 
 enum class State { waiting, tool, prefill, decoding, done, skipped, failed, cancelled };
 
-struct Turn {
+struct ShownTurn {
   std::string agent;
   int round = 1;
   State state = State::waiting;
@@ -64,7 +65,7 @@ class LiveView : public View {
  public:
   explicit LiveView(const Workflow& workflow) : name_(printable(workflow.name(), Lines::fold)), start_(Clock::now()) {
     for (const auto& planned : workflow.turns()) {
-      Turn turn;
+      ShownTurn turn;
       turn.agent = planned.agent;
       turn.round = planned.round;
       turn.tools_left = planned.tools.size();
@@ -101,20 +102,20 @@ class LiveView : public View {
  private:
   void take(const RunStarted&) {}
   void take(const AgentStarted& event) {
-    if (Turn* turn = find(event.agent, event.round)) {
+    if (ShownTurn* turn = find(event.agent, event.round)) {
       turn->state = State::prefill;
       turn->output_tokens = 0;  // a second attempt starts anew
       turn->text.clear();
     }
   }
   void take(const Prefill& event) {
-    if (Turn* turn = find(event.agent, event.round)) {
+    if (ShownTurn* turn = find(event.agent, event.round)) {
       turn->state = State::decoding;
       turn->take(event.kv);
     }
   }
   void take(const Token& event) {
-    Turn* turn = find(event.agent, event.round);
+    ShownTurn* turn = find(event.agent, event.round);
     if (turn == nullptr) return;
     turn->state = State::decoding;
     if (turn->output_tokens++ == 0) turn->first_token = Clock::now();
@@ -126,12 +127,12 @@ class LiveView : public View {
     }
   }
   void take(const ToolCalled& event) {
-    Turn* turn = find(event.agent, event.round);
+    ShownTurn* turn = find(event.agent, event.round);
     if (turn != nullptr && turn->tools_left > 0) --turn->tools_left;
   }
   void take(const AgentFinished& event) {
     const AgentRecord& record = event.record;
-    Turn* turn = find(record.agent, record.round);
+    ShownTurn* turn = find(record.agent, record.round);
     if (turn == nullptr) return;
     turn->state = record.state == "ok"          ? State::done
                   : record.state == "skipped"   ? State::skipped
@@ -147,14 +148,14 @@ class LiveView : public View {
   void take(const Warning& event) { above_.push_back("warning: " + printable(event.message, Lines::fold)); }
   void take(const RunFinished&) {}
 
-  Turn* find(const std::string& agent, int round) {
+  ShownTurn* find(const std::string& agent, int round) {
     const auto found = std::find_if(turns_.begin(), turns_.end(),
-                                    [&](const Turn& turn) { return turn.agent == agent && turn.round == round; });
+                                    [&](const ShownTurn& turn) { return turn.agent == agent && turn.round == round; });
     return found == turns_.end() ? nullptr : &*found;
   }
 
   /// A turn whose tools run says nothing until they are done; it is known by what it no longer waits for.
-  State shown_state(const Turn& turn) const {
+  State shown_state(const ShownTurn& turn) const {
     const bool tools_run = turn.state == State::waiting && turn.tools_left > 0 &&
                            std::all_of(turn.needs.begin(), turn.needs.end(),
                                        [&](std::size_t need) { return is_over(turns_[need].state); });
@@ -173,7 +174,7 @@ class LiveView : public View {
     }
   };
 
-  Line line_of(const Turn& turn, int columns) const {
+  Line line_of(const ShownTurn& turn, int columns) const {
     const State state = shown_state(turn);
     std::string rate, reuse, tokens;
     if (turn.output_tokens > 0) {
@@ -204,7 +205,8 @@ class LiveView : public View {
 
   std::vector<Line> compose(const TerminalSize& terminal) const {
     const int columns = terminal.columns - 1;
-    const auto over = std::count_if(turns_.begin(), turns_.end(), [](const Turn& turn) { return is_over(turn.state); });
+    const auto over =
+        std::count_if(turns_.begin(), turns_.end(), [](const ShownTurn& turn) { return is_over(turn.state); });
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     Line title;
     title.add(Style::bold, name_, columns);
@@ -285,7 +287,7 @@ class LiveView : public View {
   int agent_width_ = 0;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Turn> turns_;
+  std::vector<ShownTurn> turns_;
   std::vector<std::string> above_;  // lines that stay, shown above the view
   std::vector<int> drawn_;          // widths of the lines on the screen
   bool shown_ = false;

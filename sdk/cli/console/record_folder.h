@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder of `run --record`: it appears whole or not at all.
 #pragma once
 

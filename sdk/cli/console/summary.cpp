@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is shown after a run.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/console/terminal.h"
 
 #include <langinfo.h>

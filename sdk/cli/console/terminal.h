@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two output streams are, and how to write on them.
 #pragma once
 

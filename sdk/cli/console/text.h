@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text for a terminal. What agents write is hostile: before it is shown, control characters and escape sequences become
 // visible signs that do nothing.
 #pragma once

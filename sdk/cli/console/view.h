@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a person sees on stderr while a run goes on.
 #pragma once
 

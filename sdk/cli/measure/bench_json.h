@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of baton bench as JSON (docs/cli.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A dataset: JSON Lines of {"id": str, "inputs": {name: value}, "answer": str}.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/eval_measurement.h"
 
 #include <fmt/format.h>
@@ -59,8 +60,8 @@ void EvalProgress::clear() {
   last_ = {};
 }
 
-Measurement::Measurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
-                         const std::vector<Question>& questions)
+EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
+                                 const std::vector<Question>& questions)
     : options_(options),
       engine_(engine),
       scores_(scores),
@@ -83,7 +84,7 @@ Measurement::Measurement(const EvalOptions& options, const Engine& engine, std::
   if (!options.timeout.empty()) base_.timeout = parse_duration(options.timeout, "--timeout");
 }
 
-void Measurement::run() {
+void EvalMeasurement::run() {
   progress_.show(scores_);
   std::vector<std::jthread> threads;
   for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
@@ -92,7 +93,7 @@ void Measurement::run() {
   if (error_) std::rethrow_exception(error_);
 }
 
-void Measurement::work() {
+void EvalMeasurement::work() {
   for (;;) {
     std::size_t index = 0;
     {
@@ -114,8 +115,8 @@ void Measurement::work() {
   }
 }
 
-RunRecord Measurement::run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
-                           const Trace* forced) {
+RunRecord EvalMeasurement::run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
+                               const Trace* forced) {
   RunOptions options = base_;
   options.inputs = question.inputs;
   trace.record(options, workflow);
@@ -124,14 +125,14 @@ RunRecord Measurement::run(const Engine& engine, const Workflow& workflow, const
 }
 
 /// One line for --answers.
-void Measurement::keep(const Question& question, const Score& score, const Trace& trace) {
+void EvalMeasurement::keep(const Question& question, const Score& score, const Trace& trace) {
   if (!answers_.is_open()) return;
   const nlohmann::ordered_json line = {{"id", question.id}, {"method", score.method.text}, {"tokens", trace.tokens}};
   answers_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
   if (!answers_.flush()) throw Failure(kRunFailed, fmt::format("--answers: {} could not be written", options_.answers));
 }
 
-void Measurement::measure(const Question& question, std::size_t index) {
+void EvalMeasurement::measure(const Question& question, std::size_t index) {
   const bool with_floor = index < options_.floor_limit;
   Trace reference;
   const RunRecord full = run(engine_, *reference_, question, reference);

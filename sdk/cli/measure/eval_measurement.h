@@ -1,4 +1,5 @@
-// Measurement: every question with every method, and the same texts again for their distributions.
+// SPDX-License-Identifier: Apache-2.0
+// EvalMeasurement: every question with every method, and the same texts again for their distributions.
 #pragma once
 
 #include <chrono>
@@ -45,11 +46,11 @@ class EvalProgress {
 
 /// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
 /// The methods take turns question by question, so that whatever the machine does meets all of them.
-class Measurement {
+class EvalMeasurement {
  public:
   /// All but the numbers of `scores` is filled in; they and `questions` outlive this.
-  Measurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
-              const std::vector<Question>& questions);
+  EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
+                  const std::vector<Question>& questions);
 
   void run();
 

@@ -1,4 +1,6 @@
-// A method to measure, as the user writes it: "relay", "epic:epic_tokens=32", "relay:select.share=0.2;select.suffix=0".
+// SPDX-License-Identifier: Apache-2.0
+// A method to measure, as the user writes it: "rectify", "epic:epic_tokens=32",
+// "rectify:select.share=0.2;select.suffix=0".
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How near a method's distributions are to those of full prefill, over the same texts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/eval_score.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a method came to over a dataset: right answers, distances from full prefill, what was reused.
 #pragma once
 

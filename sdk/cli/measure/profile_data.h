@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hand-overs to profile a model with, out of real runs of a workflow over a dataset.
 #pragma once
 

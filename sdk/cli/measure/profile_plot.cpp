@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/profile_plot.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The profile of a model as a picture: for a terminal, and as SVG.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The profile of a model as SVG: two or three panels over one axis of layers.
 #include <fmt/format.h>
 
@@ -21,9 +22,9 @@ double step_for(double low, double pieces) {
   return 0.5;
 }
 
-class Panel {
+class PlotPanel {
  public:
-  Panel(double top, double height, int layers, const std::vector<double>& values, const std::vector<double>& errors)
+  PlotPanel(double top, double height, int layers, const std::vector<double>& values, const std::vector<double>& errors)
       : top_(top), height_(height), layers_(layers), values_(values), errors_(errors) {
     double lowest = 1;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -94,12 +95,12 @@ class Panel {
 std::string profile_svg(const ModelProfile& profile) {
   const auto layers = static_cast<int>(profile.similarity.size());
   const ProfiledRange range = profile.range();
-  const Panel upper(kTitle, kUpper, layers, profile.similarity, profile.similarity_error);
-  const Panel lower(kTitle + kUpper + kGap, kLower, layers, profile.correlation, profile.correlation_error);
+  const PlotPanel upper(kTitle, kUpper, layers, profile.similarity, profile.similarity_error);
+  const PlotPanel lower(kTitle + kUpper + kGap, kLower, layers, profile.correlation, profile.correlation_error);
   std::vector<double> left = profile.effect ? profile.effect->left_end : std::vector<double>();
   const std::vector<double> no_errors;
   for (double& share : left) share = std::min(share, 1.0);  // a NaN stays one
-  const Panel effect(kTitle + kUpper + kLower + 2 * kGap, kLower, layers, left, no_errors);
+  const PlotPanel effect(kTitle + kUpper + kLower + 2 * kGap, kLower, layers, left, no_errors);
   const double bottom = kTitle + kUpper + kGap + kLower + (left.empty() ? 0.0 : kGap + kLower);
   const double height = bottom + kBelow;
 

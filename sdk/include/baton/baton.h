@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Baton: teams of LLM agents, described in YAML, run in this process. Include this one header.
 //
 //   auto engine   = baton::Engine::open({.device = "auto"});

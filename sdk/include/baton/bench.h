@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Benchmark: the time to first token of a row of agents under each way of handing KV over, beside what this machine
 // can do (docs/cli.md, `baton bench`).
 #pragma once
@@ -24,7 +25,7 @@ struct BenchOptions {
   /// Tokens of each answer. Where this or `prefix` has several, every pair is measured, one model serving all.
   std::vector<int> output{256};
   /// Names of bench_methods(); empty: all that one pass can measure, but droidspeak, which is for two models and is
-  /// measured with one: the layers that relay has, for all tokens. With "lockstep" every method also runs the whole
+  /// measured with one: the layers that rectify has, for all tokens. With "lockstep" every method also runs the whole
   /// row of agents once, their answers decoded.
   std::vector<std::string> methods{};  // "none" alone: no agents, only prefill and decode
   struct Decode {
@@ -35,7 +36,7 @@ struct BenchOptions {
   std::vector<Decode> decode{};            // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
   bool rows = false;                       // also measure what rows that ride along in a decode step cost (RowCosts)
   std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
-  /// The part of the reused tokens that epic, cacheblend and relay recompute; each is measured with each.
+  /// The part of the reused tokens that epic, cacheblend and rectify recompute; each is measured with each.
   std::vector<double> select{0.18};
   /// With "lockstep": the methods under which the whole row is run; empty: all. "none" alone: no row, and lockstep's
   /// first tokens are those of prompts of which all that can be ahead is.
@@ -44,8 +45,8 @@ struct BenchOptions {
   /// InputError where the device has no memory of its own.
   bool from_host = false;
   bool memory = false;  // also what each method keeps of a token (BenchMemory)
-  /// The first, the detecting and the last layer of relay; none: those of the model's profile, those published for the
-  /// shape, or a guess of the same proportions.
+  /// The first, the detecting and the last layer of rectify; none: those of the model's profile, those published for
+  /// the shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
   std::string dtype = "bf16";  // of weights and KV: bf16, f32
   std::string device = "auto";
@@ -107,7 +108,7 @@ struct BenchMemory {
   double ahead = 0;            // of a prompt that is computed ahead (lockstep), before its request
   // Kept of an answer for later prompts; of other texts all but the entropy.
   double keys_values = 0;
-  double hidden = 0;    // a state at the input of relay's first layer
+  double hidden = 0;    // a state at the input of rectify's first layer
   double received = 0;  // attention
   double entropy = 0;
   double ids = 0;
@@ -174,7 +175,7 @@ std::vector<std::string> bench_shapes();
 /// The shape's config.json, as a peer needs it to make the same model. Throws InputError for an unknown name.
 std::string bench_config(const std::string& shape);
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "relay", "anchors".
+/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "rectify", "anchors".
 std::vector<std::string> bench_methods();
 
 /// Measures what rows that ride along cost, for `shape` or `model` of the options, on the caller's thread. Throws

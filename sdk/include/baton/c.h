@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C interface: teams of LLM agents, described in YAML, run in this process. C11 and C++; for bindings of other
 // languages too. From C++ use baton/baton.h, the same core. docs/c.md has an example.
 //
@@ -165,7 +166,7 @@ typedef struct baton_engine_options {
   const char* kv_dtype;             // "bf16" or "f32", in place of the models' own; NULL: theirs
   const char* anchors_folder;       // where method anchors keeps what it learned between processes; NULL: nowhere
   baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
-  baton_progress_callback on_profile;  // while a model is profiled, at the first use of relay or droidspeak
+  baton_progress_callback on_profile;  // while a model is profiled, at the first use of rectify or droidspeak
   baton_warning_callback on_warning;
   void* user_data;  // of the three
 } baton_engine_options;

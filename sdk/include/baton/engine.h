@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine: holds the models on their device and runs workflows.
 #pragma once
 
@@ -39,7 +40,7 @@ struct EngineOptions {
   /// While weights are read: the model's path and the share done, 0 to 1. Called on the thread that loads; do not
   /// throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// The same while a model is profiled, at the first use of method relay or droidspeak (baton/profile.h).
+  /// The same while a model is profiled, at the first use of method rectify or droidspeak (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
 };
 

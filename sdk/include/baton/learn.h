@@ -1,5 +1,6 @@
-// Learning corrections: what a place in a prompt does to the KV of the answers that are handed over to it. Method relay
-// then corrects reused KV by it (docs/methods.md).
+// SPDX-License-Identifier: Apache-2.0
+// Learning corrections: what a place in a prompt does to the KV of the answers that are handed over to it. Method
+// rectify then corrects reused KV by it (docs/methods.md).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct LearnedCorrection {
   double left = 1.0;       // of the squared change of keys and values, on one answer in eight not learned from
   /// Over the runs that were not learned from, forced to the answers of full prefill: KL divergence of an answer's
   /// distributions from full prefill in nats, as the geometric mean over the readers' answers (a few answers carry most
-  /// of an ordinary mean), and how many of them hold a token that is no longer the likeliest; of method relay without
+  /// of an ordinary mean), and how many of them hold a token that is no longer the likeliest; of method rectify without
   /// corrections, and with all that were learned. A correction that does not lower the one, or raises the other, is not
   /// kept.
   double kl_plain = 0.0;

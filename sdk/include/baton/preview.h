@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a workflow's prompts will be and what they will need, before anything runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Profiling a model: which layers RelayCaching recomputes, from how far decoded KV is from that of a full prefill.
 #pragma once
 

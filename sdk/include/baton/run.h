@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run of a workflow: watch it, wait for it, end it.
 #pragma once
 

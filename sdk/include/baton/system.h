@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this machine has: devices, and the models that a bare name finds.
 #pragma once
 

@@ -1,26 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's own tools: functions that a workflow calls by name before it builds an agent's prompt.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
-#include <stop_token>
 #include <string>
 #include <vector>
 
+#include <baton/tool_call.h>
+
 namespace baton::inline v1 {
-
-struct ToolCall {
-  std::string text;                            // what the tool works on: the output named by `from`
-  std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text
-  std::chrono::milliseconds timeout{0};        // how long the run will wait
-  std::stop_token stop;                        // return soon once this is requested
-};
-
-struct ToolResult {
-  bool ok = true;
-  std::string text;  // fills condition_<agent>_current, an error message included
-};
 
 /// Called from several threads at once. A throw is a failed call, not a failed process.
 using ToolFunction = std::function<ToolResult(const ToolCall&)>;

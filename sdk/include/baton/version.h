@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version of the library that is linked, which may be newer than these headers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A workflow: agents, their prompts and who hands what to whom, read from YAML and checked.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // baton_bench_engine: prefill and decode of whole models beside what the machine can do, measured in the same run.
 // Prefill is bound by multiply-adds (share of OpenBLAS sgemm), decode by reading the weights (share of the machine's
 // read bandwidth). The hash of the last logits tells two runs apart that sampled text would not.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same as main.cpp, over the C interface.
 #include <baton/c.h>
 

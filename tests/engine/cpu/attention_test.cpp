@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch invariance of attention; that it is right is tested in tests/engine/ops.
 #include "targets.h"
 #include "tests/engine/ops/attention_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What only the CPU's backends refuse; what all refuse is in tests/engine/ops.
 #include "tests/engine/ops/fixtures.h"
 

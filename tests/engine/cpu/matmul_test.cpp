@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"
 

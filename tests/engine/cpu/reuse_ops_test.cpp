@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch invariance of the attention received; what it is, is tested in tests/engine/ops.
 #include "targets.h"
 #include "tests/engine/ops/reuse_cases.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch invariance of the operations that work row by row.
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU's backends: the scalar oracle, and the fast one on every instruction set that this machine has.
 #include "tests/engine/ops/subjects.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a piece of code once per instruction set that this machine has and the kernels are compiled for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the backend says of its device, and of one that is not there.
 #include <catch2/catch.hpp>
 #include <cstdio>

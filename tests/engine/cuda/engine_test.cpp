@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
 #include "engine/steps/local_engine.h"
 
@@ -19,7 +20,7 @@ constexpr std::int32_t kLayers = 6;
 
 std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const TinyOptions& options) {
   auto weights = make_tiny_model(*backend, options);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), EngineOptions{});
+  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), LocalEngineOptions{});
 }
 
 struct Answer {
@@ -27,7 +28,7 @@ struct Answer {
   std::vector<float> logits;  // of the first token
 };
 
-Answer respond(Engine& engine, GenerationRequest request) {
+Answer respond(InferenceEngine& engine, GenerationRequest request) {
   Answer answer;
   std::promise<GenerationResult> promise;
   request.callbacks.on_logits = [&](std::span<const float> logits) {
@@ -41,7 +42,7 @@ Answer respond(Engine& engine, GenerationRequest request) {
 }
 
 /// One agent answers, the next one's prompt holds the answer; by each method. Logits of the second agent's first token.
-std::vector<Answer> relay(Engine& engine, bool exact_choices) {
+std::vector<Answer> relay(InferenceEngine& engine, bool exact_choices) {
   std::vector<Answer> answers;
   GenerationRequest first;
   first.prompt = {{"", random_tokens(45, 1), nullptr, 0}};
@@ -94,7 +95,7 @@ TEST_CASE("an engine on the kernels relays answers as the CPU does, by every met
 }
 
 /// Role text, an answer that was decoded elsewhere, text.
-std::vector<PromptPart> prompt_with_answer(Engine& engine, std::uint64_t seed, const ReuseOptions& reuse) {
+std::vector<PromptPart> prompt_with_answer(InferenceEngine& engine, std::uint64_t seed, const ReuseOptions& reuse) {
   GenerationRequest request;
   request.prompt = {text(20, 7)};
   request.reuse = reuse;
@@ -127,8 +128,8 @@ class Pair {
       CHECK(difference(ours.logits[i], theirs.logits[i]) < tolerance);
     return ours;
   }
-  Engine& device() { return *device_; }
-  Engine& cpu() { return *cpu_; }
+  InferenceEngine& device() { return *device_; }
+  InferenceEngine& cpu() { return *cpu_; }
 
  private:
   std::shared_ptr<LocalEngine> device_, cpu_;
@@ -161,7 +162,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   if (backend == nullptr) return;
   Pair pair(std::move(backend), kExact);
   ReuseOptions reuse;
-  reuse.method = "relay";
+  reuse.method = "rectify";
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
@@ -185,7 +186,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   for (float& value : map.bias) value = normal(random);
   std::vector<PromptPart> prompt = {text(10, 1), {"answer", random_tokens(40, 11), nullptr, 0}, text(6, 2)};
   const AnchorKey place = places_of(prompt, {})[1];
-  for (Engine* engine : {&pair.device(), &pair.cpu()}) {
+  for (InferenceEngine* engine : {&pair.device(), &pair.cpu()}) {
     Corrections all;
     all[{place.context, place.slot, {}}] = std::make_shared<const LinearCorrection>(map);
     engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segments that leave the device's memory and return: the same bits, and the same answers.
 #include <cstring>
 #include <random>
@@ -91,7 +92,7 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
   }
 }
 
-std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
+std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_backend_under_test();
   if (backend == nullptr) return nullptr;
   auto model = make_tiny_model(*backend, {.layers = 4});
@@ -107,10 +108,10 @@ ReuseOptions reuse_of(const std::string& method) {
   return reuse;
 }
 
-const std::vector<std::string> kMethods = {"direct", "relay", "cacheblend", "epic"};
+const std::vector<std::string> kMethods = {"direct", "rectify", "cacheblend", "epic"};
 
 /// Each of three answers is read in turn, by each method.
-std::vector<Run> conversation(Engine& engine) {
+std::vector<Run> conversation(InferenceEngine& engine) {
   const std::vector<PromptPart> answers = {recorded_answer(engine, 1), recorded_answer(engine, 2),
                                            recorded_answer(engine, 3)};
   std::vector<Run> runs;
@@ -211,7 +212,7 @@ TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
   const auto request_of = [](const PromptPart& part, std::size_t length) {
     GenerationRequest request;
     request.prompt = {text(9, 7), part, text(6, 8)};
-    request.reuse = reuse_of("relay");
+    request.reuse = reuse_of("rectify");
     request.forced = random_tokens(length, 6);
     return request;
   };
@@ -271,7 +272,7 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
 }
 
 TEST_CASE("segments from the host tier are corrected by anchors as without pressure", "[segments]") {
-  const auto talk = [](Engine& engine) {
+  const auto talk = [](InferenceEngine& engine) {
     std::vector<PromptPart> answers;
     for (std::uint64_t seed = 1; seed <= 4; ++seed) answers.push_back(recorded_answer(engine, seed));
     ReuseOptions reuse = reuse_of("anchors");
@@ -305,7 +306,7 @@ TEST_CASE("segments from the host tier are corrected by anchors as without press
 }
 
 TEST_CASE("prefixes return from the host tier", "[segments]") {
-  const auto talk = [](Engine& engine) {
+  const auto talk = [](InferenceEngine& engine) {
     std::vector<Run> runs;
     for (std::uint64_t i = 0; i < 9; ++i) {
       const PromptPart role = text(40, 20 + i % 3);

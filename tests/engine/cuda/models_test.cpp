@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole models on the CUDA backend, native memory: compiled once for the emulated kernels and once for a GPU.
 #include <algorithm>
 #include <catch2/catch.hpp>

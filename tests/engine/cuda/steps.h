@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps over some sequences of a small model, for tests of steps that come again.
 #pragma once
 

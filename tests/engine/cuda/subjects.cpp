@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend on the first GPU. Without one there is nothing to try, and every test says so.
 #include "tests/engine/ops/subjects.h"
 

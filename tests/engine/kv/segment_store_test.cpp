@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of segments: bytes, who goes first, what readers keep, and that nothing is left over.
 #include "engine/kv/segment_store.h"
 
@@ -52,7 +53,7 @@ bool holds(const Segment& segment, float fill) {
 constexpr std::int64_t kBytes =
     10 * (2 * 2 * 8 * 4 + 4);  // of segment_of with 10 tokens: 2 layers of keys and values, ids
 
-std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
+std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
   auto model = make_tiny_model(*backend, {.layers = 4, .width = 32, .heads = 2, .kv_heads = 1, .ffn_width = 32});
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
@@ -74,7 +75,7 @@ GenerationRequest request_of(std::vector<PromptPart> prompt, const std::string& 
   return request;
 }
 
-std::future<GenerationResult> start(Engine& engine, GenerationRequest request, RequestId* id = nullptr) {
+std::future<GenerationResult> start(InferenceEngine& engine, GenerationRequest request, RequestId* id = nullptr) {
   auto promise = std::make_shared<std::promise<GenerationResult>>();
   request.callbacks.on_finished = [promise](GenerationResult result) { promise->set_value(std::move(result)); };
   const RequestId given = engine.submit(std::move(request));
@@ -82,7 +83,7 @@ std::future<GenerationResult> start(Engine& engine, GenerationRequest request, R
   return promise->get_future();
 }
 
-GenerationResult finish(Engine& engine, GenerationRequest request) {
+GenerationResult finish(InferenceEngine& engine, GenerationRequest request) {
   GenerationResult result = start(engine, std::move(request)).get();
   REQUIRE(result.error.empty());
   return result;
@@ -91,7 +92,7 @@ GenerationResult finish(Engine& engine, GenerationRequest request) {
 PromptPart part_of(const GenerationResult& result) { return {"answer", result.tokens, result.output, 0}; }
 
 /// The tokens that follow a prompt, greedily.
-std::vector<TokenId> greedy(Engine& engine, std::vector<PromptPart> prompt, const std::string& method) {
+std::vector<TokenId> greedy(InferenceEngine& engine, std::vector<PromptPart> prompt, const std::string& method) {
   GenerationRequest request = request_of(std::move(prompt), method, 0, 0);
   request.reuse.record = false;
   request.max_tokens = 12;
@@ -232,7 +233,7 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
   REQUIRE(second.output);
   CHECK(small->stats().segments.evicted == 1);
   CHECK(small->stats().segments.bytes == bytes);
-  for (const std::string method : {"relay", "direct"}) {
+  for (const std::string method : {"rectify", "direct"}) {
     const std::vector<PromptPart> prompt = {text(9, 5), part_of(first), text(4, 6)};
     GenerationRequest request = request_of(prompt, method, 0, 0);
     request.reuse.record = false;
@@ -253,7 +254,7 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
   CHECK(none.output == nullptr);
   CHECK(none.tokens == sample.tokens);
   CHECK(tiny->stats().segments.segments == 0);
-  CHECK(greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "relay") ==
+  CHECK(greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "rectify") ==
         greedy(*tiny, {text(9, 5), part_of(none), text(4, 6)}, "full"));
 }
 
@@ -281,11 +282,11 @@ TEST_CASE("a producer that is cancelled or fails makes no segment", "[reuse][sto
   CHECK(engine->stats().kv_bytes == 0);
   // Its consumer has nothing but the tokens.
   const std::vector<PromptPart> prompt = {text(5, 3), part_of(cancelled), text(5, 4)};
-  CHECK(greedy(*engine, prompt, "relay") == greedy(*engine, prompt, "full"));
+  CHECK(greedy(*engine, prompt, "rectify") == greedy(*engine, prompt, "full"));
 }
 
 TEST_CASE("two consumers read one segment at different places at once", "[reuse][store]") {
-  for (const std::string method : {"direct", "epic", "cacheblend", "relay"}) {
+  for (const std::string method : {"direct", "epic", "cacheblend", "rectify"}) {
     const auto engine = engine_of({.max_step_rows = 16});
     const GenerationResult producer = finish(*engine, request_of({text(20, 1)}, "full", 60, 2));
     const std::vector<PromptPart> near = {text(3, 3), part_of(producer), text(4, 4)};
@@ -304,7 +305,7 @@ TEST_CASE("two consumers read one segment at different places at once", "[reuse]
 }
 
 TEST_CASE("a chain of 8 hops counts them", "[reuse][store]") {
-  for (const std::string method : {"direct", "relay"}) {
+  for (const std::string method : {"direct", "rectify"}) {
     const auto engine = engine_of();
     GenerationResult last = finish(*engine, request_of({text(15, 1)}, "full", 40, 2));
     CHECK(last.hops == 0);
@@ -340,7 +341,7 @@ TEST_CASE("handles may outlive their engine, and tell the next one nothing", "[r
   REQUIRE(result.output);
   CHECK(result.output->tokens == 40);
   const auto other = engine_of();
-  GenerationRequest request = request_of({text(5, 3), part_of(result), text(5, 4)}, "relay", 3, 5);
+  GenerationRequest request = request_of({text(5, 3), part_of(result), text(5, 4)}, "rectify", 3, 5);
   const GenerationResult again = finish(*other, std::move(request));
   CHECK_THAT(again.uses[1].reason, Catch::Contains("evicted"));
   CHECK(again.kv_computed == again.kv_entries);
@@ -375,7 +376,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
     for (std::uint64_t agent = 0; agent < 3; ++agent) {
       GenerationRequest request = request_of(chain,
                                              agent == 0   ? "full"
-                                             : agent == 1 ? "relay"
+                                             : agent == 1 ? "rectify"
                                                           : "cacheblend",
                                              20, 1000 * seed + agent);
       request.prompt[0].readers = 2;
@@ -384,7 +385,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
     }
     // The same texts in every run, as prefixes: they stay once.
     const GenerationResult first = finish(*engine, request_of({text(40, 1)}, "prefix", 20, 2, true));
-    finish(*engine, request_of({text(40, 1), part_of(first), text(9, 3)}, "relay", 10, 4, true));
+    finish(*engine, request_of({text(40, 1), part_of(first), text(9, 3)}, "rectify", 10, 4, true));
   };
   std::map<int, After> after;
   for (int i = 1; i <= 200; ++i) {
@@ -449,7 +450,7 @@ TEST_CASE("reuse from many threads on a small budget gives what it gives alone",
   std::vector<std::vector<TokenId>> reused, full;
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     const std::vector<PromptPart> prompt = {text(9, 50), part_of(finish(*alone, producer(seed))), text(6, 51)};
-    reused.push_back(greedy(*alone, prompt, "relay"));
+    reused.push_back(greedy(*alone, prompt, "rectify"));
     full.push_back(greedy(*alone, prompt, "full"));
   }
   const auto engine = engine_of(
@@ -460,7 +461,7 @@ TEST_CASE("reuse from many threads on a small budget gives what it gives alone",
     threads.emplace_back([&, t] {
       for (int i = 0; i < 15; ++i) {
         const GenerationResult made = start(*engine, producer(t)).get();
-        GenerationRequest request = request_of({text(9, 50), part_of(made), text(6, 51)}, "relay", 0, 0);
+        GenerationRequest request = request_of({text(9, 50), part_of(made), text(6, 51)}, "rectify", 0, 0);
         request.reuse.record = false;
         request.max_tokens = 12;
         const GenerationResult result = start(*engine, std::move(request)).get();

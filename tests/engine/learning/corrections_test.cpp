@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Learned corrections through the engine, and their files.
 #include <unistd.h>
 #include <catch2/catch.hpp>
@@ -31,7 +32,7 @@ ReuseOptions learning() {
 /// Relay that recomputes next to nothing.
 ReuseOptions relay(bool correct) {
   ReuseOptions reuse = learning();
-  reuse.method = "relay";
+  reuse.method = "rectify";
   reuse.correct = correct;
   reuse.range = {0, 1, 2};
   reuse.selection = {.suffix = 0, .head = 0, .share = 1e-9, .score = SelectionOptions::Score::author};
@@ -44,7 +45,7 @@ ReuseOptions named(const std::string& method) {
   return reuse;
 }
 
-PromptPart answer(Engine& engine, std::vector<TokenId> tokens) {
+PromptPart answer(InferenceEngine& engine, std::vector<TokenId> tokens) {
   GenerationRequest request;
   request.prompt = {text(20, 7)};
   request.reuse = named("full");
@@ -55,11 +56,11 @@ PromptPart answer(Engine& engine, std::vector<TokenId> tokens) {
   return {"answer", std::move(tokens), made.result.output, 0};
 }
 
-std::vector<PromptPart> prompt_of(Engine& engine, std::uint64_t seed, std::size_t behind = 6) {
+std::vector<PromptPart> prompt_of(InferenceEngine& engine, std::uint64_t seed, std::size_t behind = 6) {
   return {text(10, 1), answer(engine, random_tokens(40, seed)), text(behind, 3)};
 }
 
-Corrections learn(Engine& engine, const std::vector<std::vector<PromptPart>>& prompts) {
+Corrections learn(InferenceEngine& engine, const std::vector<std::vector<PromptPart>>& prompts) {
   const auto learner = std::make_shared<CorrectionLearner>();
   engine.anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
   for (const auto& prompt : prompts) ask(engine, prompt, learning());
@@ -123,7 +124,7 @@ TEST_CASE("corrections: no change is relay as it was, bit for bit, and all token
 TEST_CASE("corrections: texts of the nano model teach what happens to others", "[learn]") {
   auto backend = make_cpu_backend(2);
   auto nano = open_model(*backend, source_folder() / "samples/models/nano", {});
-  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), EngineOptions{});
+  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
   const auto part = [&](const std::string& words) {
     return PromptPart{"", engine->model().tokenizer->encode(words, SpecialTokens::recognise), nullptr, 0};
   };

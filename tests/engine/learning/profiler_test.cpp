@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/profiler.h"
 
 #include <unistd.h>
@@ -21,7 +22,7 @@ namespace {
 std::shared_ptr<LocalEngine> tiny_engine(const TinyOptions& model) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), EngineOptions());
+  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
 }
 
 /// Forced answers, so that random weights have something to say.

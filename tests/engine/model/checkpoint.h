@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints made by tests: bytes of safetensors files, and folders that go away with the test.
 #pragma once
 

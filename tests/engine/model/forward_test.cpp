@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch invariance: any split of a prompt into steps, any scattering of rows over sequences and any number of threads
 // gives bit for bit the logits of one dense pass. Exact relay rests on this.
 #include "engine/model/forward.h"

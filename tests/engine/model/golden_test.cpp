@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // End to end against Transformers: fp32 logits within the tolerance that the golden states, 64 greedy tokens equal.
 #include <algorithm>
 #include <catch2/catch.hpp>

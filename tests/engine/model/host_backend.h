@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A backend that can only keep weights, as plain floats that a test can look into.
 #pragma once
 

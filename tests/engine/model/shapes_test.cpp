@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model/shapes.h"
 
 #include <catch2/catch.hpp>
@@ -40,7 +41,7 @@ TEST_CASE("shapes have the parameters of the models they are named after") {
     } else {
       CHECK(counted == parameters);
     }
-    const LayerRange range{shape.relay_start, shape.relay_detect, shape.relay_end};
+    const LayerRange range{shape.rectify_start, shape.rectify_detect, shape.rectify_end};
     CHECK((range.end == 0 || range.valid(shape.config.layers)));
   }
   CHECK(find_shape("qwen3-0.6b").config.qk_norm);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts compared on every backend: the same alignments as on the host, whole numbers deciding.
 #include "engine/backend/alignment.h"
 

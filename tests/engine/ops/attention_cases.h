@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sequences, rows and exact results for the tests of attention.
 #pragma once
 

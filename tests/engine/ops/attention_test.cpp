@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/ops/attention_cases.h"
 #include "tests/engine/ops/subjects.h"
 

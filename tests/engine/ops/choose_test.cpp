@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Choosing a token is exact: every backend gives the id that a plain reading of the definition gives.
 #include <algorithm>
 #include <numeric>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the CPU backends share: seeded values, backends under test, comparison that says where it failed.
 #pragma once
 

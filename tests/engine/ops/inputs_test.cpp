@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the backends refuse, and with which words; what their memory is like.
 #include "tests/engine/ops/subjects.h"
 

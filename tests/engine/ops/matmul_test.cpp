@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/backend/random_weights.h"
 #include "tests/engine/ops/subjects.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys and values on their way into a cache, corrected, rotated, in several layers at once.
 #include <deque>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Caches, rows and sums for the tests of what reuse asks of a backend.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reuse asks of a backend beside the layers: raw keys, values compared, attention received, rows between types.
 #include "tests/engine/ops/reuse_cases.h"
 #include "tests/engine/ops/subjects.h"

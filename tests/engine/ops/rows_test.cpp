@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that work row by row: norms, residual, gate, rotation, gather and scatter.
 #include <functional>
 

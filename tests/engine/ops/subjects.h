@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tests of operations are compiled once into each executable that has backends to try: the CPU's, the emulated
 // CUDA kernels, a GPU. Each executable says here which backends those are and how exact they are.
 #pragma once

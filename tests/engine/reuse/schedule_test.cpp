@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any schedule against a dense oracle in double: random rows of random layers, hidden states that come in, detections
 // that let some rows go on.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tokens a method recomputes, from numbers made by hand.
 #include "engine/reuse/selection.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anchors through the engine: what is exact, what is corrected, what stays bounded.
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -27,7 +28,8 @@ ReuseOptions anchors(AnchorOptions::Gate gate = AnchorOptions::Gate::none) {
 }
 
 /// An answer of given tokens, as a placeholder of later prompts.
-PromptPart answer(Engine& engine, std::vector<TokenId> tokens, std::uint64_t seed, const std::string& slot = "answer") {
+PromptPart answer(InferenceEngine& engine, std::vector<TokenId> tokens, std::uint64_t seed,
+                  const std::string& slot = "answer") {
   GenerationRequest request;
   request.prompt = {text(20, seed)};
   request.reuse = anchors();
@@ -40,7 +42,7 @@ PromptPart answer(Engine& engine, std::vector<TokenId> tokens, std::uint64_t see
 }
 
 /// Role text, an answer, text, another answer, text.
-std::vector<PromptPart> prompt_of(Engine& engine, std::uint64_t first, std::uint64_t second) {
+std::vector<PromptPart> prompt_of(InferenceEngine& engine, std::uint64_t first, std::uint64_t second) {
   return {text(10, 1), answer(engine, random_tokens(40, first), 7, "first"), text(5, 2),
           answer(engine, random_tokens(30, second), 8, "second"), text(6, 3)};
 }
@@ -169,7 +171,7 @@ TEST_CASE("anchors: prompts at the same time lose none of each other's anchors",
 }
 
 TEST_CASE("anchors: 2000 prompts stay in the budget, beside segments", "[anchors]") {
-  EngineOptions options;
+  LocalEngineOptions options;
   options.segment_budget_bytes = 1 << 20;
   options.anchor_budget_bytes = 1 << 18;
   const auto engine = tiny_engine(options, {.layers = 2, .width = 32, .heads = 2, .kv_heads = 1});
@@ -227,7 +229,7 @@ std::vector<float> plain_keys(const Segment& segment, std::int32_t layer) {
 TEST_CASE("anchors: offsets before RoPE predict later placeholders better than the public code's frame", "[anchors]") {
   auto backend = make_cpu_backend(2);
   auto nano = open_model(*backend, source_folder() / "samples/models/nano", {});
-  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), EngineOptions{});
+  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
   const Model* model = &engine->model();
   const auto encode = [&](const std::string& words) {
     return model->tokenizer->encode(words, SpecialTokens::recognise);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV between models (method droidspeak): what is equal bit for bit, what the oracle says, what is refused, and whose
 // memory it is.
 #include <algorithm>
@@ -23,7 +24,7 @@ std::shared_ptr<LocalEngine> engine_of(std::uint64_t seed, TinyOptions model = {
   model.layers = std::max(model.layers, kLayers);
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), EngineOptions{});
+  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), LocalEngineOptions{});
 }
 
 ReuseOptions droidspeak(std::int32_t first, std::int32_t last) {
@@ -42,7 +43,7 @@ ReuseOptions full() {
 }
 
 /// An answer of n tokens, kept for readers of any model.
-PromptPart answer(Engine& author, std::size_t n, const ReuseOptions& reuse) {
+PromptPart answer(InferenceEngine& author, std::size_t n, const ReuseOptions& reuse) {
   GenerationRequest request;
   request.prompt = {text(20, n)};
   request.reuse = reuse;
@@ -56,7 +57,7 @@ PromptPart answer(Engine& author, std::size_t n, const ReuseOptions& reuse) {
 }
 
 /// The same for an engine of another model.
-PromptPart portable(const Engine& author, const PromptPart& own) {
+PromptPart portable(const InferenceEngine& author, const PromptPart& own) {
   PromptPart part{own.slot, own.tokens};
   part.portable = author.portable(own.segment);
   REQUIRE(part.portable);
@@ -83,11 +84,11 @@ TEST_CASE("droidspeak: all layers recomputed are the reader's full prefill, bit 
 
 TEST_CASE("droidspeak: KV of an engine with the same weights is as good as one's own", "[reuse][droidspeak]") {
   const auto author = engine_of(1), reader = engine_of(1);
-  for (const char* method : {"direct", "epic", "cacheblend", "relay", "droidspeak"}) {
+  for (const char* method : {"direct", "epic", "cacheblend", "rectify", "droidspeak"}) {
     INFO(method);
     ReuseOptions reuse = droidspeak(2, 4);
     reuse.method = method;
-    if (reuse.method == "relay") reuse.range = {2, 3, 4};
+    if (reuse.method == "rectify") reuse.range = {2, 3, 4};
     const PromptPart own = answer(*reader, 40, reuse), other = portable(*author, answer(*author, 40, reuse));
     const Run with_own = ask(*reader, {text(9, 1), own, text(5, 2)}, reuse);
     const Run with_other = ask(*reader, {text(9, 1), other, text(5, 2)}, reuse);
@@ -162,7 +163,7 @@ TEST_CASE("droidspeak: the group is recomputed from the author's hidden states, 
 TEST_CASE("droidspeak: what cannot be read is computed, and why is said", "[reuse][droidspeak]") {
   const auto author = engine_of(1), reader = engine_of(2);
   const PromptPart part = portable(*author, answer(*author, 40, droidspeak(2, 4)));
-  const auto reason = [&](Engine& engine, const PromptPart& of, const ReuseOptions& reuse) {
+  const auto reason = [&](InferenceEngine& engine, const PromptPart& of, const ReuseOptions& reuse) {
     const Run run = ask(engine, {text(9, 1), of, text(5, 2)}, reuse);
     CHECK_FALSE(run.result.uses[1].from_segment);
     CHECK(same(run, ask(engine, {text(9, 1), of, text(5, 2)}, full())));

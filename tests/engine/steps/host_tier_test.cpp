@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segments in two tiers, against a model of them; who holds one keeps it where it is. The CPU stands for the device: a
 // store does not ask whose memory it copies from.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/local_engine.h"
 
 #include <catch2/catch.hpp>
@@ -14,7 +15,7 @@ namespace {
 std::vector<PromptPart> prompt_of(std::vector<TokenId> tokens) { return {{"", std::move(tokens)}}; }
 
 /// Starts a request whose result comes as a future.
-std::future<GenerationResult> start(Engine& engine, GenerationRequest request, RequestId* id = nullptr) {
+std::future<GenerationResult> start(InferenceEngine& engine, GenerationRequest request, RequestId* id = nullptr) {
   auto promise = std::make_shared<std::promise<GenerationResult>>();
   auto future = promise->get_future();
   request.callbacks.on_finished = [promise](GenerationResult result) { promise->set_value(std::move(result)); };
@@ -118,7 +119,7 @@ TEST_CASE("requests that cannot run are refused with the numbers", "[engine]") {
 }
 
 TEST_CASE("a prompt runs in larger steps while nobody decodes", "[engine]") {
-  const auto steps_of = [](const EngineOptions& options, bool beside_decoding) {
+  const auto steps_of = [](const LocalEngineOptions& options, bool beside_decoding) {
     const auto engine = tiny_engine(options);
     std::future<GenerationResult> other;
     if (beside_decoding) other = start(*engine, request_for(5, 1, 400));
@@ -202,7 +203,7 @@ TEST_CASE("closing the engine cancels what is open, from outside and from a call
     delete owner;  // may be the last owner
     closed.set_value();
   };
-  Engine& raw = *engine;
+  InferenceEngine& raw = *engine;
   raw.submit(std::move(request));
   engine.reset();
   closed.get_future().get();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prompts computed ahead of their requests: whatever is known when, whoever is cut off or cancelled, and however little
 // memory there is, a request's answer has the bits of one that was computed alone.
 #include <catch2/catch.hpp>
@@ -31,7 +32,7 @@ bool same(const Answer& a, const Answer& b) { return a.result.tokens == b.result
 /// A request under way, with what it answers. With a gate, its first token waits until that is opened.
 class Asked {
  public:
-  Asked(Engine& engine, GenerationRequest request, bool with_gate = false) {
+  Asked(InferenceEngine& engine, GenerationRequest request, bool with_gate = false) {
     if (!with_gate) open();
     request.callbacks.on_prefilled = [gate = gate_->get_future().share()](const GenerationResult&) { gate.wait(); };
     request.callbacks.on_logits = [answer = answer_](std::span<const float> logits) {
@@ -71,11 +72,11 @@ Answer alone(const std::vector<std::vector<TokenId>>& parts, const TinyOptions& 
 }
 
 /// Waits until the engine has computed so many rows ahead, in all.
-void wait_for_rows(const Engine& engine, std::int64_t rows) {
+void wait_for_rows(const InferenceEngine& engine, std::int64_t rows) {
   while (engine.stats().rows_ahead < rows) std::this_thread::yield();
 }
 
-void expect_empty(const Engine& engine) {
+void expect_empty(const InferenceEngine& engine) {
   for (int i = 0; i < 2000 && engine.stats().kv_bytes != 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(engine.stats().kv_bytes == 0);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reuse through the engine: what must be equal bit for bit, what must be counted, what must get better.
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -33,7 +34,7 @@ bool same(const Run& a, const Run& b) {
   return a.result.tokens == b.result.tokens && std::ranges::equal(a.logits, b.logits, bits);
 }
 
-Run run(Engine& engine, GenerationRequest request) {
+Run run(InferenceEngine& engine, GenerationRequest request) {
   Run run;
   std::promise<GenerationResult> promise;
   request.callbacks.on_logits = [&](std::span<const float> logits) {
@@ -63,14 +64,14 @@ ReuseOptions recording(ReuseOptions reuse = method("full")) {
 
 PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
-std::shared_ptr<LocalEngine> engine_of(TinyOptions model = {}, EngineOptions options = {}) {
+std::shared_ptr<LocalEngine> engine_of(TinyOptions model = {}, LocalEngineOptions options = {}) {
   model.layers = kLayers;
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
   return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);
 }
 
-Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::int32_t tokens = 3) {
+Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::int32_t tokens = 3) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.reuse = reuse;
@@ -79,7 +80,7 @@ Run ask(Engine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reus
 }
 
 /// The answer of n given tokens to a prompt, as a part of later prompts.
-PromptPart answer(Engine& engine, std::vector<PromptPart> prompt, std::size_t n, std::uint64_t seed,
+PromptPart answer(InferenceEngine& engine, std::vector<PromptPart> prompt, std::size_t n, std::uint64_t seed,
                   const ReuseOptions& reuse = recording()) {
   GenerationRequest request;
   request.prompt = std::move(prompt);
@@ -94,7 +95,7 @@ PromptPart answer(Engine& engine, std::vector<PromptPart> prompt, std::size_t n,
 
 /// Methods that recompute all of every segment.
 std::vector<ReuseOptions> everything(bool prefix) {
-  ReuseOptions epic = method("epic", prefix), blend = method("cacheblend", prefix), relay = method("relay", prefix);
+  ReuseOptions epic = method("epic", prefix), blend = method("cacheblend", prefix), relay = method("rectify", prefix);
   epic.epic_tokens = std::numeric_limits<std::int32_t>::max();
   blend.cacheblend_share = 1.0;
   relay.range = {0, 2, kLayers - 1};
@@ -129,7 +130,7 @@ TEST_CASE("reuse: every row recomputed in every layer is full prefill, bit for b
           const Run other = ask(*engine, prompts[i], reuse);
           CHECK(same(other, full));
           CHECK(other.result.kv_computed + reused(other.result) == other.result.kv_entries);
-          // K and V of layer 0 depend on the token alone: relay and cacheblend keep those that were placed.
+          // K and V of layer 0 depend on the token alone: rectify and cacheblend keep those that were placed.
           if (!prefix && reuse.method == "epic") CHECK(other.result.kv_computed == other.result.kv_entries);
           if (!prefix && reuse.method != "epic") {
             const std::int64_t positions = other.result.kv_entries / kLayers;
@@ -153,7 +154,7 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
       chain.push_back(answer(*engine, chain, 45, agent, recording(method("direct"))));
       chain.push_back(text(6 + agent, 100 + agent));
       const Run full = ask(*engine, chain, method("full"));
-      for (const std::string name : {"direct", "epic", "cacheblend", "relay"}) {
+      for (const std::string name : {"direct", "epic", "cacheblend", "rectify"}) {
         INFO("agent " << agent << ", " << name);
         const Run other = ask(*engine, chain, method(name));
         CHECK(same(other, full));
@@ -162,7 +163,7 @@ TEST_CASE("reuse: behind the same text at the same place, every method is full p
         CHECK(other.result.hops == static_cast<int>(agent) - 1);
       }
       // Deviations of exactly 0 choose nothing: only text runs behind the detection.
-      ReuseOptions bare = method("relay");
+      ReuseOptions bare = method("rectify");
       bare.selection = {.influence = false, .suffix = 0};
       const Run none = ask(*engine, chain, bare);
       CHECK(same(none, full));
@@ -310,7 +311,7 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
 
 TEST_CASE("reuse: other sequences beside it change no bit", "[reuse]") {
   const auto quiet = engine_of(), busy = engine_of({}, {.max_step_rows = 48});
-  const auto prompt_on = [](Engine& engine) {
+  const auto prompt_on = [](InferenceEngine& engine) {
     return std::vector<PromptPart>{text(21, 5), answer(engine, {text(30, 1)}, 60, 2), text(13, 6)};
   };
   const std::vector<PromptPart> alone = prompt_on(*quiet), beside = prompt_on(*busy);
@@ -383,22 +384,22 @@ TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segme
 }
 
 TEST_CASE("reuse: a segment is whole, with hidden states and attention, whatever prefix its prompt has", "[reuse]") {
-  for (const std::string first : {"prefix", "direct", "relay"}) {  // kept without and with hidden states
+  for (const std::string first : {"prefix", "direct", "rectify"}) {  // kept without and with hidden states
     const auto engine = engine_of({.kv_dtype = DType::f32}), other = engine_of({.kv_dtype = DType::f32});
     PromptPart question = text(60, 2);
     question.slot = "question";
     question.readers = 3;
     const std::vector<PromptPart> prompt = {text(20, 1), question, text(9, 3)};
     ask(*engine, prompt, method(first, true));
-    const auto consume = [&](Engine& on) {
+    const auto consume = [&](InferenceEngine& on) {
       GenerationRequest request;
       request.prompt = prompt;
-      request.reuse = recording(method("relay", true));
+      request.reuse = recording(method("rectify", true));
       const Run producer = run(on, std::move(request));
       REQUIRE(producer.result.segments[1]);
       PromptPart moved = question;
       moved.segment = producer.result.segments[1];
-      return ask(on, {text(31, 4), moved, text(12, 5)}, method("relay"));
+      return ask(on, {text(31, 4), moved, text(12, 5)}, method("rectify"));
     };
     INFO("prefix kept by " << first);
     CHECK(same(consume(*engine), consume(*other)));
@@ -424,18 +425,18 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     epic.epic_tokens = 8;
     const auto head = static_cast<std::int64_t>(common < 8 ? 8 - common : 0);
     CHECK(ask(*engine, prompt, epic).result.kv_computed == (10 + head) * kLayers);
-    ReuseOptions all = method("relay", true);
+    ReuseOptions all = method("rectify", true);
     all.range = {0, 1, kLayers - 1};
     all.selection.all = true;
     const Run exact = ask(*engine, prompt, all);
     CHECK(exact.result.kv_computed == 10 * kLayers + rest * (kLayers - 1));
     CHECK(same(exact, ask(*engine, prompt, method("full"))));
-    ReuseOptions suffix = method("relay", true);
+    ReuseOptions suffix = method("rectify", true);
     suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
     const std::int64_t chosen = std::min<std::int64_t>(rest, 7) * (kRange.end - kRange.detect);
     CHECK(ask(*engine, prompt, suffix).result.kv_computed ==
           10 * kLayers + rest * (kRange.detect - kRange.start) + chosen);
-    CHECK(ask(*engine, prompt, method("relay", true)).result.uses[1].method == "relay");
+    CHECK(ask(*engine, prompt, method("rectify", true)).result.uses[1].method == "rectify");
     // Nothing inexact was kept as a prefix.
     CHECK(same(ask(*engine, prompt, method("prefix", true)), exact));
   }
@@ -446,16 +447,16 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
   const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
   const std::int64_t s = 30, r = 40, length = kRange.end - kRange.start, detect = kRange.detect - kRange.start;
-  ReuseOptions range_alone = method("relay"), suffix = method("relay"), share = method("relay"), epic = method("epic"),
-               blend = method("cacheblend");
+  ReuseOptions range_alone = method("rectify"), suffix = method("rectify"), share = method("rectify"),
+               epic = method("epic"), blend = method("cacheblend");
   range_alone.selection.all = true;
   suffix.selection = {.deviation = false, .influence = false, .suffix = 7};
   share.selection.share = 0.25;
   epic.epic_tokens = 12;
   blend.cacheblend_share = 0.26;
-  ReuseOptions unsure = method("relay");
+  ReuseOptions unsure = method("rectify");
   unsure.selection = {.suffix = 0, .head = 3, .share = 0.25, .score = SelectionOptions::Score::entropy};
-  ReuseOptions author = method("relay");
+  ReuseOptions author = method("rectify");
   author.selection = {.suffix = 4, .head = 3, .share = 0.25, .score = SelectionOptions::Score::author};
   ReuseOptions from_zero = range_alone;
   from_zero.range.start = 0;
@@ -484,8 +485,8 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
     CHECK(result.uses[1].kv_reused == result.kv_entries - computed);
     CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
     CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
-    const std::int64_t up_to_detection = reuse.method == "relay" ? reuse.range.detect - reuse.range.start : 1;
-    const bool detects = (reuse.method == "relay" && reuse.selection.score == SelectionOptions::Score::deviation) ||
+    const std::int64_t up_to_detection = reuse.method == "rectify" ? reuse.range.detect - reuse.range.start : 1;
+    const bool detects = (reuse.method == "rectify" && reuse.selection.score == SelectionOptions::Score::deviation) ||
                          reuse.method == "cacheblend";
     CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
     CHECK(result.uses[1].method == reuse.method);
@@ -569,26 +570,26 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
     CHECK(run.result.kv_computed == run.result.kv_entries);
     return run.result.uses[1];
   };
-  ReuseOptions longer = method("relay");
+  ReuseOptions longer = method("rectify");
   longer.min_tokens = 41;
   CHECK_THAT(use(part, longer).reason, Contains("40 tokens") && Contains("41"));
   CHECK(use(part, longer).method == "full");
   PromptPart edited = part;
   edited.tokens[7] ^= 1;
   CHECK_THAT(use(edited, method("direct")).reason, Contains("other tokens"));
-  CHECK_THAT(use(other_layer, method("relay")).reason, Contains("no hidden states of layer 1"));
-  CHECK(use({"", part.tokens, nullptr, 0}, method("relay")).reason.empty());
+  CHECK_THAT(use(other_layer, method("rectify")).reason, Contains("no hidden states of layer 1"));
+  CHECK(use({"", part.tokens, nullptr, 0}, method("rectify")).reason.empty());
   CHECK(ask(*engine, {text(20, 3), other_layer, text(10, 4)}, method("direct")).result.uses[1].method == "direct");
 
   GenerationRequest request;
   request.prompt = {text(5, 1)};
-  request.reuse.method = "relay";  // neither the request nor the model has a range
+  request.reuse.method = "rectify";  // neither the request nor the model has a range
   CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains("has not been profiled"));
   engine->set_layer_range(kRange);
-  ReuseOptions of_model = method("relay");
+  ReuseOptions of_model = method("rectify");
   of_model.range = {};
   const Run relayed = ask(*engine, {text(20, 3), part, text(10, 4)}, of_model);
-  CHECK(same(relayed, ask(*engine, {text(20, 3), part, text(10, 4)}, method("relay"))));
+  CHECK(same(relayed, ask(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
 }
 
 TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]") {
@@ -600,7 +601,7 @@ TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]"
   }
   std::vector<ReuseOptions> relay;
   for (const double share : {0.02, 0.5, 1.0}) {
-    relay.push_back(method("relay"));
+    relay.push_back(method("rectify"));
     relay.back().range = {0, 1, kLayers - 1};
     relay.back().selection = {.suffix = 0, .share = share};
   }

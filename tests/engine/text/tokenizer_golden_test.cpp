@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Our small tokenizers against the ids and texts that Hugging Face `tokenizers` gives
 // (tests/golden/make_tokenizers.py).
 #include <catch2/catch.hpp>

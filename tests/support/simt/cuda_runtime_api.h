@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of the CUDA runtime that engine/cuda/host/transfers.cpp calls, over streams of the test's own: what is given
 // to them runs late and in any order that events allow (streams.h). In no build that has the real one.
 #pragma once

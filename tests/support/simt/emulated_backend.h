@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA backend over the emulator: its own host code and its own kernels, run on the host. Device memory is host
 // memory, so tests may look at it; matrix products are a plain loop in place of the library's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Switching stacks: a few instructions where we know the machine, ucontext elsewhere.
 #include "tests/support/simt/fiber.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fiber: a stack of its own that is switched to and from. For the emulator of tests only.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers that are made as late as may be: when somebody follows or waits for them, or gives back their memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "simt_emulator.h"
 
 #include <fmt/format.h>

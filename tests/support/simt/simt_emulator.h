@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A SIMT machine on the host, for tests: takes the place of engine/cuda/kernels/simt_device.cuh and ptx.cuh, so that
 // the very sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber; barriers
 // and warp operations switch between them, in an order that a test chooses.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulated backend over simulated streams: the engine's transfers (engine/cuda/host/transfers.cpp) beside a main
 // stream whose kernels and copies run late.
 #include <cstring>

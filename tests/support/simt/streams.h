@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams as a device has them, without one: a queue of work each, run by whoever waits, in a random order that keeps
 // the order within a stream and behind events. It proves that what must wait does wait; it proves nothing about time.
 #pragma once

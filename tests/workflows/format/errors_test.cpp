@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each file of errors/ is a workflow with mistakes; the .txt beside it is what the user sees. A first line
 // "# set: a.b=v" stands for --set.
 #include <catch2/catch.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of the format, and what is made from it.
 #include "workflows/format/format_table.h"
 

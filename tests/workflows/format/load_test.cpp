@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that stand on other files, settings from outside, and the short forms.
 #include <catch2/catch.hpp>
 
@@ -164,13 +165,13 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.relay.method == "auto");
 }
 
-TEST_CASE("which tokens relay recomputes: by author, and by deviation where a threshold is set") {
+TEST_CASE("which tokens rectify recomputes: by author, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {
     return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay))
         .relay.options.selection;
   };
-  const SelectionOptions plain = selection("relay"), wider = selection("{select: {share: 0.5}}");
+  const SelectionOptions plain = selection("rectify"), wider = selection("{select: {share: 0.5}}");
   CHECK(plain.score == Score::author);
   CHECK(plain.share == 0.32);
   CHECK(wider.score == Score::author);

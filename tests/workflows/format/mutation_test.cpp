@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged workflows are read or refused, never more than that; the same mutations on every machine.
 #include <catch2/catch.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // docs/yaml.md: its tables are those of the code, and its examples are workflows. After a change of the format write
 // the tables anew with: baton_test_workflows "write the reference"
 #include <catch2/catch.hpp>

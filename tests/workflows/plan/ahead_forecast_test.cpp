@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plan says of prompts that are computed ahead, and prompts whose order is free.
 #include <catch2/catch.hpp>
 

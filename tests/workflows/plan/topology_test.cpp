@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every topology with its edges written out by hand.
 #include <catch2/catch.hpp>
 

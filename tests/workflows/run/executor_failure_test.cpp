@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What happens to a run when agents, engines, time or the host's callback fail.
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -134,7 +135,9 @@ TEST_CASE("models that do not open fail the run before any agent") {
   CHECK(record.error == "there is no engine for the model 'main'");
   CHECK(record.error_kind == "resources");
   CHECK(record.agents.at(0).state == "skipped");
-  request.engines = [](const std::string&) -> std::shared_ptr<Engine> { throw ModelError("config.json: gone"); };
+  request.engines = [](const std::string&) -> std::shared_ptr<InferenceEngine> {
+    throw ModelError("config.json: gone");
+  };
   record = run_plan(request);
   CHECK(record.error == "config.json: gone");
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tools inside a run: their results in prompts and outputs, their failures, their end.
 #include <catch2/catch.hpp>
 

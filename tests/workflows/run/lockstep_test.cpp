@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workflows under lockstep on a real engine: the outputs of full prefill, token for token, whatever the graph, and
 // nothing left over whatever fails.
 #include <atomic>
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::shared_ptr<LocalEngine> engine_of(EngineOptions options = {}) {
+std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
   auto model = make_tiny_model(
       *backend, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16, .context = 1024});
@@ -65,8 +66,8 @@ std::vector<std::string> outputs(const RunRecord& record) {
   return all;
 }
 
-std::vector<std::string> run(PlanBuilder builder, const std::shared_ptr<Engine>& engine, const std::string& method,
-                             std::uint64_t seed) {
+std::vector<std::string> run(PlanBuilder builder, const std::shared_ptr<InferenceEngine>& engine,
+                             const std::string& method, std::uint64_t seed) {
   use(builder, method);
   RunRequest request = builder.request(engine);
   request.seed = seed;
@@ -75,7 +76,7 @@ std::vector<std::string> run(PlanBuilder builder, const std::shared_ptr<Engine>&
   return outputs(record);
 }
 
-void expect_empty(const Engine& engine) {
+void expect_empty(const InferenceEngine& engine) {
   for (int i = 0; i < 2000 && engine.stats().kv_bytes != 0; ++i) std::this_thread::sleep_for(1ms);
   CHECK(engine.stats().kv_bytes == 0);
 }

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hand-overs in which reused text needs its new prefix.
 
 Two agents turn terse notes into long reports. The consumer alone gets the question, and with it what the

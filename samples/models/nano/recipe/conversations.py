@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Role texts, prompts and gold answers: what every agent reads and writes in training.
 
 A sample is a list of pieces. Each piece is tokenised on its own, as the engine does it: fixed text (with special

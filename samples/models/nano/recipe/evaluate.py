@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures the trained model as a team: each agent reads what the agents before it really wrote.
 
 Weights are the stored bf16 ones, activations are float32, decoding is greedy with a KV cache.

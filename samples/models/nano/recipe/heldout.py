@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the data of the two teams: held-out instantiations, that training never draws, to measure with, and others to
 learn corrections from (baton learn)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The nano model: Llama layers in PyTorch, reading and writing the Hugging Face layout."""
 
 from __future__ import annotations

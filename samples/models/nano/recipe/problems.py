@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Word problems of two to four steps, drawn from templates, and the mistakes agents make in them.
 
 A template is text with numbers a, b, c, ... and a list of steps "phrase = left op right",

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the byte-level BPE tokenizer on generated conversations and writes it in the Hugging Face layout."""
 
 from __future__ import annotations

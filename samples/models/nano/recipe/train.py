@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the nano model from scratch on the CPU; conversations are drawn fresh for every batch.
 
 Each process computes gradients with one thread, and all processes apply the same update. Matrices learn by Muon,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KV of a device's engine that engines of other models read, wherever they are.
 #include <catch2/catch.hpp>
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::int32_t kLayers = 4;
 
-std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const EngineOptions& options = {}) {
+std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const LocalEngineOptions& options = {}) {
   auto model = make_tiny_model(*backend, {.layers = kLayers});
   return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
 }
@@ -25,7 +26,7 @@ ReuseOptions droidspeak() {
   return reuse;
 }
 
-PromptPart answer(Engine& author, bool elsewhere) {
+PromptPart answer(InferenceEngine& author, bool elsewhere) {
   GenerationRequest request;
   request.prompt = {text(20, 1)};
   request.reuse = droidspeak();
@@ -38,7 +39,7 @@ PromptPart answer(Engine& author, bool elsewhere) {
   return {"answer", run.result.tokens, run.result.output};
 }
 
-Run read(Engine& reader, PromptPart part) {
+Run read(InferenceEngine& reader, PromptPart part) {
   Run run = ask(reader, {text(9, 7), std::move(part), text(6, 8)}, droidspeak());
   CHECK(run.result.uses[1].from_segment);
   return run;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The emulator itself: fragment layouts against plain loops, and that it finds the mistakes it is there to find.
 #include "simt_emulator.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host's part of steps of real shapes, over a device that does nothing: how much of decoding is replayed, what is
 // sent, and, when asked for by name, how long it takes ([host_time]; docs/performance.md).
 #include <algorithm>
@@ -167,7 +168,7 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
 }
 
 /// Gives each placeholder of the prompt 20 anchors of other texts. Their offsets lie in one place: nobody reads them.
-void add_anchors(Engine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
+void add_anchors(InferenceEngine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
   std::mt19937 random(static_cast<unsigned>(pool.size()));
   const ModelConfig& config = engine.model().config;
   const AnchorShape shape{config.layers, config.kv_heads * config.head_dim};
@@ -224,7 +225,7 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
     GenerationRequest known;
     known.prompt = {prompt[0]};
     known.reuse.method = "prefix";
-    known.reuse.record = true;  // with the hidden states that relay wants
+    known.reuse.record = true;  // with the hidden states that rectify wants
     known.reuse.range = range;
     known.forced = {1};
     answer_of(std::move(known));
@@ -274,7 +275,8 @@ TEST_CASE("the time of the host's part of a first token", "[.][host_time]") {
   };
   for (const Setup& s :
        {Setup{"llama-3.1-8b", 512, 1000, 512, {1, 3, 18}}, {"qwen3-0.6b", 128, 1000, 1000, {2, 3, 19}}}) {
-    for (const char* name : {"full", "prefix", "direct", "epic", "relay", "anchors", "direct, host", "relay, host"}) {
+    for (const char* name :
+         {"full", "prefix", "direct", "epic", "rectify", "anchors", "direct, host", "rectify, host"}) {
       const std::string method = std::string(name).substr(0, std::string(name).find(','));
       std::vector<GenerationResult> runs;
       for (int i = 0; i < 5; ++i)

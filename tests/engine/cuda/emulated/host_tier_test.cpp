@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the host tier leaves in a device's memory, and a device that has none left.
 #include <catch2/catch.hpp>
 #include <random>
@@ -45,7 +46,7 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
   const auto bytes = static_cast<std::int64_t>(36 << 10);  // room for one answer
   LocalEngine engine(std::move(backend), std::move(model), {.segment_budget_bytes = bytes});
   const std::vector<PromptPart> answers = {recorded_answer(engine, 1), recorded_answer(engine, 2)};
-  for (const char* method : {"direct", "relay", "cacheblend"}) {
+  for (const char* method : {"direct", "rectify", "cacheblend"}) {
     for (const PromptPart& part : answers) {
       INFO(method);
       ReuseOptions reuse;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole step is free of races between barriers: any order of threads gives the same bits.
 #include <catch2/catch.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an attention plan promises, over random calls: every row's keys are covered exactly once, tiles have no gaps,
 // inner limits are multiples of the key block, slots do not overlap.
 #include "engine/cuda/attention/attention_plan.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A replayed step does what the step would have done: compared, bit for bit, with a backend that never replays.
 #include "engine/cuda/host/replays.h"
 
@@ -64,7 +65,7 @@ TEST_CASE("batches that change, and sequences that come and go, are replayed rig
   REQUIRE(replays.count() > 20);
 }
 
-/// A prompt of 120 tokens is run again and again as relay runs one: 20 of text, 100 reused from the first run.
+/// A prompt of 120 tokens is run again and again as rectify runs one: 20 of text, 100 reused from the first run.
 struct Relayed {
   explicit Relayed(std::unique_ptr<Backend> own)
       : backend(std::move(own)), model(make_tiny_model(*backend, {.layers = 6})), forward(*backend, *model) {
@@ -92,7 +93,7 @@ struct Relayed {
   std::optional<KvCache> cache;
 };
 
-TEST_CASE("the layers of relay in which text runs alone are replayed", "[replay]") {
+TEST_CASE("the layers of rectify in which text runs alone are replayed", "[replay]") {
   Relayed replaying(make_emulated_backend()), plain(with_host_memory(make_emulated_backend()));
   const Counted replays;
   constexpr int kRuns = 6;

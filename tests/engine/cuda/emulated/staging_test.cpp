@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pinned memory is never written while a copy may still read it; content arrives whole, in any sizes.
 #include "engine/cuda/host/staging.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA kernels on the emulator, with the threads of a block in three orders.
 #include "tests/engine/ops/subjects.h"
 

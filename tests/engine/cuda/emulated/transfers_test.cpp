@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers beside a main stream, under schedules of the three streams at random: what is followed is there, what is
 // given back is not used any more.
 #include "engine/cuda/host/transfers.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which token plays the part of which: alignments of sketched texts, and what anchors make of them.
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pools of anchors: what they measure, what they forget, how they are kept in files.
 #include <unistd.h>
 #include <catch2/catch.hpp>

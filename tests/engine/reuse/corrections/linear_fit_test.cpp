@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinearFit against maps that are known, and what it leaves of ones that are not linear.
 #include <catch2/catch.hpp>
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/profile/range_search.h"
 
 #include <catch2/catch.hpp>
@@ -94,7 +95,7 @@ TEST_CASE("range search: nothing to gain, the end of the search, and too few lay
 TEST_CASE("the effect of recomputing layers, on an engine", "[profile]") {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, {.layers = 6});
-  LocalEngine engine(std::move(backend), std::move(weights), EngineOptions());
+  LocalEngine engine(std::move(backend), std::move(weights), LocalEngineOptions());
   std::vector<CalibrationHandOver> hand_overs;
   for (std::size_t i = 0; i < 3; ++i) {
     hand_overs.push_back(

@@ -1,6 +1,7 @@
-// relay: reused tokens enter at l_s from their stored hidden states, are compared in l_d, and the chosen ones go on to
-// l_e (RelayCaching, docs/methods.md). The received attention and the last tokens choose without any computation; where
-// what the author left chooses, nothing else does, and nothing is compared.
+// SPDX-License-Identifier: Apache-2.0
+// rectify: reused tokens enter at l_s from their stored hidden states, are compared in l_d, and the chosen ones go on
+// to l_e (RelayCaching, docs/methods.md). The received attention and the last tokens choose without any computation;
+// where what the author left chooses, nothing else does, and nothing is compared.
 #include "engine/reuse/policy.h"
 #include "engine/reuse/selection.h"
 
@@ -25,7 +26,7 @@ std::span<const float> part_of(std::span<const float> values, std::size_t first,
 
 }  // namespace
 
-PromptSchedule relay_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
   const SelectionOptions& selection = options.selection;
   ScheduleBuilder builder(input);

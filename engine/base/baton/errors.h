@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the library throws. Everything derives from baton::Error; what() is meant to be shown to a person.
 #pragma once
 

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails where one name stands for two things: a class or struct that is declared twice, or a reuse method that is compared
+by its name outside the table of methods and the places that parse names."""
+
+import collections
+import pathlib
+import re
+import sys
+
+SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
+FOLDERS = ["engine", "agents", "workflows", "sdk"]
+TABLE = "engine/reuse/methods.cpp"
+
+# A declaration with a body (nested ones are indented), not a qualified definition such as `struct Engine::Impl {`.
+DECLARATION = re.compile(r"^(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?:\s*$|\s*[:{](?!:))")
+ROW = re.compile(r'^\s*\{MethodId::\w+, "(\w+)"')
+
+
+def sources(root: pathlib.Path):
+    for folder in FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in SOURCES:
+                yield file.relative_to(root).as_posix(), file.read_text(encoding="utf-8").splitlines()
+
+
+def problems(root: pathlib.Path):
+    methods = [row[1] for line in (root / TABLE).read_text(encoding="utf-8").splitlines() if (row := ROW.match(line))]
+    if not methods:
+        yield f"{TABLE}: no method was found in the table"
+    compared = re.compile(rf'[=!]= *(?:std::string\()?"(?:{"|".join(methods)})"|"(?:{"|".join(methods)})" *[=!]=')
+    declared = collections.defaultdict(list)
+    for path, lines in sources(root):
+        for number, line in enumerate(lines, 1):
+            if match := DECLARATION.match(line):
+                declared[match[1]].append(f"{path}:{number}")
+            if path != TABLE and compared.search(line):
+                yield f"{path}:{number}: compares a method by its name; read the traits of baton::Method instead"
+    for name, places in declared.items():
+        if len(places) > 1:
+            yield f"{name} is declared {len(places)} times: {', '.join(places)}"
+
+
+def main() -> int:
+    found = list(problems(pathlib.Path(__file__).resolve().parent.parent))
+    for problem in found:
+        print(f"names: {problem}", file=sys.stderr)
+    print(f"names: {len(found)} problems" if found else "names: ok")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
