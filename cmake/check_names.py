@@ -14,7 +14,7 @@ TABLE = "engine/reuse/methods.cpp"
 
 # A declaration with a body (nested ones are indented), not a qualified definition such as `struct Engine::Impl {`.
 DECLARATION = re.compile(r"^(?:template <.*> )?(?:class|struct) (\w+)(?: final)?(?:\s*$|\s*[:{](?!:))")
-ROW = re.compile(r'^\s*\{MethodId::\w+, "(\w+)"')
+ROW = re.compile(r'\.name = "(\w+)"')
 
 
 def sources(root: pathlib.Path):
@@ -25,7 +25,7 @@ def sources(root: pathlib.Path):
 
 
 def problems(root: pathlib.Path):
-    methods = [row[1] for line in (root / TABLE).read_text(encoding="utf-8").splitlines() if (row := ROW.match(line))]
+    methods = [row[1] for line in (root / TABLE).read_text(encoding="utf-8").splitlines() if (row := ROW.search(line))]
     if not methods:
         yield f"{TABLE}: no method was found in the table"
     compared = re.compile(rf'[=!]= *(?:std::string\()?"(?:{"|".join(methods)})"|"(?:{"|".join(methods)})" *[=!]=')

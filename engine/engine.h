@@ -51,7 +51,8 @@ struct AnchorUse {
 
 /// What became of a part of the prompt.
 struct PartUse {
-  std::string method = "full";  // how its KV came into being: full, prefix, or the request's method
+  const Method* method =
+      &baton::method_of(MethodId::full);  // how its KV came into being: full, prefix or the request's
   bool from_segment = false;
   bool corrected = false;          // by what was learned for this place (InferenceEngine::set_corrections)
   std::string reason;              // why not as asked for

@@ -157,7 +157,7 @@ class EffectMeasurement {
       requests.back().reuse.record = true;
       requests.back().reuse.range = {range.start, range.start + 1, last_};
       if (range.is_group(last_ + 1)) {
-        requests.back().reuse.method = "droidspeak";
+        requests.back().reuse.method = &method_of(MethodId::droidspeak);
         requests.back().reuse.range = range;
       }
       requests.back().output_readers = readers;
@@ -174,7 +174,10 @@ class EffectMeasurement {
   }
 
   void apply(const RangeCandidate& candidate, ReuseOptions& reuse) const {
-    reuse.method = candidate.share <= 0 ? "direct" : candidate.range.is_group(last_ + 1) ? "droidspeak" : "rectify";
+    const bool group = candidate.range.is_group(last_ + 1);
+    reuse.method = &method_of(candidate.share <= 0 ? MethodId::direct
+                              : group              ? MethodId::droidspeak
+                                                   : MethodId::rectify);
     reuse.range = candidate.range;
     reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
   }

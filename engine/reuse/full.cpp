@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// full: every token through every layer. prefix and lockstep: the same behind what the cache holds exactly.
+// full: every token through every layer. prefix and lockstep: the same behind what the cache holds exactly, but for
+// what lockstep with a tolerance takes from anchors.
 #include "engine/reuse/policy.h"
 
 namespace baton {
@@ -10,6 +11,10 @@ PromptSchedule full_schedule(const ReuseOptions&, const ScheduleInput& input) {
   ScheduleBuilder builder(text);
   return builder.build([&](std::int32_t at) { builder.add_full(at); },
                        [](const PlacedSegment&, std::int32_t, std::int32_t) {});
+}
+
+PromptSchedule lockstep_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+  return options.tolerance > 0.0f ? anchors_schedule(options, input) : full_schedule(options, input);
 }
 
 }  // namespace baton

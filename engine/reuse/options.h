@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request says about reuse: the method by name and its parameters.
+// What a request says about reuse: the method and its parameters.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "engine/reuse/methods.h"
 
 namespace baton {
 
@@ -64,7 +65,7 @@ struct AnchorOptions {
 };
 
 struct ReuseOptions {
-  std::string method = "full";  // a name of reuse_methods()
+  const Method* method = &baton::method_of(MethodId::full);
   /// rectify; not valid: that of the engine's model. droidspeak: the group, at whose first layer authors keep hidden
   /// states.
   LayerRange range;
@@ -81,11 +82,11 @@ struct ReuseOptions {
   bool record = false;           // the output and the slots become segments
 };
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "rectify", "anchors", "droidspeak".
-const std::vector<std::string>& reuse_methods();
-/// lockstep that may fall back to anchors.
-inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method == "lockstep" && reuse.tolerance > 0.0f; }
+/// A method that computes ahead and may fall back to anchors.
+inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method->ahead && reuse.tolerance > 0.0f; }
+/// Anchors correct KV, and learn.
+inline bool takes_anchors(const ReuseOptions& reuse) { return reuse.method->anchors || is_tolerant(reuse); }
 /// The method places segments, so its KV is approximate. The others are exact.
-bool takes_segments(const ReuseOptions& reuse);
+inline bool takes_segments(const ReuseOptions& reuse) { return reuse.method->segments || is_tolerant(reuse); }
 
 }  // namespace baton

@@ -40,7 +40,8 @@ class ScheduleBuilder {
   PromptSchedule schedule_;
 };
 
-PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix, lockstep
+PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix
+PromptSchedule lockstep_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);

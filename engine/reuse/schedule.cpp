@@ -5,40 +5,10 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string_view>
-#include <utility>
 
 #include "engine/reuse/policy.h"
 
 namespace baton {
-namespace {
-
-using Policy = PromptSchedule (*)(const ReuseOptions&, const ScheduleInput&);
-
-constexpr std::pair<std::string_view, Policy> kPolicies[] = {
-    {"full", full_schedule},       {"prefix", full_schedule},     {"lockstep", full_schedule},
-    {"direct", direct_schedule},   {"epic", epic_schedule},       {"cacheblend", cacheblend_schedule},
-    {"rectify", rectify_schedule}, {"anchors", anchors_schedule}, {"droidspeak", droidspeak_schedule},
-};
-
-}  // namespace
-
-const std::vector<std::string>& reuse_methods() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& [name, policy] : kPolicies) all.emplace_back(name);
-    return all;
-  }();
-  return names;
-}
-
-bool takes_segments(const ReuseOptions& reuse) {
-  if (is_tolerant(reuse)) return true;
-  const auto found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
-                                  [&](const auto& policy) { return policy.first == reuse.method; });
-  return found != std::end(kPolicies) && found->second != full_schedule;
-}
-
 SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers) {
   if (!schedule.detections.empty()) {
     const Detection& detection = schedule.detections.front();
@@ -55,19 +25,17 @@ SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layer
 }
 
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
-  const auto* found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
-                                   [&](const auto& policy) { return policy.first == options.method; });
-  if (found == std::end(kPolicies))
-    throw std::invalid_argument(fmt::format("reuse method '{}' is not known", options.method));
-  if (options.method == "rectify" && !options.range.valid(input.layers)) {
-    throw std::invalid_argument(fmt::format("rectify: layers {} < {} < {} of {} make no range", options.range.start,
-                                            options.range.detect, options.range.end, input.layers));
+  const Method& method = *options.method;
+  const LayerRange range = options.range;
+  if (method.layers == Method::Layers::detection && !range.valid(input.layers)) {
+    throw std::invalid_argument(fmt::format("{}: expected layers start < detect < end < {}, found {}, {}, {}",
+                                            method.name, input.layers, range.start, range.detect, range.end));
   }
-  if (options.method == "droidspeak" && !options.range.is_group(input.layers)) {
-    throw std::invalid_argument(fmt::format("droidspeak: layers {} to {} of {} make no group", options.range.start,
-                                            options.range.end, input.layers));
+  if (method.layers == Method::Layers::group && !range.is_group(input.layers)) {
+    throw std::invalid_argument(fmt::format("{}: expected a group of layers start < end < {}, found {} to {}",
+                                            method.name, input.layers, range.start, range.end));
   }
-  return (is_tolerant(options) ? anchors_schedule : found->second)(options, input);
+  return method.schedule(options, input);
 }
 
 }  // namespace baton

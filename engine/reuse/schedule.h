@@ -48,8 +48,7 @@ struct ScheduleInput {
   std::int32_t layers = 0;                  // L
 };
 
-/// The schedule of a method; `options.range` must be valid for rectify. Throws std::invalid_argument for an unknown
-/// name.
+/// The schedule of options.method. Throws std::invalid_argument where options.range is not what the method needs.
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

@@ -182,18 +182,19 @@ class LocalEngine::Core {
   /// Fills in the model's layer range. A method that needs one and has none is refused.
   void resolve(ReuseOptions& reuse) const {
     const std::int32_t layers = model_->config.layers;
-    if (reuse.method == "droidspeak") {
+    if (reuse.method->layers == Method::Layers::group) {
       if (reuse.range.is_group(layers)) return;
       throw EngineError(EngineError::Kind::invalid,
-                        fmt::format("reuse: droidspeak needs the group of layers that readers recompute, start < end "
-                                    "< {}; not {} to {}",
-                                    layers, reuse.range.start, reuse.range.end));
+                        fmt::format("reuse: {} needs the group of layers that readers recompute, start < end < {}; "
+                                    "not {} to {}",
+                                    reuse.method->name, layers, reuse.range.start, reuse.range.end));
     }
     if (!reuse.range.valid(layers)) reuse.range = layer_range();
     if (reuse.range.valid(layers)) return;
-    if (reuse.method == "rectify") {
+    if (reuse.method->layers == Method::Layers::detection) {
       throw EngineError(EngineError::Kind::invalid,
-                        "reuse: rectify needs the model's layer range, and the model has not been profiled");
+                        fmt::format("reuse: {} needs the model's layer range, and the model has not been profiled",
+                                    reuse.method->name));
     }
     reuse.range = {};
   }
@@ -404,9 +405,7 @@ class LocalEngine::Core {
   /// An answer that will be corrected by anchors is compared with them as it comes.
   void follow(Sequence& sequence) {
     const GenerationRequest& request = sequence.request();
-    if ((request.reuse.method != "anchors" && !is_tolerant(request.reuse)) || request.output_slot.empty() ||
-        !request.reuse.anchors.aligned)
-      return;
+    if (!takes_anchors(request.reuse) || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
     anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
   }
 

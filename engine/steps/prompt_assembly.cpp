@@ -36,20 +36,21 @@ std::shared_ptr<const Segment> bring_portable(const std::shared_ptr<const Segmen
 
 }  // namespace
 
-bool keeps_prefixes(const ReuseOptions& reuse) { return reuse.method != "full" && reuse.prefix; }
+bool keeps_prefixes(const ReuseOptions& reuse) {
+  return reuse.method->prefixes != Method::Prefixes::never && reuse.prefix;
+}
 
 bool takes_prefixes(const ReuseOptions& reuse) {
-  if (reuse.method == "prefix" || reuse.method == "lockstep") return true;
-  return keeps_prefixes(reuse);
+  return reuse.method->prefixes == Method::Prefixes::always || keeps_prefixes(reuse);
 }
 
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
-  const bool for_relay = reuse.record && reuse.method != "lockstep";  // whose caches are begun before their requests
+  const bool for_relay = reuse.record && !reuse.method->ahead;  // whose caches are begun before their requests
   layout.received = for_relay;
-  if (range.start > 0 && (for_relay || reuse.method == "rectify" || reuse.method == "droidspeak")) {
+  if (range.start > 0 && (for_relay || reuse.method->hidden_states)) {
     layout.hidden_width = model.config.width;
     layout.hidden_layer = range.start;
   }
@@ -92,7 +93,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       continue;
     }
     if (at <= known && at > begin) {
-      use.method = "prefix";
+      use.method = &method_of(MethodId::prefix);
       store.use(part.segment);
       continue;
     }
@@ -102,10 +103,10 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   }
   begins_.push_back(at);
   bring(segments);
-  const bool anchored = request.reuse.method == "anchors" || tolerant_;
+  const bool anchored = takes_anchors(request.reuse);
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   learned_.resize(segments.size());
-  if (request.reuse.method == "rectify" && request.reuse.correct) {
+  if (request.reuse.method->corrections && request.reuse.correct) {
     const std::vector<AnchorKey> places = places_of(request.prompt, {});
     for (std::size_t i = 0; i < segments.size(); ++i) {
       if (segments[i]) learned_[i] = corrector_.find(places[i]);
@@ -116,7 +117,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     PartUse& use = uses[i];
     PlacedSegment placed{begins_[i], segments[i].get()};
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
-    use.method = anchored ? "anchors" : request.reuse.method;
+    use.method = anchored ? &method_of(MethodId::anchors) : request.reuse.method;
     use.from_segment = true;
     use.corrected = learned_[i] != nullptr;
     use.hops = segments[i]->hops;
@@ -166,7 +167,7 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   }
   const std::shared_ptr<const Segment> segment = portable ? part.portable : store.peek(part.segment);
   const KvLayout expected = layout_for(request, model, request.reuse.range);
-  const bool injects = request.reuse.method == "rectify" || request.reuse.method == "droidspeak";
+  const bool injects = request.reuse.method->hidden_states;
   if (!segment) {
     use.reason = "its segment was evicted: over the memory budget";
   } else if (segment->tokens() != part.tokens) {

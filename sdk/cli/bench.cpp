@@ -225,11 +225,12 @@ void add_bench(CLI::App& app, Action& action) {
                    "Tokens of each answer (256); where this or --prefix has several, every pair is measured")
       ->delimiter(',')
       ->type_name("N,N");
-  options.methods = bench_methods();
-  for (const char* method : {"lockstep", "anchors", "droidspeak"})
-    std::erase(options.methods, method);  // which do more than one pass, or are for two models
-  std::vector<std::string> known = bench_methods();
-  known.push_back("none");
+  std::vector<std::string> known = {"none"};
+  for (const ReuseMethod& method : reuse_methods()) {
+    known.push_back(method.name);
+    const bool one_pass = !method.ahead && !method.anchors && !method.models;
+    if (one_pass) options.methods.push_back(method.name);
+  }
   verb->add_option(
           "--methods", options.methods,
           "Methods to measure; with lockstep all agents also decode their answers, under every method; none: no "

@@ -39,7 +39,8 @@ std::vector<std::string> methods_of(const EvalArguments& arguments) {
                                     [](const std::string& text) { return text.rfind("rectify", 0) == 0; });
   const std::string base = rectify == methods.end() ? "rectify" : *rectify;
   const auto add = [&](const std::string& settings) {
-    const std::string text = settings.empty() ? base : base + (base == "rectify" ? ":" : ";") + settings;
+    const std::string text =
+        settings.empty() ? base : base + (base.find(':') == std::string::npos ? ":" : ";") + settings;
     if (std::find(methods.begin(), methods.end(), text) == methods.end()) methods.push_back(text);
   };
   const std::string score = "select.score=deviation";  // the variants are of the published choice

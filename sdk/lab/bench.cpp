@@ -18,12 +18,8 @@
 namespace baton::inline v1 {
 namespace {
 
-const std::string kLockstep = "lockstep";
-const std::string kAnchors = "anchors";
-const std::string kDroidspeak = "droidspeak";
-const std::vector<std::string> kShares = {"epic", "cacheblend", "rectify"};  // which recompute a part
-constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;               // bytes
-constexpr std::int64_t kLargeModel = 1'000'000'000;                          // parameters
+constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;  // bytes
+constexpr std::int64_t kLargeModel = 1'000'000'000;             // parameters
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
@@ -39,6 +35,9 @@ void check_name(const char* name, const std::string& value, const std::vector<st
   if (std::find(known.begin(), known.end(), value) != known.end()) return;
   throw InputError(fmt::format("{}: '{}' is not known; known are {}", name, value, fmt::join(known, ", ")));
 }
+
+/// Neither rounds that learn or decode, nor a second model.
+bool takes_one_pass(const Method& method) { return !method.ahead && !method.anchors && !method.models; }
 
 /// No agents.
 bool only_rates(const BenchOptions& options) { return options.methods == std::vector<std::string>{"none"}; }
@@ -89,8 +88,12 @@ class Bench {
   explicit Bench(const BenchOptions& options) : options_(options) {
     check(options_);
     if (options_.methods.empty()) {
-      options_.methods = bench_methods();
-      for (const std::string& method : {kLockstep, kAnchors, kDroidspeak}) std::erase(options_.methods, method);
+      for (const Method& method : methods()) {
+        if (takes_one_pass(method)) options_.methods.emplace_back(method.name);
+      }
+    }
+    for (const std::string& name : options_.methods) {
+      if (const Method* method = find_method(name)) methods_.push_back(method);
     }
   }
 
@@ -195,9 +198,9 @@ class Bench {
       throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
                                    range_.start, range_.detect, range_.end, layers));
     }
-    for (const char* method : {"rectify", "droidspeak"}) {
-      if (measures(method))
-        throw InputError(fmt::format("layers: {} needs at least 4 layers, the model has {}", method, layers));
+    for (const Method* method : methods_) {
+      if (method->layers != Method::Layers::none)
+        throw InputError(fmt::format("layers: {} needs at least 4 layers, the model has {}", method->name, layers));
     }
     range_ = {};
   }
@@ -230,7 +233,7 @@ class Bench {
     own.slowdown = options_.slowdown;
     // Reused texts are measured where they can be read, or all where they cannot.
     own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;
-    if (measures(kAnchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;
+    if (measures(&Method::anchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;
     LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     const std::vector<BenchAgents::Sizes> all = sizes();
     bool complete = true;
@@ -266,19 +269,19 @@ class Bench {
     progress(case_ + "KV of the question and the answers");
     if (!agents.prepare(engine)) return false;
     std::vector<Row> rows = rows_to_run();
-    if (measures(kAnchors)) {
+    if (measures(&Method::anchors)) {
       progress(case_ + "anchors");
       if (!agents.learn_anchors(engine)) return false;
     }
     const bool all = run_passes(agents, engine, rows);
     for (Row& row : rows) {
-      if (row.way.method == kLockstep) {
-        if (all) methods.push_back({kLockstep});
+      if (row.way.method->ahead) {
+        if (all) methods.push_back({std::string(row.way.method->name)});
       } else if (all || !row.passes.back().empty()) {  // at least one whole repeat
         methods.push_back(summary(row));
       }
     }
-    if (!all || (measures(kLockstep) && !measure_rows(agents, engine, methods))) return false;
+    if (!all || (measures(&Method::ahead) && !measure_rows(agents, engine, methods))) return false;
     if (options_.memory && result_.memory.empty() && !measure_memory(agents, engine, rows)) return false;
     if (engine.stats().segments.evicted > evicted)
       throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
@@ -287,11 +290,10 @@ class Bench {
 
   std::vector<Row> rows_to_run() const {
     std::vector<Row> rows;
-    for (const std::string& method : options_.methods) {
-      const bool shares = std::find(kShares.begin(), kShares.end(), method) != kShares.end();
-      const std::vector<int> anchors = method == kAnchors ? options_.anchors : std::vector<int>{0};
+    for (const Method* method : methods_) {
+      const std::vector<int> anchors = method->anchors ? options_.anchors : std::vector<int>{0};
       const std::vector<double> selects =
-          shares && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
+          method->chosen_tokens && options_.select.size() > 1 ? options_.select : std::vector<double>{0.0};
       for (const int count : anchors) {
         for (const double select : selects) {
           Row& row = rows.emplace_back();
@@ -307,8 +309,8 @@ class Bench {
   bool measure_memory(const BenchAgents& agents, LocalEngine& engine, const std::vector<Row>& rows) {
     std::vector<BenchMemory> found;
     for (const Row& row : rows) {
-      if (!found.empty() && found.back().method == row.way.method) continue;
-      progress("memory, " + row.way.method);
+      if (!found.empty() && found.back().method == row.way.method->name) continue;
+      progress(fmt::format("memory, {}", row.way.method->name));
       const auto memory = agents.memory(engine, row.way);
       if (!memory) return false;
       found.push_back(*memory);
@@ -328,9 +330,9 @@ class Bench {
       for (int agent = 1; agent <= options_.agents; ++agent) {
         for (std::size_t turn = 0; turn < rows.size(); ++turn) {
           Row& row = rows[(turn + static_cast<std::size_t>(repeat + agent)) % rows.size()];
-          if (row.way.method == kLockstep) continue;
+          if (row.way.method->ahead) continue;
           progress(fmt::format("{}repeat {} of {}, agent {}, {}", case_, repeat + 1, options_.repeat, agent,
-                               row.way.method));
+                               row.way.method->name));
           if (options_.from_host) engine.park();
           auto pass = agents.run(engine, row.way, agent);
           if (!pass) return false;
@@ -346,20 +348,21 @@ class Bench {
   bool measure_rows(const BenchAgents& agents, LocalEngine& engine, std::vector<BenchMethod>& methods) {
     const std::vector<std::string>& asked = options_.row_methods;
     for (BenchMethod& method : methods) {
+      const Method& way = *find_method(method.method);
       const bool whole = asked.empty() || std::find(asked.begin(), asked.end(), method.method) != asked.end();
       if (whole) {
         progress(fmt::format("{}all agents with their answers, {}", case_, method.method));
-        auto row = agents.run_row(engine, {method.method, method.anchors, method.select, 0});
+        auto row = agents.run_row(engine, {&way, method.anchors, method.select, 0});
         if (!row) return false;
         method.row_ms = row->wall_ms;
-        if (method.method == kLockstep) {
+        if (way.ahead) {
           method.agents = row->agents;
           method.wall_ms = row->wall_ms;
         }
         for (std::size_t i = 0; i < method.agents.size(); ++i)
           method.agents[i].decode_ms_per_token = row->agents[i].decode_ms_per_token;
       }
-      if (method.method == kLockstep && !measure_text_passes(agents, engine, method)) return false;
+      if (way.ahead && !measure_text_passes(agents, engine, method)) return false;
     }
     return true;
   }
@@ -388,19 +391,19 @@ class Bench {
 
   /// Nothing ran before it, so nothing of its prompt can be ahead.
   std::optional<BenchAgent> first_agent(const BenchAgents& agents, LocalEngine& engine) const {
-    const auto pass = agents.run(engine, {kLockstep}, 1);
+    const auto pass = agents.run(engine, {&method_of(MethodId::lockstep)}, 1);
     if (!pass) return std::nullopt;
     return pass->numbers;
   }
 
-  bool measures(const std::string& method) const {
-    return std::find(options_.methods.begin(), options_.methods.end(), method) != options_.methods.end();
+  bool measures(bool Method::*trait) const {
+    return std::any_of(methods_.begin(), methods_.end(), [&](const Method* method) { return method->*trait; });
   }
 
   BenchMethod summary(Row& row) {
-    BenchMethod summary{row.way.method, row.way.anchors, row.way.select, {}};
+    BenchMethod summary{std::string(row.way.method->name), row.way.anchors, row.way.select, {}};
     for (auto& passes : row.passes) {
-      if (row.way.method == "full") hash(passes.front().logits);
+      if (row.way.method->id == MethodId::full) hash(passes.front().logits);
       const auto middle = passes.begin() + static_cast<std::ptrdiff_t>((passes.size() - 1) / 2);
       std::nth_element(passes.begin(), middle, passes.end(),
                        [](const auto& a, const auto& b) { return a.numbers.ttft_ms < b.numbers.ttft_ms; });
@@ -419,7 +422,8 @@ class Bench {
   }
 
   BenchOptions options_;
-  std::unique_ptr<Backend> backend_;  // until the engine takes it
+  std::vector<const Method*> methods_;  // of options_.methods
+  std::unique_ptr<Backend> backend_;    // until the engine takes it
   std::shared_ptr<const Model> model_;
   std::optional<Shape> shape_;
   std::int32_t vocabulary_ = 0;
@@ -437,7 +441,11 @@ std::string bench_config(const std::string& shape) {
   return shape_config(shape);
 }
 
-std::vector<std::string> bench_methods() { return reuse_methods(); }
+std::vector<std::string> bench_methods() {
+  std::vector<std::string> names;
+  for (const Method& method : methods()) names.emplace_back(method.name);
+  return names;
+}
 
 RowCosts measure_rows(const BenchOptions& options) {
   return with_resource_errors([&] { return Bench(options).row_costs(); });

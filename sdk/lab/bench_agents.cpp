@@ -88,7 +88,7 @@ bool BenchAgents::prepare(InferenceEngine& engine) {
   for (const auto& role : roles_) {
     GenerationRequest request;
     request.prompt = {{{}, role, nullptr, 0}};
-    request.reuse.method = "prefix";
+    request.reuse.method = &method_of(MethodId::prefix);
     request.reuse.record = true;  // with the hidden states that rectify wants
     request.reuse.range = range_;
     if (!answer(engine, std::move(request))) return false;
@@ -100,7 +100,7 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   const double select = way.select > 0 ? way.select : options_.select.front();
   ReuseOptions reuse;
   reuse.method = way.method;
-  reuse.range = way.method == "droidspeak" ? LayerRange::group(range_.start, range_.end) : range_;
+  reuse.range = way.method->layers == Method::Layers::group ? LayerRange::group(range_.start, range_.end) : range_;
   reuse.min_tokens = 1;
   reuse.selection.share = select;
   reuse.cacheblend_share = select;
@@ -111,17 +111,17 @@ ReuseOptions BenchAgents::reuse(const Way& way, int agent) const {
   reuse.anchors.check = 0;
   reuse.anchors.size = 1000;
   const bool relays = takes_segments(reuse);
-  reuse.record = relays && agent < options_.agents;   // its answer would be handed over
-  if (relays && agent == 1) reuse.method = "prefix";  // there is nothing to reuse yet
+  reuse.record = relays && agent < options_.agents;                       // its answer would be handed over
+  if (relays && agent == 1) reuse.method = &method_of(MethodId::prefix);  // there is nothing to reuse yet
   // What one pass computed exactly must not be a prefix of the next: only the role texts are.
-  if (reuse.method == "prefix" || reuse.method == "lockstep") reuse.prefix = false;
+  if (reuse.method->prefixes == Method::Prefixes::always) reuse.prefix = false;
   return reuse;
 }
 
 bool BenchAgents::learn_anchors(InferenceEngine& engine) const {
   for (int agent = 2; agent <= options_.agents; ++agent) {
     GenerationRequest request;
-    request.reuse = reuse({"anchors"}, agent);
+    request.reuse = reuse({&method_of(MethodId::anchors)}, agent);
     request.reuse.record = true;
     request.reuse.anchors.pool = learned_pool();
     request.reuse.prefix = false;  // what it computes must not be a prefix of what is measured
@@ -203,14 +203,13 @@ BenchAgent BenchAgents::numbers_of(const GenerationResult& result, int agent) {
 }
 
 std::optional<BenchAgents::Pass> BenchAgents::run(InferenceEngine& engine, const Way& way, int agent) const {
-  const std::string& method = way.method;
   Pass pass;
   GenerationRequest request;
   request.reuse = reuse(way, agent);
   request.prompt = prompt(agent, agent > 1);
   if (request.reuse.record) request.output_readers = options_.agents - agent;
   if (request.reuse.record && agent == 1) request.prompt[2].readers = options_.agents - 1;
-  if (method == "full") {
+  if (way.method->id == MethodId::full) {
     request.callbacks.on_logits = [&pass](std::span<const float> logits) {
       pass.logits.assign(logits.begin(), logits.end());
     };
@@ -228,7 +227,7 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
   EarlyPrompt early;
   early.complete = decoding == agent - 1;
   early.longest = static_cast<std::int32_t>(length(agent) + sizes_.output + 1);
-  early.reuse = reuse({"lockstep"}, agent);
+  early.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
   int slot = 0;  // 0: the question
   for (PromptPart& part : prompt(agent, false)) {
     if (part.slot.empty()) {
@@ -244,8 +243,7 @@ EarlyPrompt BenchAgents::early(int agent, int decoding, RequestId request) const
 }
 
 std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, const Way& way) const {
-  const std::string& method = way.method;
-  const bool lockstep = method == "lockstep";
+  const bool ahead = way.method->ahead;
   Row row;
   std::vector<EarlyId> early(static_cast<std::size_t>(options_.agents) + 1, 0);
   const auto begin = std::chrono::steady_clock::now();
@@ -264,7 +262,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, co
     };
     request.callbacks.on_finished = [&over](const GenerationResult&) { over = std::chrono::steady_clock::now(); };
     result = finish(engine, std::move(request), [&](RequestId id) {
-      for (int later = agent + 1; lockstep && later <= options_.agents; ++later) {
+      for (int later = agent + 1; ahead && later <= options_.agents; ++later) {
         EarlyPrompt now = this->early(later, agent, id);
         EarlyId& known = early[static_cast<std::size_t>(later)];
         if (known == 0) {
@@ -293,7 +291,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, co
 EarlyPrompt BenchAgents::all_but_last_text(int agent) const {
   EarlyPrompt before;
   before.longest = static_cast<std::int32_t>(length(agent) + 1);
-  before.reuse = reuse({"lockstep"}, agent);
+  before.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
   const std::vector<PromptPart> parts = prompt(agent, false);
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) before.parts.push_back({parts[i].tokens});
   return before;
@@ -309,7 +307,7 @@ bool BenchAgents::wait_ahead(InferenceEngine& engine) const {
 std::optional<BenchAgent> BenchAgents::text_pass(InferenceEngine& engine, int agent) const {
   GenerationRequest request;
   request.prompt = prompt(agent, false);
-  request.reuse = reuse({"lockstep"}, agent);
+  request.reuse = reuse({&method_of(MethodId::lockstep)}, agent);
   request.early = engine.prepare(all_but_last_text(agent));
   wait_ahead(engine);
   const auto result = answer(engine, std::move(request));

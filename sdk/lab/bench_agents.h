@@ -40,7 +40,7 @@ class BenchAgents {
 
   /// A method, and what else says which of its variants it is.
   struct Way {
-    std::string method;
+    const Method* method = &method_of(MethodId::full);
     int anchors = 0;
     double select = 0;
     int repeat = 0;

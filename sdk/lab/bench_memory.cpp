@@ -15,7 +15,8 @@ bool BenchAgents::remember(InferenceEngine& engine, const Way& way, BenchMemory&
   GenerationRequest request;
   request.prompt = prompt(agent, agent > 1);
   std::vector<TokenId>& role = request.prompt.front().tokens;  // no prefix of what another method has left
-  std::rotate(role.begin(), role.begin() + static_cast<std::ptrdiff_t>(way.method.size() % role.size()), role.end());
+  std::rotate(role.begin(), role.begin() + static_cast<std::ptrdiff_t>(way.method->name.size() % role.size()),
+              role.end());
   request.reuse = reuse(way, agent);
   request.reuse.record = takes_segments(request.reuse);
   request.reuse.prefix = true;
@@ -51,7 +52,7 @@ bool BenchAgents::remember(InferenceEngine& engine, const Way& way, BenchMemory&
 }
 
 std::optional<BenchMemory> BenchAgents::memory(InferenceEngine& engine, const Way& way) const {
-  BenchMemory memory{way.method};
+  BenchMemory memory{std::string(way.method->name)};
   const int agent = options_.agents;
   const std::int64_t idle = engine.stats().kv_bytes;
   GenerationRequest request;
@@ -61,7 +62,7 @@ std::optional<BenchMemory> BenchAgents::memory(InferenceEngine& engine, const Wa
     memory.cache = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
   };
   if (!answer(engine, std::move(request))) return std::nullopt;
-  if (way.method == "lockstep") {  // before anything of the same prompt is a prefix
+  if (way.method->ahead) {  // before anything of the same prompt is a prefix
     const EarlyId id = engine.prepare(all_but_last_text(agent));
     if (!wait_ahead(engine)) return std::nullopt;
     memory.ahead = static_cast<double>(engine.stats().kv_bytes - idle) / static_cast<double>(length(agent) + 1);
@@ -69,10 +70,10 @@ std::optional<BenchMemory> BenchAgents::memory(InferenceEngine& engine, const Wa
     while (engine.stats().kv_bytes > idle && !options_.stop.stop_requested())
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (way.method != "full" && !remember(engine, way, memory)) return std::nullopt;
+  if (way.method->id != MethodId::full && !remember(engine, way, memory)) return std::nullopt;
   double bytes = 0, tokens = 0;
   for (const auto& [key, pool] : engine.anchors().all()) {
-    if (way.method != "anchors" || key.pool != learned_pool()) continue;
+    if (!way.method->anchors || key.pool != learned_pool()) continue;
     for (const SharedAnchor& anchor : pool.anchors) {
       bytes += static_cast<double>(anchor->bytes()) - static_cast<double>(anchor->text_kv.size_bytes());
       tokens += anchor->length;

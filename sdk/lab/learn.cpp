@@ -98,7 +98,7 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   engine_options.threads = options.threads;
   engine_options.on_load = options.on_load;
   const Engine engine = Engine::open(engine_options);
-  const Workflow full = with_method(workflow, "anchors", look_at_all);
+  const Workflow full = with_method(workflow, method_of(MethodId::anchors), look_at_all);
   auto impl = std::make_shared<LearnResult::Impl>();
   for (const auto& opened : open_models(engine, full)) {
     auto learner = std::make_shared<CorrectionLearner>(LinearFitOptions{.rank = options.rank});

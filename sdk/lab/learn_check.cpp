@@ -55,11 +55,11 @@ void add(Divergence& sum, const Distributions& reference, const Distributions& o
 
 }  // namespace
 
-Workflow with_method(const Workflow& workflow, const std::string& method,
-                     const std::function<void(ReuseOptions&)>& change) {
+Workflow with_method(const Workflow& workflow, const Method& method, const std::function<void(ReuseOptions&)>& change) {
   auto impl = std::make_shared<Workflow::Impl>(workflow.impl());
   auto plan = std::make_shared<Plan>(*impl->plan);
-  plan->relay = plan->reuse.method = method;
+  plan->relay = method.name;
+  plan->reuse.method = &method;
   plan->reuse.record = takes_segments(plan->reuse);
   change(plan->reuse);
   impl->plan = std::move(plan);
@@ -70,9 +70,9 @@ std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, co
                                                         const std::vector<std::map<std::string, std::string>>& inputs,
                                                         std::uint64_t seed, const std::stop_token& stop,
                                                         const std::function<void(double)>& on_progress) {
-  const Workflow full = with_method(workflow, "full", [](ReuseOptions&) {});
+  const Workflow full = with_method(workflow, method_of(MethodId::full), [](ReuseOptions&) {});
   const auto rectify = [&](bool correct) {
-    return with_method(workflow, "rectify", [&](ReuseOptions& reuse) {
+    return with_method(workflow, method_of(MethodId::rectify), [&](ReuseOptions& reuse) {
       reuse.correct = correct;
       reuse.min_tokens = 1;
     });

@@ -32,7 +32,6 @@ std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, co
                                                         const std::function<void(double)>& on_progress);
 
 /// The workflow with another method and other options of reuse.
-Workflow with_method(const Workflow& workflow, const std::string& method,
-                     const std::function<void(ReuseOptions&)>& change);
+Workflow with_method(const Workflow& workflow, const Method& method, const std::function<void(ReuseOptions&)>& change);
 
 }  // namespace baton::inline v1

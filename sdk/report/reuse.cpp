@@ -41,7 +41,11 @@ std::int64_t sum(const Tokens& tokens) {
   return all;
 }
 
-bool is_exact(const std::string& method) { return method == "full" || method == "prefix" || method == "lockstep"; }
+/// A trait of a method that a recorded file names; an unknown one has none.
+bool has(const std::string& method, bool ReuseMethod::*trait) {
+  const ReuseMethod* found = find_reuse_method(method);
+  return found != nullptr && found->*trait;
+}
 
 /// The parts add up to the placeholder's tokens, whatever the record says.
 Tokens tokens_of(const SlotRecord& slot) {
@@ -51,7 +55,7 @@ Tokens tokens_of(const SlotRecord& slot) {
     tokens[way] = std::clamp<std::int64_t>(count, 0, left);
     left -= tokens[way];
   };
-  const bool exact = is_exact(slot.method);
+  const bool exact = has(slot.method, &ReuseMethod::exact);
   take(exact ? prefix : reused, slot.reused_tokens);
   take(ahead, slot.ahead_tokens);
   take(exact ? full : recomputed, left);
@@ -68,7 +72,7 @@ Tokens own_text_of(const AgentRecord& agent) {
     in_slots = std::min(agent.prompt_tokens, in_slots + slot.tokens);
     ahead_in_slots += slot.ahead_tokens;
     reused_in_slots += slot.kv_reuse_rate * static_cast<double>(slot.tokens);
-    anchored = anchored || slot.method == "anchors";
+    anchored = anchored || has(slot.method, &ReuseMethod::anchors);
   }
   const std::int64_t own = agent.prompt_tokens - in_slots;
   if (own == 0 || agent.kv.entries == 0) return tokens;
@@ -206,7 +210,7 @@ std::string reasons_table(const Report& report) {
       const std::int64_t tokens = tokens_of(slot)[full];
       if (tokens == 0) continue;
       // Of what was mirrored, also the part that decoding left no time for.
-      const bool late = slot.method == "lockstep";
+      const bool late = has(slot.method, &ReuseMethod::ahead);
       Reason& reason =
           by_reason[late ? "not reached ahead: the steps of the agents before it had no more room" : slot.reason];
       reason.tokens += tokens;

@@ -57,7 +57,8 @@ struct Engine::Impl {
   /// The engine of a step of the plan, with the layer range that rectify needs. Without one when stopped.
   std::shared_ptr<InferenceEngine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
     const auto engine = open(*plan.spec, name);
-    if (plan.relay != "rectify" || plan.reuse.range.valid(engine->model().config.layers)) return engine;
+    if (plan.reuse.method->layers != Method::Layers::detection || plan.reuse.range.valid(engine->model().config.layers))
+      return engine;
     const std::lock_guard lock(profiling);
     with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
     return engine;
@@ -213,7 +214,7 @@ Engine Engine::open(const EngineOptions& options) {
 void Engine::prepare(const Workflow& workflow) const {
   const Plan& plan = *workflow.impl().plan;
   for (const auto& step : plan.steps) impl_->open(plan, step.model, {});
-  if (plan.reuse.method == "droidspeak") impl_->with_group(plan, {});
+  if (plan.reuse.method->layers == Method::Layers::group) impl_->with_group(plan, {});
 }
 
 std::vector<std::shared_ptr<InferenceEngine>> open_models(const Engine& engine, const Workflow& workflow) {
@@ -253,7 +254,7 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
   return start_run(std::move(request), [impl = impl_, plan](RunRequest& of) {
     for (const auto& step : plan->steps) impl->open(*plan, step.model, of.stop);
-    if (plan->reuse.method == "droidspeak") of.plan = impl->with_group(*plan, of.stop);
+    if (plan->reuse.method->layers == Method::Layers::group) of.plan = impl->with_group(*plan, of.stop);
   });
 }
 

@@ -75,7 +75,8 @@ std::vector<TurnInfo> Workflow::turns() const {
     turn.round = step.round;
     turn.needs = step.needs;
     for (const auto& slot : step.slots) {
-      turn.slots.push_back({slot.name, public_source(slot.kind), slot.step, slot.method, slot.reason});
+      turn.slots.push_back(
+          {slot.name, public_source(slot.kind), slot.step, std::string(slot.method->name), slot.reason});
     }
     for (const auto& tool : step.tools) turn.tools.push_back(tool.tool);
     turn.model = step.model;

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "engine/reuse/methods.h"
+
 namespace baton {
 namespace {
 
@@ -80,8 +82,9 @@ FormatType dtype() { return choice({"bf16", "f16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
-  return choice(
-      {"auto", "full", "prefix", "direct", "lockstep", "rectify", "anchors", "epic", "cacheblend", "droidspeak"});
+  std::vector<std::string> names = {"auto"};
+  for (const Method& method : methods()) names.emplace_back(method.name);
+  return choice(std::move(names));
 }
 
 /// Settings of a generation stand in `defaults` and in each agent.

@@ -139,9 +139,9 @@ struct TopologySpec {
 };
 
 struct RelaySpec {
-  std::string method = "auto";
-  ReuseOptions options;           // parameters; options.method is what `method` comes to
-  std::int64_t device_bytes = 0;  // 0: no limit given
+  const Method* method = nullptr;  // null: auto
+  ReuseOptions options;            // parameters; options.method is what `method` comes to
+  std::int64_t device_bytes = 0;   // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;
 };

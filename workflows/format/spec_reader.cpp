@@ -137,7 +137,7 @@ class SpecReader {
     if (relay == nullptr) return;
     const Fields fields(*relay);
     spec_.relay.where = fields.get("method") != nullptr ? fields.get("method")->where() : file.where("relay");
-    spec_.relay.method = fields.text("method").value_or("auto");
+    spec_.relay.method = find_method(fields.text("method").value_or(""));
     read_reuse(fields, spec_.relay.options);
     if (const YamlNode* memory = fields.get("memory")) {
       spec_.relay.device_bytes = Fields(*memory).size("device");
@@ -178,14 +178,17 @@ class SpecReader {
     if (const YamlNode* node = fields.get("layers")) {
       const Fields layers(*node);
       const auto layer = [&](const char* key) { return static_cast<std::int32_t>(layers.integer(key).value_or(0)); };
-      const bool group = spec_.relay.method == "droidspeak" || layers.get("detect") == nullptr;
+      const Method* method = spec_.relay.method;
+      const auto needs = [&](Method::Layers form) { return method != nullptr && method->layers == form; };
+      const bool group = needs(Method::Layers::group) || layers.get("detect") == nullptr;
       options.range = {layer("start"), layer(group ? "start" : "detect"), layer("end")};
       if (group && options.range.start >= options.range.end) {
         diagnostics_.error(
             fields.where("layers"), "E0412",
             fmt::format("relay: start {} < end {} does not hold", options.range.start, options.range.end));
-      } else if (group && spec_.relay.method == "rectify") {
-        diagnostics_.error(fields.where("layers"), "E0412", "relay: `layers` of method rectify need `detect`",
+      } else if (group && needs(Method::Layers::detection)) {
+        diagnostics_.error(fields.where("layers"), "E0412",
+                           fmt::format("relay: `layers` of method {} need `detect`", method->name),
                            "the layer, between start and end, in which tokens are chosen");
       } else if (!group && (options.range.start >= options.range.detect || options.range.detect >= options.range.end)) {
         diagnostics_.error(fields.where("layers"), "E0412",
@@ -215,7 +218,7 @@ class SpecReader {
     options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
     options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
     if (const YamlNode* node = fields.get("anchors")) read_anchors(Fields(*node), options.anchors);
-    if (spec_.relay.method == "auto") options.tolerance = fields.number("tolerance").value_or(options.tolerance);
+    if (spec_.relay.method == nullptr) options.tolerance = fields.number("tolerance").value_or(options.tolerance);
     options.prefix = fields.boolean("prefix").value_or(options.prefix);
     options.min_tokens = static_cast<std::int32_t>(fields.integer("min_tokens").value_or(options.min_tokens));
   }

@@ -61,7 +61,7 @@ class Forecast {
       } else if (!never.empty()) {
         slot.reason = never;
       } else {
-        slot.method = "lockstep";
+        slot.method = &method_of(MethodId::lockstep);
         slot.reason = reason(step, slot, before);
       }
       if (slot.step >= 0) before.push_back(slot.step);

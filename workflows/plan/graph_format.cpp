@@ -176,7 +176,7 @@ nlohmann::ordered_json json_of(const Plan& plan, int index) {
     static constexpr const char* kKinds[] = {"input", "agent_output", "tool_result", "empty"};
     nlohmann::ordered_json one = {{"name", slot.name},
                                   {"kind", kKinds[static_cast<int>(slot.kind)]},
-                                  {"method", slot.method},
+                                  {"method", slot.method->name},
                                   {"reason", slot.reason}};
     if (slot.step >= 0) one["step"] = id_of(plan, slot.step);
     slots.push_back(std::move(one));

@@ -2,7 +2,6 @@
 #include "workflows/plan/plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -30,19 +29,20 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 
 /// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
 void forecast(Plan& plan) {
-  if (plan.reuse.method == "full") return;
-  if (plan.reuse.method == "lockstep") {
+  const Method& method = *plan.reuse.method;
+  if (method.ahead) {
     forecast_ahead(plan.steps);
     return;
   }
+  if (!method.segments && method.prefixes == Method::Prefixes::never) return;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     for (SlotSource& slot : plan.steps[i].slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
-      if (plan.reuse.method == "prefix") {
+      if (!method.segments) {
         slot.reason = "exact where the prompt begins like one before it";
         continue;
       }
-      const bool across = plan.reuse.method == "droidspeak";
+      const bool across = method.models;
       const auto first = std::find_if(
           plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlanStep& step) {
             return shows_source(step, slot) && (across || step.model == plan.steps[i].model);
@@ -88,19 +88,14 @@ int Plan::last_step_of(const std::string& agent, int round) const {
 Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   Diagnostics diagnostics;
   diagnostics.add_sources(spec->sources);
-  const std::string& method = spec->relay.method;
-  const auto& known = reuse_methods();
-  if (method != "auto" && std::find(known.begin(), known.end(), method) == known.end()) {
-    diagnostics.error(spec->relay.where, "E0404", fmt::format("relay method '{}' is not known", method),
-                      fmt::format("use 'auto' or one of {}", fmt::join(known, ", ")));
-  }
   Plan plan;
   check_references(*spec, diagnostics);
   if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
   if (!diagnostics.empty()) diagnostics.fail();
-  plan.relay = method;
+  const Method* asked = spec->relay.method;
+  plan.relay = asked == nullptr ? "auto" : asked->name;
   plan.reuse = spec->relay.options;
-  plan.reuse.method = method == "auto" ? "lockstep" : method;
+  plan.reuse.method = asked == nullptr ? &method_of(MethodId::lockstep) : asked;
   plan.reuse.record = takes_segments(plan.reuse);
   forecast(plan);
   plan.rounds = spec->topology.rounds;

@@ -17,7 +17,7 @@ struct SlotSource {
   std::string name;         // as the prompt names it: "agent_analyst_current"
   Kind kind = Kind::empty;  // empty: a history that reaches back before the first round
   int step = -1;            // of agent_output and tool_result: index into Plan::steps (tool_result: whose tools ran)
-  std::string method;       // relay method of the forecast
+  const Method* method = &baton::method_of(MethodId::full);  // of the forecast
   std::string reason;
 };
 
@@ -48,7 +48,7 @@ struct PlanStep {
 struct Plan {
   std::shared_ptr<const WorkflowSpec> spec;
   std::vector<PlanStep> steps;  // a topological order
-  std::string relay;            // method asked for
+  std::string relay;            // name of the method asked for, or auto
   ReuseOptions reuse;           // what it means to the engine
   int rounds = 1;
   int last_step_of(const std::string& agent, int round) const;  // -1: none

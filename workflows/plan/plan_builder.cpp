@@ -223,7 +223,6 @@ class PlanBuilder {
     const Placeholder placeholder = *find_placeholder(spec_, name);
     SlotSource out;
     out.name = name;
-    out.method = "full";
     out.reason = "full prefill";
     if (placeholder.kind == Placeholder::Kind::input) {
       out.kind = SlotSource::Kind::input;

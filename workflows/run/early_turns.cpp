@@ -17,7 +17,7 @@ EarlyTurns::EarlyTurns(const Plan& plan, const RunState& state)
     : plan_(plan), state_(state), turns_(plan.steps.size()) {}
 
 bool EarlyTurns::wants(std::size_t step) const {
-  return plan_.reuse.method == "lockstep" && !plan_.steps[step].needs.empty() && !plan_.steps[step].when;
+  return plan_.reuse.method->ahead && !plan_.steps[step].needs.empty() && !plan_.steps[step].when;
 }
 
 void EarlyTurns::add(std::size_t step, PromptFrame frame, std::shared_ptr<InferenceEngine> engine) {

@@ -28,7 +28,7 @@ void RunSegments::attach(std::size_t step, const InferenceEngine* engine, std::v
     if (source == nullptr) continue;
     const auto found = entries_.find({engine, part.tokens});
     part.segment = found == entries_.end() ? nullptr : found->second.handle;
-    if (!part.segment && plan_.reuse.method == "droidspeak") attach_portable(engine, part);
+    if (!part.segment && plan_.reuse.method->models) attach_portable(engine, part);
     const std::set<std::size_t> readers = readers_of(*source, step);
     part.readers = part.segment ? 0 : static_cast<std::int64_t>(readers.size());
     part.elsewhere = read_elsewhere(step, readers);
@@ -48,7 +48,7 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
 }
 
 bool RunSegments::read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const {
-  return plan_.reuse.method == "droidspeak" && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
+  return plan_.reuse.method->models && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
            return plan_.steps[reader].model != plan_.steps[step].model;
          });
 }

@@ -33,7 +33,7 @@ std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, co
     for (const PromptPart& part : prompt) {
       if (part.slot == source.name) record.tokens += static_cast<std::int64_t>(part.tokens.size());
     }
-    record.method = "full";
+    record.method = method_of(MethodId::full).name;
     record.recomputed_tokens = record.tokens;
     record.reason = reason_of(state, step, source);
     records.push_back(std::move(record));
@@ -46,24 +46,26 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
   for (SlotRecord& slot : slots) {
     std::int64_t reused_entries = 0, reusable_entries = 0;
     std::int64_t reused_tokens = 0, ahead_tokens = 0;
+    const Method* method = &method_of(MethodId::full);
     for (std::size_t i = 0; i < prompt.size() && i < uses.size(); ++i) {
       if (prompt[i].slot != slot.name) continue;
       reused_entries += uses[i].kv_reused;
       reusable_entries += uses[i].kv_reusable;
       reused_tokens += uses[i].reused_tokens;
       ahead_tokens += uses[i].ahead_tokens;
-      slot.method = uses[i].method;
+      method = uses[i].method;
       slot.hops = std::max(slot.hops, uses[i].hops);
       slot.corrected = slot.corrected || uses[i].corrected;
       if (!uses[i].reason.empty()) slot.reason = uses[i].reason;
       if (const auto& anchors = uses[i].anchors)
         slot.anchors = {anchors->anchors, anchors->ambiguity, anchors->distance, anchors->predicted_error};
     }
+    slot.method = method->name;
     if (slot.tokens == 0) continue;
     slot.reused_tokens = reused_tokens;
     slot.recomputed_tokens = slot.tokens - reused_tokens;
     slot.ahead_tokens = ahead_tokens;
-    if (slot.method == "lockstep" && ahead_tokens == 0)  // the plan promised more
+    if (method->ahead && ahead_tokens == 0)  // the plan promised more
       slot.reason = "not reached ahead: the steps of the agents before it had no more room";
     const auto entries = static_cast<double>(slot.tokens * layers);
     slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;

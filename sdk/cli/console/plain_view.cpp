@@ -49,10 +49,11 @@ class PlainView : public View {
   }
   void show(const Relayed& event) {
     if (!verbose_) return;
-    const bool lockstep = event.slot.method == "lockstep";
+    const ReuseMethod* method = find_reuse_method(event.slot.method);
+    const bool ahead = method != nullptr && method->ahead;
     note(fmt::format("{} -> {}: {} by {}, {} of {} tokens {} ({})\n", event.from, turn_name(event.to, event.round),
-                     event.slot.name, event.slot.method, lockstep ? event.slot.ahead_tokens : event.slot.reused_tokens,
-                     event.slot.tokens, lockstep ? "ahead" : "reused", safe(event.slot.reason)));
+                     event.slot.name, event.slot.method, ahead ? event.slot.ahead_tokens : event.slot.reused_tokens,
+                     event.slot.tokens, ahead ? "ahead" : "reused", safe(event.slot.reason)));
   }
   void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
   void show(const RunFinished&) {}

@@ -27,7 +27,7 @@ Json json_of(const BenchMethod& method) {
                       {"kv_reuse_rate", agent.kv_reuse_rate},
                       {"breakdown_ms", json_of(agent.breakdown_ms)}});
     if (method.row_ms > 0) agents.back()["decode_ms_per_token"] = agent.decode_ms_per_token;
-    if (method.method != "lockstep") continue;
+    if (const ReuseMethod* found = find_reuse_method(method.method); !found || !found->ahead) continue;
     agents.back()["ahead_rate"] = agent.ahead_rate;
     agents.back()["text_pass_ms"] = agent.text_pass_ms;
   }

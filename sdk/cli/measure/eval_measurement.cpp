@@ -68,7 +68,7 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
       questions_(questions),
       progress_(!options.quiet, questions.size()) {
   reference_ = EvalMethod::parse("full").load(options.workflow);
-  const bool compares = scores.size() > 1 || scores.front().method.name != "full";
+  const bool compares = scores.size() > 1 || !scores.front().method.is_reference();
   if (compares && options.floor_limit > 0) {
     EngineOptions f32 = options.engine.options(options.workflow.default_model(), options.quiet);
     f32.kv_dtype = "f32";
@@ -140,7 +140,7 @@ void EvalMeasurement::measure(const Question& question, std::size_t index) {
   std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
   std::vector<Trace> forced(scores_.size()), own(scores_.size());
   for (std::size_t i = 0; i < scores_.size(); ++i) {
-    if (scores_[i].method.name == "full") {
+    if (scores_[i].method.is_reference()) {
       records.emplace_back(full, true);
       continue;
     }
@@ -159,9 +159,9 @@ void EvalMeasurement::measure(const Question& question, std::size_t index) {
     Score& score = scores_[i];
     score.add(question, index, record);
     score.exact.count(exact);
-    keep(question, score, score.method.name == "full" ? reference : own[i]);
+    keep(question, score, score.method.is_reference() ? reference : own[i]);
     score.wall_ms += record.wall_ms;
-    score.quality.add(reference, score.method.name == "full" ? reference : forced[i], *reference_);
+    score.quality.add(reference, score.method.is_reference() ? reference : forced[i], *reference_);
     if (record.error_kind == "resources") throw Failure(kResources, record.error);
     if (!options_.verbose) continue;
     progress_.clear();

@@ -26,13 +26,19 @@ EvalMethod EvalMethod::parse(const std::string& text) {
   return method;
 }
 
+bool EvalMethod::is_reference() const {
+  const ReuseMethod* method = find_reuse_method(name);
+  return method != nullptr && !method->reuses;
+}
+
 Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string& pool) const {
   WorkflowArguments changed = arguments;
   changed.relay = name;
   changed.set.push_back("relay.min_tokens=1");
-  if (name != "prefix")
+  const ReuseMethod* method = find_reuse_method(name);  // an unknown one is refused by load
+  if (method == nullptr || !method->prefixes || method->ahead)
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
-  if (name == "anchors") changed.set.push_back("relay.anchors.pool=eval-" + pool);
+  if (method != nullptr && method->anchors) changed.set.push_back("relay.anchors.pool=eval-" + pool);
   for (const auto& [key, value] : settings) changed.set.push_back(fmt::format("relay.{}={}", key, value));
   try {
     return changed.load();

@@ -16,6 +16,9 @@ struct EvalMethod {
   std::string name;
   std::vector<std::pair<std::string, std::string>> settings;  // of `relay`
 
+  /// The method reuses nothing, so that others are compared with it.
+  bool is_reference() const;
+
   /// Throws Failure naming what is wrong.
   static EvalMethod parse(const std::string& text);
 

@@ -24,7 +24,8 @@ const AgentRecord* last_turn(const RunRecord& record, const std::string& agent) 
 }
 
 bool is_exact(const SlotRecord& slot) {
-  return slot.method == "full" || slot.method == "prefix" || slot.method == "lockstep";
+  const ReuseMethod* method = find_reuse_method(slot.method);
+  return method != nullptr && method->exact;
 }
 
 }  // namespace

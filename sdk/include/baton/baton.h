@@ -14,6 +14,7 @@
 #include <baton/learn.h>
 #include <baton/preview.h>
 #include <baton/profile.h>
+#include <baton/reuse_method.h>
 #include <baton/run.h>
 #include <baton/run_record.h>
 #include <baton/system.h>

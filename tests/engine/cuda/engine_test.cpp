@@ -47,20 +47,20 @@ std::vector<Answer> relay(InferenceEngine& engine, bool exact_choices) {
   GenerationRequest first;
   first.prompt = {{"", random_tokens(45, 1), nullptr, 0}};
   first.reuse.record = true;
-  first.output_readers = static_cast<std::int64_t>(reuse_methods().size());
+  first.output_readers = static_cast<std::int64_t>(methods().size());
   first.forced = random_tokens(30, 2);
   const Answer upstream = respond(engine, std::move(first));
   REQUIRE(upstream.result.output);
-  for (const std::string& method : reuse_methods()) {
-    if (method == "lockstep") continue;  // rows ahead: other tests
+  for (const Method& method : methods()) {
+    if (method.ahead) continue;  // rows ahead: other tests
     GenerationRequest second;
     second.prompt = {{"", random_tokens(33, 3), nullptr, 0},
                      {"answer", upstream.result.tokens, upstream.result.output, 0},
                      {"", random_tokens(12, 4), nullptr, 0}};
-    second.reuse.method = method;
+    second.reuse.method = &method;
     second.reuse.min_tokens = 1;
     second.reuse.range = {1, 2, kLayers - 2};
-    if (method == "droidspeak") second.reuse.range = LayerRange::group(1, kLayers - 2);
+    if (method.layers == Method::Layers::group) second.reuse.range = LayerRange::group(1, kLayers - 2);
     second.reuse.selection.all = !exact_choices;  // which tokens are chosen hangs on the last bits
     if (!exact_choices) second.reuse.cacheblend_share = 1.0;
     second.max_tokens = 2;
@@ -86,7 +86,7 @@ TEST_CASE("an engine on the kernels relays answers as the CPU does, by every met
     const auto cpu = engine_on(make_cpu_backend(1), c.model);
     const auto actual = relay(*cuda, c.exact_choices), expected = relay(*cpu, c.exact_choices);
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      INFO(name_of(c.model.dtype) << ", run " << i << ": " << actual[i].result.uses[1].method);
+      INFO(name_of(c.model.dtype) << ", run " << i << ": " << actual[i].result.uses[1].method->name);
       CHECK(actual[i].result.uses[1].method == expected[i].result.uses[1].method);
       CHECK(actual[i].result.uses[1].kv_reused == expected[i].result.uses[1].kv_reused);
       CHECK(difference(actual[i].logits, expected[i].logits) < c.tolerance);
@@ -142,14 +142,14 @@ TEST_CASE("anchors on the kernels correct as on the CPU", "[engine]") {
   if (backend == nullptr) return;
   Pair pair(std::move(backend), kExact);
   ReuseOptions reuse;
-  reuse.method = "anchors";
+  reuse.method = find_method("anchors");
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
   reuse.anchors.gate = AnchorOptions::Gate::none;
   reuse.anchors.check = 0;
   CHECK(pair.ask_both(11, reuse).result.uses[1].reason == "first text of its pool");
-  CHECK(pair.ask_both(11, reuse).result.uses[1].method == "anchors");  // copied when it was needed, or before
+  CHECK(pair.ask_both(11, reuse).result.uses[1].method->name == "anchors");  // copied when it was needed, or before
   CHECK(pair.ask_both(12, reuse).result.kv_computed < 56 * kLayers);
   reuse.anchors.text = AnchorOptions::Text::offset;
   pair.ask_both(13, reuse);
@@ -162,7 +162,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   if (backend == nullptr) return;
   Pair pair(std::move(backend), kExact);
   ReuseOptions reuse;
-  reuse.method = "rectify";
+  reuse.method = find_method("rectify");
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;

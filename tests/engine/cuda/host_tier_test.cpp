@@ -101,7 +101,7 @@ std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
 
 ReuseOptions reuse_of(const std::string& method) {
   ReuseOptions reuse;
-  reuse.method = method;
+  reuse.method = find_method(method);
   reuse.range = {1, 2, 3};
   reuse.min_tokens = 1;
   reuse.prefix = method == "prefix";
@@ -329,7 +329,7 @@ TEST_CASE("prefixes return from the host tier", "[segments]") {
     CHECK(actual[i].result.kv_computed == expected[i].result.kv_computed);
     CHECK(same(actual[i], expected[i]));
   }
-  CHECK(expected.back().result.uses[0].method == "prefix");
+  CHECK(expected.back().result.uses[0].method->name == "prefix");
   CHECK(engine->stats().segments.moved_up > 0);
   CHECK(engine->stats().segments.evicted == 0);
 }

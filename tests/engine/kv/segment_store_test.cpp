@@ -67,7 +67,7 @@ GenerationRequest request_of(std::vector<PromptPart> prompt, const std::string& 
   request.prompt = std::move(prompt);
   request.forced = random_tokens(answer, seed);
   request.output_readers = 2;
-  request.reuse.method = method;
+  request.reuse.method = find_method(method);
   request.reuse.range = {1, 2, 3};
   request.reuse.min_tokens = 1;
   request.reuse.prefix = prefix;
@@ -240,7 +240,7 @@ TEST_CASE("an evicted segment is computed again, and the consumer says so", "[re
     request.max_tokens = 12;
     const GenerationResult result = finish(*small, std::move(request));
     CHECK_THAT(result.uses[1].reason, Catch::Contains("evicted"));
-    CHECK(result.uses[1].method == "full");
+    CHECK(result.uses[1].method->name == "full");
     CHECK(result.uses[1].kv_reused == 0);
     CHECK(result.kv_computed == result.kv_entries);
     CHECK(result.tokens == greedy(*small, prompt, "full"));

@@ -20,7 +20,7 @@ namespace {
 /// Every prompt in full, every placeholder looked at.
 ReuseOptions learning() {
   ReuseOptions reuse;
-  reuse.method = "anchors";
+  reuse.method = find_method("anchors");
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
@@ -32,7 +32,7 @@ ReuseOptions learning() {
 /// Relay that recomputes next to nothing.
 ReuseOptions relay(bool correct) {
   ReuseOptions reuse = learning();
-  reuse.method = "rectify";
+  reuse.method = find_method("rectify");
   reuse.correct = correct;
   reuse.range = {0, 1, 2};
   reuse.selection = {.suffix = 0, .head = 0, .share = 1e-9, .score = SelectionOptions::Score::author};
@@ -41,7 +41,7 @@ ReuseOptions relay(bool correct) {
 
 ReuseOptions named(const std::string& method) {
   ReuseOptions reuse = learning();
-  reuse.method = method;
+  reuse.method = find_method(method);
   return reuse;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 ReuseOptions anchors(AnchorOptions::Gate gate = AnchorOptions::Gate::none) {
   ReuseOptions reuse;
-  reuse.method = "anchors";
+  reuse.method = find_method("anchors");
   reuse.min_tokens = 1;
   reuse.prefix = false;
   reuse.record = true;
@@ -49,7 +49,7 @@ std::vector<PromptPart> prompt_of(InferenceEngine& engine, std::uint64_t first, 
 
 ReuseOptions named(const std::string& method) {
   ReuseOptions reuse = anchors();
-  reuse.method = method;
+  reuse.method = find_method(method);
   return reuse;
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("anchors: the first prompt is computed in full, the same prompt again 
     CHECK(first.result.hops == 0);
     CHECK(first.result.uses[1].reason == "first text of its pool");
     const Run again = ask(*engine, prompt, anchors());
-    CHECK(again.result.uses[1].method == "anchors");
+    CHECK(again.result.uses[1].method->name == "anchors");
     CHECK(again.result.uses[3].from_segment);
     CHECK(again.result.hops == 1);
     CHECK(again.result.kv_computed == (10 + 5 + 6) * 3);  // the text alone, in three layers
@@ -103,7 +103,7 @@ TEST_CASE("anchors: every token recomputed is full prefill, bit for bit", "[anch
   for (std::uint64_t seed = 0; seed < 3; ++seed) ask(*engine, prompt_of(*engine, 20 + seed, 30 + seed), reuse);
   const std::vector<PromptPart> prompt = prompt_of(*engine, 24, 34);
   const Run run = ask(*engine, prompt, reuse);
-  CHECK(run.result.uses[1].method == "anchors");
+  CHECK(run.result.uses[1].method->name == "anchors");
   CHECK(same(run, ask(*engine, prompt, named("full"))));
 }
 
@@ -116,11 +116,11 @@ TEST_CASE("anchors: a placeholder that cannot be predicted is computed alone", "
   for (std::uint64_t seed = 0; seed < 12; ++seed)
     runs.push_back(ask(*engine, prompt_of(*engine, 20, 40 + seed), reuse));  // the first answer is always the same
   const Run& last = runs.back();
-  CHECK(last.result.uses[3].method == "full");
+  CHECK(last.result.uses[3].method->name == "full");
   CHECK(last.result.uses[3].reason.find("expected error") != std::string::npos);
   REQUIRE(last.result.uses[3].anchors);
   CHECK(last.result.uses[3].anchors->predicted_error > 1e-6f);
-  CHECK(last.result.uses[1].method == "anchors");  // seen in this very place
+  CHECK(last.result.uses[1].method->name == "anchors");  // seen in this very place
 }
 
 TEST_CASE("anchors: lockstep takes them within its tolerance, and says what it saves", "[anchors]") {
@@ -134,7 +134,7 @@ TEST_CASE("anchors: lockstep takes them within its tolerance, and says what it s
   CHECK(same(ask(*engine, prompt, exact), full));
   CHECK(same(ask(*engine, prompt, tolerant), full));  // nothing was learned before
   const Run again = ask(*engine, prompt, tolerant);
-  CHECK(again.result.uses[1].method == "anchors");
+  CHECK(again.result.uses[1].method->name == "anchors");
   CHECK(again.result.uses[1].reason.find(" ms in full") != std::string::npos);
   CHECK(same(ask(*engine, prompt, exact), full));
   tolerant.tolerance = 1e-9f;  // other texts are worse than that

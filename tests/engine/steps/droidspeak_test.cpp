@@ -29,7 +29,7 @@ std::shared_ptr<LocalEngine> engine_of(std::uint64_t seed, TinyOptions model = {
 
 ReuseOptions droidspeak(std::int32_t first, std::int32_t last) {
   ReuseOptions reuse;
-  reuse.method = "droidspeak";
+  reuse.method = find_method("droidspeak");
   reuse.range = LayerRange::group(first, last);
   reuse.min_tokens = 1;
   reuse.prefix = false;
@@ -87,8 +87,8 @@ TEST_CASE("droidspeak: KV of an engine with the same weights is as good as one's
   for (const char* method : {"direct", "epic", "cacheblend", "rectify", "droidspeak"}) {
     INFO(method);
     ReuseOptions reuse = droidspeak(2, 4);
-    reuse.method = method;
-    if (reuse.method == "rectify") reuse.range = {2, 3, 4};
+    reuse.method = find_method(method);
+    if (reuse.method->name == "rectify") reuse.range = {2, 3, 4};
     const PromptPart own = answer(*reader, 40, reuse), other = portable(*author, answer(*author, 40, reuse));
     const Run with_own = ask(*reader, {text(9, 1), own, text(5, 2)}, reuse);
     const Run with_other = ask(*reader, {text(9, 1), other, text(5, 2)}, reuse);

@@ -17,7 +17,7 @@ namespace {
 
 ReuseOptions lockstep(bool prefix = false) {
   ReuseOptions reuse;
-  reuse.method = "lockstep";
+  reuse.method = find_method("lockstep");
   reuse.prefix = prefix;
   return reuse;
 }
@@ -157,7 +157,7 @@ TEST_CASE("ahead: a mirror ends with its upstream, with the bits of a full prefi
     CHECK(same(got, alone({head, answer, tail}, model)));
     CHECK(got.result.kv_ahead > 0);
     CHECK(got.result.kv_computed == got.result.kv_entries);
-    CHECK(got.result.uses[0].method == "lockstep");
+    CHECK(got.result.uses[0].method->name == "lockstep");
     CHECK(got.result.uses[0].ahead_tokens == 60);
     CHECK(got.result.uses[0].kv_reused == 0);
     expect_empty(*engine);
@@ -301,8 +301,8 @@ TEST_CASE("ahead: prefixes are placed, not computed, and counted as reused", "[e
   CHECK(same(got, alone({role, question})));
   CHECK(got.result.kv_ahead == 30 * 3);
   CHECK(got.result.kv_entries - got.result.kv_computed == 64 * 3);
-  CHECK(got.result.uses[0].method == "prefix");
-  CHECK(got.result.uses[1].method == "lockstep");
+  CHECK(got.result.uses[0].method->name == "prefix");
+  CHECK(got.result.uses[1].method->name == "lockstep");
 }
 
 TEST_CASE("ahead: without memory there is less of it, and requests come first", "[engine][ahead]") {
@@ -375,7 +375,7 @@ TEST_CASE("ahead: ids that are not known, and prompts that make no sense", "[eng
   CHECK_THROWS_AS(engine->prepare({{{{1, 99999}}}, true, 10, lockstep()}), EngineError);
   CHECK_THROWS_AS(engine->prepare({{{{1, 2}}}, true, 0, lockstep()}), EngineError);
   ReuseOptions relay;
-  relay.method = "direct";
+  relay.method = find_method("direct");
   CHECK_THROWS_WITH(engine->prepare({{{{1, 2}}}, true, 10, relay}), Catch::Contains("exact"));
   const EarlyId early = engine->prepare({{{{1, 2}}}, true, 10, lockstep()});
   CHECK_THROWS_AS(engine->update(early, {{{-5}}}, true), EngineError);

@@ -49,7 +49,7 @@ Run run(InferenceEngine& engine, GenerationRequest request) {
 
 ReuseOptions method(const std::string& name, bool prefix = false) {
   ReuseOptions reuse;
-  reuse.method = name;
+  reuse.method = find_method(name);
   reuse.range = name == "droidspeak" ? LayerRange::group(kRange.start, kRange.end) : kRange;
   reuse.selection = {};
   reuse.min_tokens = 1;
@@ -126,13 +126,13 @@ TEST_CASE("reuse: every row recomputed in every layer is full prefill, bit for b
       CHECK(full.result.kv_computed == full.result.kv_entries);
       for (const bool prefix : {false, true}) {
         for (const ReuseOptions& reuse : everything(prefix)) {
-          INFO("prompt " << i << ", " << reuse.method << (prefix ? ", with prefix" : ""));
+          INFO("prompt " << i << ", " << reuse.method->name << (prefix ? ", with prefix" : ""));
           const Run other = ask(*engine, prompts[i], reuse);
           CHECK(same(other, full));
           CHECK(other.result.kv_computed + reused(other.result) == other.result.kv_entries);
           // K and V of layer 0 depend on the token alone: rectify and cacheblend keep those that were placed.
-          if (!prefix && reuse.method == "epic") CHECK(other.result.kv_computed == other.result.kv_entries);
-          if (!prefix && reuse.method != "epic") {
+          if (!prefix && reuse.method->name == "epic") CHECK(other.result.kv_computed == other.result.kv_entries);
+          if (!prefix && reuse.method->name != "epic") {
             const std::int64_t positions = other.result.kv_entries / kLayers;
             CHECK(other.result.kv_computed > other.result.kv_entries - positions);
             CHECK(other.result.kv_computed < other.result.kv_entries);
@@ -289,9 +289,9 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
       const PromptPart first = answer(*engine, {text(30, 1)}, 60, 2), second = answer(*engine, {text(30, 3)}, 35, 4);
       const std::vector<PromptPart> prompt = {text(41, 5), first, text(13, 6), second, second, text(17, 7)};
       std::size_t at = 0;
-      for (const std::string& name : reuse_methods()) {
-        Run now = ask(*engine, prompt, method(name));
-        INFO(name << ", " << rows << " rows");
+      for (const Method& row : methods()) {
+        Run now = ask(*engine, prompt, method(row.name));
+        INFO(row.name << ", " << rows << " rows");
         if (rows == 512) {
           expected.push_back(std::move(now));
           continue;
@@ -302,8 +302,8 @@ TEST_CASE("reuse: any number of rows a step gives the same bits for every method
       }
     }
     for (std::size_t i = 0; i < expected.size(); ++i) {  // there is something to see
-      const std::string& name = reuse_methods()[i];
-      const bool exact = !takes_segments({.method = name}) || name == "anchors";  // which computes what it never saw
+      const Method& row = methods()[i];
+      const bool exact = row.exact || row.anchors;  // which computes what it never saw
       CHECK(same(expected[i], expected[0]) == exact);
     }
   }
@@ -325,9 +325,9 @@ TEST_CASE("reuse: other sequences beside it change no bit", "[reuse]") {
     request.callbacks.on_finished = [done](GenerationResult result) { done->set_value(std::move(result)); };
     busy->submit(std::move(request));
   }
-  for (const std::string& name : reuse_methods()) {
-    INFO(name);
-    CHECK(same(ask(*busy, beside, method(name), 8), ask(*quiet, alone, method(name), 8)));
+  for (const Method& row : methods()) {
+    INFO(row.name);
+    CHECK(same(ask(*busy, beside, method(row.name), 8), ask(*quiet, alone, method(row.name), 8)));
   }
   for (auto& other : others) CHECK(other.get().error.empty());
 }
@@ -379,8 +379,8 @@ TEST_CASE("reuse: an answer continues as an exact prefix, one behind moved segme
   const Run exact = ask(*engine, prompt, method("prefix", true));
   CHECK(same(exact, ask(*engine, prompt, method("full"))));
   CHECK(exact.result.kv_computed == (50 + 25) * kLayers);
-  CHECK(exact.result.uses[0].method == "prefix");
-  CHECK(exact.result.uses[1].method == "full");
+  CHECK(exact.result.uses[0].method->name == "prefix");
+  CHECK(exact.result.uses[1].method->name == "full");
 }
 
 TEST_CASE("reuse: a segment is whole, with hidden states and attention, whatever prefix its prompt has", "[reuse]") {
@@ -417,8 +417,8 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     const auto rest = static_cast<std::int64_t>(40 - common);
     INFO(common << " tokens in common");
     const Run direct = ask(*engine, prompt, method("direct", true));
-    CHECK(direct.result.uses[0].method == "prefix");
-    CHECK(direct.result.uses[1].method == "direct");
+    CHECK(direct.result.uses[0].method->name == "prefix");
+    CHECK(direct.result.uses[1].method->name == "direct");
     CHECK(direct.result.kv_computed == 10 * kLayers);
     CHECK(direct.result.hops == 1);
     ReuseOptions epic = method("epic", true);
@@ -436,7 +436,7 @@ TEST_CASE("reuse: a prefix that reaches into a segment leaves the rest of it to 
     const std::int64_t chosen = std::min<std::int64_t>(rest, 7) * (kRange.end - kRange.detect);
     CHECK(ask(*engine, prompt, suffix).result.kv_computed ==
           10 * kLayers + rest * (kRange.detect - kRange.start) + chosen);
-    CHECK(ask(*engine, prompt, method("rectify", true)).result.uses[1].method == "rectify");
+    CHECK(ask(*engine, prompt, method("rectify", true)).result.uses[1].method->name == "rectify");
     // Nothing inexact was kept as a prefix.
     CHECK(same(ask(*engine, prompt, method("prefix", true)), exact));
   }
@@ -478,21 +478,22 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
   };
   for (const auto& [reuse, computed, reused_tokens] : known) {
     const GenerationResult result = ask(*engine, prompt, reuse).result;
-    INFO(reuse.method << ", expected " << computed);
+    INFO(reuse.method->name << ", expected " << computed);
     CHECK(result.kv_entries == (s + r) * kLayers);
     CHECK(result.kv_computed == computed);
     REQUIRE(result.uses.size() == 3);
     CHECK(result.uses[1].kv_reused == result.kv_entries - computed);
     CHECK(result.uses[0].kv_reused + result.uses[2].kv_reused == 0);
     CHECK(result.uses[0].kv_reusable + result.uses[2].kv_reusable == 0);
-    const std::int64_t up_to_detection = reuse.method == "rectify" ? reuse.range.detect - reuse.range.start : 1;
-    const bool detects = (reuse.method == "rectify" && reuse.selection.score == SelectionOptions::Score::deviation) ||
-                         reuse.method == "cacheblend";
+    const std::int64_t up_to_detection = reuse.method->name == "rectify" ? reuse.range.detect - reuse.range.start : 1;
+    const bool detects =
+        (reuse.method->name == "rectify" && reuse.selection.score == SelectionOptions::Score::deviation) ||
+        reuse.method->name == "cacheblend";
     CHECK(result.uses[1].kv_reusable == (detects ? r * (kLayers - up_to_detection) : result.uses[1].kv_reused));
     CHECK(result.uses[1].method == reuse.method);
     CHECK(result.uses[1].reason.empty());
     CHECK(result.uses[1].reused_tokens == reused_tokens);
-    CHECK(result.hops == (reuse.method == "full" ? 0 : 1));
+    CHECK(result.hops == (reuse.method->name == "full" ? 0 : 1));
   }
   // The layer range alone: of the segment's entries, 1 - (l_e - l_s) / L are reused.
   const GenerationResult result = ask(*engine, prompt, range_alone).result;
@@ -573,17 +574,18 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   ReuseOptions longer = method("rectify");
   longer.min_tokens = 41;
   CHECK_THAT(use(part, longer).reason, Contains("40 tokens") && Contains("41"));
-  CHECK(use(part, longer).method == "full");
+  CHECK(use(part, longer).method->name == "full");
   PromptPart edited = part;
   edited.tokens[7] ^= 1;
   CHECK_THAT(use(edited, method("direct")).reason, Contains("other tokens"));
   CHECK_THAT(use(other_layer, method("rectify")).reason, Contains("no hidden states of layer 1"));
   CHECK(use({"", part.tokens, nullptr, 0}, method("rectify")).reason.empty());
-  CHECK(ask(*engine, {text(20, 3), other_layer, text(10, 4)}, method("direct")).result.uses[1].method == "direct");
+  CHECK(ask(*engine, {text(20, 3), other_layer, text(10, 4)}, method("direct")).result.uses[1].method->name ==
+        "direct");
 
   GenerationRequest request;
   request.prompt = {text(5, 1)};
-  request.reuse.method = "rectify";  // neither the request nor the model has a range
+  request.reuse.method = find_method("rectify");  // neither the request nor the model has a range
   CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains("has not been profiled"));
   engine->set_layer_range(kRange);
   ReuseOptions of_model = method("rectify");

@@ -124,7 +124,7 @@ relay: auto
   CHECK(spec.agents.at(0).generation.stop->size() == 2);
   CHECK(spec.topology.steps.at(1).retry->attempts == 2);
   CHECK(*spec.topology.steps.at(0).on_error == OnError::skip);
-  CHECK(spec.relay.method == "full");
+  CHECK(spec.relay.method == find_method("full"));
   CHECK(spec.models.at(0).path == "other");
   CHECK(spec.name == "7");
   CHECK_THROWS_WITH(parse(yaml, {{"defaults.temprature", "0.5"}}),
@@ -162,7 +162,7 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.topology.agents == std::vector<std::string>{"a"});
   CHECK(spec.agents[0].role == "a");
   CHECK(spec.agents[0].messages.at(0).role == "user");
-  CHECK(spec.relay.method == "auto");
+  CHECK(spec.relay.method == nullptr);
 }
 
 TEST_CASE("which tokens rectify recomputes: by author, and by deviation where a threshold is set") {

@@ -17,7 +17,7 @@ std::string prompt(const Plan& plan, int index) {
 
 std::string why(const Plan& plan, int index, const std::string& slot) {
   const SlotSource& source = *plan.steps[static_cast<std::size_t>(index)].slot(slot);
-  return source.method + ": " + source.reason;
+  return std::string(source.method->name) + ": " + source.reason;
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ relay: lockstep
   CHECK(why(made, 1, "q") == "lockstep: computed ahead while others decode");
   CHECK(why(made, 2, "agent_a_current") == "lockstep: mirrored while a decodes");
   CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
-  CHECK(made.reuse.method == "lockstep");
+  CHECK(made.reuse.method->name == "lockstep");
   CHECK(!made.reuse.record);
 }
 

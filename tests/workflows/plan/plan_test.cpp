@@ -76,7 +76,7 @@ workflow: {topology: chain, agents: [a, b], rounds: 3, then: judge}
   CHECK(made.steps[4].needs == std::vector<int>{1, 3});
   CHECK(made.steps[1].tools.at(0).from == "agent_a_current");
   CHECK(made.steps[1].tools.at(0).options.at("seconds") == "5");
-  CHECK(made.steps[0].slot("q")->method == "full");
+  CHECK(made.steps[0].slot("q")->method->name == "full");
   CHECK(made.steps[0].slot("q")->reason == "the first of its run: there is no step to compute it in");
   CHECK(made.steps[0].slot("agent_b_history_1")->reason == "before the first round");
   CHECK(made.steps[0].slot("nothing") == nullptr);

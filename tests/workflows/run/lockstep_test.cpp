@@ -27,7 +27,8 @@ std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
 }
 
 void use(PlanBuilder& builder, const std::string& method) {
-  builder.plan.relay = builder.plan.reuse.method = method;
+  builder.plan.relay = method;
+  builder.plan.reuse.method = find_method(method);
   builder.plan.reuse.prefix = false;
 }
 

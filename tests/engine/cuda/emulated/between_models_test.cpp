@@ -19,7 +19,7 @@ std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const L
 
 ReuseOptions droidspeak() {
   ReuseOptions reuse;
-  reuse.method = "droidspeak";
+  reuse.method = find_method("droidspeak");
   reuse.range = LayerRange::group(1, 2);
   reuse.min_tokens = 1;
   reuse.prefix = false;

@@ -224,7 +224,7 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
     prompt[0].tokens = words(role, 50 + agent);
     GenerationRequest known;
     known.prompt = {prompt[0]};
-    known.reuse.method = "prefix";
+    known.reuse.method = find_method("prefix");
     known.reuse.record = true;  // with the hidden states that rectify wants
     known.reuse.range = range;
     known.forced = {1};
@@ -232,13 +232,14 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
     prompt.push_back({"", words(4, 3), nullptr, 0});
     GenerationRequest request;
     request.prompt = prompt;
-    request.reuse.method = method == "anchors" && agent < 5 ? "direct" : method;  // learns nothing by itself
+    request.reuse.method =
+        find_method(method == "anchors" && agent < 5 ? "direct" : method);  // learns nothing by itself
     request.reuse.record = takes_segments(request.reuse);
     request.reuse.range = range;
     request.reuse.selection.share = 0.18;
     request.reuse.anchors.gate = AnchorOptions::Gate::none;
     request.reuse.anchors.check = 0;
-    if (request.reuse.method == "anchors") {  // once before, so that they are on the device
+    if (request.reuse.method->name == "anchors") {  // once before, so that they are on the device
       request.reuse.anchors.pool = "first";
       add_anchors(engine, prompt, "first");
       GenerationRequest first = request;

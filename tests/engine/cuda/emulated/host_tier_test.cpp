@@ -50,7 +50,7 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
     for (const PromptPart& part : answers) {
       INFO(method);
       ReuseOptions reuse;
-      reuse.method = method;
+      reuse.method = find_method(method);
       reuse.range = {1, 2, 3};
       reuse.min_tokens = 1;
       reuse.prefix = false;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <baton/reuse_method.h>
+
+#include <algorithm>
+
+#include "engine/reuse/methods.h"
+
+namespace baton::inline v1 {
+
+const std::vector<ReuseMethod>& reuse_methods() {
+  static const std::vector<ReuseMethod> all = [] {
+    std::vector<ReuseMethod> found;
+    for (const Method& method : methods()) {
+      found.push_back({.name = std::string(method.name),
+                       .summary = std::string(method.summary),
+                       .exact = method.exact,
+                       .reuses = method.prefixes != Method::Prefixes::never,
+                       .prefixes = method.prefixes == Method::Prefixes::always,
+                       .segments = method.segments,
+                       .ahead = method.ahead,
+                       .anchors = method.anchors,
+                       .models = method.models});
+    }
+    return found;
+  }();
+  return all;
+}
+
+const ReuseMethod* find_reuse_method(std::string_view name) {
+  const std::vector<ReuseMethod>& all = reuse_methods();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const ReuseMethod& method) { return method.name == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace baton::inline v1
