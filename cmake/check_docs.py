@@ -3,7 +3,7 @@
 """Fails where a document names a path that does not exist, links to nothing, or has a line that is too long.
 
 A path is a word that begins with a source folder of this project. `engine/kv/segment` may stand for `segment.h` and
-`segment.cpp`, and `*` for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may be long.
+`segment.cpp`, and `*` or NAME for anything. Paths of the past (CHANGELOG.md) are not checked. Rows of tables may be long.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def exists(path: str) -> bool:
-    path = path.rstrip("/")
+    path = path.rstrip("/").replace("NAME", "*")
     return any(True for pattern in [path, path + ".*"] for _ in ROOT.glob(pattern))
 
 
