@@ -64,4 +64,7 @@ install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTAL
 install(DIRECTORY agents/roles/ DESTINATION ${share}/roles FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
 install(DIRECTORY workflows/library/ DESTINATION ${share}/workflows FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
 install(DIRECTORY samples/models/nano DESTINATION ${share}/models
-  FILES_MATCHING PATTERN "*.json" PATTERN "*.safetensors" PATTERN "*.jinja" PATTERN "recipe" EXCLUDE)
+  FILES_MATCHING PATTERN "*.json" PATTERN "*.safetensors" PATTERN "*.jinja" PATTERN "LICENSE" PATTERN "recipe" EXCLUDE)
+# The licences go wherever the programs and the library go: share/doc/baton.
+install(FILES LICENSE NOTICE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/baton)
+install(DIRECTORY licenses DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/baton FILES_MATCHING PATTERN "*.txt")

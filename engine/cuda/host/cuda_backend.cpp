@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/backend/checks.h"
 #include "engine/cuda/attention/attention.h"
 #include "engine/cuda/attention/attention_plan.h"
+#include "engine/cuda/host/device_weights.h"
 #include "engine/cuda/host/pinned_pool.h"
 #include "engine/cuda/host/replays.h"
 #include "engine/cuda/host/staging.h"
@@ -23,66 +23,8 @@
 namespace baton::cuda {
 namespace {
 
-/// Rows of a matrix are padded with zeros to that many elements, so that every row begins at 16 bytes.
-constexpr std::int64_t kRowUnit = 8;
 /// Blocks per multiprocessor that attention asks its plan for: as many as fit, twice over.
 constexpr int kBlocksPerMultiprocessor = 4;
-
-/// A weight [N, C] as stored, row-major, rows `stride` elements apart.
-struct DeviceMatrix final : Matrix {
-  DeviceMatrix(Runtime& runtime_in, std::int64_t rows_in, std::int64_t cols_in, DType dtype_in)
-      : runtime(runtime_in), stride(round_up(cols_in, kRowUnit)) {
-    rows = rows_in;
-    cols = cols_in;
-    dtype = dtype_in;
-    bytes = checked_bytes("load_matrix", rows, stride, size_of(dtype));
-    data = static_cast<std::byte*>(runtime.allocate(bytes));
-  }
-  ~DeviceMatrix() override { runtime.release(data); }
-  ConstTensorView view() const { return BasicView<const std::byte>{data, dtype, rows, cols, stride}; }
-
-  Runtime& runtime;
-  std::byte* data = nullptr;
-  std::int64_t stride;
-};
-
-const DeviceMatrix& device(const Matrix& matrix) {
-  const auto* ours = dynamic_cast<const DeviceMatrix*>(&matrix);
-  if (ours == nullptr) throw std::invalid_argument("the matrix belongs to another backend");
-  return *ours;
-}
-
-/// Vectors of floats that live in host memory (weights of norms, biases), kept on the device. One that keep() was given
-/// is known by its address; any other is compared by content, too, so that one that took another's place is noticed.
-class KeptVectors final : public BufferOwner {
- public:
-  KeptVectors(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
-  Buffer keep(std::span<const float> values) {
-    if (values.empty()) return {};
-    Buffer kept{this, runtime_.allocate(values.size_bytes()), values.size_bytes()};
-    staging_.to_device(kept.data(), std::as_bytes(values));
-    constant_[values.data()] = std::span(reinterpret_cast<const float*>(kept.data()), values.size());
-    return kept;
-  }
-  void release(void* data, std::size_t /*bytes*/) noexcept override {
-    std::erase_if(constant_, [&](const auto& entry) { return entry.second.data() == data; });
-    runtime_.release(data);
-  }
-  const float* put(std::span<const float> values) {
-    if (values.empty()) return nullptr;
-    const auto known = constant_.find(values.data());
-    if (known != constant_.end() && known->second.size() == values.size()) return known->second.data();
-    auto& kept = vectors_[values.data()];
-    if (kept == nullptr) kept = std::make_unique<KeptArrays>(runtime_, staging_);
-    return kept->put(values);
-  }
-
- private:
-  Runtime& runtime_;
-  Staging& staging_;
-  std::unordered_map<const float*, std::span<const float>> constant_;  // where it is on the device
-  std::unordered_map<const float*, std::unique_ptr<KeptArrays>> vectors_;
-};
 
 class CudaBackend final : public Backend {
  public:
