@@ -44,9 +44,9 @@ class IdleRuntime final : public cuda::Runtime {
   void clear(void*, std::size_t) override {}
   void copy_to_device(void*, const void*, std::size_t) override { ++sent; }
   void copy_to_host(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
-  Copying transfer(const cuda::Transfer&) override { return ++transfers; }
-  void follow(Copying) override {}
-  void wait_for(Copying) override {}
+  TransferId transfer(const cuda::Transfer&) override { return ++transfers; }
+  void follow(TransferId) override {}
+  void wait_for(TransferId) override {}
   void multiply(const cuda::Product&) override {}
   void begin_capture() override {}
   std::unique_ptr<cuda::Graph> end_capture() override { return std::make_unique<cuda::Graph>(); }
@@ -61,7 +61,7 @@ class IdleRuntime final : public cuda::Runtime {
   void synchronize() override {}
 
   int sent = 0, replays = 0;
-  Copying transfers = 0;
+  TransferId transfers = 0;
 
  private:
   simt::Recording forgotten_;
