@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/base/errors.h"
+
 namespace baton {
 namespace {
 
@@ -41,7 +43,7 @@ struct Rendered {
 
 /// The chat template sees a mark in the place of each slot, so whatever it does, it cannot do it to a value. Templates
 /// that trim a message find the mark at its end and leave it and the blanks before it alone.
-Rendered render(const Model& model, const std::vector<PromptMessage>& messages) {
+Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages) {
   const std::string prefix = unused_prefix(messages);
   std::vector<std::pair<std::string, const std::string*>> sentinels;
   std::vector<ChatMessage> chat;
@@ -79,7 +81,7 @@ Rendered render(const Model& model, const std::vector<PromptMessage>& messages) 
 
 }  // namespace
 
-std::vector<PromptPart> build_frame(const Model& model, const std::vector<PromptMessage>& messages) {
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages) {
   const Rendered rendered = render(model, messages);
   std::vector<PromptPart> frame;
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
@@ -118,12 +120,12 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
   return prompt;
 }
 
-std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
+std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value) {
   return fill_frame(build_frame(model, messages), value);
 }
 
-std::string prompt_text(const Model& model, const std::vector<PromptPart>& parts) {
+std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {
   std::vector<TokenId> ids;
   for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
   return model.tokenizer->decode(ids, false);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
-#include "engine/model/model.h"
+#include "engine/request.h"
+#include "engine/text/model_text.h"
 
 namespace baton {
 
@@ -28,7 +28,7 @@ using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
 
 /// The prompt without the values of its slots: fixed text as ids, each slot as a part without tokens.
 /// Throws ModelError when the chat template drops or repeats a slot's text.
-std::vector<PromptPart> build_frame(const Model& model, const std::vector<PromptMessage>& messages);
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages);
 
 /// The frame with the values of its slots, but for those that have tokens already. Parts without tokens are left out.
 /// `value` is asked once for each slot; what it throws passes through.
@@ -37,10 +37,10 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 /// Both in one. Fixed text recognises special tokens (it is the author's); slot values are ids and cannot inject any,
 /// and no value is seen by the template. A template that trims a message does not trim what is in a slot at its end. A
 /// model without a chat template gets the messages joined by newlines, after what its tokenizer puts before a text.
-std::vector<PromptPart> build_prompt(const Model& model, const std::vector<PromptMessage>& messages,
+std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value);
 
 /// The prompt as text, special tokens included, for `render` and the records.
-std::string prompt_text(const Model& model, const std::vector<PromptPart>& parts);
+std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);
 
 }  // namespace baton

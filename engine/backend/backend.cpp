@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <future>
 #include <system_error>
 #include <thread>
@@ -12,31 +11,6 @@
 #include "engine/backend/random_weights.h"
 
 namespace baton {
-
-void Backend::run_step(const std::function<void()>& work, bool /*comes_again*/) { work(); }
-
-void Backend::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }
-
-Copying Backend::copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) {
-  std::memcpy(device.data() + begin, host.data() + begin, bytes);
-  return 0;
-}
-
-Copying Backend::copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) {
-  return copy_up(host, device, begin, bytes);
-}
-
-void Backend::follow(Copying /*copying*/) {}
-
-void Backend::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
-
-std::vector<double> Backend::take_marks() {
-  std::vector<double> between;
-  for (std::size_t i = 1; i < marks_.size(); ++i)
-    between.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
-  marks_.clear();
-  return between;
-}
 
 std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                                float deviation) {
@@ -53,23 +27,6 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
   const ConstTensorView part =
       BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values.get()), DType::bf16, rows, cols, cols};
   return load_matrix({&part, 1}, dtype);
-}
-
-void Backend::norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
-                              std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                              const RopeAngles& angles) {
-  if (!norms.q.empty()) head_rms_norm(q, norms.q, norms.eps);
-  if (!norms.k.empty()) head_rms_norm(k, norms.k, norms.eps);
-  store_kv(slabs, shape, rows, k, v, angles);
-  rope(q, shape.head_dim, angles);
-}
-
-void Backend::choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how) {
-  check_shape("choose logits", logits, static_cast<std::int64_t>(how.size()), logits.cols);
-  for (std::size_t i = 0; i < how.size(); ++i) {
-    const auto* row = reinterpret_cast<const float*>(logits.data) + static_cast<std::int64_t>(i) * logits.stride;
-    out[i] = chooser_.choose({row, static_cast<std::size_t>(logits.cols)}, how[i]);
-  }
 }
 
 std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const TextPair> pairs) {

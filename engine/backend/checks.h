@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 
 namespace baton {
 

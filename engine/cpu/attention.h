@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 #include "engine/cpu/scratch.h"
 #include "engine/cpu/thread_pool.h"
 
@@ -23,7 +23,7 @@ struct RowAttentionPlan {
   std::vector<std::vector<float>> weights;  // per thread: what a tile's queries gave to keys, while sums are recorded
 };
 
-/// See Backend::attention.
+/// See Operations::attention.
 void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, TensorView out, ConstTensorView q,
                std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, float scale,
                std::span<AttentionSum* const> received);

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 #include "engine/cpu/panel.h"
 
 namespace baton::cpu {
@@ -28,7 +28,7 @@ Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t hea
 }
 
 /// One row: keys and values k, v [K, D], f32 or of the cache's type, go to `position`, k rotated by cos, sin [half];
-/// see Backend::store_kv.
+/// see Operations::store_kv.
 void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                   const float* cos, const float* sin, std::int64_t half);
 
@@ -38,7 +38,7 @@ void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, s
 /// Raw keys and values [K, D] of `position`, in the cache's type.
 void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
 
-/// See Backend::value_deviation; v [K, D] f32.
+/// See Operations::value_deviation; v [K, D] f32.
 float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v);
 
 }  // namespace baton::cpu

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 
 namespace baton::cpu {
 

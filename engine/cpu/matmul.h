@@ -10,7 +10,7 @@
 
 namespace baton::cpu {
 
-/// out[T, N] = x[T, C] * w^T + bias; see Backend::matmul.
+/// out[T, N] = x[T, C] * w^T + bias; see Operations::matmul.
 void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView x, const PackedMatrix& w,
             std::span<const float> bias);
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <new>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 
 namespace baton::cpu {
 namespace {

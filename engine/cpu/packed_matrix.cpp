@@ -68,7 +68,7 @@ void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorV
 
 }  // namespace
 
-std::unique_ptr<PackedMatrix> pack_matrix(Backend& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
+std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
                                           std::int64_t rows, DType dtype) {
   auto matrix = std::make_unique<PackedMatrix>();
   matrix->rows = rows;

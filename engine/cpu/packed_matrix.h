@@ -22,7 +22,7 @@ class PackedMatrix : public Matrix {
 };
 
 /// `parts` are checked (checks.h) and have `rows` rows together.
-std::unique_ptr<PackedMatrix> pack_matrix(Backend& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
+std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
                                           std::int64_t rows, DType dtype);
 
 /// The matrix behind the interface, or std::invalid_argument when it belongs to another backend.

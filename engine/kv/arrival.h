@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 
 namespace baton {
 
@@ -18,7 +18,7 @@ class Arrival {
   };
   using Piece = std::vector<Range>;
   /// Keeps both buffers while anything is to come.
-  Arrival(Backend& backend, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
+  Arrival(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
           std::vector<Piece> pieces);
 
   /// Begins to copy a piece, once. Throws BackendError.
@@ -32,11 +32,11 @@ class Arrival {
  private:
   enum class State : std::uint8_t { away, coming, there };
 
-  Backend& backend_;
+  Device& device_;
   std::shared_ptr<const Buffer> from_, to_;
   std::vector<Piece> pieces_;
-  std::vector<State> state_;      // of the pieces
-  std::vector<Copying> copying_;  // of a piece: its last range
+  std::vector<State> state_;           // of the pieces
+  std::vector<TransferId> transfers_;  // of a piece: that of its last range
   std::size_t missing_;
 };
 

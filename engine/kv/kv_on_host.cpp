@@ -8,7 +8,7 @@ namespace baton {
 namespace {
 
 /// Keys and values [n, K D] of one layer, beside each other.
-void gather(Backend& backend, std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) {
+void gather(Device& device, std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) {
   const auto width = static_cast<std::size_t>(raw_k.cols);
   std::size_t column = 0;
   for (const ConstTensorView& view : {raw_k, v}) {
@@ -16,10 +16,10 @@ void gather(Backend& backend, std::span<std::uint16_t> out, ConstTensorView raw_
     std::vector<std::uint16_t> bits(count);
     if (view.dtype == DType::f32) {
       std::vector<float> values(count);
-      backend.copy_to_host(std::as_writable_bytes(std::span(values)), view.data);
+      device.copy_to_host(std::as_writable_bytes(std::span(values)), view.data);
       std::transform(values.begin(), values.end(), bits.begin(), f32_to_bf16);
     } else {
-      backend.copy_to_host(std::as_writable_bytes(std::span(bits)), view.data);
+      device.copy_to_host(std::as_writable_bytes(std::span(bits)), view.data);
     }
     for (std::size_t i = 0; i < static_cast<std::size_t>(view.rows); ++i)
       std::copy_n(bits.begin() + static_cast<std::ptrdiff_t>(i * width), width,
@@ -50,12 +50,12 @@ std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, st
   return kv;
 }
 
-std::vector<std::uint16_t> kv_on_host(Backend& backend, const Segment& segment) {
+std::vector<std::uint16_t> kv_on_host(Device& device, const Segment& segment) {
   const std::size_t rows = static_cast<std::size_t>(segment.length()) * 2 * width_of(segment.layout().shape);
   const std::int32_t layers = segment.layout().layers;
   std::vector<std::uint16_t> kv(rows * static_cast<std::size_t>(layers));
   for (std::int32_t layer = 0; layer < layers; ++layer) {
-    gather(backend, std::span(kv).subspan(rows * static_cast<std::size_t>(layer), rows), segment.raw_keys(layer),
+    gather(device, std::span(kv).subspan(rows * static_cast<std::size_t>(layer), rows), segment.raw_keys(layer),
            segment.values(layer));
   }
   return kv;

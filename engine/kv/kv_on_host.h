@@ -13,6 +13,6 @@ namespace baton {
 /// keeps raw keys. Throws BackendError.
 std::vector<std::uint16_t> kv_on_host(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n);
 /// The same of a segment's tokens that have KV.
-std::vector<std::uint16_t> kv_on_host(Backend& backend, const Segment& segment);
+std::vector<std::uint16_t> kv_on_host(Device& device, const Segment& segment);
 
 }  // namespace baton

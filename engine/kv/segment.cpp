@@ -10,7 +10,7 @@ namespace baton {
 
 Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n,
                  std::vector<std::int32_t> ids)
-    : backend_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
+    : device_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
   if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
     throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n,
@@ -51,8 +51,8 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
   if (arrival_) arrival_->follow_all();
-  auto memory = std::make_shared<const Buffer>(backend_->allocate_host(memory_bytes_));
-  backend_->copy_down(*memory, *memory_, 0, memory_bytes_);
+  auto memory = std::make_shared<const Buffer>(device_->allocate_host(memory_bytes_));
+  device_->download(*memory, *memory_, 0, memory_bytes_);
   copy->memory_ = std::move(memory);
   copy->arrival_ = nullptr;
   copy->on_host_ = true;
@@ -61,7 +61,7 @@ std::shared_ptr<const Segment> Segment::copy_to_host() const {
 
 std::shared_ptr<const Segment> Segment::copy_to_device() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  copy->memory_ = std::make_shared<const Buffer>(backend_->allocate_uninitialized(memory_bytes_));
+  copy->memory_ = std::make_shared<const Buffer>(device_->allocate_uninitialized(memory_bytes_));
   const std::size_t layer_bytes = 2 * matrix_bytes_,
                     all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
   const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_together(layout_.layers));
@@ -70,16 +70,16 @@ std::shared_ptr<const Segment> Segment::copy_to_device() const {
     pieces.push_back({{begin, std::min(together, all_layers - begin)}});
   if (layout_.hidden_width > 0)
     pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
-  copy->arrival_ = std::make_shared<Arrival>(*backend_, memory_, copy->memory_, std::move(pieces));
+  copy->arrival_ = std::make_shared<Arrival>(*device_, memory_, copy->memory_, std::move(pieces));
   copy->on_host_ = false;
   return copy;
 }
 
-std::shared_ptr<const Segment> Segment::copy_to(Backend& other) const {
+std::shared_ptr<const Segment> Segment::copy_to(Device& other) const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
   copy->memory_ = std::make_shared<const Buffer>(other.allocate_uninitialized(memory_bytes_));
   other.copy_to_device(copy->memory_->data(), {memory_->data(), memory_bytes_});
-  copy->backend_ = &other;
+  copy->device_ = &other;
   copy->on_host_ = false;
   return copy;
 }
@@ -114,8 +114,8 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
   const ConstTensorView view = values(layer);
   std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
   const auto fetch = [&](std::span<std::byte> out) {
-    if (!on_host()) return backend_->copy_to_host(out, view.data);
-    backend_->wait();
+    if (!on_host()) return device_->copy_to_host(out, view.data);
+    device_->wait();
     std::copy_n(view.data, out.size(), out.begin());
   };
   if (view.dtype == DType::f32) {

@@ -27,14 +27,14 @@ class Segment {
   std::int32_t length() const { return length_; }
   const KvLayout& layout() const { return layout_; }
 
-  /// The same in host memory, for keeping: the backend does not read it. The copy may be under way (Backend::wait).
+  /// The same in host memory, for keeping: the backend does not read it. The copy may be under way (Device::wait).
   /// Throws BackendError.
   std::shared_ptr<const Segment> copy_to_host() const;
   /// And back, bit for bit, for reading: its memory comes when it is asked for. Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
   /// In the memory of another backend, of what lies in memory that the host reads: nothing is left to come. Throws
   /// BackendError.
-  std::shared_ptr<const Segment> copy_to(Backend& other) const;
+  std::shared_ptr<const Segment> copy_to(Device& other) const;
   /// It is what copy_to_host made: operations of the backend may not be given its views.
   bool on_host() const { return on_host_; }
 
@@ -71,7 +71,7 @@ class Segment {
   std::size_t group_of(std::int32_t layer) const;
   const std::byte* arrived(std::size_t begin, std::size_t group) const;
 
-  Backend* backend_;
+  Device* device_;
   KvLayout layout_;
   std::vector<std::int32_t> tokens_;
   std::vector<float> received_;

@@ -11,41 +11,9 @@
 #include <vector>
 
 #include "engine/kv/segment.h"
+#include "engine/kv/segment_handle.h"
 
 namespace baton {
-
-/// A place for one segment in a store. Any thread; dropping the last handle frees the segment.
-class StoredSegment {
- public:
-  std::int32_t tokens = 0;  // with KV
-  int hops = 0;
-  std::string origin;
-
- private:
-  friend class SegmentStore;
-  friend class SegmentTiers;
-  std::shared_ptr<const Segment> segment_;  // guarded by the store's mutex; null: taken back
-  std::shared_ptr<const Segment> lent_;     // guarded by the store's mutex; null: not lent
-  bool in_host_ = false;                    // counts in the host tier: is there, or on its way
-  std::int64_t readers_ = 0;                // planned and still to come
-  std::uint64_t last_use_ = 0;
-};
-
-using SegmentHandle = std::shared_ptr<StoredSegment>;
-
-struct SegmentStoreStats {
-  std::int64_t bytes = 0;  // where the backend reads them, as are peak_bytes and segments
-  std::int64_t peak_bytes = 0;
-  std::int64_t segments = 0;
-  std::int64_t charged_bytes = 0;  // of others, in the same budget
-  std::int64_t host_bytes = 0;     // in the host tier
-  std::int64_t host_peak_bytes = 0;
-  std::int64_t host_segments = 0;
-  std::int64_t lent_bytes = 0;  // copies for readers of other engines, in the host tier's budget
-  std::int64_t moved_down = 0;  // to the host tier, and from there
-  std::int64_t moved_up = 0;
-  std::int64_t evicted = 0;  // lost
-};
 
 /// Any thread; but with a host tier add, read, settle and park copy, so they are the engine's thread's.
 class SegmentStore {

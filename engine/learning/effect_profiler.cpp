@@ -39,7 +39,7 @@ GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_to
 
 class EffectMeasurement {
  public:
-  EffectMeasurement(InferenceEngine& author, InferenceEngine& reader, std::span<const CalibrationHandOver> hand_overs,
+  EffectMeasurement(LocalEngine& author, LocalEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                     const ProfilerOptions& options, std::int32_t reply_tokens)
       : author_(author),
         reader_(reader),
@@ -182,8 +182,8 @@ class EffectMeasurement {
     reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
   }
 
-  InferenceEngine& author_;
-  InferenceEngine& reader_;
+  LocalEngine& author_;
+  LocalEngine& reader_;
   const ProfilerOptions& options_;
   const std::int32_t reply_tokens_;
   const std::int32_t last_;
@@ -199,7 +199,7 @@ double done_of(std::int32_t start, std::int32_t layers) {
 
 }  // namespace
 
-std::optional<LayerEffect> measure_effect(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const EffectOptions& effect) {
   EffectMeasurement measurement(engine, engine, hand_overs, options, effect.reply_tokens);
   const std::int32_t layers = engine.model().config.layers;
@@ -245,7 +245,7 @@ LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, st
   return LayerRange::group(0, layers - 1);
 }
 
-std::optional<GroupEffect> measure_groups(InferenceEngine& author, InferenceEngine& reader,
+std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups) {
   const std::int32_t layers = reader.model().config.layers, step = std::max(groups.step, 1);

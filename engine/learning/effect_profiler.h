@@ -19,7 +19,7 @@ struct EffectOptions {
 /// The consumer of each hand-over answers with full prefill, greedily; then with each candidate, forced to that answer,
 /// and the mean over tokens of KL(full || candidate) counts. Otherwise as measure_profile, whose options it takes. A
 /// range only where LayerEffect::problem is empty.
-std::optional<LayerEffect> measure_effect(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const EffectOptions& effect = {});
 
 struct GroupOptions {
@@ -52,7 +52,7 @@ LayerRange cheapest_group(const std::vector<GroupPoint>& points, double left, st
 
 /// Between two engines whose models share their shapes (kv_difference): `author` decodes the answers, and `reader`
 /// answers with their KV in its prompts, as measure_effect does it. The engines may be the same.
-std::optional<GroupEffect> measure_groups(InferenceEngine& author, InferenceEngine& reader,
+std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& reader,
                                           std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const GroupOptions& groups = {});
 

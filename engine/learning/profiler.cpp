@@ -50,7 +50,7 @@ constexpr std::size_t kAtOnce = 16;  // hand-overs: their segments must fit the 
 
 class ProfileMeasurement {
  public:
-  ProfileMeasurement(InferenceEngine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
+  ProfileMeasurement(LocalEngine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
 
   /// False when it was stopped.
   bool add(std::span<const CalibrationHandOver> hand_overs, const BatchProgress& progress) {
@@ -110,7 +110,7 @@ class ProfileMeasurement {
     return false;
   }
 
-  InferenceEngine& engine_;
+  LocalEngine& engine_;
   const ProfilerOptions& options_;
   std::vector<LayerSample> samples_;
   std::string why_left_out_;
@@ -141,7 +141,7 @@ double rounding_of(DType kv_dtype) {
   return kv_dtype == DType::f32 ? 1e-10 : 4 * kUnit * kUnit;
 }
 
-std::optional<MeasuredProfile> measure_profile(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options) {
   const std::string path = engine.model().path.string();
   if (const std::int32_t layers = engine.model().config.layers; layers < kFewestRangeLayers) {

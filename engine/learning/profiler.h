@@ -10,7 +10,7 @@
 #include <stop_token>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "engine/reuse/profile/layer_samples.h"
 
 namespace baton {
@@ -52,7 +52,7 @@ double rounding_of(DType kv_dtype);
 /// Measures all hand-overs, in shared steps. Empty when it was stopped. The calling thread waits; not to be called from
 /// a callback of the engine. Throws EngineError when a request fails, ModelError when the model has fewer than 4 layers
 /// or no hand-over could be measured.
-std::optional<MeasuredProfile> measure_profile(InferenceEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options);
 
 }  // namespace baton

@@ -115,7 +115,7 @@ std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem:
                                  options.context, config.context));
 
   // What is small is read first: a mistake shows before gigabytes are.
-  auto model = std::make_shared<Model>(Model{folder, {}, config, options, Rope(config), {}, {}, nullptr, nullptr, {}});
+  auto model = std::make_shared<Model>(Model{{.path = folder}, config, options, Rope(config), {}, {}});
   if (options.context == 0) model->options.context = config.context;
   read_generation_config(*model);
   read_tokenizer(*model);

@@ -11,8 +11,7 @@
 #include "engine/model/config.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/model_text.h"
 
 namespace baton {
 
@@ -33,17 +32,12 @@ struct GenerationDefaults {
   float repetition_penalty = 1.0f;
 };
 
-struct Model {
-  std::filesystem::path path;
-  std::string fingerprint;
+struct Model : ModelText {
   ModelConfig config;
   ModelOptions options;
   Rope rope;
   Weights weights;
   GenerationDefaults generation;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;  // null: the folder has none
-  ChatOptions chat_options;                           // bos and eos text
   KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
   KvLayout kv_layout() const { return {kv_shape(), config.layers}; }  // nothing kept beside keys and values
 };

@@ -130,17 +130,10 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   done(steps);
   ModelOptions own = options;
   if (own.context == 0) own.context = config.context;
-  auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
-  return std::make_shared<const Model>(Model{shape.name,
-                                             fmt::format("{}, random weights of seed {}", shape.name, seed),
-                                             config,
-                                             own,
-                                             Rope(config),
-                                             std::move(weights),
-                                             {},
-                                             std::move(tokenizer),
-                                             nullptr,
-                                             {}});
+  ModelText text{.path = shape.name,
+                 .fingerprint = fmt::format("{}, random weights of seed {}", shape.name, seed),
+                 .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
+  return std::make_shared<const Model>(Model{std::move(text), config, own, Rope(config), std::move(weights), {}});
 }
 
 }  // namespace baton

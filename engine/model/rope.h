@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 #include "engine/model/config.h"
 
 namespace baton {

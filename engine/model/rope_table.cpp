@@ -22,8 +22,8 @@ void RopeTable::grow(std::int32_t positions) {
   const std::size_t half = all.size() * rope_.inverse_frequencies().size();
   std::vector<float> angles(2 * half);
   rope_.angles(std::span(angles).first(half), std::span(angles).subspan(half), all);
-  Buffer memory = backend_.allocate(angles.size() * sizeof(float));
-  backend_.copy_to_device(memory.data(), std::as_bytes(std::span(angles)));
+  Buffer memory = device_.allocate(angles.size() * sizeof(float));
+  device_.copy_to_device(memory.data(), std::as_bytes(std::span(angles)));
   memory_ = std::move(memory);
   positions_ = grown;
 }

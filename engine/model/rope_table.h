@@ -3,15 +3,16 @@
 // and for placing to point into.
 #pragma once
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
+#include "engine/backend/operations.h"
 #include "engine/model/rope.h"
 
 namespace baton {
 
-/// One thread at a time. The backend and the rope must outlive it.
+/// One thread at a time. The device and the rope must outlive it.
 class RopeTable {
  public:
-  RopeTable(Backend& backend, const Rope& rope) : backend_(backend), rope_(rope) {}
+  RopeTable(Device& device, const Rope& rope) : device_(device), rope_(rope) {}
 
   /// Angles of positions [begin, begin + n), valid until a longer range is asked for. Throws BackendError.
   RopeAngles range(std::int32_t begin, std::int32_t n);
@@ -19,7 +20,7 @@ class RopeTable {
  private:
   void grow(std::int32_t positions);
 
-  Backend& backend_;
+  Device& device_;
   const Rope& rope_;
   Buffer memory_;  // cos [positions, R/2], sin
   std::int32_t positions_ = 0;

@@ -34,8 +34,8 @@ struct RowPath {
 struct Detection {
   std::int32_t layer = 0;
   std::int32_t leave = 0;
-  /// deviation[i]: of the i-th row of this detection, in the step's order (Backend::value_deviation against the values
-  /// that were cached before). Returns one flag each. Called on the thread of the step.
+  /// deviation[i]: of the i-th row of this detection, in the step's order (Operations::value_deviation against the
+  /// values that were cached before). Returns one flag each. Called on the thread of the step.
   std::function<std::vector<bool>(std::span<const float> deviation)> choose;
 };
 

@@ -129,14 +129,14 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
 
 }  // namespace
 
-void Weights::keep_vectors(Backend& backend) {
+void Weights::keep_vectors(Device& device) {
   kept.clear();
   for (const LayerWeights& layer : layers) {
     for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
                                &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias})
-      kept.push_back(backend.keep(*vector));
+      kept.push_back(device.keep(*vector));
   }
-  kept.push_back(backend.keep(final_norm));
+  kept.push_back(device.keep(final_norm));
 }
 
 Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,

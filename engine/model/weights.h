@@ -33,10 +33,10 @@ struct Weights {
   std::vector<float> final_norm;            // [C]
   std::shared_ptr<const Matrix> lm_head;    // [V, C]; the embedding where tied
   std::size_t bytes = 0;
-  std::vector<Buffer> kept;  // Backend::keep of all vectors
+  std::vector<Buffer> kept;  // Device::keep of all vectors
 
   /// Once they are complete.
-  void keep_vectors(Backend& backend);
+  void keep_vectors(Device& device);
 };
 
 /// Called after each layer with the share done, 0 to 1.

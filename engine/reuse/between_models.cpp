@@ -3,23 +3,38 @@
 
 #include <fmt/format.h>
 
+#include "engine/model/model.h"
+
 namespace baton {
 
-std::string kv_difference(const Model& author, const Model& reader) {
-  if (author.tokenizer->identity() != reader.tokenizer->identity()) return "their tokenizers differ";
-  const ModelConfig &a = author.config, &b = reader.config;
+KvFormat kv_format_of(const Model& model) {
+  const ModelConfig& config = model.config;
+  return {.tokenizer = model.tokenizer->identity(),
+          .layers = config.layers,
+          .width = config.width,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .qk_norm = config.qk_norm,
+          .dtype = model.options.kv_dtype};
+}
+
+std::string kv_difference(const KvFormat& author, const KvFormat& reader) {
+  if (author.tokenizer != reader.tokenizer) return "their tokenizers differ";
   const auto differ = [](const char* what, std::int64_t one, std::int64_t other) {
     return fmt::format("{} {} against {}", one, what, other);
   };
-  if (a.layers != b.layers) return differ("layers", a.layers, b.layers);
-  if (a.width != b.width) return differ("wide", a.width, b.width);
-  if (a.kv_heads != b.kv_heads) return differ("KV heads", a.kv_heads, b.kv_heads);
-  if (a.head_dim != b.head_dim) return differ("wide heads", a.head_dim, b.head_dim);
-  if (a.qk_norm != b.qk_norm) return "one of them normalises its keys";
-  if (author.options.kv_dtype != reader.options.kv_dtype) {
-    return fmt::format("KV in {} against {}", name_of(author.options.kv_dtype), name_of(reader.options.kv_dtype));
-  }
+  if (author.layers != reader.layers) return differ("layers", author.layers, reader.layers);
+  if (author.width != reader.width) return differ("wide", author.width, reader.width);
+  if (author.kv_heads != reader.kv_heads) return differ("KV heads", author.kv_heads, reader.kv_heads);
+  if (author.head_dim != reader.head_dim) return differ("wide heads", author.head_dim, reader.head_dim);
+  if (author.qk_norm != reader.qk_norm) return "one of them normalises its keys";
+  if (author.dtype != reader.dtype)
+    return fmt::format("KV in {} against {}", name_of(author.dtype), name_of(reader.dtype));
   return {};
+}
+
+std::string kv_difference(const Model& author, const Model& reader) {
+  return kv_difference(kv_format_of(author), kv_format_of(reader));
 }
 
 }  // namespace baton

@@ -2,14 +2,31 @@
 // What two models must share for one to read the other's KV (method droidspeak).
 #pragma once
 
+#include <cstdint>
 #include <string>
 
-#include "engine/model/model.h"
+#include "engine/tensor/dtype.h"
 
 namespace baton {
 
-/// Why `reader` cannot take KV that `author` made: the first difference in vocabulary or shapes, or empty. Weights may
-/// differ, and so may what is added to positions: KV moves before RoPE.
+struct Model;
+
+/// All that decides whether another model's KV can be read: vocabulary and shapes. Weights may differ, and so may the
+/// encoding of positions: KV moves before RoPE.
+struct KvFormat {
+  std::uint64_t tokenizer = 0;  // Tokenizer::identity
+  std::int32_t layers = 0;      // L
+  std::int32_t width = 0;       // C, of hidden states
+  std::int32_t kv_heads = 0;    // K
+  std::int32_t head_dim = 0;    // D
+  bool qk_norm = false;         // keys are normalised
+  DType dtype = DType::bf16;    // of the cache
+};
+
+KvFormat kv_format_of(const Model& model);
+
+/// Why `reader` cannot take KV that `author` made: the first difference, or empty.
+std::string kv_difference(const KvFormat& author, const KvFormat& reader);
 std::string kv_difference(const Model& author, const Model& reader);
 
 }  // namespace baton

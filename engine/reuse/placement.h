@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying KV that exists into a live cache: gather, rotate at the new position, write.
+// TransferId KV that exists into a live cache: gather, rotate at the new position, write.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct LayerSpan {
 void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
            std::int32_t first, std::int32_t n, LayerSpan layers = {});
 
-/// What is added to keys and values on their way (Backend::place_kv), in the backend's memory.
+/// What is added to keys and values on their way (Operations::place_kv), in the backend's memory.
 struct CorrectionSource {
   std::function<ConstTensorView(std::int32_t layer)> offset;  // [m, 2 K D] bf16
   std::span<const std::int32_t> row;                          // [n]

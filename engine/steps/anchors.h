@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "engine/engine.h"
 #include "engine/model/rope_table.h"
+#include "engine/request.h"
 #include "engine/reuse/anchors/anchor_memory.h"
 #include "engine/reuse/anchors/anchor_store.h"
 #include "engine/reuse/placement.h"

@@ -2,7 +2,7 @@
 // What an engine does where its options leave it to the device.
 #pragma once
 
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 
 namespace baton {
 

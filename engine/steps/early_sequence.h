@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/step_rows.h"
+#include "engine/request.h"
 
 namespace baton {
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/local_engine.h"
 #include "engine/model/rope_table.h"
 #include "engine/steps/early_sequence.h"
 #include "engine/steps/prefix_cache.h"

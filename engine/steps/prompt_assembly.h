@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/request.h"
 #include "engine/reuse/corrections/corrector.h"
 #include "engine/reuse/schedule.h"
 #include "engine/steps/anchors.h"

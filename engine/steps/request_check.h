@@ -2,7 +2,8 @@
 // What an engine refuses before it takes anything in. Each throws EngineError with what is wrong and what was expected.
 #pragma once
 
-#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "engine/request.h"
 
 namespace baton {
 

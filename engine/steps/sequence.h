@@ -6,9 +6,9 @@
 #include <chrono>
 #include <optional>
 
-#include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/forward.h"
+#include "engine/request.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/stop_strings.h"
 

@@ -10,7 +10,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/learning/model_profile.h"
 #include "engine/model/shapes.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "sdk/lab/bench_agents.h"
 #include "sdk/lab/bench_rates.h"
 #include "sdk/src/internal.h"
@@ -234,7 +234,7 @@ class Bench {
     // Reused texts are measured where they can be read, or all where they cannot.
     own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;
     if (measures(&Method::anchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;
-    LocalEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
+    StepEngine engine(std::move(backend_), std::move(model_), own);  // which the model must not outlive
     const std::vector<BenchAgents::Sizes> all = sizes();
     bool complete = true;
     for (const BenchAgents::Sizes& one : all) {

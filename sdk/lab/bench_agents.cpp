@@ -144,7 +144,7 @@ std::vector<std::uint16_t> BenchAgents::numbers_like(std::size_t count, std::uin
   return values;
 }
 
-void BenchAgents::add_anchors(InferenceEngine& engine, int count, int repeat) {
+void BenchAgents::add_anchors(LocalEngine& engine, int count, int repeat) {
   std::uint64_t state = options_.seed * 2 + 1 + static_cast<std::uint64_t>(repeat);
   for (const auto& [key, pool] : engine.anchors().all()) {
     if (key.pool != learned_pool()) continue;
@@ -178,7 +178,7 @@ void BenchAgents::add_anchors(InferenceEngine& engine, int count, int repeat) {
 }
 
 /// A pool keeps its youngest anchor, so the last one is of nothing.
-void BenchAgents::drop_anchors(InferenceEngine& engine) {
+void BenchAgents::drop_anchors(LocalEngine& engine) {
   for (const auto& [key, pool] : engine.anchors().all()) {
     auto empty = std::make_shared<Anchor>();
     empty->text = std::make_shared<SketchedText>();

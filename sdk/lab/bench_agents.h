@@ -32,11 +32,11 @@ class BenchAgents {
   };
   /// Gives every agent's placeholders `count` anchors of random texts and offsets: what a correction costs does not
   /// depend on them.
-  void add_anchors(InferenceEngine& engine, int count, int repeat);
+  void add_anchors(LocalEngine& engine, int count, int repeat);
   /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
   bool learn_anchors(InferenceEngine& engine) const;
   /// Gives back the memory of all anchors there are.
-  static void drop_anchors(InferenceEngine& engine);
+  static void drop_anchors(LocalEngine& engine);
 
   /// A method, and what else says which of its variants it is.
   struct Way {
@@ -59,7 +59,7 @@ class BenchAgents {
   std::optional<BenchAgent> text_pass(InferenceEngine& engine, int agent) const;
 
   /// What is held of a token under a method.
-  std::optional<BenchMemory> memory(InferenceEngine& engine, const Way& way) const;
+  std::optional<BenchMemory> memory(LocalEngine& engine, const Way& way) const;
 
  private:
   std::vector<PromptPart> prompt(int agent, bool with_segments) const;
@@ -70,7 +70,7 @@ class BenchAgents {
   EarlyPrompt early(int agent, int decoding, RequestId request) const;
   EarlyPrompt all_but_last_text(int agent) const;
   bool wait_ahead(InferenceEngine& engine) const;
-  bool remember(InferenceEngine& engine, const Way& way, BenchMemory& memory) const;
+  bool remember(LocalEngine& engine, const Way& way, BenchMemory& memory) const;
   std::optional<GenerationResult> answer(InferenceEngine& engine, GenerationRequest request) const;
   std::optional<GenerationResult> finish(InferenceEngine& engine, GenerationRequest request,
                                          const std::function<void(RequestId)>& on_submit) const;

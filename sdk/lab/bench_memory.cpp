@@ -9,7 +9,7 @@
 namespace baton::inline v1 {
 
 /// One short answer that is kept for later prompts, the way the method keeps it.
-bool BenchAgents::remember(InferenceEngine& engine, const Way& way, BenchMemory& memory) const {
+bool BenchAgents::remember(LocalEngine& engine, const Way& way, BenchMemory& memory) const {
   const int agent = options_.agents;
   const EngineStats before = engine.stats();
   GenerationRequest request;
@@ -51,7 +51,7 @@ bool BenchAgents::remember(InferenceEngine& engine, const Way& way, BenchMemory&
   return true;
 }
 
-std::optional<BenchMemory> BenchAgents::memory(InferenceEngine& engine, const Way& way) const {
+std::optional<BenchMemory> BenchAgents::memory(LocalEngine& engine, const Way& way) const {
   BenchMemory memory{std::string(way.method->name)};
   const int agent = options_.agents;
   const std::int64_t idle = engine.stats().kv_bytes;

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 struct LearnResult::Impl {
   struct OfModel {
-    std::shared_ptr<InferenceEngine> engine;
+    std::shared_ptr<LocalEngine> engine;
     std::shared_ptr<CorrectionLearner> learner;
     Corrections kept;
   };

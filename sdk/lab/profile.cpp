@@ -46,7 +46,7 @@ void check(const ProfileOptions& options) {
   if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
 }
 
-std::shared_ptr<InferenceEngine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
+std::shared_ptr<LocalEngine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
   LocalEngineOptions engine;
   engine.device = options.device;
   engine.threads = options.threads;

@@ -37,7 +37,7 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
 
 struct Engine::Impl {
   using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
-  using Opened = std::shared_future<std::shared_ptr<InferenceEngine>>;
+  using Opened = std::shared_future<std::shared_ptr<LocalEngine>>;
 
   ~Impl() {
     for (const auto& [key, opened] : models) {
@@ -55,7 +55,7 @@ struct Engine::Impl {
   std::mutex profiling;
 
   /// The engine of a step of the plan, with the layer range that rectify needs. Without one when stopped.
-  std::shared_ptr<InferenceEngine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
+  std::shared_ptr<LocalEngine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
     const auto engine = open(*plan.spec, name);
     if (plan.reuse.method->layers != Method::Layers::detection || plan.reuse.range.valid(engine->model().config.layers))
       return engine;
@@ -96,13 +96,13 @@ struct Engine::Impl {
   }
 
   /// The engine of a model of the workflow, opened if need be. Throws ResourceError.
-  std::shared_ptr<InferenceEngine> open(const WorkflowSpec& workflow, const std::string& name) {
+  std::shared_ptr<LocalEngine> open(const WorkflowSpec& workflow, const std::string& name) {
     LocatedModel model = locate_model(workflow, name, options.model);
     if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
     const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype,
                   model.spec.context);
-    std::promise<std::shared_ptr<InferenceEngine>> promise;
+    std::promise<std::shared_ptr<LocalEngine>> promise;
     Opened opened;
     bool ours = false;
     {
@@ -130,10 +130,10 @@ struct Engine::Impl {
     if (options.on_warning) options.on_warning(message);
   }
 
-  std::filesystem::path anchor_file(const InferenceEngine& engine) const {
+  std::filesystem::path anchor_file(const LocalEngine& engine) const {
     return std::filesystem::path(options.anchors_folder) / (anchor_model_key(engine.model()) + ".anchors");
   }
-  void read_anchors(InferenceEngine& engine) const {
+  void read_anchors(LocalEngine& engine) const {
     if (options.anchors_folder.empty()) return;
     std::error_code missing;
     const std::filesystem::path file = anchor_file(engine);
@@ -147,7 +147,7 @@ struct Engine::Impl {
     }
   }
   /// What was learned for the model: beside it, else in the user's cache.
-  void read_corrections(InferenceEngine& engine) const {
+  void read_corrections(LocalEngine& engine) const {
     const Model& model = engine.model();
     for (const auto& file : {corrections_beside(model.path), corrections_in_cache(model.fingerprint)}) {
       std::error_code missing;
@@ -159,13 +159,13 @@ struct Engine::Impl {
       }
     }
   }
-  void keep_anchors(InferenceEngine& engine) const {
+  void keep_anchors(LocalEngine& engine) const {
     if (options.anchors_folder.empty() || engine.anchors().stats().learned == 0) return;
     std::filesystem::create_directories(options.anchors_folder);
     save_anchors(anchor_file(engine), anchor_model_key(engine.model()), engine.anchors());
   }
 
-  std::shared_ptr<InferenceEngine> load(const LocatedModel& model, std::int64_t workflow_budget) const {
+  std::shared_ptr<LocalEngine> load(const LocatedModel& model, std::int64_t workflow_budget) const {
     LocalEngineOptions engine;
     engine.device = options.device;
     engine.threads = options.threads;
@@ -217,9 +217,9 @@ void Engine::prepare(const Workflow& workflow) const {
   if (plan.reuse.method->layers == Method::Layers::group) impl_->with_group(plan, {});
 }
 
-std::vector<std::shared_ptr<InferenceEngine>> open_models(const Engine& engine, const Workflow& workflow) {
+std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, const Workflow& workflow) {
   const Plan& plan = *workflow.impl().plan;
-  std::vector<std::shared_ptr<InferenceEngine>> engines;
+  std::vector<std::shared_ptr<LocalEngine>> engines;
   for (const auto& step : plan.steps) {
     const auto opened = engine.impl().open(plan, step.model, {});
     if (std::find(engines.begin(), engines.end(), opened) == engines.end()) engines.push_back(opened);

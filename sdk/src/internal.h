@@ -4,7 +4,7 @@
 #pragma once
 
 #include "agents/tool.h"
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/spec.h"
 #include "workflows/plan/plan.h"

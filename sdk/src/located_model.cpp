@@ -73,8 +73,7 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located) {
     options.dtype = located.spec.dtype;
     options.kv_dtype = located.spec.kv_dtype;
     options.context = located.spec.context > 0 ? located.spec.context : config.context;
-    auto model =
-        std::make_shared<Model>(Model{folder, {}, config, options, Rope(config), {}, {}, nullptr, nullptr, {}});
+    auto model = std::make_shared<Model>(Model{{.path = folder}, config, options, Rope(config), {}, {}});
     model->tokenizer = Tokenizer::parse(read(folder / "tokenizer.json"), (folder / "tokenizer.json").string());
     std::string source;
     if (fs::exists(folder / "tokenizer_config.json")) {

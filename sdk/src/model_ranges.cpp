@@ -24,7 +24,7 @@ void keep(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-void ensure_layer_range(InferenceEngine& engine, const std::function<void(double share)>& on_progress,
+void ensure_layer_range(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
   const Model& model = engine.model();
   if (engine.layer_range().valid(model.config.layers) || stop.stop_requested()) return;
@@ -42,7 +42,7 @@ void ensure_layer_range(InferenceEngine& engine, const std::function<void(double
   keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 
-std::optional<LayerRange> find_group(InferenceEngine& author, InferenceEngine& reader,
+std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {
   if (stop.stop_requested()) return std::nullopt;

@@ -14,12 +14,12 @@ namespace baton {
 /// Sets the engine's layer range unless it has one: from the model's profile, else from one made with synthetic
 /// hand-overs and kept in the user's cache (a run does not write into a model's folder; `profile_model` does). Leaves
 /// it unset when stopped. Throws ModelError for a profile that is not one and for a model without a range, EngineError.
-void ensure_layer_range(InferenceEngine& engine, const std::function<void(double share)>& on_progress,
+void ensure_layer_range(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
 
 /// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
 /// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.
-std::optional<LayerRange> find_group(InferenceEngine& author, InferenceEngine& reader,
+std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress, const std::stop_token& stop);
 
 }  // namespace baton

@@ -10,6 +10,6 @@
 namespace baton::inline v1 {
 
 /// The engines that the workflow's turns run on, opened if need be, each once. Throws ResourceError.
-std::vector<std::shared_ptr<InferenceEngine>> open_models(const Engine& engine, const Workflow& workflow);
+std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, const Workflow& workflow);
 
 }  // namespace baton::inline v1

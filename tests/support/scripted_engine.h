@@ -79,15 +79,10 @@ class ScriptedEngine final : public InferenceEngine {
   void update(EarlyId, std::vector<EarlyPart>, bool) override {}
   void forget(EarlyId) override {}
 
-  const Model& model() const override { return *model_; }
-  BackendInfo device() const override { return {"scripted", "no device", 1}; }
-  EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
-  AnchorStore& anchors() override { return anchors_; }
-  std::shared_ptr<const Segment> segment(const SegmentHandle&) const override { return nullptr; }
   std::shared_ptr<const Segment> portable(const SegmentHandle&) const override { return nullptr; }
-  LayerRange layer_range() const override { return {}; }
-  void set_layer_range(LayerRange) override {}
-  void set_corrections(std::shared_ptr<const Corrections>) override {}
+  const ModelText& text() const override { return *model_; }
+  const EngineInfo& info() const override { return info_; }
+  EngineStats stats() const override { return {.weights_bytes = 1000, .kv_peak_bytes = 2000}; }
 
   /// Requests that have not finished.
   std::size_t open() const {
@@ -101,7 +96,6 @@ class ScriptedEngine final : public InferenceEngine {
   std::size_t most_at_once = 0;
 
  private:
-  AnchorStore anchors_{0};
   struct Sequence {
     GenerationRequest request;
     Scripted answer;
@@ -173,6 +167,7 @@ class ScriptedEngine final : public InferenceEngine {
 
   const Script script_;
   const std::shared_ptr<const Model> model_;
+  const EngineInfo info_{"scripted", "no device", 1, model_->options.context, kv_format_of(*model_)};
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<RequestId, Sequence> sequences_;

@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/tiny_model.h"
 
 namespace baton::test {
 
-inline std::shared_ptr<LocalEngine> tiny_engine(LocalEngineOptions options = {}, const TinyOptions& model = {}) {
+inline std::shared_ptr<StepEngine> tiny_engine(LocalEngineOptions options = {}, const TinyOptions& model = {}) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), options);
 }
 
 }  // namespace baton::test

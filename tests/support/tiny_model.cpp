@@ -85,17 +85,10 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   model_options.kv_dtype = options.kv_dtype;
   model_options.context = options.context;
   Rope rope(config);
-  auto tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json");
-  return std::make_shared<const Model>(Model{"tiny",
-                                             "tiny",
-                                             std::move(config),
-                                             model_options,
-                                             std::move(rope),
-                                             std::move(weights),
-                                             {},
-                                             std::move(tokenizer),
-                                             nullptr,
-                                             {}});
+  ModelText text{
+      .path = "tiny", .fingerprint = "tiny", .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
+  return std::make_shared<const Model>(
+      Model{std::move(text), std::move(config), model_options, std::move(rope), std::move(weights), {}});
 }
 
 std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed) {

@@ -29,7 +29,7 @@ struct TinyOptions {
   DType dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
   std::uint64_t seed = 1;
-  bool kept = true;  // Backend::keep has the vectors
+  bool kept = true;  // Device::keep has the vectors
 };
 
 /// Vocabulary: token b is byte b, then <|start|> (256) and <|end|> (257), the EOS.

@@ -84,16 +84,11 @@ inline std::shared_ptr<const Model> toy_model(std::shared_ptr<const ChatTemplate
   config.head_dim = 8;
   config.vocabulary = 259;
   config.context = 4096;
-  return std::make_shared<const Model>(Model{.path = "models/toy",
-                                             .fingerprint = "toy-1",
-                                             .config = config,
-                                             .options = {},
-                                             .rope = Rope(config),
-                                             .weights = {},
-                                             .generation = {},
-                                             .tokenizer = std::make_shared<ByteTokenizer>(),
-                                             .chat_template = std::move(chat),
-                                             .chat_options = {}});
+  ModelText text{.path = "models/toy",
+                 .fingerprint = "toy-1",
+                 .tokenizer = std::make_shared<ByteTokenizer>(),
+                 .chat_template = std::move(chat)};
+  return std::make_shared<const Model>(Model{std::move(text), config, {}, Rope(config), {}, {}});
 }
 
 }  // namespace baton::test

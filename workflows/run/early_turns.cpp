@@ -91,7 +91,7 @@ void EarlyTurns::refresh(std::size_t step) {
 void EarlyTurns::tell(std::size_t step) {
   Turn& turn = turns_[step];
   const PlanStep& planned = plan_.steps[step];
-  const Model& model = turn.engine->model();
+  const ModelText& model = turn.engine->text();
   const std::vector<SlotInput> values = state_.slot_inputs(step, *model.tokenizer);
   std::vector<EarlyPart> parts;
   bool complete = true;  // as far as it was looked at
@@ -116,7 +116,7 @@ void EarlyTurns::tell(std::size_t step) {
     if (complete && follows) parts.push_back({{}, turns_[from].request});
     complete = complete && follows;
   }
-  const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, model.options.context));
+  const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, turn.engine->info().context));
   if (turn.id != 0 && needed > turn.longest) {  // more came than was reckoned with
     turn.engine->forget(turn.id);
     turn.id = 0;
@@ -141,7 +141,7 @@ const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tok
   return &at->second;
 }
 
-PromptFrame make_frame(const PlanStep& step, const Model& model, const std::map<std::string, std::string>& inputs) {
+PromptFrame make_frame(const PlanStep& step, const ModelText& model, const std::map<std::string, std::string>& inputs) {
   std::vector<PromptPart> frame = build_frame(model, step.messages);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : step.slot(part.slot);

@@ -62,6 +62,6 @@ class EarlyTurns {
 };
 
 /// The frame of a step's prompt, the run's inputs filled in. Any thread. Throws ModelError.
-PromptFrame make_frame(const PlanStep& step, const Model& model, const std::map<std::string, std::string>& inputs);
+PromptFrame make_frame(const PlanStep& step, const ModelText& model, const std::map<std::string, std::string>& inputs);
 
 }  // namespace baton

@@ -58,7 +58,7 @@ void RunLoop::prepare(std::size_t step) {
   input.step = &planned(step);
   input.engine = attempt.engine;
   input.frame = early_.frame(step);
-  input.slots = state_.slot_inputs(step, *attempt.engine->model().tokenizer);
+  input.slots = state_.slot_inputs(step, *attempt.engine->text().tokenizer);
   for (const ToolSpec& spec : planned(step).tools) {
     ToolInput& tool = input.tools.emplace_back();
     tool.tool = tools_->find(spec.tool);
@@ -164,7 +164,7 @@ GenerationCallbacks RunLoop::callbacks(std::size_t step) {
 void RunLoop::on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   const Attempt& attempt = *attempts_[step];
   AgentRecord& record = state_.turn(step).record;
-  fill_slots(record.slots, attempt.submitted, uses, attempt.engine->model().config.layers);
+  fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
   for (const SlotRecord& slot : record.slots) {
     const SlotSource& source = *planned(step).slot(slot.name);
     if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
@@ -210,12 +210,12 @@ void RunLoop::accept(std::size_t step, GenerationResult result) {
   }
   turn.has_output = true;
   // The ids move on as they are, unless the model wrote a role marker: that may only be handed over as text.
-  const Tokenizer& tokenizer = *attempts_[step]->engine->model().tokenizer;
+  const Tokenizer& tokenizer = *attempts_[step]->engine->text().tokenizer;
   const bool plain =
       std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
   if (plain) {
     turn.tokens = std::move(result.tokens);
-    turn.tokenizer = attempts_[step]->engine->model().tokenizer;
+    turn.tokenizer = attempts_[step]->engine->text().tokenizer;
   }
   turn_over(step, "ok");
 }

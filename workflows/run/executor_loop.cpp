@@ -105,10 +105,10 @@ void RunLoop::open_engines() {
 /// What can be known of the prompts of turns that wait, behind the work of the first turns.
 void RunLoop::make_frames() {
   if (ending_) return;
-  std::vector<std::pair<std::size_t, const Model*>> wanted;
+  std::vector<std::pair<std::size_t, const ModelText*>> wanted;
   for (std::size_t i = 0; i < state_.size(); ++i) {
     if (state_.turn(i).phase == TurnState::Phase::waiting && early_.wants(i))
-      wanted.emplace_back(i, &engines_.at(planned(i).model)->model());
+      wanted.emplace_back(i, &engines_.at(planned(i).model)->text());
   }
   if (wanted.empty()) return;
   asio::post(*pool_, [this, wanted = std::move(wanted)] {
@@ -237,9 +237,9 @@ void RunLoop::describe_engines() {
   }
   const auto first = plan_.steps.empty() ? engines_.end() : engines_.find(plan_.steps.front().model);
   if (first == engines_.end()) return;  // not opened
-  record_.model_path = first->second->model().path.string();
-  record_.model_fingerprint = first->second->model().fingerprint;
-  record_.device = first->second->device().name;
+  record_.model_path = first->second->text().path.string();
+  record_.model_fingerprint = first->second->text().fingerprint;
+  record_.device = first->second->info().device;
 }
 
 /// A callback that throws ends the run and is not called again.

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "engine/reuse/between_models.h"
-
 namespace baton {
 
 std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
@@ -39,7 +37,7 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
   for (const auto& [key, entry] : entries_) {
     const InferenceEngine* author = key.first;
     if (author == engine || key.second != part.tokens) continue;
-    const std::string difference = kv_difference(author->model(), engine->model());
+    const std::string difference = kv_difference(author->info().kv, engine->info().kv);
     if (difference.empty()) part.portable = author->portable(entry.handle);
     if (part.portable) return;
     part.without = difference.empty() ? "its KV, of another model, was taken back: over the memory budget"

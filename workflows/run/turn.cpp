@@ -44,7 +44,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   }
   prepared.ready = Clock::now();
   try {
-    const Model& model = input.engine->model();
+    const ModelText& model = input.engine->text();
     const SlotValue value = [&](const std::string& name) {
       const auto slot =
           std::find_if(input.slots.begin(), input.slots.end(), [&](const SlotInput& s) { return s.name == name; });

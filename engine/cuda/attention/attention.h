@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/kernels/kernels.h"
 

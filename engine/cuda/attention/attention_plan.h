@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/operations.h"
 #include "engine/cuda/host/types.h"
 
 namespace baton::cuda {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 
 namespace baton::cuda {
 

@@ -54,15 +54,15 @@ class CudaBackend final : public Backend {
   }
 
   Buffer allocate_host(std::size_t bytes) override { return pinned_.allocate(bytes); }
-  Copying copy_up(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) override {
+  TransferId upload(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes) override {
     return transfer(device, host, begin, bytes, true);
   }
-  Copying copy_down(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) override {
+  TransferId download(const Buffer& host, const Buffer& device, std::size_t begin, std::size_t bytes) override {
     return transfer(device, host, begin, bytes, false);
   }
-  void follow(Copying copying) override {
+  void follow(TransferId transfer) override {
     if (replays_.deferred()) throw std::logic_error("a step that may be replayed follows no copy");
-    runtime_.follow(copying);
+    runtime_.follow(transfer);
   }
   void wait() override { runtime_.synchronize(); }
 
@@ -71,9 +71,9 @@ class CudaBackend final : public Backend {
   }
   std::vector<double> take_marks() override { return runtime_.take_marks(); }
 
-  void run_step(const std::function<void()>& work, bool comes_again) override {
-    padding_ = comes_again;
-    if (comes_again) return replays_.run(work);
+  void run_step(const std::function<void()>& work, bool repeats) override {
+    padding_ = repeats;
+    if (repeats) return replays_.run(work);
     staging_.begin_step();
     work();
   }
@@ -225,7 +225,7 @@ class CudaBackend final : public Backend {
       check_length("head norm weight", weight.size(), shape.head_dim);
     }
     if (k.dtype != DType::f32 || v.dtype != DType::f32)
-      return Backend::norm_store_rope(q, k, v, norms, slabs, shape, rows, angles);
+      return Operations::norm_store_rope(q, k, v, norms, slabs, shape, rows, angles);
     launch_norm_store_rope(stream(), q, k, v, vectors_.put(norms.q), vectors_.put(norms.k), norms.eps,
                            slabs_.put(slabs), shape, stored_.put(rows), angles);
   }
@@ -330,18 +330,18 @@ class CudaBackend final : public Backend {
 
   Stream stream() { return replays_.stream(); }
 
-  Copying transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
+  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
     if (begin + bytes > std::min(device.bytes(), host.bytes()))
       throw std::invalid_argument(
           fmt::format("copy of [{}, {}) between {} and {} bytes", begin, begin + bytes, device.bytes(), host.bytes()));
-    const Copying copying = runtime_.transfer({.memory = device.data(),
-                                               .device = device.data() + begin,
-                                               .host = host.data() + begin,
-                                               .bytes = bytes,
-                                               .up = up,
-                                               .after = pinned_.last_use(host.data())});
-    pinned_.used_by(host.data(), copying);
-    return copying;
+    const TransferId id = runtime_.transfer({.memory = device.data(),
+                                             .device = device.data() + begin,
+                                             .host = host.data() + begin,
+                                             .bytes = bytes,
+                                             .up = up,
+                                             .after = pinned_.last_use(host.data())});
+    pinned_.used_by(host.data(), id);
+    return id;
   }
 
   /// Every row begins at 16 bytes.

@@ -131,12 +131,12 @@ class DeviceRuntime final : public Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     BATON_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, selected()));
   }
-  Copying transfer(const Transfer& transfer) override {
+  TransferId transfer(const Transfer& transfer) override {
     device_.select();
     return transfers_.give(transfer);
   }
-  void follow(Copying transfer) override { transfers_.follow(transfer); }
-  void wait_for(Copying transfer) override { transfers_.wait_for(transfer); }
+  void follow(TransferId transfer) override { transfers_.follow(transfer); }
+  void wait_for(TransferId transfer) override { transfers_.wait_for(transfer); }
   void multiply(const Product& product) override { products_.multiply(product, workspace_, stream(), !capturing_); }
 
   // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.

@@ -48,12 +48,12 @@ Buffer PinnedPool::allocate(std::size_t bytes) {
   return {this, best->first, bytes};
 }
 
-void PinnedPool::used_by(const void* data, Copying transfer) {
+void PinnedPool::used_by(const void* data, TransferId transfer) {
   const std::lock_guard lock(mutex_);
   pieces_.at(const_cast<void*>(data)).last_use = transfer;
 }
 
-Copying PinnedPool::last_use(const void* data) {
+TransferId PinnedPool::last_use(const void* data) {
   const std::lock_guard lock(mutex_);
   return pieces_.at(const_cast<void*>(data)).last_use;
 }

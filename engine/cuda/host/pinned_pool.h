@@ -23,16 +23,16 @@ class PinnedPool final : public BufferOwner {
   /// Any content. Throws BackendError when there is none.
   Buffer allocate(std::size_t bytes);
   /// This memory is read or written by a transfer: it serves nothing else before that is made.
-  void used_by(const void* data, Copying transfer);
+  void used_by(const void* data, TransferId transfer);
   /// The newest of those.
-  Copying last_use(const void* data);
+  TransferId last_use(const void* data);
   /// Any thread, copies may be under way.
   void release(void* data, std::size_t bytes) noexcept override;
 
  private:
   struct Piece {
     std::size_t bytes = 0;
-    Copying last_use = 0;
+    TransferId last_use = 0;
     bool free = false;
   };
   Runtime& runtime_;

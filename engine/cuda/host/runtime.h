@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 #include "engine/cuda/host/types.h"
 
 namespace baton::cuda {
@@ -43,8 +43,8 @@ struct Transfer {
   void* device = nullptr;  // in it
   void* host = nullptr;
   std::size_t bytes = 0;
-  bool up = true;     // to the device
-  Copying after = 0;  // begins behind this one
+  bool up = true;        // to the device
+  TransferId after = 0;  // begins behind this one
 };
 
 /// Segments of pinned memory, each with an event.
@@ -73,11 +73,11 @@ class Runtime {
 
   /// Runs in its direction's order, beside the stream, when that has done what it was given so far. Its number. What
   /// goes down has come up, if it did: the stream has followed that.
-  virtual Copying transfer(const Transfer& transfer) = 0;
+  virtual TransferId transfer(const Transfer& transfer) = 0;
   /// The stream goes on behind the transfer and all before it in its direction.
-  virtual void follow(Copying transfer) = 0;
+  virtual void follow(TransferId transfer) = 0;
   /// Returns when it is made.
-  virtual void wait_for(Copying transfer) = 0;
+  virtual void wait_for(TransferId transfer) = 0;
 
   /// Between the two, work given to the stream is kept instead of run. end_capture() may be called without using what
   /// it returns; memory must not be allocated in between.

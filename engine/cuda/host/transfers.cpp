@@ -11,7 +11,7 @@ StreamOwner::StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_
 
 EventOwner::EventOwner(unsigned flags) { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags)); }
 
-Copying Transfers::give(const Transfer& transfer) {
+TransferId Transfers::give(const Transfer& transfer) {
   const std::lock_guard lock(mutex_);
   forget_made();
   const cudaStream_t stream = lane(transfer.up);
@@ -35,7 +35,7 @@ Copying Transfers::give(const Transfer& transfer) {
   return last_;
 }
 
-void Transfers::follow(Copying transfer) {
+void Transfers::follow(TransferId transfer) {
   const std::lock_guard lock(mutex_);
   const Pending* found = find(transfer);
   if (found == nullptr) return;
@@ -45,7 +45,7 @@ void Transfers::follow(Copying transfer) {
   }
 }
 
-void Transfers::wait_for(Copying transfer) {
+void Transfers::wait_for(TransferId transfer) {
   const std::lock_guard lock(mutex_);
   if (const Pending* found = find(transfer)) BATON_CUDA_CHECK(cudaEventSynchronize(found->made->get()));
 }
@@ -71,7 +71,7 @@ void Transfers::release(void* memory) noexcept {
   cudaFreeAsync(memory, last);
 }
 
-const Transfers::Pending* Transfers::find(Copying number) const {
+const Transfers::Pending* Transfers::find(TransferId number) const {
   const auto found = std::ranges::lower_bound(pending_, number, {}, &Pending::number);
   return found != pending_.end() && found->number == number ? &*found : nullptr;
 }

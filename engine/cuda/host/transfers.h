@@ -44,9 +44,9 @@ class Transfers {
   explicit Transfers(cudaStream_t main) : main_(main) {}
 
   // As Runtime has them.
-  Copying give(const Transfer& transfer);
-  void follow(Copying transfer);
-  void wait_for(Copying transfer);
+  TransferId give(const Transfer& transfer);
+  void follow(TransferId transfer);
+  void wait_for(TransferId transfer);
   void synchronize();
 
   /// Memory goes back to the pool: behind the main stream's work, and behind what is still copied from or to it. Any
@@ -56,13 +56,13 @@ class Transfers {
  private:
   /// Not yet seen to be made.
   struct Pending {
-    Copying number = 0;
+    TransferId number = 0;
     bool up = true;
     void* memory = nullptr;  // null: given back, or the main stream has followed
     std::unique_ptr<EventOwner> made;
   };
   cudaStream_t lane(bool up) const { return (up ? up_ : down_).get(); }
-  const Pending* find(Copying number) const;
+  const Pending* find(TransferId number) const;
   void forget_made();
 
   cudaStream_t main_;
@@ -71,7 +71,7 @@ class Transfers {
   std::mutex mutex_;
   std::deque<Pending> pending_;                     // guarded by mutex_
   std::vector<std::unique_ptr<EventOwner>> spare_;  // guarded by mutex_
-  Copying last_ = 0;
+  TransferId last_ = 0;
 };
 
 }  // namespace baton::cuda

@@ -34,8 +34,8 @@ const std::byte* AnchorMemory::copy_of(const SharedAnchor& anchor, std::span<con
   std::erase_if(copies_, [](const auto& entry) { return entry.second.is_unused(); });
   known = copies_.find(values.data());
   if (known == copies_.end()) {
-    Copy copy{{}, backend_.allocate_uninitialized(values.size_bytes())};
-    backend_.copy_to_device(copy.memory.data(), std::as_bytes(values));
+    Copy copy{{}, device_.allocate_uninitialized(values.size_bytes())};
+    device_.copy_to_device(copy.memory.data(), std::as_bytes(values));
     known = copies_.emplace(values.data(), std::move(copy)).first;
   }
   std::erase_if(known->second.users, [](const auto& user) { return user.expired(); });

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/backend.h"
+#include "engine/backend/device.h"
 #include "engine/reuse/anchors/anchor.h"
 
 namespace baton {
@@ -17,7 +17,7 @@ namespace baton {
 /// The engine's thread only.
 class AnchorMemory {
  public:
-  explicit AnchorMemory(Backend& backend) : backend_(backend), host_memory_(backend.info().host_memory) {}
+  explicit AnchorMemory(Device& device) : device_(device), host_memory_(device.info().host_memory) {}
 
   /// Copies an anchor that is not there yet. Throws BackendError when there is no memory.
   void bring(const SharedAnchor& anchor);
@@ -44,7 +44,7 @@ class AnchorMemory {
   };
   const std::byte* copy_of(const SharedAnchor& anchor, std::span<const std::uint16_t> values);
 
-  Backend& backend_;
+  Device& device_;
   bool host_memory_;
   std::map<const void*, Copy> copies_;
 };

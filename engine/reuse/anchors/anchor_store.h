@@ -13,17 +13,9 @@
 #include <thread>
 
 #include "engine/reuse/anchors/anchor_choice.h"
+#include "engine/reuse/anchors/anchor_stats.h"
 
 namespace baton {
-
-struct AnchorStoreStats {
-  std::int64_t bytes = 0;
-  std::int64_t peak_bytes = 0;
-  std::int64_t pools = 0;
-  std::int64_t anchors = 0;
-  std::int64_t learned = 0;  // since the store was made
-  std::int64_t pruned = 0;
-};
 
 /// A text with the KV that it really has in a prompt, and that which it was handed over with. bf16, in host memory.
 struct AnchorSample {

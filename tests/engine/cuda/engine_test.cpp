@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the CUDA backend: answers recorded, segments placed, methods scheduled, detected and recomputed.
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::int32_t kLayers = 6;
 
-std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const TinyOptions& options) {
+std::shared_ptr<StepEngine> engine_on(std::unique_ptr<Backend> backend, const TinyOptions& options) {
   auto weights = make_tiny_model(*backend, options);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), LocalEngineOptions{});
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions{});
 }
 
 struct Answer {
@@ -128,11 +128,11 @@ class Pair {
       CHECK(difference(ours.logits[i], theirs.logits[i]) < tolerance);
     return ours;
   }
-  InferenceEngine& device() { return *device_; }
-  InferenceEngine& cpu() { return *cpu_; }
+  LocalEngine& device() { return *device_; }
+  LocalEngine& cpu() { return *cpu_; }
 
  private:
-  std::shared_ptr<LocalEngine> device_, cpu_;
+  std::shared_ptr<StepEngine> device_, cpu_;
 };
 
 const TinyOptions kExact{.layers = kLayers, .dtype = DType::f32, .kv_dtype = DType::f32};
@@ -186,7 +186,7 @@ TEST_CASE("learned corrections on the kernels are those of the CPU", "[engine]")
   for (float& value : map.bias) value = normal(random);
   std::vector<PromptPart> prompt = {text(10, 1), {"answer", random_tokens(40, 11), nullptr, 0}, text(6, 2)};
   const AnchorKey place = places_of(prompt, {})[1];
-  for (InferenceEngine* engine : {&pair.device(), &pair.cpu()}) {
+  for (LocalEngine* engine : {&pair.device(), &pair.cpu()}) {
     Corrections all;
     all[{place.context, place.slot, {}}] = std::make_shared<const LinearCorrection>(map);
     engine->set_corrections(std::make_shared<const Corrections>(std::move(all)));

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "engine/kv/segment_store.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 
@@ -92,11 +92,11 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
   }
 }
 
-std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_backend_under_test();
   if (backend == nullptr) return nullptr;
   auto model = make_tiny_model(*backend, {.layers = 4});
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
 ReuseOptions reuse_of(const std::string& method) {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/tiny_model.h"
 
@@ -53,10 +53,10 @@ bool holds(const Segment& segment, float fill) {
 constexpr std::int64_t kBytes =
     10 * (2 * 2 * 8 * 4 + 4);  // of segment_of with 10 tokens: 2 layers of keys and values, ids
 
-std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
   auto model = make_tiny_model(*backend, {.layers = 4, .width = 32, .heads = 2, .kv_heads = 1, .ffn_width = 32});
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
 PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }

@@ -60,7 +60,7 @@ std::vector<PromptPart> prompt_of(InferenceEngine& engine, std::uint64_t seed, s
   return {text(10, 1), answer(engine, random_tokens(40, seed)), text(behind, 3)};
 }
 
-Corrections learn(InferenceEngine& engine, const std::vector<std::vector<PromptPart>>& prompts) {
+Corrections learn(LocalEngine& engine, const std::vector<std::vector<PromptPart>>& prompts) {
   const auto learner = std::make_shared<CorrectionLearner>();
   engine.anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
   for (const auto& prompt : prompts) ask(engine, prompt, learning());
@@ -124,7 +124,7 @@ TEST_CASE("corrections: no change is relay as it was, bit for bit, and all token
 TEST_CASE("corrections: texts of the nano model teach what happens to others", "[learn]") {
   auto backend = make_cpu_backend(2);
   auto nano = open_model(*backend, source_folder() / "samples/models/nano", {});
-  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
+  const auto engine = std::make_shared<StepEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
   const auto part = [&](const std::string& words) {
     return PromptPart{"", engine->model().tokenizer->encode(words, SpecialTokens::recognise), nullptr, 0};
   };

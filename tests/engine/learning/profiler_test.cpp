@@ -10,7 +10,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/learning/effect_profiler.h"
 #include "engine/learning/model_profile.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -19,10 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::shared_ptr<LocalEngine> tiny_engine(const TinyOptions& model) {
+std::shared_ptr<StepEngine> tiny_engine(const TinyOptions& model) {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
 }
 
 /// Forced answers, so that random weights have something to say.
@@ -173,7 +173,7 @@ TEST_CASE("the profile beside the model wins unless it is of another", "[profile
   const Folder folder;
   const auto engine = tiny_engine({.layers = 6});
   const ModelConfig& config = engine->model().config;
-  Model model{folder.path / "model", "f00d", config, {}, Rope(config), {}, {}, nullptr, nullptr, {}};
+  Model model{{.path = folder.path / "model", .fingerprint = "f00d"}, config, {}, Rope(config), {}, {}};
   ::setenv("XDG_CACHE_HOME", (folder.path / "cache").c_str(), 1);
   CHECK(profile_in_cache("f00d") == folder.path / "cache/baton/profiles/f00d.json");
   CHECK_FALSE(find_profile(model).profile);

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
 #include "tests/support/folders.h"
 #include "tests/support/tiny_engine.h"
@@ -229,7 +229,7 @@ std::vector<float> plain_keys(const Segment& segment, std::int32_t layer) {
 TEST_CASE("anchors: offsets before RoPE predict later placeholders better than the public code's frame", "[anchors]") {
   auto backend = make_cpu_backend(2);
   auto nano = open_model(*backend, source_folder() / "samples/models/nano", {});
-  const auto engine = std::make_shared<LocalEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
+  const auto engine = std::make_shared<StepEngine>(std::move(backend), std::move(nano), LocalEngineOptions{});
   const Model* model = &engine->model();
   const auto encode = [&](const std::string& words) {
     return model->tokenizer->encode(words, SpecialTokens::recognise);

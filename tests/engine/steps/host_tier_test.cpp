@@ -9,7 +9,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/kv/segment_store.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
 
 namespace baton::test {
@@ -288,8 +288,8 @@ TEST_CASE("a handle that is dropped while its segment moves", "[reuse][store]") 
 TEST_CASE("where the backend reads host memory there is no host tier", "[reuse][store]") {
   auto backend = make_cpu_backend(1);
   auto model = make_tiny_model(*backend, {});
-  LocalEngine engine(std::move(backend), std::move(model),
-                     {.segment_budget_bytes = 6000, .host_segment_budget_bytes = 1 << 30});
+  StepEngine engine(std::move(backend), std::move(model),
+                    {.segment_budget_bytes = 6000, .host_segment_budget_bytes = 1 << 30});
   std::vector<SegmentHandle> answers;
   for (std::uint64_t seed = 1; seed <= 2; ++seed) {
     GenerationRequest request;

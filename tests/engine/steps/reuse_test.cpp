@@ -9,7 +9,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/reuse/placement.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/reuse_cases.h"
 #include "tests/support/tiny_model.h"
 
@@ -64,11 +64,11 @@ ReuseOptions recording(ReuseOptions reuse = method("full")) {
 
 PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
-std::shared_ptr<LocalEngine> engine_of(TinyOptions model = {}, LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_of(TinyOptions model = {}, LocalEngineOptions options = {}) {
   model.layers = kLayers;
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(weights), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(weights), options);
 }
 
 Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::int32_t tokens = 3) {

@@ -74,12 +74,12 @@ class EmulatedRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     run([=] { std::memcpy(host, device, bytes); });
   }
-  Copying transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
-  void follow(Copying transfer) override {
+  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
+  void follow(TransferId transfer) override {
     simt::counters().follows.push_back(simt::counters().launches);
     transfers_.make(transfer);
   }
-  void wait_for(Copying transfer) override { transfers_.make(transfer); }
+  void wait_for(TransferId transfer) override { transfers_.make(transfer); }
   void multiply(const cuda::Product& p) override {
     if (cuda::takes_few_rows(p)) {  // as a device may
       cuda::launch_few_rows(stream(), p);
@@ -198,12 +198,12 @@ class SealedRuntime final : public cuda::Runtime {
     const Open open(*this);
     plain_->copy_to_host(host, device, bytes);
   }
-  Copying transfer(const cuda::Transfer& transfer) override { return plain_->transfer(transfer); }
-  void follow(Copying transfer) override {
+  TransferId transfer(const cuda::Transfer& transfer) override { return plain_->transfer(transfer); }
+  void follow(TransferId transfer) override {
     const Open open(*this);
     plain_->follow(transfer);
   }
-  void wait_for(Copying transfer) override {
+  void wait_for(TransferId transfer) override {
     const Open open(*this);
     plain_->wait_for(transfer);
   }

@@ -11,12 +11,12 @@ namespace baton::test {
 
 class LateTransfers {
  public:
-  Copying give(const cuda::Transfer& transfer) {
+  TransferId give(const cuda::Transfer& transfer) {
     waiting_.push_back({++last_, transfer});
     return last_;
   }
   /// Makes it and what comes before it: in its direction, and what those begin behind.
-  void make(Copying number) {
+  void make(TransferId number) {
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       if (waiting_[i].number != number) continue;
       const bool up = waiting_[i].transfer.up;
@@ -29,7 +29,7 @@ class LateTransfers {
   }
   /// Before the memory is given back.
   void make_of(const void* memory) {
-    Copying newest_up = 0, newest_down = 0;
+    TransferId newest_up = 0, newest_down = 0;
     for (const Waiting& one : waiting_) {
       if (one.transfer.memory == memory) (one.transfer.up ? newest_up : newest_down) = one.number;
     }
@@ -40,7 +40,7 @@ class LateTransfers {
 
  private:
   struct Waiting {
-    Copying number;
+    TransferId number;
     cuda::Transfer transfer;
   };
   template <class Condition>
@@ -58,7 +58,7 @@ class LateTransfers {
   }
 
   std::deque<Waiting> waiting_;
-  Copying last_ = 0;
+  TransferId last_ = 0;
 };
 
 }  // namespace baton::test

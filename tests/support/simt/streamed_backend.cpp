@@ -53,15 +53,15 @@ class StreamedRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     give([=] { std::memcpy(host, device, bytes); });
   }
-  Copying transfer(const cuda::Transfer& transfer) override {
+  TransferId transfer(const cuda::Transfer& transfer) override {
     flush();
     return transfers_.give(transfer);
   }
-  void follow(Copying transfer) override {
+  void follow(TransferId transfer) override {
     flush();
     transfers_.follow(transfer);
   }
-  void wait_for(Copying transfer) override { transfers_.wait_for(transfer); }
+  void wait_for(TransferId transfer) override { transfers_.wait_for(transfer); }
   void multiply(const cuda::Product& product) override {
     give([this, product] { memory_->multiply(product); });
   }

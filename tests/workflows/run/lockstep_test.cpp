@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
 #include "tests/support/tiny_model.h"
@@ -19,11 +19,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::shared_ptr<LocalEngine> engine_of(LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_of(LocalEngineOptions options = {}) {
   auto backend = make_cpu_backend(2);
   auto model = make_tiny_model(
       *backend, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16, .context = 1024});
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
 void use(PlanBuilder& builder, const std::string& method) {

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/cpu/cpu.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
 
@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::int32_t kLayers = 4;
 
-std::shared_ptr<LocalEngine> engine_on(std::unique_ptr<Backend> backend, const LocalEngineOptions& options = {}) {
+std::shared_ptr<StepEngine> engine_on(std::unique_ptr<Backend> backend, const LocalEngineOptions& options = {}) {
   auto model = make_tiny_model(*backend, {.layers = kLayers});
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
 ReuseOptions droidspeak() {

@@ -15,7 +15,7 @@
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
 #include "engine/steps/anchors.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "simt_emulator.h"
 #include "tests/support/asking.h"
 
@@ -44,9 +44,9 @@ class IdleRuntime final : public cuda::Runtime {
   void clear(void*, std::size_t) override {}
   void copy_to_device(void*, const void*, std::size_t) override { ++sent; }
   void copy_to_host(void* host, const void*, std::size_t bytes) override { std::memset(host, 0, bytes); }
-  Copying transfer(const cuda::Transfer&) override { return ++transfers; }
-  void follow(Copying) override {}
-  void wait_for(Copying) override {}
+  TransferId transfer(const cuda::Transfer&) override { return ++transfers; }
+  void follow(TransferId) override {}
+  void wait_for(TransferId) override {}
   void multiply(const cuda::Product&) override {}
   void begin_capture() override {}
   std::unique_ptr<cuda::Graph> end_capture() override { return std::make_unique<cuda::Graph>(); }
@@ -61,7 +61,7 @@ class IdleRuntime final : public cuda::Runtime {
   void synchronize() override {}
 
   int sent = 0, replays = 0;
-  Copying transfers = 0;
+  TransferId transfers = 0;
 
  private:
   simt::Recording forgotten_;
@@ -168,7 +168,7 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
 }
 
 /// Gives each placeholder of the prompt 20 anchors of other texts. Their offsets lie in one place: nobody reads them.
-void add_anchors(InferenceEngine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
+void add_anchors(LocalEngine& engine, const std::vector<PromptPart>& prompt, const std::string& pool) {
   std::mt19937 random(static_cast<unsigned>(pool.size()));
   const ModelConfig& config = engine.model().config;
   const AnchorShape shape{config.layers, config.kv_heads * config.head_dim};
@@ -201,11 +201,11 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
   options.context = 8192;
   auto model = make_random_model(*backend, find_shape(shape), 1, options);
   constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
-  LocalEngine engine(std::move(backend), std::move(model),
-                     {.kv_budget_bytes = kPlenty,
-                      .segment_budget_bytes = kPlenty,
-                      .host_segment_budget_bytes = kPlenty,
-                      .anchor_budget_bytes = kPlenty});
+  StepEngine engine(std::move(backend), std::move(model),
+                    {.kv_budget_bytes = kPlenty,
+                     .segment_budget_bytes = kPlenty,
+                     .host_segment_budget_bytes = kPlenty,
+                     .anchor_budget_bytes = kPlenty});
   const auto words = [](std::int32_t n, std::uint64_t seed) {
     return random_tokens(static_cast<std::size_t>(n), seed);
   };

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "engine/kv/segment_store.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
@@ -44,7 +44,7 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
   auto backend = make_emulated_backend();
   auto model = make_tiny_model(*backend, {.layers = kLayers});
   const auto bytes = static_cast<std::int64_t>(36 << 10);  // room for one answer
-  LocalEngine engine(std::move(backend), std::move(model), {.segment_budget_bytes = bytes});
+  StepEngine engine(std::move(backend), std::move(model), {.segment_budget_bytes = bytes});
   const std::vector<PromptPart> answers = {recorded_answer(engine, 1), recorded_answer(engine, 2)};
   for (const char* method : {"direct", "rectify", "cacheblend"}) {
     for (const PromptPart& part : answers) {

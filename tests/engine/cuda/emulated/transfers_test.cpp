@@ -53,9 +53,9 @@ class World {
     Place place = Place::nowhere;
     int value = 0;
     Memory* memory = nullptr;
-    std::array<Copying, 2> arriving{};  // of its halves; 0: there
-    std::shared_ptr<Memory> host;       // lives until nobody copies
-    Copying last_use = 0;               // of the host's memory
+    std::array<TransferId, 2> arriving{};  // of its halves; 0: there
+    std::shared_ptr<Memory> host;          // lives until nobody copies
+    TransferId last_use = 0;               // of the host's memory
   };
 
   std::size_t index_of(const void* memory) const {
@@ -96,7 +96,7 @@ class World {
     });
   }
   void move_down(Text& text) {
-    for (Copying& one : text.arriving) transfers_.follow(std::exchange(one, 0));
+    for (TransferId& one : text.arriving) transfers_.follow(std::exchange(one, 0));
     text.host = std::make_shared<Memory>();
     text.last_use = transfers_.give(
         {.memory = text.memory, .device = text.memory, .host = text.host.get(), .bytes = sizeof(Memory), .up = false});
@@ -137,7 +137,7 @@ class World {
   std::array<bool, 5> taken_{};
   std::array<int, 5> uses_{};  // that are still to come
   std::array<Text, 4> texts_;
-  std::vector<std::pair<std::shared_ptr<Memory>, Copying>> kept_;  // copied from until then
+  std::vector<std::pair<std::shared_ptr<Memory>, TransferId>> kept_;  // copied from until then
   int last_value_ = 0;
 };
 

@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/learning/effect_profiler.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -95,7 +95,7 @@ TEST_CASE("range search: nothing to gain, the end of the search, and too few lay
 TEST_CASE("the effect of recomputing layers, on an engine", "[profile]") {
   auto backend = make_cpu_backend(2);
   auto weights = make_tiny_model(*backend, {.layers = 6});
-  LocalEngine engine(std::move(backend), std::move(weights), LocalEngineOptions());
+  StepEngine engine(std::move(backend), std::move(weights), LocalEngineOptions());
   std::vector<CalibrationHandOver> hand_overs;
   for (std::size_t i = 0; i < 3; ++i) {
     hand_overs.push_back(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 
 #include <catch2/catch.hpp>
 #include <future>
@@ -198,7 +198,7 @@ TEST_CASE("closing the engine cancels what is open, from outside and from a call
   auto engine = tiny_engine();
   std::promise<void> closed;
   GenerationRequest request = request_for(5, 1, 2);
-  auto* owner = new std::shared_ptr<LocalEngine>(engine);
+  auto* owner = new std::shared_ptr<StepEngine>(engine);
   request.callbacks.on_finished = [owner, &closed](const GenerationResult&) {
     delete owner;  // may be the last owner
     closed.set_value();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 
 #include <fmt/format.h>
 
@@ -22,13 +22,14 @@ double milliseconds(Clock::duration time) { return std::chrono::duration<double,
 
 }  // namespace
 
-class LocalEngine::Core {
+class StepEngine::Core {
  public:
   Core(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options)
       : backend_(std::move(backend)),
         model_(std::move(model)),
-        info_(backend_->info()),
-        options_(with_defaults(options, info_)),
+        device_(backend_->info()),
+        info_{device_.name, device_.device, device_.threads, model_->options.context, kv_format_of(*model_)},
+        options_(with_defaults(options, device_)),
         forward_(*backend_, *model_),
         store_(options_.segment_budget_bytes, options_.host_segment_budget_bytes),
         prefixes_(store_),
@@ -132,7 +133,7 @@ class LocalEngine::Core {
   }
 
   const Model& model() const { return *model_; }
-  const BackendInfo& device() const { return info_; }
+  const EngineInfo& info() const { return info_; }
   EngineStats stats() const {
     const std::lock_guard lock(mutex_);
     EngineStats stats = stats_;
@@ -143,7 +144,7 @@ class LocalEngine::Core {
   }
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const { return store_.peek(handle); }
   std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const {
-    return info_.host_memory ? store_.peek(handle) : store_.lent(handle);
+    return device_.host_memory ? store_.peek(handle) : store_.lent(handle);
   }
   void set_corrections(std::shared_ptr<const Corrections> corrections) {
     const std::lock_guard lock(mutex_);
@@ -456,7 +457,8 @@ class LocalEngine::Core {
 
   std::unique_ptr<Backend> backend_;  // first: outlives all that it has handed out
   std::shared_ptr<const Model> model_;
-  BackendInfo info_;
+  BackendInfo device_;
+  EngineInfo info_;
   LocalEngineOptions options_;
   Forward forward_;
 
@@ -487,12 +489,12 @@ class LocalEngine::Core {
   std::vector<float> scratch_;
 };
 
-LocalEngine::LocalEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
-                         const LocalEngineOptions& options)
+StepEngine::StepEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
+                       const LocalEngineOptions& options)
     : core_(std::make_shared<Core>(std::move(backend), std::move(model), options)),
       thread_([core = core_] { core->loop(); }) {}
 
-LocalEngine::~LocalEngine() {
+StepEngine::~StepEngine() {
   core_->stop();
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();  // destroyed inside one of its own callbacks: the thread ends by itself
@@ -501,7 +503,7 @@ LocalEngine::~LocalEngine() {
   }
 }
 
-RequestId LocalEngine::submit(GenerationRequest request) {
+RequestId StepEngine::submit(GenerationRequest request) {
   const EarlyId early = request.early;
   try {
     return core_->submit(std::move(request));
@@ -510,21 +512,20 @@ RequestId LocalEngine::submit(GenerationRequest request) {
     throw;
   }
 }
-void LocalEngine::cancel(RequestId id) { core_->cancel(id); }
-EarlyId LocalEngine::prepare(EarlyPrompt prompt) { return core_->prepare(std::move(prompt)); }
-void LocalEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+void StepEngine::cancel(RequestId id) { core_->cancel(id); }
+EarlyId StepEngine::prepare(EarlyPrompt prompt) { return core_->prepare(std::move(prompt)); }
+void StepEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
   core_->update(id, std::move(parts), complete);
 }
-void LocalEngine::forget(EarlyId id) { core_->forget(id); }
-void LocalEngine::park() { core_->park(); }
-const Model& LocalEngine::model() const { return core_->model(); }
-BackendInfo LocalEngine::device() const { return core_->device(); }
-EngineStats LocalEngine::stats() const { return core_->stats(); }
-AnchorStore& LocalEngine::anchors() { return core_->anchors(); }
-std::shared_ptr<const Segment> LocalEngine::segment(const SegmentHandle& handle) const {
-  return core_->segment(handle);
-}
-std::shared_ptr<const Segment> LocalEngine::portable(const SegmentHandle& handle) const {
+void StepEngine::forget(EarlyId id) { core_->forget(id); }
+void StepEngine::park() { core_->park(); }
+const Model& StepEngine::model() const { return core_->model(); }
+const ModelText& StepEngine::text() const { return core_->model(); }
+const EngineInfo& StepEngine::info() const { return core_->info(); }
+EngineStats StepEngine::stats() const { return core_->stats(); }
+AnchorStore& StepEngine::anchors() { return core_->anchors(); }
+std::shared_ptr<const Segment> StepEngine::segment(const SegmentHandle& handle) const { return core_->segment(handle); }
+std::shared_ptr<const Segment> StepEngine::portable(const SegmentHandle& handle) const {
   struct Kept {
     std::shared_ptr<const Core> core;  // its memory goes back there
     std::shared_ptr<const Segment> segment;
@@ -533,16 +534,16 @@ std::shared_ptr<const Segment> LocalEngine::portable(const SegmentHandle& handle
   if (!kept->segment) return nullptr;
   return {kept, kept->segment.get()};
 }
-LayerRange LocalEngine::layer_range() const { return core_->layer_range(); }
-void LocalEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
+LayerRange StepEngine::layer_range() const { return core_->layer_range(); }
+void StepEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
 
-std::shared_ptr<InferenceEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
+std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});
   auto model = open_model(*backend, path, options.model);
-  return std::make_shared<LocalEngine>(std::move(backend), std::move(model), options);
+  return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
-void LocalEngine::set_corrections(std::shared_ptr<const Corrections> corrections) {
+void StepEngine::set_corrections(std::shared_ptr<const Corrections> corrections) {
   core_->set_corrections(std::move(corrections));
 }
 

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations: the computations that every model is made of, over views. Pointers in views are the backend's own memory;
+// weight spans, row descriptions and token ids are host memory.
+//
+// Rows. All operations work on T rows; a row is one token of one sequence (design: docs/architecture.md).
+// Batch invariance: on the CPU the result of a row is bit for bit the same whatever other rows share the
+// call, however rows are split into calls, and for any number of threads.
+//
+// Threads: one caller at a time. Views and matrices belong to the backend that allocated them.
+// Errors: std::invalid_argument for shapes that do not fit; BackendError for the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/backend/alignment.h"
+#include "engine/backend/choose.h"
+#include "engine/tensor/view.h"
+
+namespace baton {
+
+/// A weight matrix [N, C] (outputs by inputs, as Hugging Face stores it) in the backend's own layout.
+class Matrix {
+ public:
+  virtual ~Matrix() = default;
+  std::int64_t rows = 0;      // N
+  std::int64_t cols = 0;      // C
+  DType dtype = DType::bf16;  // of the stored elements: bf16 or f32
+  std::size_t bytes = 0;
+};
+
+/// The shape of the KV cache of one layer of one sequence. The layout inside a slab is the backend's.
+struct KvShape {
+  std::int32_t kv_heads = 0;  // K
+  std::int32_t head_dim = 0;  // D
+  DType dtype = DType::bf16;  // bf16 or f32
+  bool operator==(const KvShape&) const = default;
+};
+
+/// The KV cache of one layer of one sequence: rotated keys and values of positions [0, capacity).
+struct KvSlab {
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  std::int32_t capacity = 0;      // positions; a multiple of kKeyBlock
+  std::int32_t unused = 0;        // no padding: arrays of it are compared as bytes
+  std::byte* raw_keys = nullptr;  // [capacity, K * D] keys before RoPE, in the cache's type; null: not kept
+};
+
+/// Key blocks have fixed absolute boundaries: block b holds positions [b * kKeyBlock, (b + 1) * kKeyBlock).
+inline constexpr std::int32_t kKeyBlock = 64;
+
+/// T rows in the order of the step. Row i is position position[i] of sequence sequence[i] (an index into the
+/// slabs of the call) and attends to keys [key_begin[i], position[i]]. Order and scattering are free.
+struct RowSpan {
+  std::span<const std::int32_t> sequence;   // [T]
+  std::span<const std::int32_t> position;   // [T]
+  std::span<const std::int32_t> key_begin;  // [T]
+  std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
+};
+
+/// An amount that place_kv adds to keys and values before it writes them: weight * offset[layer][row[i]] for row i.
+struct KvCorrection {
+  /// One view [m, 2 K D] bf16 per layer: offsets of keys before RoPE, then of values; no data: no offset in that layer.
+  std::span<const ConstTensorView> offset;
+  std::span<const std::int32_t> row;  // [T]
+  float weight = 0.0f;
+};
+
+/// The sequence index of a row that an operation skips, where its comment says so.
+inline constexpr std::int32_t kNoSequence = -1;
+
+/// The attention that a cached token received, per kv head: the sum of the weights that later rows gave to it, over the
+/// kv head's query heads and over layers (RelayCaching, eq. 6), in units of 2^-24. It is an integer, so that the order
+/// of the summation does not matter.
+using AttentionSum = std::uint64_t;
+inline constexpr double kAttentionUnit = 1.0 / (1 << 24);
+
+/// cos and sin of the RoPE angles of T rows, [T, R/2] f32 each, computed in double; R = 2 * cos.cols is the rotated
+/// width of a head (the first R of its D columns; pairs are (j, j + R/2)). Any attention factor is multiplied in.
+struct RopeAngles {
+  ConstTensorView cos;
+  ConstTensorView sin;
+};
+
+/// Weights [D] of q- and k-norm; empty: the model has none.
+struct HeadNorms {
+  std::span<const float> q, k;
+  float eps = 0.0f;
+};
+
+class Operations {
+ public:
+  virtual ~Operations() = default;
+
+  /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16 or
+  /// f32).
+  virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) = 0;
+
+  /// Returns a weight [rows, cols] of random numbers: random_weight(seed, index, deviation) of each element, rounded to
+  /// bf16. A device generates it in its own memory.
+  virtual std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
+                                                float deviation) = 0;
+
+  /// Returns the bytes of the keys of one layer for `capacity` positions; the values take as many.
+  virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
+
+  /// Returns the type of inputs that matmul reads without a conversion for weights of type `weight`; it also accepts
+  /// f32. Outputs that only matmul reads (those of rms_norm, add_rms_norm, attention and silu_mul) may have this type.
+  virtual DType operand_type(DType weight) const = 0;
+
+  /// out[T, C] f32 = rows `ids` of table [V, C].
+  virtual void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) = 0;
+
+  /// out[T, C] = x / sqrt(mean(x^2) + eps) * weight[C].
+  virtual void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) = 0;
+
+  /// x[T, C] += delta; out = rms_norm(x). Residual and next norm in one pass.
+  virtual void add_rms_norm(TensorView out, TensorView x, ConstTensorView delta, std::span<const float> weight,
+                            float eps) = 0;
+
+  /// x[T, C] += delta.
+  virtual void add(TensorView x, ConstTensorView delta) = 0;
+
+  /// Applies rms_norm in place to each group of D columns of x[T, n * D] separately (q/k-norm). weight[D].
+  virtual void head_rms_norm(TensorView x, std::span<const float> weight, float eps) = 0;
+
+  /// out[T, N] = x[T, C] * w^T + bias (bias[N] or empty). One fp32 chain over C in ascending order per element:
+  /// acc = fma(x[c], w[c], acc), starting from the bias or zero.
+  virtual void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) = 0;
+
+  /// Rotates x[T, n * D] in place (queries).
+  virtual void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) = 0;
+
+  /// Writes the keys and values [T, K * D] of the rows, f32 or of the cache's type, into their slabs. k is rounded to
+  /// the cache's type (this is the raw key, which the slab stores if it keeps raw keys), rotated from that value in
+  /// fp32 and rounded once more; v is rounded. Rows of kNoSequence are skipped.
+  virtual void store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, ConstTensorView k,
+                        ConstTensorView v, const RopeAngles& angles) = 0;
+
+  /// As store_kv for T rows at positions [begin, begin + T) of one cache, in all the given layers in one pass. The
+  /// corrections are added to k and v first, in f32 and in their order, and the sums are rounded once. k and v have one
+  /// view [T, K * D] per layer, or are empty and stand for zeros.
+  virtual void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                        std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                        std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
+
+  /// Does all that lies between the matrix products of a layer and its attention, in one pass: head_rms_norm of q and k
+  /// (unless their weights are empty), store_kv, rope of q. The content of k is unspecified afterwards.
+  virtual void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,
+                               std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
+                               const RopeAngles& angles);
+
+  /// Reads the rotated keys and the values [n, K * D] f32 of positions [begin, begin + n) from a slab.
+  virtual void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) = 0;
+
+  /// Copies raw keys and values [n, K * D], both of the cache's type, of positions [begin, begin + n) out of a slab
+  /// that keeps raw keys.
+  virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
+                       std::int32_t begin) = 0;
+
+  /// out[i] = 1 - mean over kv heads of cos(v[i], the cached value of row i), RelayCaching eq. 1; v [T, K * D] f32 is
+  /// rounded to the cache's type first, so that equal values give exactly 0. A head of zeros counts as equal to zeros
+  /// and as orthogonal to all else. Rows of kNoSequence are skipped. `out` [T] is host memory.
+  virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
+                               const RowSpan& rows, ConstTensorView v) = 0;
+
+  /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
+  /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is empty, or has
+  /// for each slab null or sums [K, capacity], to which the attention weights of its rows on earlier keys are added.
+  virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
+                         const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
+
+  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
+  virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
+
+  /// out[i] = the token that how[i] chooses from row i of logits [T, V]; `out` is the backend's memory.
+  virtual void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how);
+
+  /// Aligns the texts of each pair by edit distance (alignment.h) and returns one alignment per pair; `sketches`
+  /// [rows, kSketchWidth] f32.
+  virtual std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) = 0;
+
+  /// out[i] = x[index[i]];  x[index[i]] = in[i]. One side may be f32 and the other bf16: the elements are converted.
+  virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;
+  virtual void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) = 0;
+
+ private:
+  TokenChooser chooser_;  // scratch of choose()
+};
+
+}  // namespace baton
