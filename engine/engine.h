@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include <baton/states.h>
+
 #include "engine/backend/backend.h"
 #include "engine/kv/segment_store.h"
 #include "engine/model/model.h"
@@ -72,9 +74,6 @@ struct PrefillTimes {
   double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
   double tail = 0.0;           // layers behind those, text alone, and the logits
 };
-
-enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
-std::string name_of(FinishReason reason);
 
 struct GenerationResult {
   FinishReason reason = FinishReason::eos;

@@ -284,7 +284,7 @@ std::string reuse_section(const Report& report) {
   std::size_t slots_left = kMostSlots;
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
-    if (agent.state == "skipped") continue;
+    if (agent.state == TurnState::skipped) continue;
     out +=
         fmt::format("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
                     i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));
