@@ -8,6 +8,7 @@
 #include <optional>
 
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
@@ -48,9 +49,7 @@ std::unique_ptr<View> make_view(const RunArguments& arguments, const Workflow& w
 /// An event's line, with the time since the run started.
 std::string timed_line(const Event& event, std::chrono::steady_clock::time_point begin) {
   const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
-  std::string line = to_json(event);
-  line.pop_back();  // its last brace
-  return fmt::format("{},\"t_ms\":{:.3f}}}\n", line, since.count());
+  return to_json(event, since.count()) + "\n";
 }
 
 std::string slots_text(const RunRecord& record) {

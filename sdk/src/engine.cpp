@@ -226,6 +226,8 @@ std::vector<std::shared_ptr<InferenceEngine>> open_models(const Engine& engine, 
   return engines;
 }
 
+Preview Engine::preview(const Workflow& workflow) const { return preview(workflow, {}); }
+
 Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {
   return make_preview(workflow, options, impl_->options.model);
 }

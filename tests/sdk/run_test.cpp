@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole runs through the public face, with the shipped nano model.
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
