@@ -9,7 +9,7 @@ import sys
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh"}
 INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmake and the compiler have them
 
-BASE = ["engine/base"]
+BASE = ["engine/base", "engine/base/baton"]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]

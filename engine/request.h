@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <baton/states.h>
+
 #include "engine/kv/segment_handle.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
@@ -73,9 +75,6 @@ struct PrefillTimes {
   double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
   double tail = 0.0;           // layers behind those, text alone, and the logits
 };
-
-enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
-std::string name_of(FinishReason reason);
 
 struct GenerationResult {
   FinishReason reason = FinishReason::eos;

@@ -11,22 +11,6 @@ double milliseconds(Clock::duration time) { return std::chrono::duration<double,
 
 }  // namespace
 
-std::string name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::eos:
-      return "eos";
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::cancelled:
-      return "cancelled";
-    case FinishReason::error:
-      return "error";
-  }
-  return "unknown";
-}
-
 Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
     : id_(id),
       request_(std::move(request)),

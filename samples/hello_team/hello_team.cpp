@@ -48,8 +48,9 @@ int main(int argc, char** argv) {
     }
     const baton::RunRecord record = run.get();
     std::cout << "\n\n"
-              << record.state << " in " << static_cast<int>(record.wall_ms) << " ms on " << record.device << '\n';
-    return record.state == "ok" ? EXIT_SUCCESS : EXIT_FAILURE;
+              << name_of(record.state) << " in " << static_cast<int>(record.wall_ms) << " ms on " << record.device
+              << '\n';
+    return record.state == baton::RunState::ok ? EXIT_SUCCESS : EXIT_FAILURE;
   } catch (const baton::Error& error) {
     std::cerr << error.what() << '\n';
     return EXIT_FAILURE;

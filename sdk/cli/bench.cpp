@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/bench.h>
+#include <baton/reuse_method.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

@@ -9,6 +9,8 @@
 #include <thread>
 
 #include <baton/baton.h>
+#include <baton/bench.h>
+#include <baton/system.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/learn.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"

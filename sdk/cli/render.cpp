@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
@@ -48,9 +49,7 @@ std::unique_ptr<View> make_view(const RunArguments& arguments, const Workflow& w
 /// An event's line, with the time since the run started.
 std::string timed_line(const Event& event, std::chrono::steady_clock::time_point begin) {
   const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
-  std::string line = to_json(event);
-  line.pop_back();  // its last brace
-  return fmt::format("{},\"t_ms\":{:.3f}}}\n", line, since.count());
+  return to_json(event, since.count()) + "\n";
 }
 
 std::string slots_text(const RunRecord& record) {
@@ -71,9 +70,9 @@ void print_outputs(const RunRecord& record) {
     result(labelled ? name + ": " + text : text);
     if (text.empty() || text.back() != '\n') result("\n");
   }
-  if (!record.outputs.empty() || record.state != "ok") return;
+  if (!record.outputs.empty() || record.state != RunState::ok) return;
   for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
-    if (agent->state != "ok") continue;
+    if (agent->state != TurnState::ok) continue;
     result(agent->output + "\n");  // a workflow without outputs: what was said last
     return;
   }
@@ -97,10 +96,10 @@ void report(const RunArguments& arguments, const RunRecord& record) {
 }
 
 int exit_code_of(const RunRecord& record) {
-  if (record.state == "ok") return kOk;
-  if (record.state == "timeout") return kTimeout;
-  if (record.state == "cancelled") return kInterrupted;
-  return record.error_kind == "resources" ? kResources : kRunFailed;
+  if (record.state == RunState::ok) return kOk;
+  if (record.state == RunState::timeout) return kTimeout;
+  if (record.state == RunState::cancelled) return kInterrupted;
+  return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
 }
 
 int run(const RunArguments& arguments) {
@@ -150,9 +149,9 @@ int run(const RunArguments& arguments) {
     folder->commit();
   }
   report(arguments, record);
-  if (record.state != "ok") {
+  if (record.state != RunState::ok) {
     note(styled(Style::red, "baton: ") + "the run " +
-         (record.state == "timeout" ? "ran out of time" : "was " + record.state) +
+         (record.state == RunState::timeout ? "ran out of time" : fmt::format("was {}", name_of(record.state))) +
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
   }
   return exit_code_of(record);

@@ -6,6 +6,8 @@
 #include <bit>
 #include <chrono>
 
+#include <baton/bench.h>
+
 #include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
 #include "engine/learning/model_profile.h"

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include <baton/bench.h>
+
 #include "engine/reuse/options.h"
 #include "sdk/src/internal.h"
 

@@ -2,6 +2,8 @@
 // What baton bench measures beside the methods: prefill and decode of the bare model, and its decode steps' spare rows.
 #pragma once
 
+#include <baton/bench.h>
+
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {

@@ -63,7 +63,8 @@ int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs
         run.seed = options.seed;
         run.stop = options.stop;
         const RunRecord record = engine.run(workflow, run);
-        if (record.state != "ok") error = record.error.empty() ? record.state : record.error;
+        if (record.state != RunState::ok)
+          error = record.error.empty() ? std::string(name_of(record.state)) : record.error;
       } catch (const std::exception& thrown) {
         error = thrown.what();
       }

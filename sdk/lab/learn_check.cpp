@@ -30,7 +30,7 @@ Watched watch(const Engine& engine, const Workflow& workflow, RunOptions options
     const std::lock_guard lock(mutex);
     seen.distributions[turn].push_back(std::move(row));
   };
-  seen.ok = engine.run(workflow, options).state == "ok";
+  seen.ok = engine.run(workflow, options).state == RunState::ok;
   return seen;
 }
 

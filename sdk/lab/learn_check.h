@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <baton/learn.h>
+
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {

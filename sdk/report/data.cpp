@@ -45,14 +45,14 @@ AgentRecord agent_of(const RecordFields& fields) {
   const std::int64_t round = fields.count("round");
   if (round < 1 || round > 1'000'000) fields.fail("round", "a whole number from 1 to 10^6");
   agent.round = static_cast<int>(round);
-  agent.state = fields.one_of("state", {"ok", "failed", "skipped", "cancelled"});
+  agent.state = fields.one_of<TurnState>("state");
   agent.error = fields.text("error", "");
   agent.attempts = static_cast<int>(std::min<std::int64_t>(fields.count("attempts", 1), 1'000'000));
   agent.prompt_tokens = fields.count("prompt_tokens");
   agent.output_tokens = fields.count("output_tokens");
   agent.output = fields.text("output");
   agent.answer = fields.text("answer", "");
-  agent.finish_reason = fields.text("finish_reason", "");
+  agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
   const RecordFields kv = fields.object("kv");
   agent.kv.entries = kv.count("entries");
   agent.kv.reused = kv.count("reused");
@@ -73,9 +73,9 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   RunRecord run;
   if (fields.count("schema") != run.schema) fields.fail("schema", fmt::format("{}", run.schema));
   run.workflow = fields.text("workflow");
-  run.state = fields.one_of("state", {"ok", "failed", "cancelled", "timeout"});
+  run.state = fields.one_of<RunState>("state");
   run.error = fields.text("error", "");
-  run.error_kind = fields.text("error_kind", "");
+  run.error_kind = fields.one_of_if_there<ErrorKind>("error_kind");
   const RecordFields model = fields.object("model");
   run.model_path = model.text("path");
   run.model_fingerprint = model.text("fingerprint");

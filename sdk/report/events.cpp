@@ -46,7 +46,7 @@ class Row {
 std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
   using Kind = Piece::Kind;
   Row row;
-  if (agent.state == "skipped") return {};
+  if (agent.state == TurnState::skipped) return {};
   // An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
   if (!seen.attempts.empty() && seen.attempts.back().first && seen.over) {
     Attempt& last = seen.attempts.back();
@@ -94,7 +94,7 @@ class EventReader {
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       const AgentRecord& agent = report.run.agents[i];
       const auto [at, added] = turns_.emplace(turn_name(agent.agent, agent.round), i);
-      if (agent.state != "skipped") spoke_[agent.agent].emplace(agent.round, i);
+      if (agent.state != TurnState::skipped) spoke_[agent.agent].emplace(agent.round, i);
       if (!added) twice_.insert(at->first);  // a graph may let an agent work twice in a round
     }
   }

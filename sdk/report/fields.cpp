@@ -77,11 +77,11 @@ std::string RecordFields::text(const char* name, std::optional<std::string> othe
   return value->get<std::string>();
 }
 
-std::string RecordFields::one_of(const char* name, const std::vector<std::string>& values) const {
+std::size_t RecordFields::index_in(const char* name, std::span<const std::string_view> values) const {
   const Json* value = find(name);
-  if (value != nullptr && value->is_string() &&
-      std::find(values.begin(), values.end(), value->get_ref<const std::string&>()) != values.end()) {
-    return value->get<std::string>();
+  if (value != nullptr && value->is_string()) {
+    const auto found = std::find(values.begin(), values.end(), value->get_ref<const std::string&>());
+    if (found != values.end()) return static_cast<std::size_t>(found - values.begin());
   }
   fail(name, fmt::format("one of {}", fmt::join(values, ", ")));
 }

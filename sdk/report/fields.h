@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
+
+#include <baton/states.h>
 
 namespace baton::cli {
 
@@ -26,7 +29,17 @@ class RecordFields {
   RecordFields(const Json& object, std::string where, std::string path);
 
   std::string text(const char* name, std::optional<std::string> otherwise = {}) const;
-  std::string one_of(const char* name, const std::vector<std::string>& values) const;
+  /// One of the names of an enumeration (baton/states.h).
+  template <typename Enum>
+  Enum one_of(const char* name) const {
+    return static_cast<Enum>(index_in(name, kNamesOf<Enum>));
+  }
+  /// The same; none where the field is missing or empty.
+  template <typename Enum>
+  std::optional<Enum> one_of_if_there(const char* name) const {
+    if (text(name, "").empty()) return std::nullopt;
+    return one_of<Enum>(name);
+  }
   /// An agent's id: safe as a part of a file's name.
   std::string id(const char* name) const;
   /// 0 to 10^12.
@@ -48,6 +61,7 @@ class RecordFields {
   [[noreturn]] void fail(const std::string& name, const std::string& expected) const;
 
  private:
+  std::size_t index_in(const char* name, std::span<const std::string_view> values) const;
   const Json* find(const char* name) const;
   RecordFields child(const Json& value, const std::string& name) const;
   double number_up_to(const char* name, double most, const char* expected, std::optional<double> otherwise) const;

@@ -53,10 +53,10 @@ struct Sums {
 Sums sums_of(const RunRecord& run) {
   Sums sums;
   for (const AgentRecord& agent : run.agents) {
-    sums.ok += agent.state == "ok" ? 1 : 0;
-    sums.skipped += agent.state == "skipped" ? 1 : 0;
+    sums.ok += agent.state == TurnState::ok ? 1 : 0;
+    sums.skipped += agent.state == TurnState::skipped ? 1 : 0;
     sums.output += agent.output_tokens;
-    if (agent.state != "skipped") sums.prompt += agent.prompt_tokens;
+    if (agent.state != TurnState::skipped) sums.prompt += agent.prompt_tokens;
     sums.kv.entries += agent.kv.entries;
     sums.kv.reused += agent.kv.reused;
     sums.kv.ahead += agent.kv.ahead;
@@ -67,10 +67,10 @@ Sums sums_of(const RunRecord& run) {
 std::string header(const Report& report, const Sums& sums) {
   const RunRecord& run = report.run;
   std::string out = fmt::format("<header id=\"run\">\n<div class=\"top\"><h1>{}</h1>{}</div>\n", bdi(run.workflow, 200),
-                                state_badge(run.state));
-  if (run.state != "ok" && !run.error.empty()) {
+                                state_badge(name_of(run.state)));
+  if (run.state != RunState::ok && !run.error.empty()) {
     out += fmt::format("<p class=\"error\"><bdi>{}{}</bdi></p>\n", markup(cut(run.error, 4000), Lines::keep),
-                       run.error_kind.empty() ? "" : " (" + markup(cut(run.error_kind, 50), Lines::fold) + ")");
+                       run.error_kind ? fmt::format(" ({})", name_of(*run.error_kind)) : "");
   }
   const auto share = [&](std::int64_t part) {
     return percent(static_cast<double>(part), static_cast<double>(sums.kv.entries));
@@ -141,20 +141,20 @@ std::string turns_section(const Report& report, const Sums& sums) {
   const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
-    std::vector<std::string> row = {turn_link(report, i, "text"), state_badge(agent.state)};
-    if (agent.state == "skipped") {
+    std::vector<std::string> row = {turn_link(report, i, "text"), state_badge(name_of(agent.state))};
+    if (agent.state == TurnState::skipped) {
       row.resize(columns.size());
     } else {
       row.insert(row.end(), {grouped(agent.prompt_tokens), grouped(agent.output_tokens),
                              agent.ttft_ms > 0 ? duration(agent.ttft_ms) : "", duration(agent.decode_ms),
                              fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.reused, agent.kv),
-                             kv(agent.kv.ahead, agent.kv), grouped(agent.attempts), bdi(agent.finish_reason, 50)});
+                             kv(agent.kv.ahead, agent.kv), grouped(agent.attempts), bdi(name_of(agent.finish_reason))});
     }
     rows.push_back(std::move(row));
   }
   if (report.run.agents.size() > 1) {
-    rows.push_back({"all", state_badge(report.run.state), grouped(sums.prompt), grouped(sums.output), "", "", "",
-                    kv(sums.kv.reused, sums.kv), kv(sums.kv.ahead, sums.kv), "", ""});
+    rows.push_back({"all", state_badge(name_of(report.run.state)), grouped(sums.prompt), grouped(sums.output), "", "",
+                    "", kv(sums.kv.reused, sums.kv), kv(sums.kv.ahead, sums.kv), "", ""});
   }
   std::string out = "<section id=\"turns\">\n<h2>Turns</h2>\n" + table("", columns, rows);
   if (report.run.agents.size() > shown) {
@@ -176,9 +176,9 @@ std::string texts_section(const Report& report, Texts& texts) {
     if (!agent.role.empty() && agent.role != agent.agent)
       out += " <span class=\"muted\">" + bdi(agent.role, 200) + "</span>";
     if (several) out += " <span class=\"muted\">model " + bdi(agent.model, 200) + "</span>";
-    out += fmt::format(" {}</h3>\n", agent.state == "ok" ? "" : state_badge(agent.state));
+    out += fmt::format(" {}</h3>\n", agent.state == TurnState::ok ? "" : state_badge(name_of(agent.state)));
     if (!agent.error.empty()) out += "<p>" + bdi(agent.error, 2000) + "</p>\n";
-    if (agent.state != "skipped") {
+    if (agent.state != TurnState::skipped) {
       out += fmt::format("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
       const auto& prompt = report.prompts[i];
       out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", markup(name, Lines::fold)))
@@ -225,11 +225,11 @@ std::string warnings_section(const Report& report) {
 std::string turn_link(const Report& report, std::size_t turn, const char* place) {
   const AgentRecord& agent = report.run.agents[turn];
   const std::string name = markup(turn_name(agent.agent, agent.round), Lines::fold);
-  const bool there = turn < kMostTurns && !(agent.state == "skipped" && std::string_view(place) == "reuse");
+  const bool there = turn < kMostTurns && !(agent.state == TurnState::skipped && std::string_view(place) == "reuse");
   return there ? fmt::format("<a href=\"#{}-{}\">{}</a>", place, turn + 1, name) : name;
 }
 
-std::string state_badge(const std::string& state) {
+std::string state_badge(std::string_view state) {
   const char* const sign = state == "ok" ? "✓" : state == "skipped" ? "–" : state == "cancelled" ? "■" : "✕";
   return fmt::format("<span class=\"state {0}\">{1} {0}</span>", state, sign);
 }
@@ -272,7 +272,7 @@ std::string report_page(const Report& report, const std::string& command) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" "
       "content=\"baton "
       "{}\">\n<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body>\n{}",
-      markup(version(), Lines::fold), markup(cut(run.workflow, 200), Lines::fold), run.state, report_style(),
+      markup(version(), Lines::fold), markup(cut(run.workflow, 200), Lines::fold), name_of(run.state), report_style(),
       report_hatchings());
   out += header(report, sums);
   out += outputs_section(run, texts) + timeline_section(report) + turns_section(report, sums) + reuse_section(report);

@@ -26,8 +26,8 @@ std::string reuse_section(const Report& report);
 /// "analyst#2", with a link to `place` ("turn", "reuse" or "text") of that turn.
 std::string turn_link(const Report& report, std::size_t turn, const char* place);
 
-/// "done", "failed", ... with a sign, so that it is not the colour alone that says it.
-std::string state_badge(const std::string& state);
+/// "ok", "failed", ... with a sign, so that it is not the colour alone that says it.
+std::string state_badge(std::string_view state);
 
 /// "12 %"; "<1 %" for what is not nothing.
 std::string percent(double part, double of);

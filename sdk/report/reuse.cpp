@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What became of the KV of each prompt: per placeholder, and of the whole run by reason.
+#include <baton/reuse_method.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -288,7 +290,7 @@ std::string reuse_section(const Report& report) {
   std::size_t slots_left = kMostSlots;
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
-    if (agent.state == "skipped") continue;
+    if (agent.state == TurnState::skipped) continue;
     out +=
         fmt::format("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
                     i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));

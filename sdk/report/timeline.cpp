@@ -42,7 +42,7 @@ class Timeline {
     height_ = kTop;
     for (std::size_t i = 0; i < shown_; ++i) {
       tops_.push_back(height_);
-      height_ += report.run.agents[i].state == "skipped" ? kSkippedRow : kRow;
+      height_ += report.run.agents[i].state == TurnState::skipped ? kSkippedRow : kRow;
     }
     height_ += kBelow;
     mark_way();
@@ -201,16 +201,18 @@ class Timeline {
     const AgentRecord& agent = report_.run.agents[i];
     const TurnTime& time = report_.times[i];
     const std::string name = markup(turn_name(agent.agent, agent.round), Lines::fold);
-    std::string right = agent.state == "ok" ? "" : agent.state + (agent.output_tokens > 0 ? ", " : "");
-    if (agent.state == "skipped") {
+    std::string right = agent.state == TurnState::ok
+                            ? std::string()
+                            : std::string(name_of(agent.state)) + (agent.output_tokens > 0 ? ", " : "");
+    if (agent.state == TurnState::skipped) {
       if (!agent.error.empty()) right += ": " + markup(cut(agent.error, 60), Lines::fold);
     } else if (agent.output_tokens > 0) {
       right += fmt::format("{}<tspan class=\"wide\"> prompt</tspan> → {} tokens, first after {}",
                            grouped(agent.prompt_tokens), grouped(agent.output_tokens), duration(agent.ttft_ms));
-    } else if (agent.state == "ok") {
+    } else if (agent.state == TurnState::ok) {
       right += "no tokens";
     }
-    if (agent.state != "skipped" && time.pieces.empty()) right += right.empty() ? "no times" : ", no times";
+    if (agent.state != TurnState::skipped && time.pieces.empty()) right += right.empty() ? "no times" : ", no times";
     const double base = y(i) + 14;
     std::string out = fmt::format(
         "<g class=\"row\"><a href=\"#text-{0}\"><text class=\"name halo\" x=\"0\" y=\"{1:.0f}\">{2}</text></a>"

@@ -101,10 +101,10 @@ baton_event make_event(const baton::Event& event) {
 }
 
 baton_status status_of(const baton::RunRecord& record) {
-  if (record.state == "ok") return BATON_OK;
-  if (record.state == "timeout") return BATON_TIMEOUT;
-  if (record.state == "cancelled") return BATON_STOPPED;
-  return record.error_kind == "resources" ? BATON_RESOURCES : BATON_FAILED;
+  if (record.state == baton::RunState::ok) return BATON_OK;
+  if (record.state == baton::RunState::timeout) return BATON_TIMEOUT;
+  if (record.state == baton::RunState::cancelled) return BATON_STOPPED;
+  return record.error_kind == baton::ErrorKind::resources ? BATON_RESOURCES : BATON_FAILED;
 }
 
 /// Throws InputError where waiting would never end.

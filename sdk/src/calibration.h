@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <baton/profile.h>
+
 #include "engine/learning/profiler.h"
 
 namespace baton {

@@ -227,6 +227,8 @@ std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, cons
   return engines;
 }
 
+Preview Engine::preview(const Workflow& workflow) const { return preview(workflow, {}); }
+
 Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {
   return make_preview(workflow, options, impl_->options.model);
 }

@@ -11,6 +11,8 @@
 #include "workflows/run/executor.h"
 
 #include <baton/baton.h>
+#include <baton/preview.h>
+#include <baton/system.h>
 
 namespace baton::inline v1 {
 

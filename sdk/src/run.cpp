@@ -22,7 +22,7 @@ struct Run::State {
 
   /// Takes the texts out of a cancelled run's record. The mutex is held.
   void drop_texts(RunRecord& of) const {
-    if (!discard || of.state != "cancelled") return;
+    if (!discard || of.state != RunState::cancelled) return;
     of.outputs.clear();
     for (auto& agent : of.agents) {
       agent.output.clear();

@@ -178,7 +178,7 @@ class Report(Cli):
                          [["1", "a", "40", "40", "0", "0", "0", "0"], ["2", "b", "100", "0", "0", "70", "30", "0"],
                           ["3", "c", "60", "0", "45", "0", "0", "15"], ["4", "d", "20", "0", "0", "0", "20", "0"],
                           ["", "own text", "30", "0", "5", "0", "0", "25"]])
-        self.assertEqual(plain[1][8:10], ["50\u00a0% of 75\u00a0%", "relay"])
+        self.assertEqual(plain[1][8:10], ["50\u00a0% of 75\u00a0%", "rectify"])
         self.assertIn("2 approximate hand-overs behind it; corrected", plain[1][10])
         self.assertIn("3 anchors, ambiguity 0.25, distance 0.5, expected error 0.125", plain[3][10])
         bar = text[text.index('id="reuse-1"'):].split("</svg>\n</div>")[0]
@@ -188,11 +188,11 @@ class Report(Cli):
     def test_hostile_texts_stay_texts(self):
         evil = "</script></pre></style><img src=x onerror=alert(1)><svg onload=x>&lt;\x00\x1b[31m\x07\u202egnp.exe\u2066\u200f\"'`]]>--><!--"
         folder = self.made(
-            [self.turn("solver", role=evil, output=evil * 3, answer=evil, finish_reason=evil, error=evil, slots=[self.slot(evil, reason=evil, method=evil)])],
+            [self.turn("solver", role=evil, output=evil * 3, answer=evil, error=evil, slots=[self.slot(evil, reason=evil, method=evil)])],
             [{"type": "warning", "message": evil}, {"type": "tool_called", "agent": "solver", "round": 1, "tool": evil, "ok": False, "result": evil,
               "wall_ms": 5.0, "t_ms": 5.0}, {"type": "agent_started", "agent": "solver", "role": evil, "round": 1, "prompt_tokens": 1, "t_ms": 6.0},
              {"type": "agent_finished", "record": {"agent": "solver", "round": 1}, "t_ms": 50.0}],
-            workflow=evil, state="failed", error=evil, error_kind=evil, device=evil, relay=evil, outputs={evil: evil}, model={"path": evil, "fingerprint": evil})
+            workflow=evil, state="failed", error=evil, error_kind="agent", device=evil, relay=evil, outputs={evil: evil}, model={"path": evil, "fingerprint": evil})
         (folder / "prompts/solver.txt").write_bytes(evil.encode() + b"\xff\xfe\xc3(\xe2\x82 \xf0\x9f")
         text, page = self.page(folder)
         self.assertFalse([c for c in text if (ord(c) < 0x20 and c not in "\n\t") or c in "\u202e\u2066\u200f\x7f"])
@@ -294,6 +294,8 @@ class Report(Cli):
         expect("run.json: schema: expected 1, found 2", setting(["schema"], 2))
         expect("run.json: schema: expected", setting(["schema"], "1"))
         expect("state: expected one of ok, failed, cancelled, timeout, found the text 'fine'", setting(["state"], "fine"))
+        expect("error_kind: expected one of agent, resources, host, found the text 'x'", setting(["error_kind"], "x"))
+        expect("agents[0].finish_reason: expected one of eos, stop, length", setting(["agents", 0, "finish_reason"], "<b>"))
         expect("agents: expected a list, found an object", setting(["agents"], {}))
         expect("agents[1]: expected an object, found 3", setting(["agents", 1], 3))
         expect("agents[1].prompt_tokens: expected a whole number from 0 to 10^12, found -1", setting(["agents", 1, "prompt_tokens"], -1))

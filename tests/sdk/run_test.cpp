@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole runs through the public face, with the shipped nano model.
 #include <baton/baton.h>
+#include <baton/preview.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -12,6 +13,8 @@
 namespace {
 
 using namespace std::chrono_literals;
+using baton::RunState;
+using baton::TurnState;
 using baton::test::ProcessMemory;
 
 const std::string kQuestion = "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
@@ -92,12 +95,12 @@ TEST_CASE("a run gives its record, and its events in order") {
     if (const auto* finished = std::get_if<baton::RunFinished>(&event)) from_event = finished->record;
   }
   const auto record = run.get();
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(record.to_json() == from_event.to_json());
   CHECK(record.to_json() == run.get().to_json());
   REQUIRE(record.agents.size() == 2);
   for (const auto& agent : record.agents) {
-    CHECK(agent.state == "ok");
+    CHECK(agent.state == TurnState::ok);
     CHECK(agent.kv.entries == agent.kv.reused + agent.kv.computed);
     CHECK(agent.prompt_tokens > 0);
     CHECK(tokens[agent.agent] == agent.output_tokens);
@@ -157,7 +160,7 @@ TEST_CASE("stop keeps what there is, cancel drops it") {
       }
     }
     const auto record = run.get();
-    CHECK(record.state == "cancelled");
+    CHECK(record.state == RunState::cancelled);
     CHECK(record.agents.at(0).output.empty() == !keep);
   }
 }
@@ -171,8 +174,8 @@ TEST_CASE("what a cancelled run's agents had answered is dropped, too") {
     gate.wait_until_entered();
     keep ? run.stop() : run.cancel();
     const auto record = run.get();
-    CHECK(record.state == "cancelled");
-    CHECK(record.agents.at(0).state == "ok");
+    CHECK(record.state == RunState::cancelled);
+    CHECK(record.agents.at(0).state == TurnState::ok);
     CHECK(record.agents.at(0).answer.empty() == !keep);
   }
 }
@@ -182,12 +185,12 @@ TEST_CASE("the host's stop token and timeout end a run") {
   source.request_stop();
   auto options = kInputs;
   options.stop = source.get_token();
-  CHECK(engine().run(slow_team(), options).state == "cancelled");
+  CHECK(engine().run(slow_team(), options).state == RunState::cancelled);
 
   Gate gate;
   options = kInputs;
   options.timeout = 50ms;
-  CHECK(engine().run(gate.workflow(), options).state == "timeout");
+  CHECK(engine().run(gate.workflow(), options).state == RunState::timeout);
 }
 
 TEST_CASE("a run may be dropped, moved and waited for at any time") {
@@ -198,10 +201,10 @@ TEST_CASE("a run may be dropped, moved and waited for at any time") {
   CHECK_FALSE(run.wait_for(1ms));
   auto moved = std::move(run);
   gate.open = true;
-  CHECK(moved.get().state == "ok");
+  CHECK(moved.get().state == RunState::ok);
   CHECK(moved.wait_for(0ms));
   moved.stop();
-  CHECK(moved.get().state == "ok");
+  CHECK(moved.get().state == RunState::ok);
   moved = engine().start(slow_team(), kInputs);  // the old one is over, the new one is cancelled at the end
 }
 
@@ -222,7 +225,7 @@ TEST_CASE("a host's tool fills its placeholder") {
   options.on_event = [&](const baton::Event& event) {
     if (const auto* tool = std::get_if<baton::ToolCalled>(&event)) result = tool->result;
   };
-  CHECK(engine().run(gate.workflow(), options).state == "ok");
+  CHECK(engine().run(gate.workflow(), options).state == RunState::ok);
   CHECK(result == "opened");
 }
 
@@ -231,7 +234,7 @@ TEST_CASE("the engine is shared by threads, and outlives its handle") {
   std::atomic<int> good = 0;
   auto handle = std::make_unique<baton::Engine>(engine());
   for (int i = 0; i < 3; ++i) {
-    threads.emplace_back([&, copy = *handle] { good += copy.run(team(4), kInputs).state == "ok" ? 1 : 0; });
+    threads.emplace_back([&, copy = *handle] { good += copy.run(team(4), kInputs).state == RunState::ok ? 1 : 0; });
   }
   handle.reset();
   for (auto& thread : threads) thread.join();
@@ -257,7 +260,7 @@ TEST_CASE("16 runs from 16 threads answer as each would alone, and none is left 
   for (auto& thread : threads) thread.join();
   double mean = 0, slowest = 0;
   for (const auto& record : records) {
-    CHECK(record.state == "ok");
+    CHECK(record.state == RunState::ok);
     CHECK(texts(record) == alone);
     mean += record.wall_ms / static_cast<double>(records.size());
     slowest = std::max(slowest, record.wall_ms);
@@ -310,7 +313,7 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
   for (int i = 1; i <= 200; ++i) {
     const std::string question = "Mia has " + std::to_string(i) + " apples. She buys 7 more apples.";
     const auto record = own.run(workflow, {.inputs = {{"user_question", question}}});
-    REQUIRE(record.state == "ok");
+    REQUIRE(record.state == RunState::ok);
     REQUIRE(record.agents.back().slots.back().method == "rectify");
     if (i == 20) after_20 = ProcessMemory::now();
   }

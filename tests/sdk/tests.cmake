@@ -11,6 +11,10 @@ foreach(topic cli.Usage cli.Files cli.Run cli.Interrupts cli.Terminal cli_measur
   set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
 
+add_test(NAME "headers: closure" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/header_closure_test.py
+  ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
+set_tests_properties("headers: closure" PROPERTIES LABELS sdk)
+
 foreach(sample hello_team hello_team_c)
   if(TARGET ${sample})
     add_test(NAME "sample: ${sample}" COMMAND ${sample})

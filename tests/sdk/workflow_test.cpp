@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <baton/baton.h>
+#include <baton/system.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -13,7 +13,7 @@ constexpr std::size_t kLongText = 64u << 10;  // bytes, of a value that is turne
 
 }  // namespace
 
-EarlyTurns::EarlyTurns(const Plan& plan, const RunState& state)
+EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state)
     : plan_(plan), state_(state), turns_(plan.steps.size()) {}
 
 bool EarlyTurns::wants(std::size_t step) const {
@@ -68,8 +68,8 @@ void EarlyTurns::refresh_readers(std::size_t step) {
 /// Something of what the step reads is there or on its way: memory is not spent on turns that are far off.
 bool EarlyTurns::is_near(const PlanStep& step) const {
   const auto begun = [&](int need) {
-    const TurnState& turn = state_.turn(static_cast<std::size_t>(need));
-    return turn.phase == TurnState::Phase::over || turns_[static_cast<std::size_t>(need)].decoding != nullptr;
+    const TurnProgress& turn = state_.turn(static_cast<std::size_t>(need));
+    return turn.phase == TurnProgress::Phase::over || turns_[static_cast<std::size_t>(need)].decoding != nullptr;
   };
   const bool reads = std::any_of(step.slots.begin(), step.slots.end(), [&](const SlotSource& slot) {
     return slot.kind == SlotSource::Kind::agent_output && begun(slot.step);

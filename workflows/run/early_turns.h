@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "workflows/run/run_state.h"
+#include "workflows/run/run_progress.h"
 
 namespace baton {
 
@@ -16,7 +16,7 @@ namespace baton {
 class EarlyTurns {
  public:
   /// Both must outlive it.
-  EarlyTurns(const Plan& plan, const RunState& state);
+  EarlyTurns(const Plan& plan, const RunProgress& state);
 
   /// True when the step's prompt may be computed ahead: the method is lockstep, and the step is sure to run but for
   /// failures and the end of the rounds.
@@ -56,7 +56,7 @@ class EarlyTurns {
   const std::vector<TokenId>* ids_of(const SlotInput& value, const Tokenizer& tokenizer);
 
   const Plan& plan_;
-  const RunState& state_;
+  const RunProgress& state_;
   std::vector<Turn> turns_;                                                       // one of each step
   std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of texts that are known
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <baton/event.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "workflows/run/json_record.h"
@@ -62,8 +63,10 @@ Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"},
 
 }  // namespace
 
-std::string to_json(const Event& event) {
-  return std::visit([](const auto& typed) { return dump(json_of_event(typed), -1); }, event);
+std::string to_json(const Event& event, std::optional<double> t_ms) {
+  Json json = std::visit([](const auto& typed) { return json_of_event(typed); }, event);
+  if (t_ms) json["t_ms"] = finite(std::round(*t_ms * 1000) / 1000);  // microseconds
+  return dump(json, -1);
 }
 
 }  // namespace baton

@@ -17,7 +17,7 @@ constexpr Milliseconds kLongestBackoff{60000};
 
 void RunLoop::start_attempt(std::size_t step) {
   Attempt& attempt = *attempts_[step];
-  TurnState& turn = state_.turn(step);
+  TurnProgress& turn = state_.turn(step);
   if (++attempt.number > 1) {
     attempt.times = {Clock::now(), {}, {}};
     turn.record.output.clear();
@@ -45,7 +45,8 @@ void RunLoop::advance(std::size_t step) {
     }
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
-    fail_attempt(step, {.error = error.what(), .kind = memory ? "resources" : "agent", .may_retry = memory});
+    fail_attempt(
+        step, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
   } catch (const std::exception& error) {
     fail_attempt(step, {.error = error.what()});
   }
@@ -76,7 +77,7 @@ void RunLoop::prepare(std::size_t step) {
 
 void RunLoop::on_prepared(std::size_t step, PreparedTurn prepared) {
   Attempt& attempt = *attempts_[step];
-  TurnState& turn = state_.turn(step);
+  TurnProgress& turn = state_.turn(step);
   for (const ToolOutcome& tool : prepared.tools) {
     emit(ToolCalled{turn.record.agent, turn.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
   }
@@ -86,7 +87,7 @@ void RunLoop::on_prepared(std::size_t step, PreparedTurn prepared) {
     attempt.times.ready = prepared.ready;
   }
   if (ending_) {
-    turn_over(step, "cancelled");
+    turn_over(step, TurnState::cancelled);
   } else if (!attempt.cut.empty()) {
     fail_attempt(step, {.error = attempt.cut, .timed_out = true});
   } else if (!prepared.error.empty()) {
@@ -184,7 +185,7 @@ void RunLoop::on_finished(std::size_t step, GenerationResult result) {
   attempt.submitted.clear();
   if (result.reason == FinishReason::cancelled && ending_) {
     state_.turn(step).has_output = !record.output.empty();
-    turn_over(step, "cancelled");
+    turn_over(step, TurnState::cancelled);
   } else if (result.reason == FinishReason::cancelled) {
     const bool timed_out = !attempt.cut.empty();
     fail_attempt(step, {.error = timed_out ? attempt.cut : "cancelled by the engine", .timed_out = timed_out});
@@ -197,7 +198,7 @@ void RunLoop::on_finished(std::size_t step, GenerationResult result) {
 }
 
 void RunLoop::accept(std::size_t step, GenerationResult result) {
-  TurnState& turn = state_.turn(step);
+  TurnProgress& turn = state_.turn(step);
   if (const AgentSpec* agent = plan_.spec->agent(planned(step).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
     // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
@@ -217,17 +218,17 @@ void RunLoop::accept(std::size_t step, GenerationResult result) {
     turn.tokens = std::move(result.tokens);
     turn.tokenizer = attempts_[step]->engine->text().tokenizer;
   }
-  turn_over(step, "ok");
+  turn_over(step, TurnState::ok);
 }
 
 void RunLoop::fail_attempt(std::size_t step, Failure failure) {
   Attempt& attempt = *attempts_[step];
   const PlanStep& planned_step = planned(step);
-  TurnState& turn = state_.turn(step);
+  TurnProgress& turn = state_.turn(step);
   attempt.timer.cancel();
   turn.record.error = failure.error;
   if (ending_) {
-    turn_over(step, "failed");
+    turn_over(step, TurnState::failed);
     return;
   }
   if (failure.may_retry && attempt.number < planned_step.retry.attempts) {
@@ -251,8 +252,9 @@ void RunLoop::fail_attempt(std::size_t step, Failure failure) {
     turn.record.output = planned_step.fallback;
     turn.has_output = true;
   }
-  turn_over(step, "failed");
-  if (planned_step.on_error == OnError::fail) end(failure.timed_out ? "timeout" : "failed", message, failure.kind);
+  turn_over(step, TurnState::failed);
+  if (planned_step.on_error == OnError::fail)
+    end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
 }
 
 /// The attempt's time is up.
@@ -266,12 +268,12 @@ void RunLoop::cut_off(std::size_t step, int number) {
 }
 
 /// The end of a turn that had begun.
-void RunLoop::turn_over(std::size_t step, const std::string& turn_state) {
+void RunLoop::turn_over(std::size_t step, TurnState turn_state) {
   Attempt& attempt = *attempts_[step];
   attempt.phase = Attempt::Phase::idle;
   attempt.timer.cancel();
   attempt.prompt = {};
-  if (turn_state == "cancelled") state_.turn(step).record.error = record_.error;
+  if (turn_state == TurnState::cancelled) state_.turn(step).record.error = record_.error;
   --running_;
   close(step, turn_state);
 }

@@ -34,7 +34,7 @@ RunRecord RunLoop::run() {
       mailbox_->io.run();
       again = false;
     } catch (const std::exception& error) {
-      end("failed", error.what(), "host");
+      end(RunState::failed, error.what(), ErrorKind::host);
       settle();
     }
   }
@@ -49,7 +49,7 @@ void RunLoop::start() {
   tools_ = request_.tools ? request_.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
   on_stop_.emplace(request_.stop, [this] {
     mailbox_->post([this] {
-      end("cancelled", "stopped", "");
+      end(RunState::cancelled, "stopped");
       settle();
     });
   });
@@ -57,7 +57,7 @@ void RunLoop::start() {
     run_timer_.expires_at(begin_ + request_.timeout);
     run_timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
-      end("timeout", fmt::format("the run took longer than {} ms", request_.timeout.count()), "");
+      end(RunState::timeout, fmt::format("the run took longer than {} ms", request_.timeout.count()));
       settle();
     });
   }
@@ -95,7 +95,7 @@ void RunLoop::open_engines() {
     mailbox_->post([this, engines = std::move(engines), problem]() mutable {
       opening_ = false;
       engines_ = std::move(engines);
-      if (!problem.empty()) end("failed", problem, "resources");
+      if (!problem.empty()) end(RunState::failed, problem, ErrorKind::resources);
       schedule();
       make_frames();
     });
@@ -107,7 +107,7 @@ void RunLoop::make_frames() {
   if (ending_) return;
   std::vector<std::pair<std::size_t, const ModelText*>> wanted;
   for (std::size_t i = 0; i < state_.size(); ++i) {
-    if (state_.turn(i).phase == TurnState::Phase::waiting && early_.wants(i))
+    if (state_.turn(i).phase == TurnProgress::Phase::waiting && early_.wants(i))
       wanted.emplace_back(i, &engines_.at(planned(i).model)->text());
   }
   if (wanted.empty()) return;
@@ -120,7 +120,7 @@ void RunLoop::make_frames() {
         continue;
       }
       mailbox_->post([this, step = step, frame = std::move(frame)]() mutable {
-        if (!ending_ && state_.turn(step).phase == TurnState::Phase::waiting)
+        if (!ending_ && state_.turn(step).phase == TurnProgress::Phase::waiting)
           early_.add(step, std::move(frame), engines_.at(planned(step).model));
       });
     }
@@ -132,7 +132,7 @@ void RunLoop::schedule() {
   const int limit = plan_.spec->topology.max_parallel;
   for (std::size_t i = 0; i < state_.size() && !ending_; ++i) {
     const PlanStep& step = planned(i);
-    if (state_.turn(i).phase != TurnState::Phase::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
+    if (state_.turn(i).phase != TurnProgress::Phase::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
     if (stopped_early_ && !step.decides) {
       skip(i, "the rounds ended early");
       continue;
@@ -145,7 +145,7 @@ void RunLoop::schedule() {
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
     if (limit > 0 && running_ >= limit) continue;
     attempt.engine = engines_.at(step.model);
-    state_.turn(i).phase = TurnState::Phase::running;
+    state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;
     start_attempt(i);
   }
@@ -165,12 +165,12 @@ bool RunLoop::round_may_start(std::size_t step) {
 
 void RunLoop::skip(std::size_t step, const std::string& reason) {
   state_.turn(step).record.error = reason;
-  close(step, "skipped");
+  close(step, TurnState::skipped);
 }
 
-void RunLoop::close(std::size_t step, const std::string& turn_state) {
-  TurnState& turn = state_.turn(step);
-  turn.phase = TurnState::Phase::over;
+void RunLoop::close(std::size_t step, TurnState turn_state) {
+  TurnProgress& turn = state_.turn(step);
+  turn.phase = TurnProgress::Phase::over;
   turn.record.state = turn_state;
   hand_over_.step_over(step);
   early_.over(step);
@@ -178,7 +178,7 @@ void RunLoop::close(std::size_t step, const std::string& turn_state) {
 }
 
 /// Nothing new starts; what runs is told to stop and waited for. The first reason to end counts.
-void RunLoop::end(const std::string& run_state, const std::string& error, const std::string& kind) {
+void RunLoop::end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind) {
   if (ending_) return;
   ending_ = true;
   record_.state = run_state;
@@ -189,7 +189,7 @@ void RunLoop::end(const std::string& run_state, const std::string& error, const 
     Attempt& attempt = *attempts_[i];
     attempt.tools.request_stop();
     if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
-    if (attempt.phase == Attempt::Phase::pausing) turn_over(i, "cancelled");
+    if (attempt.phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
   }
 }
 
@@ -205,17 +205,17 @@ void RunLoop::finish() {
   on_stop_.reset();  // from here on nobody can stop the run
   run_timer_.cancel();
   for (std::size_t i = 0; i < state_.size(); ++i) {
-    TurnState& turn = state_.turn(i);
-    if (turn.phase == TurnState::Phase::waiting) skip(i, "not started: " + record_.error);
+    TurnProgress& turn = state_.turn(i);
+    if (turn.phase == TurnProgress::Phase::waiting) skip(i, "not started: " + record_.error);
     record_.agents.push_back(turn.record);
   }
   record_.outputs = state_.outputs();
   describe_engines();
   const auto note_callback_error = [this] {
     if (callback_error_.empty()) return;
-    record_.state = "failed";
+    record_.state = RunState::failed;
     record_.error = callback_error_;
-    record_.error_kind = "host";
+    record_.error_kind = ErrorKind::host;
   };
   note_callback_error();
   record_.wall_ms = ms_between(begin_, Clock::now());
@@ -254,7 +254,7 @@ void RunLoop::emit(const Event& event) {
     callback_error_ = "the event callback threw";
   }
   mailbox_->post([this] {  // not from within whatever was being done
-    end("failed", callback_error_, "host");
+    end(RunState::failed, callback_error_, ErrorKind::host);
     settle();
   });
 }

@@ -19,7 +19,7 @@
 #include "workflows/run/early_turns.h"
 #include "workflows/run/executor.h"
 #include "workflows/run/hand_over.h"
-#include "workflows/run/run_state.h"
+#include "workflows/run/run_progress.h"
 #include "workflows/run/turn_record.h"
 
 namespace baton {
@@ -66,7 +66,7 @@ class RunLoop {
 
   struct Failure {
     std::string error;
-    std::string kind = "agent";
+    ErrorKind kind = ErrorKind::agent;
     bool may_retry = true;
     bool timed_out = false;
   };
@@ -80,8 +80,8 @@ class RunLoop {
   void schedule();
   bool round_may_start(std::size_t step);
   void skip(std::size_t step, const std::string& reason);
-  void close(std::size_t step, const std::string& turn_state);
-  void end(const std::string& run_state, const std::string& error, const std::string& kind);
+  void close(std::size_t step, TurnState turn_state);
+  void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind = {});
   void settle();
   void finish();
   void describe_engines();
@@ -100,7 +100,7 @@ class RunLoop {
   void accept(std::size_t step, GenerationResult result);
   void fail_attempt(std::size_t step, Failure failure);
   void cut_off(std::size_t step, int number);
-  void turn_over(std::size_t step, const std::string& turn_state);
+  void turn_over(std::size_t step, TurnState turn_state);
 
   const RunRequest& request_;
   const Plan& plan_;
@@ -108,7 +108,7 @@ class RunLoop {
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const Clock::time_point begin_ = Clock::now();
 
-  RunState state_;
+  RunProgress state_;
   RunSegments hand_over_;
   EarlyTurns early_;
   RunRecord record_;

@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-std::string reason_of(const RunState& state, std::size_t step, const SlotSource& source) {
+std::string reason_of(const RunProgress& state, std::size_t step, const SlotSource& source) {
   if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
   if (state.lacks_output(step, source)) return "empty: the agent has no output";
   return source.reason;
@@ -23,7 +23,7 @@ bool shows(const PlanStep& planned, const std::string& slot) {
 
 }  // namespace
 
-std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
+std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t step, const PlanStep& planned,
                                      const std::vector<PromptPart>& prompt) {
   std::vector<SlotRecord> records;
   for (const SlotSource& source : planned.slots) {
@@ -92,7 +92,7 @@ KvRecord kv_record(const GenerationResult& result) {
 void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times) {
   record.output_tokens = static_cast<std::int64_t>(result.tokens.size());
   record.output = result.text;
-  record.finish_reason = name_of(result.reason);
+  record.finish_reason = result.reason;
   if (result.prompt_tokens > 0) record.prompt_tokens = result.prompt_tokens;
   record.kv = kv_record(result);
   record.prefill_ms = result.prefill_ms;

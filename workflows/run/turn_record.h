@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "workflows/run/run_state.h"
+#include "workflows/run/run_progress.h"
 
 namespace baton {
 
 /// One record for each slot that the prompt shows, in the plan's order.
-std::vector<SlotRecord> slot_records(const RunState& state, std::size_t step, const PlanStep& planned,
+std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t step, const PlanStep& planned,
                                      const std::vector<PromptPart>& prompt);
 
 /// What the engine made of the slots; a slot that stands in the prompt twice is one record.

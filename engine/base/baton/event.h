@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -73,7 +74,8 @@ using Event =
 /// Called in order, never from two threads at once for one run, on a thread of the SDK: return soon, do not throw.
 using EventCallback = std::function<void(const Event&)>;
 
-/// One line of JSON with a "type" field in snake_case ("agent_started").
-std::string to_json(const Event& event);
+/// One line of JSON with a "type" field in snake_case ("agent_started"), and with `t_ms`, the time since the run
+/// started, as its last field where it is given.
+std::string to_json(const Event& event, std::optional<double> t_ms = {});
 
 }  // namespace baton

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <baton/states.h>
+
 namespace baton {
 
 /// What the anchors said of one placeholder (method anchors).
@@ -44,20 +46,20 @@ struct KvRecord {
   double reuse_rate = 0.0;
 };
 
-/// One turn of one agent. States: ok, failed, skipped, cancelled.
+/// One turn of one agent.
 struct AgentRecord {
   std::string agent;
   std::string role;
   std::string model;  // its name in the workflow
   int round = 1;
-  std::string state = "ok";
+  TurnState state = TurnState::ok;
   std::string error;  // why, when the state is not ok
   int attempts = 1;
   std::int64_t prompt_tokens = 0;
   std::int64_t output_tokens = 0;
-  std::string output;         // of a failed turn with a fallback: the fallback
-  std::string answer;         // what the agent's output.pattern or output.schema found in the output, or empty
-  std::string finish_reason;  // eos, stop, length, cancelled, error
+  std::string output;  // of a failed turn with a fallback: the fallback
+  std::string answer;  // what the agent's output.pattern or output.schema found in the output, or empty
+  std::optional<FinishReason> finish_reason;  // none: nothing was generated
   KvRecord kv;
   double ttft_ms = 0.0;  // from the last input being complete to the first token, everything included
   double prefill_ms = 0.0;
@@ -74,13 +76,12 @@ struct MemoryRecord {
   std::int64_t anchors_bytes = 0;             // of the pools, at the end
 };
 
-/// States: ok, failed, cancelled, timeout.
 struct RunRecord {
   int schema = 1;
   std::string workflow;
-  std::string state = "ok";
+  RunState state = RunState::ok;
   std::string error;
-  std::string error_kind;  // of a failed run: agent, resources (memory, device, model), host (a callback threw)
+  std::optional<ErrorKind> error_kind;  // of a failed run
   std::string model_path;
   std::string model_fingerprint;
   std::string device;

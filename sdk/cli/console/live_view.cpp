@@ -134,10 +134,10 @@ class LiveView : public View {
     const AgentRecord& record = event.record;
     ShownTurn* turn = find(record.agent, record.round);
     if (turn == nullptr) return;
-    turn->state = record.state == "ok"          ? State::done
-                  : record.state == "skipped"   ? State::skipped
-                  : record.state == "cancelled" ? State::cancelled
-                                                : State::failed;
+    turn->state = record.state == TurnState::ok          ? State::done
+                  : record.state == TurnState::skipped   ? State::skipped
+                  : record.state == TurnState::cancelled ? State::cancelled
+                                                         : State::failed;
     turn->output_tokens = record.output_tokens;
     turn->tokens_per_s = record.tokens_per_s;
     turn->take(record.kv);

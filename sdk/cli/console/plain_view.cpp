@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <baton/reuse_method.h>
+
 #include <fmt/format.h>
 
 #include "sdk/cli/console/terminal.h"
@@ -40,11 +42,12 @@ class PlainView : public View {
   void show(const AgentFinished& event) {
     const AgentRecord& record = event.record;
     const std::string name = turn_name(record.agent, record.round);
-    if (record.state == "ok") {
+    if (record.state == TurnState::ok) {
       note(fmt::format("{}: done, {} tokens at {:.1f}/s, first after {}\n", name, record.output_tokens,
                        record.tokens_per_s, duration(record.ttft_ms)));
     } else {
-      note(fmt::format("{}: {}{}{}\n", name, record.state, record.error.empty() ? "" : ": ", safe(record.error)));
+      note(fmt::format("{}: {}{}{}\n", name, name_of(record.state), record.error.empty() ? "" : ": ",
+                       safe(record.error)));
     }
   }
   void show(const Relayed& event) {

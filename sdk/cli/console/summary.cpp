@@ -14,14 +14,14 @@ namespace baton::cli {
 namespace {
 
 Style style_of(const AgentRecord& agent) {
-  return agent.state == "ok" ? Style::green : agent.state == "failed" ? Style::red : Style::yellow;
+  return agent.state == TurnState::ok ? Style::green : agent.state == TurnState::failed ? Style::red : Style::yellow;
 }
 
 /// The turns that were skipped, by reason: a debate that ends early skips many.
 std::string skipped_text(const RunRecord& record) {
   std::map<std::string, std::string> turns;
   for (const auto& agent : record.agents) {
-    if (agent.state != "skipped") continue;
+    if (agent.state != TurnState::skipped) continue;
     std::string& names = turns[printable(agent.error, Lines::fold)];
     names += (names.empty() ? "" : ", ") + turn_name(agent.agent, agent.round);
   }
@@ -37,12 +37,12 @@ std::string skipped_text(const RunRecord& record) {
 std::string answers_text(const RunRecord& record) {
   std::string out;
   for (const auto& agent : record.agents) {
-    if (agent.state == "skipped") continue;
+    if (agent.state == TurnState::skipped) continue;
     const std::string role = printable(agent.role, Lines::fold);
     out += styled(style_of(agent), "* ") + styled(Style::bold, turn_name(agent.agent, agent.round));
     if (!role.empty() && role != agent.agent) out += styled(Style::dim, "  " + role);
-    if (agent.state != "ok") {
-      out += styled(style_of(agent), "  " + agent.state);
+    if (agent.state != TurnState::ok) {
+      out += styled(style_of(agent), fmt::format("  {}", name_of(agent.state)));
       if (!agent.error.empty()) out += ": " + printable(agent.error, Lines::fold);
     }
     out += '\n';
@@ -68,20 +68,21 @@ std::string summary_table(const RunRecord& record) {
   KvRecord total;
   std::int64_t prompt = 0, output = 0;
   for (const auto& agent : record.agents) {
-    if (agent.state == "skipped") continue;
+    if (agent.state == TurnState::skipped) continue;
     prompt += agent.prompt_tokens;
     output += agent.output_tokens;
     total.entries += agent.kv.entries;
     total.computed += agent.kv.computed;
     total.reused += agent.kv.reused;
     total.ahead += agent.kv.ahead;
-    rows.push_back({turn_name(agent.agent, agent.round), agent.state, grouped(agent.prompt_tokens),
-                    grouped(agent.output_tokens), duration(agent.ttft_ms), fmt::format("{:.1f}", agent.tokens_per_s),
-                    kv(agent.kv.computed, agent.kv), kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
+    rows.push_back({turn_name(agent.agent, agent.round), std::string(name_of(agent.state)),
+                    grouped(agent.prompt_tokens), grouped(agent.output_tokens), duration(agent.ttft_ms),
+                    fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.computed, agent.kv),
+                    kv(agent.kv.ahead, agent.kv), kv(agent.kv.reused, agent.kv)});
   }
   if (rows.size() > 2) {
-    rows.push_back({"all", record.state, grouped(prompt), grouped(output), "", "", kv(total.computed, total),
-                    kv(total.ahead, total), kv(total.reused, total)});
+    rows.push_back({"all", std::string(name_of(record.state)), grouped(prompt), grouped(output), "", "",
+                    kv(total.computed, total), kv(total.ahead, total), kv(total.reused, total)});
   }
   std::vector<int> widths(rows.front().size(), 0);
   for (const auto& row : rows) {

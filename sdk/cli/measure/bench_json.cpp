@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/bench_json.h"
 
+#include <baton/reuse_method.h>
+
 #include <nlohmann/json.hpp>
 
 namespace baton::cli {

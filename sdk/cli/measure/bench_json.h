@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <baton/baton.h>
+#include <baton/bench.h>
 
 namespace baton::cli {
 

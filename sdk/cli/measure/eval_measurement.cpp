@@ -17,14 +17,15 @@ namespace {
 std::string question_text(const Score& score, const Question& question, const RunRecord& record) {
   const Workflow& workflow = *score.workflow;
   const std::string answer = final_answer(workflow, record);
-  const bool right = record.state == "ok" && same_answer(answer, question.answer);
+  const bool right = record.state == RunState::ok && same_answer(answer, question.answer);
   std::string out = styled(right ? Style::green : Style::red, right ? "right " : "wrong ") +
                     styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " +
                     styled(Style::dim, duration(record.wall_ms)) + "\n";
   for (const auto& [name, value] : question.inputs) out += "  " + printable(value, Lines::fold) + "\n";
   for (const auto& turn : record.agents) {
-    const std::string said = turn.state == "ok" ? printable(turn.output, Lines::fold)
-                                                : turn.state + ": " + printable(turn.error, Lines::fold);
+    const std::string said = turn.state == TurnState::ok
+                                 ? printable(turn.output, Lines::fold)
+                                 : fmt::format("{}: ", name_of(turn.state)) + printable(turn.error, Lines::fold);
     out += "  " + styled(Style::cyan, turn_name(turn.agent, turn.round)) + "  " + said + "\n";
   }
   out +=
@@ -136,7 +137,7 @@ void EvalMeasurement::measure(const Question& question, std::size_t index) {
   const bool with_floor = index < options_.floor_limit;
   Trace reference;
   const RunRecord full = run(engine_, *reference_, question, reference);
-  if (full.state == "cancelled") return;
+  if (full.state == RunState::cancelled) return;
   std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
   std::vector<Trace> forced(scores_.size()), own(scores_.size());
   for (std::size_t i = 0; i < scores_.size(); ++i) {
@@ -145,12 +146,13 @@ void EvalMeasurement::measure(const Question& question, std::size_t index) {
       continue;
     }
     RunRecord record = run(engine_, *scores_[i].workflow, question, own[i]);
-    if (record.state == "cancelled") return;
+    if (record.state == RunState::cancelled) return;
     records.emplace_back(std::move(record), own[i].tokens == reference.tokens);
-    if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == "cancelled") return;
+    if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == RunState::cancelled) return;
   }
   Trace precise;
-  if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == "cancelled") return;
+  if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == RunState::cancelled)
+    return;
 
   const std::lock_guard lock(mutex_);
   if (precise_ && with_floor) floor_.add(reference, precise, *reference_);
@@ -162,7 +164,7 @@ void EvalMeasurement::measure(const Question& question, std::size_t index) {
     keep(question, score, score.method.is_reference() ? reference : own[i]);
     score.wall_ms += record.wall_ms;
     score.quality.add(reference, score.method.is_reference() ? reference : forced[i], *reference_);
-    if (record.error_kind == "resources") throw Failure(kResources, record.error);
+    if (record.error_kind == ErrorKind::resources) throw Failure(kResources, record.error);
     if (!options_.verbose) continue;
     progress_.clear();
     note(question_text(score, question, record));

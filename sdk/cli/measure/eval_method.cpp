@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/eval_method.h"
 
+#include <baton/reuse_method.h>
+
 #include <fmt/format.h>
 
 #include "sdk/cli/console/exit_code.h"

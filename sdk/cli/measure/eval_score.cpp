@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/eval_score.h"
 
+#include <baton/reuse_method.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +20,7 @@ using Json = nlohmann::ordered_json;
 const AgentRecord* last_turn(const RunRecord& record, const std::string& agent) {
   const AgentRecord* last = nullptr;
   for (const auto& turn : record.agents) {
-    if (turn.agent == agent && turn.state == "ok") last = &turn;
+    if (turn.agent == agent && turn.state == TurnState::ok) last = &turn;
   }
   return last;
 }
@@ -51,8 +53,8 @@ std::string final_answer(const Workflow& workflow, const RunRecord& record) {
 }
 
 void Score::add(const Question& question, std::size_t index, const RunRecord& record) {
-  right.count(record.state == "ok" && same_answer(final_answer(*workflow, record), question.answer));
-  failed += record.state == "ok" ? 0 : 1;
+  right.count(record.state == RunState::ok && same_answer(final_answer(*workflow, record), question.answer));
+  failed += record.state == RunState::ok ? 0 : 1;
   for (auto& [agent, share] : right_by_agent) {
     const AgentRecord* turn = last_turn(record, agent);
     share.count(turn != nullptr && same_answer(turn->answer, question.answer));

@@ -63,8 +63,8 @@ std::vector<HandOver> hand_overs_of_runs(const std::string& workflow_file, const
     options.stop = interrupted();
     const RunRecord record = engine.run(workflow, options);
     if (interrupted().stop_requested()) break;
-    if (record.error_kind == "resources") throw Failure(kResources, record.error);
-    if (record.state != "ok") continue;
+    if (record.error_kind == ErrorKind::resources) throw Failure(kResources, record.error);
+    if (record.state != RunState::ok) continue;
     PreviewOptions known;
     known.inputs = questions[i].inputs;
     known.record = &record;

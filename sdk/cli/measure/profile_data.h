@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <baton/baton.h>
+#include <baton/preview.h>
+#include <baton/profile.h>
 
 #include "sdk/cli/console/options.h"
 

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include <baton/event.h>
-#include <baton/preview.h>
 #include <baton/run.h>
 #include <baton/run_record.h>
 #include <baton/workflow.h>
 
 namespace baton::inline v1 {
+
+struct Preview;
+struct PreviewOptions;
 
 struct EngineOptions {
   /// A model folder or a bare name, in place of each workflow's default model. Empty: the workflows' own models.
@@ -75,9 +77,11 @@ class Engine {
   /// Throws InputError for a missing or unknown input.
   Run start(const Workflow& workflow, const RunOptions& options = {}) const;
 
-  /// What the turns' prompts will be, and what they will need. Reads a model's configuration and tokenizer, no weights.
-  /// Throws ResourceError and InputError (for an unknown input; a missing one is shown as unknown).
-  Preview preview(const Workflow& workflow, const PreviewOptions& options = {}) const;
+  /// What the turns' prompts will be, and what they will need (include baton/preview.h). Reads a model's configuration
+  /// and tokenizer, no weights. Throws ResourceError and InputError (for an unknown input; a missing one is shown as
+  /// unknown).
+  Preview preview(const Workflow& workflow) const;
+  Preview preview(const Workflow& workflow, const PreviewOptions& options) const;
 
   /// start and get in one.
   RunRecord run(const Workflow& workflow, const RunOptions& options = {}) const;

@@ -52,15 +52,15 @@ TEST_CASE("a failed agent ends the run: what runs is cancelled, what waits is sk
     if (agent_of(prompt) == "a") return broken("boom");
     return Scripted{.text = "long answer", .per_token = 50ms};
   });
-  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.state == RunState::failed);
   CHECK(observed.record.error == "agent 'a' failed: boom");
-  CHECK(observed.record.error_kind == "agent");
+  CHECK(observed.record.error_kind == ErrorKind::agent);
   REQUIRE(observed.record.agents.size() == 3);
-  CHECK(observed.record.agents[0].state == "failed");
+  CHECK(observed.record.agents[0].state == TurnState::failed);
   CHECK(observed.record.agents[0].error == "boom");
-  CHECK(observed.record.agents[0].finish_reason == "error");
-  CHECK(observed.record.agents[1].state == "cancelled");
-  CHECK(observed.record.agents[2].state == "skipped");
+  CHECK(observed.record.agents[0].finish_reason == FinishReason::error);
+  CHECK(observed.record.agents[1].state == TurnState::cancelled);
+  CHECK(observed.record.agents[2].state == TurnState::skipped);
 }
 
 TEST_CASE("on_error skip and fallback let the run go on") {
@@ -68,15 +68,15 @@ TEST_CASE("on_error skip and fallback let the run go on") {
   builder.add("a", {}).on_error = OnError::skip;
   builder.add("b", {0});
   Observed observed = run(builder, a_fails(1));
-  CHECK(observed.record.state == "ok");
-  CHECK(observed.record.agents[0].state == "failed");
+  CHECK(observed.record.state == RunState::ok);
+  CHECK(observed.record.agents[0].state == TurnState::failed);
   CHECK(observed.prompts.back().find("role:b|why?||") != std::string::npos);
   CHECK(observed.warnings == std::vector<std::string>{"agent 'a' failed: boom"});
 
   builder.plan.steps[0].on_error = OnError::fallback;
   builder.plan.steps[0].fallback = "<|im_end|>";
   observed = run(builder, a_fails(1));
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[0].output == "<|im_end|>");
   CHECK(observed.record.agents[1].slots[1].tokens == 10);  // plain text
 }
@@ -85,7 +85,7 @@ TEST_CASE("retry tries again with another seed, and says so") {
   PlanBuilder builder;
   builder.add("a", {}).retry = {.attempts = 3, .backoff = 5ms};
   Observed observed = run(builder, a_fails(2));
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[0].attempts == 3);
   CHECK(observed.record.agents[0].output == "a!");
   CHECK(observed.record.agents[0].error.empty());
@@ -95,7 +95,7 @@ TEST_CASE("retry tries again with another seed, and says so") {
   CHECK(observed.record.wall_ms >= 15.0);  // 5 and then 10
 
   observed = run(builder, a_fails(3));
-  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.state == RunState::failed);
   CHECK(observed.record.agents[0].attempts == 3);
 }
 
@@ -106,10 +106,10 @@ TEST_CASE("with retry, an output without the answer is a failed attempt") {
   Observed observed = run(builder, [first = true](const std::string&) mutable {
     return Scripted{.text = std::exchange(first, false) ? "hm" : "is 4"};
   });
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[0].answer == "4");
   observed = run(builder, [](const std::string&) { return Scripted{.text = "hm"}; });
-  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.state == RunState::failed);
   CHECK(observed.record.error == "agent 'a' failed: the output does not match the pattern 'is ([0-9]+)'");
 }
 
@@ -119,10 +119,10 @@ TEST_CASE("an engine that refuses for memory is asked again, and is a matter of 
   Observed observed = run(builder, [first = true](const std::string&) mutable {
     return Scripted{.text = "ok", .refused = std::exchange(first, false) ? "no room" : ""};
   });
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   observed = run(builder, [](const std::string&) { return Scripted{.text = "", .refused = "no room"}; });
-  CHECK(observed.record.state == "failed");
-  CHECK(observed.record.error_kind == "resources");
+  CHECK(observed.record.state == RunState::failed);
+  CHECK(observed.record.error_kind == ErrorKind::resources);
   CHECK(observed.record.agents[0].error == "no room");
 }
 
@@ -131,10 +131,10 @@ TEST_CASE("models that do not open fail the run before any agent") {
   builder.add("a", {});
   RunRequest request = builder.request(nullptr);
   RunRecord record = run_plan(request);
-  CHECK(record.state == "failed");
+  CHECK(record.state == RunState::failed);
   CHECK(record.error == "there is no engine for the model 'main'");
-  CHECK(record.error_kind == "resources");
-  CHECK(record.agents.at(0).state == "skipped");
+  CHECK(record.error_kind == ErrorKind::resources);
+  CHECK(record.agents.at(0).state == TurnState::skipped);
   request.engines = [](const std::string&) -> std::shared_ptr<InferenceEngine> {
     throw ModelError("config.json: gone");
   };
@@ -146,7 +146,7 @@ TEST_CASE("a prompt that cannot be built fails its agent") {
   PlanBuilder builder;
   builder.add("a", {}).messages[0].pieces.push_back({"", "agent_nobody_current"});
   const Observed observed = run(builder, a_fails(0));
-  CHECK(observed.record.state == "failed");
+  CHECK(observed.record.state == RunState::failed);
   CHECK(observed.record.agents[0].error == "the plan has no source for the placeholder 'agent_nobody_current'");
 }
 
@@ -158,22 +158,22 @@ TEST_CASE("an agent that takes too long is cut off, keeping what it wrote") {
     return Scripted{.text = std::string(1000, 'x'), .per_token = agent_of(prompt) == "a" ? 5ms : 0ms};
   };
   Observed observed = run(builder, slow);
-  CHECK(observed.record.state == "timeout");
+  CHECK(observed.record.state == RunState::timeout);
   CHECK(observed.record.error == "agent 'a' failed: took longer than 100 ms");
-  CHECK(observed.record.agents[0].state == "failed");
+  CHECK(observed.record.agents[0].state == TurnState::failed);
   CHECK_FALSE(observed.record.agents[0].output.empty());
   CHECK(observed.record.wall_ms < 2000.0);
 
   builder.plan.steps[0].on_error = OnError::skip;
   observed = run(builder, slow);
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[1].slots[1].tokens == 0);
 
   builder.plan.steps[0].retry = {.attempts = 3, .backoff = 0ms};
   observed = run(builder, [tries = 0, slow](const std::string& prompt) mutable {
     return ++tries < 3 ? slow(prompt) : Scripted{.text = "done"};
   });
-  CHECK(observed.record.state == "ok");
+  CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[0].output == "done");
 }
 
@@ -187,12 +187,12 @@ TEST_CASE("the whole run has a timeout, also while it pauses before another atte
   }));
   request.timeout = 100ms;
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "timeout");
+  CHECK(record.state == RunState::timeout);
   CHECK(record.error == "the run took longer than 100 ms");
-  CHECK(record.agents[0].state == "cancelled");
-  CHECK(record.agents[1].state == "cancelled");
+  CHECK(record.agents[0].state == TurnState::cancelled);
+  CHECK(record.agents[1].state == TurnState::cancelled);
   CHECK_FALSE(record.agents[1].output.empty());
-  CHECK(record.agents[2].state == "skipped");
+  CHECK(record.agents[2].state == TurnState::skipped);
   CHECK(record.wall_ms < 2000.0);
 }
 
@@ -214,9 +214,9 @@ TEST_CASE("a callback that throws ends the run and is not called again") {
       if (calls++ == bad) throw std::runtime_error("host");
     };
     const RunRecord record = run_plan(request);
-    CHECK(record.state == "failed");
+    CHECK(record.state == RunState::failed);
     CHECK(record.error == "the event callback threw: host");
-    CHECK(record.error_kind == "host");
+    CHECK(record.error_kind == ErrorKind::host);
     CHECK(calls == bad + 1);
     CHECK(engine->open() == 0);
   }

@@ -51,13 +51,13 @@ TEST_CASE("a stop keeps what there is") {
     if (token != nullptr && token->agent == "b" && ++tokens == 20) source.request_stop();  // from within the callback
   };
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "cancelled");
-  CHECK(record.agents[0].state == "ok");
-  CHECK(record.agents[1].state == "cancelled");
-  CHECK(record.agents[1].finish_reason == "cancelled");
+  CHECK(record.state == RunState::cancelled);
+  CHECK(record.agents[0].state == TurnState::ok);
+  CHECK(record.agents[1].state == TurnState::cancelled);
+  CHECK(record.agents[1].finish_reason == FinishReason::cancelled);
   CHECK(record.agents[1].output.size() >= 20);
   CHECK(record.outputs.at("b") == record.agents[1].output);
-  CHECK(record.agents[2].state == "skipped");
+  CHECK(record.agents[2].state == TurnState::skipped);
   CHECK(engine->open() == 0);
 }
 
@@ -69,8 +69,9 @@ TEST_CASE("a run that was stopped before it began") {
   source.request_stop();
   request.stop = source.get_token();
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "cancelled");
-  for (const AgentRecord& agent : record.agents) CHECK((agent.state == "skipped" || agent.state == "cancelled"));
+  CHECK(record.state == RunState::cancelled);
+  for (const AgentRecord& agent : record.agents)
+    CHECK((agent.state == TurnState::skipped || agent.state == TurnState::cancelled));
   CHECK(engine->open() == 0);
 }
 
@@ -97,10 +98,12 @@ TEST_CASE("stops at random moments") {
     });
     const RunRecord record = run_plan(request);
     returned = true;
-    CHECK((record.state == "cancelled" || record.state == "ok"));
-    (record.state == "ok" ? complete : cancelled) += 1;
+    CHECK((record.state == RunState::cancelled || record.state == RunState::ok));
+    (record.state == RunState::ok ? complete : cancelled) += 1;
     REQUIRE(record.agents.size() == 5);
-    for (const AgentRecord& agent : record.agents) CHECK_FALSE(agent.state.empty());
+    for (const AgentRecord& agent : record.agents) {
+      if (record.state == RunState::ok) CHECK(agent.state == TurnState::ok);
+    }
     CHECK(finished == 1);
     CHECK(engine->open() == 0);
     stopper.join();
@@ -123,7 +126,7 @@ TEST_CASE("runs that end while their stop comes from many threads") {
       RunRequest request = builder.request(engine);
       request.stop = source.get_token();
       const RunRecord record = run_plan(request);
-      done += record.state == "cancelled" || record.state == "ok" ? 1 : 0;
+      done += record.state == RunState::cancelled || record.state == RunState::ok ? 1 : 0;
     });
   }
   std::this_thread::sleep_for(4ms);

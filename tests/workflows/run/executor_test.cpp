@@ -47,14 +47,14 @@ TEST_CASE("a chain hands each output to the next agent") {
 
   const RunRecord record = run_plan(request);
 
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(record.outputs == std::map<std::string, std::string>{{"answer", "c!"}});
   REQUIRE(engine->prompts.size() == 3);
   CHECK(engine->prompts[1] == "<|im_start|>user\nrole:b|why?|a!|<|im_end|>\n<|im_start|>assistant\n");
   const AgentRecord& b = record_of(record, "b");
   CHECK(b.role == "role of b");
-  CHECK(b.state == "ok");
-  CHECK(b.finish_reason == "eos");
+  CHECK(b.state == TurnState::ok);
+  CHECK(b.finish_reason == FinishReason::eos);
   CHECK(b.output_tokens == 2);
   CHECK(b.kv.entries == 2 * b.prompt_tokens);
   CHECK(b.kv.computed == b.kv.entries);
@@ -119,7 +119,7 @@ TEST_CASE("steps that need nothing of each other run together, up to max_paralle
       return Scripted{.text = agent_of(prompt), .prefill = std::chrono::milliseconds(60)};
     });
     const RunRecord record = run_plan(builder.request(engine));
-    CHECK(record.state == "ok");
+    CHECK(record.state == RunState::ok);
     CHECK(engine->prompts.back().find("|p0|p1|p2|p3|p4|p5|") != std::string::npos);
     return engine->most_at_once;
   };
@@ -165,10 +165,10 @@ TEST_CASE("until ends the rounds early, the deciding agent sees the last outputs
     return Scripted{.text = agent_of(prompt) + std::to_string(rounds)};
   });
   const RunRecord record = run_plan(builder.request(engine));
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(engine->prompts.size() == 5);
-  CHECK(record_of(record, "a", 3).state == "skipped");
-  CHECK(record_of(record, "b", 3).state == "skipped");
+  CHECK(record_of(record, "a", 3).state == TurnState::skipped);
+  CHECK(record_of(record, "b", 3).state == TurnState::skipped);
   CHECK(engine->prompts.back().find("role:judge|why?|a1|CONFIRMED|") != std::string::npos);
   CHECK(record.outputs.at("answer") == "judge2");
 }
@@ -181,10 +181,10 @@ TEST_CASE("a condition that does not hold skips the step, and those behind it se
   builder.add("d", {1, 2});
   auto engine = std::make_shared<ScriptedEngine>(named_answers());
   const RunRecord record = run_plan(builder.request(engine));
-  CHECK(record.state == "ok");
-  CHECK(record_of(record, "b").state == "skipped");
+  CHECK(record.state == RunState::ok);
+  CHECK(record_of(record, "b").state == TurnState::skipped);
   CHECK(record_of(record, "b").error == "its condition does not hold");
-  CHECK(record_of(record, "c").state == "ok");
+  CHECK(record_of(record, "c").state == TurnState::ok);
   CHECK(engine->prompts.back().find("role:d|why?||c!|") != std::string::npos);
   CHECK(record_of(record, "d").slots[1].tokens == 0);
   CHECK(record_of(record, "d").slots[1].reason == "empty: the agent has no output");
@@ -216,7 +216,7 @@ TEST_CASE("an output without the answer is a warning where no retry was asked fo
     if (const Warning* warning = std::get_if<Warning>(&event)) warnings.push_back(warning->message);
   };
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(record_of(record, "a").answer.empty());
   CHECK(record_of(record, "a").output == "a!");
   CHECK(warnings ==

@@ -56,7 +56,7 @@ TEST_CASE("a tool runs on an output before the prompt is built") {
     if (const ToolCalled* call = std::get_if<ToolCalled>(&event)) calls.push_back(*call);
   };
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(seen.text == "a!");
   CHECK(seen.options.at("colour") == "red");
   CHECK(engine->prompts[1].find("role:b|why?|a!|fine<|im_end|>") != std::string::npos);
@@ -73,7 +73,7 @@ TEST_CASE("a tool that fails, throws or is missing shows its error to the agent"
   PlanBuilder builder = with_tool([](const ToolCall&) -> ToolResult { throw std::runtime_error("no luck"); });
   builder.plan.steps[1].tools.push_back(tool_spec("gone", ""));
   const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(record.outputs.at("result") == "error: no luck\nerror: tool 'gone' is not registered");
 }
 
@@ -81,15 +81,15 @@ TEST_CASE("a tool is told to stop when its agent or the run ends") {
   PlanBuilder builder = with_tool(wait_for_stop);
   builder.plan.steps[1].timeout = 50ms;
   RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
-  CHECK(record.state == "timeout");
+  CHECK(record.state == RunState::timeout);
   CHECK(record.agents[1].error == "took longer than 50 ms");
 
   builder.plan.steps[1].timeout = 0ms;
   RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
   request.timeout = 100ms;
   record = run_plan(request);
-  CHECK(record.state == "timeout");
-  CHECK(record.agents[1].state == "cancelled");
+  CHECK(record.state == RunState::timeout);
+  CHECK(record.agents[1].state == TurnState::cancelled);
   CHECK(record.wall_ms < 2000.0);
 }
 
@@ -115,6 +115,6 @@ TEST_CASE("the python tool in a run") {
   builder.output("result", "condition_b_current");
   const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(
       [](const std::string&) { return Scripted{.text = "So:\n```python\nprint(6 * 7)\n```"}; })));
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   CHECK(record.outputs.at("result") == "42");
 }

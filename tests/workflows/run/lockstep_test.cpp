@@ -63,7 +63,7 @@ PlanBuilder parallel() {
 
 std::vector<std::string> outputs(const RunRecord& record) {
   std::vector<std::string> all;
-  for (const AgentRecord& agent : record.agents) all.push_back(agent.state + ":" + agent.output);
+  for (const AgentRecord& agent : record.agents) all.push_back(std::string(name_of(agent.state)) + ":" + agent.output);
   return all;
 }
 
@@ -73,7 +73,7 @@ std::vector<std::string> run(PlanBuilder builder, const std::shared_ptr<Inferenc
   RunRequest request = builder.request(engine);
   request.seed = seed;
   const RunRecord record = run_plan(request);
-  CHECK(record.state == "ok");
+  CHECK(record.state == RunState::ok);
   return outputs(record);
 }
 
@@ -201,10 +201,10 @@ TEST_CASE("lockstep: 10000 runs with random cancels, tool failures and timeouts 
         };
       }
       const RunRecord record = run_plan(request);
-      (record.state == "ok"          ? ok
-       : record.state == "cancelled" ? cancelled
-       : record.state == "timeout"   ? timeouts
-                                     : others) += 1;
+      (record.state == RunState::ok          ? ok
+       : record.state == RunState::cancelled ? cancelled
+       : record.state == RunState::timeout   ? timeouts
+                                             : others) += 1;
     }
   };
   std::vector<std::thread> threads;

@@ -68,7 +68,11 @@ TEST_CASE("events are single lines of JSON with a type") {
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
     CHECK(line.find('\n') == std::string::npos);
-    CHECK(json::parse(line)["type"] == type);
+    json parsed = json::parse(line);
+    CHECK(parsed["type"] == type);
+    const json timed = json::parse(to_json(event, 12.34567));
+    parsed["t_ms"] = 12.346;
+    CHECK(timed == parsed);
   }
   CHECK(json::parse(to_json(Token{"a", 1, 7, "x\xc3"})) ==
         json({{"type", "token"}, {"agent", "a"}, {"round", 1}, {"id", 7}, {"text", "x\xEF\xBF\xBD"}}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "workflows/run/run_state.h"
+#include "workflows/run/run_progress.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-RunState::RunState(const Plan& plan, const std::map<std::string, std::string>& inputs)
+RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs)
     : plan_(plan), inputs_(inputs), turns_(plan.steps.size()) {
   for (std::size_t i = 0; i < turns_.size(); ++i) {
     AgentRecord& record = turns_[i].record;
@@ -21,34 +21,35 @@ RunState::RunState(const Plan& plan, const std::map<std::string, std::string>& i
   }
 }
 
-bool RunState::needs_over(std::size_t step) const {
+bool RunProgress::needs_over(std::size_t step) const {
   const std::vector<int>& needs = plan_.steps[step].needs;
-  return std::all_of(needs.begin(), needs.end(),
-                     [&](int need) { return turns_[static_cast<std::size_t>(need)].phase == TurnState::Phase::over; });
+  return std::all_of(needs.begin(), needs.end(), [&](int need) {
+    return turns_[static_cast<std::size_t>(need)].phase == TurnProgress::Phase::over;
+  });
 }
 
-bool RunState::round_over(int round) const {
+bool RunProgress::round_over(int round) const {
   for (std::size_t i = 0; i < turns_.size(); ++i) {
     const bool belongs = plan_.steps[i].round <= round && !plan_.steps[i].decides;
-    if (belongs && turns_[i].phase != TurnState::Phase::over) return false;
+    if (belongs && turns_[i].phase != TurnProgress::Phase::over) return false;
   }
   return true;
 }
 
-bool RunState::all_over() const {
+bool RunProgress::all_over() const {
   return std::all_of(turns_.begin(), turns_.end(),
-                     [](const TurnState& turn) { return turn.phase == TurnState::Phase::over; });
+                     [](const TurnProgress& turn) { return turn.phase == TurnProgress::Phase::over; });
 }
 
-bool RunState::holds(const ConditionSpec& condition, std::size_t step) const {
-  const TurnState* turn = last(condition.agent, step, Wanted::output);
+bool RunProgress::holds(const ConditionSpec& condition, std::size_t step) const {
+  const TurnProgress* turn = last(condition.agent, step, Wanted::output);
   const bool found = Pattern(condition.matches).search(turn == nullptr ? std::string_view() : turn->record.output);
   return found != condition.negate;
 }
 
 /// The newest of an agent that a step may see: of its own round only what it needs, because the others may or may not
 /// be over by now.
-const TurnState* RunState::last(const std::string& agent, std::size_t step, Wanted wanted) const {
+const TurnProgress* RunProgress::last(const std::string& agent, std::size_t step, Wanted wanted) const {
   const PlanStep& reader = plan_.steps[step];
   for (std::size_t i = step; i-- > 0;) {
     if (plan_.steps[i].agent != agent || !has(turns_[i], wanted)) continue;
@@ -59,36 +60,36 @@ const TurnState* RunState::last(const std::string& agent, std::size_t step, Want
 }
 
 /// Null: nothing to show. The deciding agent, which also follows rounds that ended early, sees the last there is.
-const TurnState* RunState::source_turn(std::size_t step, const SlotSource& source) const {
+const TurnProgress* RunProgress::source_turn(std::size_t step, const SlotSource& source) const {
   const Wanted wanted = source.kind == SlotSource::Kind::agent_output ? Wanted::output : Wanted::tool_text;
   const auto from = static_cast<std::size_t>(source.step);
   if (has(turns_[from], wanted)) return &turns_[from];
   return plan_.steps[step].decides ? last(plan_.steps[from].agent, step, wanted) : nullptr;
 }
 
-bool RunState::lacks_output(std::size_t step, const SlotSource& source) const {
+bool RunProgress::lacks_output(std::size_t step, const SlotSource& source) const {
   return source.kind == SlotSource::Kind::agent_output && source_turn(step, source) == nullptr;
 }
 
-std::string_view RunState::source_text(std::size_t step, const SlotSource& source) const {
+std::string_view RunProgress::source_text(std::size_t step, const SlotSource& source) const {
   if (source.kind == SlotSource::Kind::empty) return {};
   if (source.kind == SlotSource::Kind::input) {
     const auto at = inputs_.find(source.name);
     return at == inputs_.end() ? std::string_view() : at->second;
   }
-  const TurnState* turn = source_turn(step, source);
+  const TurnProgress* turn = source_turn(step, source);
   if (turn == nullptr) return {};
   return source.kind == SlotSource::Kind::agent_output ? turn->record.output : turn->tool_text;
 }
 
-std::vector<SlotInput> RunState::slot_inputs(std::size_t step, const Tokenizer& tokenizer) const {
+std::vector<SlotInput> RunProgress::slot_inputs(std::size_t step, const Tokenizer& tokenizer) const {
   std::vector<SlotInput> inputs;
   for (const SlotSource& source : plan_.steps[step].slots) {
     SlotInput& input = inputs.emplace_back();
     input.name = source.name;
     input.text = source_text(step, source);
     input.own_tools = source.kind == SlotSource::Kind::tool_result && static_cast<std::size_t>(source.step) == step;
-    const TurnState* turn = source.kind == SlotSource::Kind::agent_output ? source_turn(step, source) : nullptr;
+    const TurnProgress* turn = source.kind == SlotSource::Kind::agent_output ? source_turn(step, source) : nullptr;
     // Ids mean the same only in the same vocabulary.
     if (turn != nullptr && !turn->tokens.empty() && turn->tokenizer->identity() == tokenizer.identity())
       input.tokens = &turn->tokens;
@@ -96,19 +97,19 @@ std::vector<SlotInput> RunState::slot_inputs(std::size_t step, const Tokenizer& 
   return inputs;
 }
 
-bool RunState::known(std::size_t step, const SlotSource& source) const {
+bool RunProgress::known(std::size_t step, const SlotSource& source) const {
   if (source.kind == SlotSource::Kind::input || source.kind == SlotSource::Kind::empty) return true;
   const auto from = static_cast<std::size_t>(source.step);
-  return from != step && turns_[from].phase == TurnState::Phase::over;
+  return from != step && turns_[from].phase == TurnProgress::Phase::over;
 }
 
-std::string_view RunState::slot_text(std::size_t step, const std::string& slot) const {
+std::string_view RunProgress::slot_text(std::size_t step, const std::string& slot) const {
   const SlotSource* source = plan_.steps[step].slot(slot);
   return source == nullptr ? std::string_view() : source_text(step, *source);
 }
 
 /// "Current" is the newest there is; history counts back from the round of the newest.
-std::string_view RunState::final_text(const std::string& placeholder) const {
+std::string_view RunProgress::final_text(const std::string& placeholder) const {
   if (const auto at = inputs_.find(placeholder); at != inputs_.end()) return at->second;
   const std::optional<Placeholder> wanted = parse_placeholder(placeholder);
   if (!wanted) return {};
@@ -122,7 +123,7 @@ std::string_view RunState::final_text(const std::string& placeholder) const {
   return {};
 }
 
-std::map<std::string, std::string> RunState::outputs() const {
+std::map<std::string, std::string> RunProgress::outputs() const {
   std::map<std::string, std::string> outputs;
   for (const auto& [name, pieces] : plan_.spec->outputs) {
     std::string& text = outputs[name];

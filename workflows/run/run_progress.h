@@ -18,7 +18,7 @@
 namespace baton {
 
 /// One step of the plan as it is run. Once it is over, nothing in it changes and other threads may read it.
-struct TurnState {
+struct TurnProgress {
   enum class Phase : std::uint8_t { waiting, running, over };
   Phase phase = Phase::waiting;
   AgentRecord record;
@@ -29,13 +29,13 @@ struct TurnState {
   std::string tool_text;  // what its tools showed
 };
 
-class RunState {
+class RunProgress {
  public:
   /// Both must outlive the state.
-  RunState(const Plan& plan, const std::map<std::string, std::string>& inputs);
+  RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs);
 
-  TurnState& turn(std::size_t step) { return turns_[step]; }
-  const TurnState& turn(std::size_t step) const { return turns_[step]; }
+  TurnProgress& turn(std::size_t step) { return turns_[step]; }
+  const TurnProgress& turn(std::size_t step) const { return turns_[step]; }
   std::size_t size() const { return turns_.size(); }
 
   bool needs_over(std::size_t step) const;
@@ -59,17 +59,17 @@ class RunState {
 
  private:
   enum class Wanted : std::uint8_t { output, tool_text };
-  bool has(const TurnState& turn, Wanted wanted) const {
+  bool has(const TurnProgress& turn, Wanted wanted) const {
     return wanted == Wanted::output ? turn.has_output : turn.has_tool_text;
   }
-  const TurnState* last(const std::string& agent, std::size_t step, Wanted wanted) const;
-  const TurnState* source_turn(std::size_t step, const SlotSource& source) const;
+  const TurnProgress* last(const std::string& agent, std::size_t step, Wanted wanted) const;
+  const TurnProgress* source_turn(std::size_t step, const SlotSource& source) const;
   std::string_view source_text(std::size_t step, const SlotSource& source) const;
   std::string_view final_text(const std::string& placeholder) const;
 
   const Plan& plan_;
   const std::map<std::string, std::string>& inputs_;
-  std::vector<TurnState> turns_;
+  std::vector<TurnProgress> turns_;
 };
 
 }  // namespace baton

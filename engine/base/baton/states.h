@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The states of runs and turns, why generation ended and what made a run fail, each with its name in JSON. Plain data
+// (see run_record.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace baton {
+
+enum class RunState : std::uint8_t { ok, failed, cancelled, timeout };
+
+/// skipped: the turn never began, because its condition did not hold or the run had ended.
+enum class TurnState : std::uint8_t { ok, failed, skipped, cancelled };
+
+/// eos: the model ended its answer; stop: a stop string; length: max_tokens.
+enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
+
+/// What made a run fail: one of its agents; memory, a device or a model; or the host, whose callback threw.
+enum class ErrorKind : std::uint8_t { agent, resources, host };
+
+/// The names of an enumeration's values in their order; they are the same in JSON and in the C interface.
+template <typename Enum>
+inline constexpr std::array<std::string_view, 0> kNamesOf{};
+template <>
+inline constexpr std::array<std::string_view, 4> kNamesOf<RunState>{"ok", "failed", "cancelled", "timeout"};
+template <>
+inline constexpr std::array<std::string_view, 4> kNamesOf<TurnState>{"ok", "failed", "skipped", "cancelled"};
+template <>
+inline constexpr std::array<std::string_view, 5> kNamesOf<FinishReason>{"eos", "stop", "length", "cancelled", "error"};
+template <>
+inline constexpr std::array<std::string_view, 3> kNamesOf<ErrorKind>{"agent", "resources", "host"};
+
+constexpr std::string_view name_of(RunState state) { return kNamesOf<RunState>[static_cast<std::size_t>(state)]; }
+constexpr std::string_view name_of(TurnState state) { return kNamesOf<TurnState>[static_cast<std::size_t>(state)]; }
+constexpr std::string_view name_of(FinishReason reason) {
+  return kNamesOf<FinishReason>[static_cast<std::size_t>(reason)];
+}
+constexpr std::string_view name_of(ErrorKind kind) { return kNamesOf<ErrorKind>[static_cast<std::size_t>(kind)]; }
+
+/// Empty where there is no value.
+template <typename Enum>
+constexpr std::string_view name_of(const std::optional<Enum>& value) {
+  return value ? name_of(*value) : std::string_view();
+}
+
+}  // namespace baton
