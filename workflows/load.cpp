@@ -49,9 +49,9 @@ WorkflowSpec read(const SourcePtr& source, const ReadOptions& options, Diagnosti
   WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, diagnostics);
   check_placeholders(spec, diagnostics);
   if (topology_is_sound(diagnostics)) {
-    const std::vector<PlanStep> steps = build_steps(spec, diagnostics);
-    if (spec.outputs.empty() && !steps.empty()) {
-      spec.outputs.push_back({"answer", {{"", fmt::format("agent_{}_current", steps.back().agent), 0}}});
+    const std::vector<PlannedTurn> turns = build_turns(spec, diagnostics);
+    if (spec.outputs.empty() && !turns.empty()) {
+      spec.outputs.push_back({"answer", {{"", fmt::format("agent_{}_current", turns.back().agent), 0}}});
     }
   }
   if (!diagnostics.empty()) diagnostics.fail();

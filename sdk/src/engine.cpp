@@ -23,11 +23,11 @@ namespace {
 /// Names of the models between which answers move; where all agents have one model, that one with itself.
 std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& plan) {
   std::set<std::pair<std::string, std::string>> across, within;
-  for (const PlanStep& step : plan.steps) {
-    for (const SlotSource& slot : step.slots) {
+  for (const PlannedTurn& turn : plan.turns) {
+    for (const SlotSource& slot : turn.slots) {
       if (slot.kind != SlotSource::Kind::agent_output) continue;
-      const std::string& author = plan.steps[static_cast<std::size_t>(slot.step)].model;
-      (author == step.model ? within : across).emplace(author, step.model);
+      const std::string& author = plan.turns[static_cast<std::size_t>(slot.turn)].model;
+      (author == turn.model ? within : across).emplace(author, turn.model);
     }
   }
   return across.empty() ? within : across;
@@ -54,7 +54,7 @@ struct Engine::Impl {
   std::map<Key, Opened> models;
   std::mutex profiling;
 
-  /// The engine of a step of the plan, with the layer range that rectify needs. Without one when stopped.
+  /// The engine of a turn of the plan, with the layer range that rectify needs. Without one when stopped.
   std::shared_ptr<LocalEngine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
     const auto engine = open(*plan.spec, name);
     if (plan.reuse.method->layers != Method::Layers::detection || plan.reuse.range.valid(engine->model().config.layers))
@@ -213,15 +213,15 @@ Engine Engine::open(const EngineOptions& options) {
 
 void Engine::prepare(const Workflow& workflow) const {
   const Plan& plan = *workflow.impl().plan;
-  for (const auto& step : plan.steps) impl_->open(plan, step.model, {});
+  for (const auto& turn : plan.turns) impl_->open(plan, turn.model, {});
   if (plan.reuse.method->layers == Method::Layers::group) impl_->with_group(plan, {});
 }
 
 std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, const Workflow& workflow) {
   const Plan& plan = *workflow.impl().plan;
   std::vector<std::shared_ptr<LocalEngine>> engines;
-  for (const auto& step : plan.steps) {
-    const auto opened = engine.impl().open(plan, step.model, {});
+  for (const auto& turn : plan.turns) {
+    const auto opened = engine.impl().open(plan, turn.model, {});
     if (std::find(engines.begin(), engines.end(), opened) == engines.end()) engines.push_back(opened);
   }
   return engines;
@@ -255,7 +255,7 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.on_logits = options.on_logits;
   request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
   return start_run(std::move(request), [impl = impl_, plan](RunRequest& of) {
-    for (const auto& step : plan->steps) impl->open(*plan, step.model, of.stop);
+    for (const auto& turn : plan->turns) impl->open(*plan, turn.model, of.stop);
     if (plan->reuse.method->layers == Method::Layers::group) of.plan = impl->with_group(*plan, of.stop);
   });
 }

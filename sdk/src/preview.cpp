@@ -27,14 +27,14 @@ class Values {
     using Kind = SlotSource::Kind;
     if (slot.kind == Kind::empty) return std::string();
     if (slot.kind == Kind::input) return input(slot.name);
-    const PlanStep& step = plan_.steps[static_cast<std::size_t>(slot.step)];
+    const PlannedTurn& turn = plan_.turns[static_cast<std::size_t>(slot.turn)];
     if (slot.kind == Kind::tool_result) {
-      const auto found = options_.tool_results.find(turn_id(step.agent, step.round));
+      const auto found = options_.tool_results.find(turn_id(turn.agent, turn.round));
       return found == options_.tool_results.end() ? std::nullopt : std::optional(found->second);
     }
     if (options_.record == nullptr) return std::nullopt;
     for (const auto& agent : options_.record->agents) {
-      if (agent.agent == step.agent && agent.round == step.round) return agent.output;
+      if (agent.agent == turn.agent && agent.round == turn.round) return agent.output;
     }
     return std::nullopt;
   }
@@ -42,7 +42,7 @@ class Values {
   /// The most tokens an unknown slot can take; 0: no bound is known.
   std::int64_t bound(const SlotSource& slot) const {
     if (slot.kind != SlotSource::Kind::agent_output) return 0;
-    return plan_.steps[static_cast<std::size_t>(slot.step)].max_tokens;
+    return plan_.turns[static_cast<std::size_t>(slot.turn)].max_tokens;
   }
 
  private:
@@ -58,11 +58,11 @@ class Values {
   const PreviewOptions& options_;
 };
 
-TurnPreview preview_of(const PlanStep& step, const Model& model, const Values& values) {
+TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values& values) {
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
-  const auto parts = build_prompt(model, step.messages, [&](const std::string& name) -> std::vector<TokenId> {
-    const SlotSource* slot = step.slot(name);
+  const auto parts = build_prompt(model, turn.messages, [&](const std::string& name) -> std::vector<TokenId> {
+    const SlotSource* slot = turn.slot(name);
     const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
     if (text) return text->empty() ? std::vector<TokenId>() : model.tokenizer->encode(*text, SpecialTokens::as_text);
     unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
@@ -70,8 +70,8 @@ TurnPreview preview_of(const PlanStep& step, const Model& model, const Values& v
   });
 
   TurnPreview preview;
-  preview.agent = step.agent;
-  preview.round = step.round;
+  preview.agent = turn.agent;
+  preview.round = turn.round;
   preview.model_path = model.path.string();
   preview.complete = unknown.empty();
   preview.context = model.options.context;
@@ -88,16 +88,16 @@ TurnPreview preview_of(const PlanStep& step, const Model& model, const Values& v
     preview.prompt_tokens += shown.most_tokens;
     preview.prompt.push_back(std::move(shown));
   }
-  preview.output_tokens = step.max_tokens;
+  preview.output_tokens = turn.max_tokens;
   preview.kv_bytes = (preview.prompt_tokens + preview.output_tokens) * kv_bytes_per_token(model);
   return preview;
 }
 
 /// Turns before each turn on its longest path.
 std::vector<std::size_t> depths(const Plan& plan) {
-  std::vector<std::size_t> depth(plan.steps.size(), 0);
+  std::vector<std::size_t> depth(plan.turns.size(), 0);
   for (std::size_t i = 0; i < depth.size(); ++i) {
-    for (const int need : plan.steps[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
+    for (const int need : plan.turns[i].needs) depth[i] = std::max(depth[i], depth[static_cast<std::size_t>(need)] + 1);
   }
   return depth;
 }
@@ -108,13 +108,13 @@ std::int64_t ahead(const Plan& plan, const std::vector<TurnPreview>& turns) {
   const std::vector<std::size_t> depth = depths(plan);
   std::vector<std::int64_t> sums(turns.size(), 0);  // by depth of the turns under way
   for (std::size_t i = 0; i < turns.size(); ++i) {
-    const PlanStep& step = plan.steps[i];
+    const PlannedTurn& turn = plan.turns[i];
     std::size_t first = depth[i];
-    for (const SlotSource& slot : step.slots) {
+    for (const SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::agent_output)
-        first = std::min(first, depth[static_cast<std::size_t>(slot.step)]);
+        first = std::min(first, depth[static_cast<std::size_t>(slot.turn)]);
     }
-    for (std::size_t at = first; at < depth[i] && !step.when; ++at) sums[at] += turns[i].kv_bytes;
+    for (std::size_t at = first; at < depth[i] && !turn.when; ++at) sums[at] += turns[i].kv_bytes;
   }
   return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
 }
@@ -151,10 +151,10 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   const Values values(plan, options);
   std::map<std::string, std::shared_ptr<const Model>> models;
   Preview preview;
-  for (const auto& step : plan.steps) {
-    auto& model = models[step.model];
-    if (!model) model = open_model_text(locate_model(*plan.spec, step.model, replacement_model));
-    preview.turns.push_back(with_resource_errors([&] { return preview_of(step, *model, values); }));
+  for (const auto& turn : plan.turns) {
+    auto& model = models[turn.model];
+    if (!model) model = open_model_text(locate_model(*plan.spec, turn.model, replacement_model));
+    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, *model, values); }));
     preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, kv_bytes_per_token(*model));
   }
   preview.kv_peak_bytes = peak(plan, preview.turns);

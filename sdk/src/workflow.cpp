@@ -67,22 +67,21 @@ std::vector<std::string> Workflow::outputs() const {
 
 std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
-  for (const auto& step : impl_->plan->steps) {
+  for (const auto& planned : impl_->plan->turns) {
     TurnInfo turn;
-    turn.id = step.id;
-    turn.agent = step.agent;
-    if (const AgentSpec* agent = impl_->plan->spec->agent(step.agent)) turn.role = agent->role;
-    turn.round = step.round;
-    turn.needs = step.needs;
-    for (const auto& slot : step.slots) {
-      turn.slots.push_back(
-          {slot.name, public_source(slot.kind), slot.step, std::string(slot.method->name), slot.reason});
+    turn.id = planned.id;
+    turn.agent = planned.agent;
+    if (const AgentSpec* agent = impl_->plan->spec->agent(planned.agent)) turn.role = agent->role;
+    turn.round = planned.round;
+    turn.needs = planned.needs;
+    for (const auto& slot : planned.slots) {
+      turn.slots.push_back({slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
     }
-    for (const auto& tool : step.tools) turn.tools.push_back(tool.tool);
-    turn.model = step.model;
-    turn.max_tokens = step.max_tokens;
-    turn.decides = step.decides;
-    turn.order = step.order;
+    for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
+    turn.model = planned.model;
+    turn.max_tokens = planned.max_tokens;
+    turn.decides = planned.decides;
+    turn.order = planned.order;
     turns.push_back(std::move(turn));
   }
   return turns;

@@ -14,15 +14,15 @@ void require(bool condition) {
 }
 
 void check(const baton::Plan& plan) {
-  require(!plan.steps.empty());
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const baton::PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
-    for (const int need : step.needs) require(need >= 0 && need < i);
-    for (const baton::SlotSource& slot : step.slots) require(slot.step >= -1 && slot.step <= i);
-    for (const baton::PromptMessage& message : step.messages) {
+  require(!plan.turns.empty());
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
+    const baton::PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
+    for (const int need : turn.needs) require(need >= 0 && need < i);
+    for (const baton::SlotSource& slot : turn.slots) require(slot.turn >= -1 && slot.turn <= i);
+    for (const baton::PromptMessage& message : turn.messages) {
       for (const baton::PromptPiece& piece : message.pieces) {
         require(piece.text.empty() != piece.slot.empty());
-        require(piece.slot.empty() || step.slot(piece.slot) != nullptr);
+        require(piece.slot.empty() || turn.slot(piece.slot) != nullptr);
       }
     }
   }

@@ -12,7 +12,7 @@
 
 namespace baton::test {
 
-/// Steps are added in order; prompts are "role:<agent>|" and then each slot between bars.
+/// Turns are added in order; prompts are "role:<agent>|" and then each slot between bars.
 class PlanBuilder {
  public:
   PlanBuilder() {
@@ -21,30 +21,30 @@ class PlanBuilder {
     plan.relay = "full";
   }
 
-  PlanStep& add(const std::string& agent, const std::vector<int>& needs, int round = 1) {
+  PlannedTurn& add(const std::string& agent, const std::vector<int>& needs, int round = 1) {
     if (spec.agent(agent) == nullptr) {
       AgentSpec& made = spec.agents.emplace_back();
       made.id = agent;
       made.role = "role of " + agent;
     }
-    PlanStep& step = plan.steps.emplace_back();
-    step.id = round == 1 ? agent : agent + "#" + std::to_string(round);
-    step.agent = agent;
-    step.round = round;
-    step.needs = needs;
-    step.model = "main";
+    PlannedTurn& turn = plan.turns.emplace_back();
+    turn.id = round == 1 ? agent : agent + "#" + std::to_string(round);
+    turn.agent = agent;
+    turn.round = round;
+    turn.needs = needs;
+    turn.model = "main";
     std::vector<PromptPiece> pieces{{"role:" + agent + "|", ""}, {"", "question"}, {"|", ""}};
-    step.slots.push_back({"question", SlotSource::Kind::input, -1, "full", "an input"});
+    turn.slots.push_back({"question", SlotSource::Kind::input, -1, "full", "an input"});
     for (const int need : needs) {
-      const PlanStep& from = plan.steps[static_cast<std::size_t>(need)];
+      const PlannedTurn& from = plan.turns[static_cast<std::size_t>(need)];
       const std::string name =
           "agent_" + from.agent + (from.round == round ? "_current" : "_history_" + std::to_string(round - from.round));
-      step.slots.push_back({name, SlotSource::Kind::agent_output, need, "full", ""});
+      turn.slots.push_back({name, SlotSource::Kind::agent_output, need, "full", ""});
       pieces.push_back({"", name});
       pieces.push_back({"|", ""});
     }
-    step.messages = {{"user", pieces}};
-    return step;
+    turn.messages = {{"user", pieces}};
+    return turn;
   }
 
   AgentSpec& agent(const std::string& id) {

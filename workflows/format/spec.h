@@ -113,7 +113,7 @@ struct ConditionSpec {
 
 enum class Topology : std::uint8_t { single, chain, parallel, star, layered, fully_connected, debate, graph };
 
-struct StepSpec {
+struct NodeSpec {
   std::string id;
   std::string agent;
   std::vector<std::string> needs;
@@ -130,7 +130,7 @@ struct TopologySpec {
   std::vector<std::string> agents;               // all of a round in order, whatever the topology
   std::vector<std::vector<std::string>> layers;  // layered
   std::string center;                            // star: the agent that sees all others and is seen by none before
-  std::vector<StepSpec> steps;                   // graph
+  std::vector<NodeSpec> nodes;                   // graph
   int rounds = 1;
   std::string then;  // decision agent or empty
   std::optional<ConditionSpec> until;

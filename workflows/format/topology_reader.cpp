@@ -83,7 +83,7 @@ class TopologyReader {
 
   void read_members() {
     if (out_.kind == Topology::layered) return read_layers();
-    if (out_.kind == Topology::graph) return read_steps();
+    if (out_.kind == Topology::graph) return read_nodes();
     if (const YamlNode* list = fields_.get("agents")) {
       for (const YamlNode& item : list->items) add_member(item, out_.agents);
     } else if (!fields_.has("agents")) {
@@ -144,7 +144,7 @@ class TopologyReader {
     }
   }
 
-  void read_steps() {
+  void read_nodes() {
     const YamlNode* steps = fields_.get("steps");
     if (steps == nullptr) return;
     if (steps->items.empty()) error(fields_.where("steps"), "E0301", "'topology: graph' has no steps");
@@ -155,49 +155,49 @@ class TopologyReader {
     }
     std::set<std::string> seen;
     for (const YamlNode& item : steps->items) {
-      if (!item.broken) read_step(item, ids, seen);
+      if (!item.broken) read_node(item, ids, seen);
     }
   }
 
-  void read_step(const YamlNode& item, const std::vector<std::string>& ids, std::set<std::string>& seen) {
+  void read_node(const YamlNode& item, const std::vector<std::string>& ids, std::set<std::string>& seen) {
     const Fields fields(item);
     const YamlNode* agent = fields.get("agent");
     if (agent == nullptr || !known_agent(*agent, "steps")) return;
-    StepSpec step;
-    step.agent = agent->text;
-    step.id = fields.text("id").value_or(step.agent);
-    step.where = fields.has("id") ? fields.where("id") : agent->where();
-    if (const YamlNode* id = fields.get("id")) step.where = id->where();
-    if (step.agent == out_.then) {
+    NodeSpec node;
+    node.agent = agent->text;
+    node.id = fields.text("id").value_or(node.agent);
+    node.where = fields.has("id") ? fields.where("id") : agent->where();
+    if (const YamlNode* id = fields.get("id")) node.where = id->where();
+    if (node.agent == out_.then) {
       error(agent->where(), "E0307",
-            fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", step.agent));
+            fmt::format("agent '{}' is also 'then': the decision agent runs once, after the rounds", node.agent));
       return;
     }
-    if (!seen.insert(step.id).second) {
-      error(step.where, "E0303", fmt::format("step '{}' is there twice", step.id),
+    if (!seen.insert(node.id).second) {
+      error(node.where, "E0303", fmt::format("step '{}' is there twice", node.id),
             fields.has("id") ? "" : "give the steps of one agent an 'id' each");
       return;
     }
-    const std::string owner = fmt::format("step '{}'", step.id);
-    step.infers_needs = !fields.has("needs");
+    const std::string owner = fmt::format("step '{}'", node.id);
+    node.infers_needs = !fields.has("needs");
     if (const YamlNode* needs = fields.get("needs")) {
       for (const YamlNode& need : needs->items) {
         if (need.broken) continue;
         if (contains(ids, need.text)) {
-          step.needs.push_back(need.text);
+          node.needs.push_back(need.text);
           continue;
         }
         error(need.where(), "E0309", fmt::format("{}: unknown step '{}'", owner, need.text),
               diagnostics_.suggestion(need.text, ids));
       }
     }
-    if (const YamlNode* when = fields.get("when")) step.when = condition(*when, owner + ": when");
+    if (const YamlNode* when = fields.get("when")) node.when = condition(*when, owner + ": when");
     AgentReader::ErrorHandling handling = reader_.error_handling(fields, owner);
-    step.on_error = handling.on_error;
-    step.fallback = std::move(handling.fallback);
-    step.retry = handling.retry;
-    if (!contains(out_.agents, step.agent)) out_.agents.push_back(step.agent);
-    out_.steps.push_back(std::move(step));
+    node.on_error = handling.on_error;
+    node.fallback = std::move(handling.fallback);
+    node.retry = handling.retry;
+    if (!contains(out_.agents, node.agent)) out_.agents.push_back(node.agent);
+    out_.nodes.push_back(std::move(node));
   }
 
   std::optional<ConditionSpec> condition(const YamlNode& node, const std::string& owner) {

@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// Fills in method and reason of every slot for the method lockstep. `steps`: a topological order.
-void forecast_ahead(std::vector<PlanStep>& steps);
+/// Fills in method and reason of every slot for the method lockstep. `turns`: a topological order.
+void forecast_ahead(std::vector<PlannedTurn>& turns);
 
 }  // namespace baton

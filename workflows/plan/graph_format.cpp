@@ -22,12 +22,12 @@ struct Edge {
 };
 
 std::vector<Edge> edges_of(const Plan& plan, int to) {
-  const PlanStep& step = plan.steps[static_cast<std::size_t>(to)];
+  const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(to)];
   std::vector<Edge> edges;
-  for (const int need : step.needs) {
+  for (const int need : turn.needs) {
     Edge edge{need, to, {}};
-    for (const SlotSource& slot : step.slots) {
-      if (slot.step == need) edge.slots.push_back(slot.name);
+    for (const SlotSource& slot : turn.slots) {
+      if (slot.turn == need) edge.slots.push_back(slot.name);
     }
     edges.push_back(std::move(edge));
   }
@@ -36,14 +36,14 @@ std::vector<Edge> edges_of(const Plan& plan, int to) {
 
 std::vector<Edge> edges_of(const Plan& plan) {
   std::vector<Edge> edges;
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
     for (Edge& edge : edges_of(plan, i)) edges.push_back(std::move(edge));
   }
   return edges;
 }
 
-const std::string& id_of(const Plan& plan, int step) { return plan.steps[static_cast<std::size_t>(step)].id; }
-const std::string& role_of(const Plan& plan, const PlanStep& step) { return plan.spec->agent(step.agent)->role; }
+const std::string& id_of(const Plan& plan, int turn) { return plan.turns[static_cast<std::size_t>(turn)].id; }
+const std::string& role_of(const Plan& plan, const PlannedTurn& turn) { return plan.spec->agent(turn.agent)->role; }
 
 std::string condition_text(const ConditionSpec& condition) {
   return fmt::format("{} {} /{}/", condition.agent, condition.negate ? "does not match" : "matches", condition.matches);
@@ -58,13 +58,13 @@ std::string title(const Plan& plan) {
   return out + fmt::format(", relay {}", plan.relay);
 }
 
-/// Steps that start together, within one round: one more than the highest level they wait for.
+/// Turns that start together, within one round: one more than the highest level they wait for.
 std::vector<int> levels_of(const Plan& plan) {
   std::vector<int> levels;
-  for (const PlanStep& step : plan.steps) {
+  for (const PlannedTurn& turn : plan.turns) {
     int level = 1;
-    for (const int need : step.needs) {
-      if (plan.steps[static_cast<std::size_t>(need)].round == step.round)
+    for (const int need : turn.needs) {
+      if (plan.turns[static_cast<std::size_t>(need)].round == turn.round)
         level = std::max(level, levels[static_cast<std::size_t>(need)] + 1);
     }
     levels.push_back(level);
@@ -72,7 +72,7 @@ std::vector<int> levels_of(const Plan& plan) {
   return levels;
 }
 
-/// "analyst, inspector#2": what a step is given, and, apart, what it only waits for.
+/// "analyst, inspector#2": what a turn is given, and, apart, what it only waits for.
 std::string ascii_edges(const Plan& plan, int index) {
   std::vector<std::string> given, awaited;
   for (const Edge& edge : edges_of(plan, index))
@@ -87,29 +87,29 @@ std::string ascii_edges(const Plan& plan, int index) {
 
 std::string ascii(const Plan& plan) {
   std::size_t width = 0;
-  for (const PlanStep& step : plan.steps) width = std::max(width, step.id.size());
+  for (const PlannedTurn& turn : plan.turns) width = std::max(width, turn.id.size());
   const std::vector<int> levels = levels_of(plan);
   std::string out = title(plan) + "\n";
   int round = 0, level = 0;
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
-    if (step.decides) {
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
+    const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
+    if (turn.decides) {
       out += "\nthen\n";
       level = 0;
-    } else if (step.round != round) {
-      out += fmt::format("\nround {}\n", step.round);
+    } else if (turn.round != round) {
+      out += fmt::format("\nround {}\n", turn.round);
       level = 0;
     }
     const int own_level = levels[static_cast<std::size_t>(i)];
-    out += step.decides ? "  *" : own_level == level ? "   " : fmt::format("{:3}", own_level);
+    out += turn.decides ? "  *" : own_level == level ? "   " : fmt::format("{:3}", own_level);
     level = own_level;
-    round = step.round;
+    round = turn.round;
     const std::string edges = ascii_edges(plan, i);
-    out += edges.empty() ? fmt::format("  {}\n", step.id) : fmt::format("  {:<{}}{}\n", step.id, width, edges);
-    for (const ToolSpec& tool : step.tools) {
+    out += edges.empty() ? fmt::format("  {}\n", turn.id) : fmt::format("  {:<{}}{}\n", turn.id, width, edges);
+    for (const ToolSpec& tool : turn.tools) {
       out += fmt::format("       tool {}{}\n", tool.tool, tool.from.empty() ? "" : " on " + tool.from);
     }
-    if (step.when) out += fmt::format("       when {}\n", condition_text(*step.when));
+    if (turn.when) out += fmt::format("       when {}\n", condition_text(*turn.when));
   }
   if (plan.spec->topology.until)
     out += fmt::format("\nthe rounds end once {}\n", condition_text(*plan.spec->topology.until));
@@ -134,21 +134,21 @@ std::string escaped(const std::string& text, const char* quote) {
 std::string mermaid(const Plan& plan) {
   std::string out = "flowchart TD\n";
   int round = 0;
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
-    const bool boxed = plan.rounds > 1 && !step.decides;
-    if (round > 0 && (!boxed || step.round != round)) {
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
+    const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
+    const bool boxed = plan.rounds > 1 && !turn.decides;
+    if (round > 0 && (!boxed || turn.round != round)) {
       out += "  end\n";
       round = 0;
     }
     if (boxed && round == 0) {
-      out += fmt::format("  subgraph round_{0} [\"round {0}\"]\n", step.round);
-      round = step.round;
+      out += fmt::format("  subgraph round_{0} [\"round {0}\"]\n", turn.round);
+      round = turn.round;
     }
-    const std::string role = role_of(plan, step);
-    const std::string label = role == step.agent ? step.id : step.id + "<br/>" + escaped(role, "#quot;");
-    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, step.decides ? "{{" : "[", label,
-                       step.decides ? "}}" : "]");
+    const std::string role = role_of(plan, turn);
+    const std::string label = role == turn.agent ? turn.id : turn.id + "<br/>" + escaped(role, "#quot;");
+    out += fmt::format("  {}s{}{}\"{}\"{}\n", boxed ? "  " : "", i, turn.decides ? "{{" : "[", label,
+                       turn.decides ? "}}" : "]");
   }
   if (round > 0) out += "  end\n";
   for (const Edge& edge : edges_of(plan))
@@ -159,10 +159,10 @@ std::string mermaid(const Plan& plan) {
 std::string dot(const Plan& plan) {
   std::string out =
       fmt::format("digraph \"{}\" {{\n  rankdir=LR;\n  node [shape=box];\n", escaped(plan.spec->name, "\\\""));
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
-    const PlanStep& step = plan.steps[static_cast<std::size_t>(i)];
-    out += fmt::format("  s{} [label=\"{}\\n{}\"{}];\n", i, step.id, escaped(role_of(plan, step), "\\\""),
-                       step.decides ? ", shape=diamond" : "");
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) {
+    const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(i)];
+    out += fmt::format("  s{} [label=\"{}\\n{}\"{}];\n", i, turn.id, escaped(role_of(plan, turn), "\\\""),
+                       turn.decides ? ", shape=diamond" : "");
   }
   for (const Edge& edge : edges_of(plan))
     out += fmt::format("  s{} -> s{}{};\n", edge.from, edge.to, edge.slots.empty() ? " [style=dashed]" : "");
@@ -170,27 +170,27 @@ std::string dot(const Plan& plan) {
 }
 
 nlohmann::ordered_json json_of(const Plan& plan, int index) {
-  const PlanStep& step = plan.steps[static_cast<std::size_t>(index)];
+  const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(index)];
   auto slots = nlohmann::ordered_json::array();
-  for (const SlotSource& slot : step.slots) {
+  for (const SlotSource& slot : turn.slots) {
     static constexpr const char* kKinds[] = {"input", "agent_output", "tool_result", "empty"};
     nlohmann::ordered_json one = {{"name", slot.name},
                                   {"kind", kKinds[static_cast<int>(slot.kind)]},
                                   {"method", slot.method->name},
                                   {"reason", slot.reason}};
-    if (slot.step >= 0) one["step"] = id_of(plan, slot.step);
+    if (slot.turn >= 0) one["turn"] = id_of(plan, slot.turn);
     slots.push_back(std::move(one));
   }
   nlohmann::ordered_json out = {
-      {"id", step.id},           {"agent", step.agent}, {"role", role_of(plan, step)}, {"round", step.round},
-      {"decides", step.decides}, {"model", step.model}, {"slots", std::move(slots)}};
-  if (step.when) out["when"] = condition_text(*step.when);
+      {"id", turn.id},           {"agent", turn.agent}, {"role", role_of(plan, turn)}, {"round", turn.round},
+      {"decides", turn.decides}, {"model", turn.model}, {"slots", std::move(slots)}};
+  if (turn.when) out["when"] = condition_text(*turn.when);
   return out;
 }
 
 std::string json(const Plan& plan) {
-  auto steps = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
-  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) steps.push_back(json_of(plan, i));
+  auto turns = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
+  for (int i = 0; i < static_cast<int>(plan.turns.size()); ++i) turns.push_back(json_of(plan, i));
   for (const Edge& edge : edges_of(plan)) {
     edges.push_back({{"from", id_of(plan, edge.from)}, {"to", id_of(plan, edge.to)}, {"slots", edge.slots}});
   }
@@ -199,7 +199,7 @@ std::string json(const Plan& plan) {
                                       {"topology", kTopologyNames[static_cast<int>(plan.spec->topology.kind)]},
                                       {"relay", plan.relay},
                                       {"rounds", plan.rounds},
-                                      {"steps", std::move(steps)},
+                                      {"turns", std::move(turns)},
                                       {"edges", std::move(edges)}};
   return out.dump(2) + "\n";
 }

@@ -21,7 +21,7 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   for (const std::string& id : spec.topology.agents) want_agent(id);
   for (const std::vector<std::string>& layer : spec.topology.layers)
     std::for_each(layer.begin(), layer.end(), want_agent);
-  for (const StepSpec& step : spec.topology.steps) want_agent(step.agent);
+  for (const NodeSpec& node : spec.topology.nodes) want_agent(node.agent);
   if (!spec.topology.then.empty()) want_agent(spec.topology.then);
   if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
   check_placeholders(spec, diagnostics);
@@ -31,12 +31,12 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 void forecast(Plan& plan) {
   const Method& method = *plan.reuse.method;
   if (method.ahead) {
-    forecast_ahead(plan.steps);
+    forecast_ahead(plan.turns);
     return;
   }
   if (!method.segments && method.prefixes == Method::Prefixes::never) return;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    for (SlotSource& slot : plan.steps[i].slots) {
+  for (std::size_t i = 0; i < plan.turns.size(); ++i) {
+    for (SlotSource& slot : plan.turns[i].slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!method.segments) {
         slot.reason = "exact where the prompt begins like one before it";
@@ -44,15 +44,15 @@ void forecast(Plan& plan) {
       }
       const bool across = method.models;
       const auto first = std::find_if(
-          plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlanStep& step) {
-            return shows_source(step, slot) && (across || step.model == plan.steps[i].model);
+          plan.turns.begin(), plan.turns.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlannedTurn& turn) {
+            return shows_source(turn, slot) && (across || turn.model == plan.turns[i].model);
           });
       if (slot.kind == SlotSource::Kind::agent_output) {
-        const PlanStep& author = plan.steps[static_cast<std::size_t>(slot.step)];
-        const bool between = author.model != plan.steps[i].model;
+        const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
+        const bool between = author.model != plan.turns[i].model;
         slot.reason = fmt::format("decoded by {}{}", author.id, between ? ", of another model" : "");
         if (!between || across) slot.method = plan.reuse.method;
-      } else if (first != plan.steps.begin() + static_cast<std::ptrdiff_t>(i)) {
+      } else if (first != plan.turns.begin() + static_cast<std::ptrdiff_t>(i)) {
         slot.method = plan.reuse.method;
         slot.reason = "computed by " + first->id;
       } else {
@@ -64,23 +64,23 @@ void forecast(Plan& plan) {
 
 }  // namespace
 
-bool shows_source(const PlanStep& step, const SlotSource& source) {
-  return std::any_of(step.slots.begin(), step.slots.end(), [&](const SlotSource& slot) {
-    return slot.kind == source.kind && slot.step == source.step &&
+bool shows_source(const PlannedTurn& turn, const SlotSource& source) {
+  return std::any_of(turn.slots.begin(), turn.slots.end(), [&](const SlotSource& slot) {
+    return slot.kind == source.kind && slot.turn == source.turn &&
            (source.kind != SlotSource::Kind::input || slot.name == source.name);
   });
 }
 
-const SlotSource* PlanStep::slot(const std::string& name) const {
+const SlotSource* PlannedTurn::slot(const std::string& name) const {
   const auto found =
       std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
   return found == slots.end() ? nullptr : &*found;
 }
 
-int Plan::last_step_of(const std::string& agent, int round) const {
-  for (int i = static_cast<int>(steps.size()) - 1; i >= 0; --i) {
-    const PlanStep& step = steps[static_cast<std::size_t>(i)];
-    if (step.agent == agent && step.round == round) return i;
+int Plan::last_turn_of(const std::string& agent, int round) const {
+  for (int i = static_cast<int>(turns.size()) - 1; i >= 0; --i) {
+    const PlannedTurn& turn = turns[static_cast<std::size_t>(i)];
+    if (turn.agent == agent && turn.round == round) return i;
   }
   return -1;
 }
@@ -90,7 +90,7 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
   diagnostics.add_sources(spec->sources);
   Plan plan;
   check_references(*spec, diagnostics);
-  if (diagnostics.empty()) plan.steps = build_steps(*spec, diagnostics);
+  if (diagnostics.empty()) plan.turns = build_turns(*spec, diagnostics);
   if (!diagnostics.empty()) diagnostics.fail();
   const Method* asked = spec->relay.method;
   plan.relay = asked == nullptr ? "auto" : asked->name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plan: the expanded graph. One step is one turn of one agent; prompts are messages of pieces whose slots are resolved.
+// Plan: the expanded graph. Prompts are messages of pieces whose slots are resolved.
 #pragma once
 
 #include <memory>
@@ -16,16 +16,16 @@ struct SlotSource {
   enum class Kind : std::uint8_t { input, agent_output, tool_result, empty };
   std::string name;         // as the prompt names it: "agent_analyst_current"
   Kind kind = Kind::empty;  // empty: a history that reaches back before the first round
-  int step = -1;            // of agent_output and tool_result: index into Plan::steps (tool_result: whose tools ran)
+  int turn = -1;            // of agent_output and tool_result: index into Plan::turns (tool_result: whose tools ran)
   const Method* method = &baton::method_of(MethodId::full);  // of the forecast
   std::string reason;
 };
 
-struct PlanStep {
+struct PlannedTurn {
   std::string id;  // "analyst", in later rounds "analyst#2"
   std::string agent;
   int round = 1;
-  std::vector<int> needs;               // steps that must be over first, ascending; always smaller than its own index
+  std::vector<int> needs;               // turns that must be over first, ascending; always smaller than its own index
   std::vector<PromptMessage> messages;  // loops expanded; slots by name
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
   std::vector<ToolSpec> tools;
@@ -47,15 +47,15 @@ struct PlanStep {
 
 struct Plan {
   std::shared_ptr<const WorkflowSpec> spec;
-  std::vector<PlanStep> steps;  // a topological order
-  std::string relay;            // name of the method asked for, or auto
-  ReuseOptions reuse;           // what it means to the engine
+  std::vector<PlannedTurn> turns;  // a topological order
+  std::string relay;               // name of the method asked for, or auto
+  ReuseOptions reuse;              // what it means to the engine
   int rounds = 1;
-  int last_step_of(const std::string& agent, int round) const;  // -1: none
+  int last_turn_of(const std::string& agent, int round) const;  // -1: none
 };
 
-/// True when the step has a slot with the value of `source`, under whatever name.
-bool shows_source(const PlanStep& step, const SlotSource& source);
+/// True when the turn has a slot with the value of `source`, under whatever name.
+bool shows_source(const PlannedTurn& turn, const SlotSource& source);
 
 /// Expands the topology and checks what an agent sees against what its prompt names. Throws WorkflowError.
 Plan make_plan(std::shared_ptr<const WorkflowSpec> spec);

@@ -12,9 +12,9 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostTurns = 256;              // of one round
-constexpr std::size_t kMostSteps = 4096;             // of all rounds
-constexpr std::size_t kMostPromptBytes = 64u << 20;  // of all prompts, without the values of slots
+constexpr std::size_t kMaxNodes = 256;              // of one round
+constexpr std::size_t kMaxTurns = 4096;             // of all rounds
+constexpr std::size_t kMaxPromptBytes = 64u << 20;  // of all prompts, without the values of slots
 constexpr std::size_t kBytesOfPiece = 64;
 
 class PlanBuilder {
@@ -22,73 +22,73 @@ class PlanBuilder {
   PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics)
       : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
 
-  std::vector<PlanStep> build() {
-    if (std::max(topology_.agents.size(), topology_.steps.size()) > kMostTurns) {
-      too_large(fmt::format("more than {} turns in a round", kMostTurns));
+  std::vector<PlannedTurn> build() {
+    if (std::max(topology_.agents.size(), topology_.nodes.size()) > kMaxNodes) {
+      too_large(fmt::format("more than {} turns in a round", kMaxNodes));
       return {};
     }
-    turns_ = expand_topology(spec_, diagnostics_);
-    if (turns_.size() * static_cast<std::size_t>(topology_.rounds) > kMostSteps)
-      too_large(fmt::format("more than {} turns in all", kMostSteps));
+    nodes_ = expand_topology(spec_, diagnostics_);
+    if (nodes_.size() * static_cast<std::size_t>(topology_.rounds) > kMaxTurns)
+      too_large(fmt::format("more than {} turns in all", kMaxTurns));
     ends_ = ends_of_round();
     decision_ = decision();
     members_ = agents_of(decision_.sees);
 
-    const Visibility visibility(spec_, turns_);
-    if (!turns_.empty()) {
-      for (const GraphNode& turn : turns_) visibility.check(turn, diagnostics_);
+    const Visibility visibility(spec_, nodes_);
+    if (!nodes_.empty()) {
+      for (const GraphNode& node : nodes_) visibility.check(node, diagnostics_);
       if (!topology_.then.empty()) visibility.check(decision_, diagnostics_);
     }
     if (!diagnostics_.empty()) return {};  // also those found before: a name that means nothing has no source
 
     for (int round = 1; round <= topology_.rounds; ++round) {
-      for (const GraphNode& turn : turns_) add(turn, round, visibility);
+      for (const GraphNode& node : nodes_) add(node, round, visibility);
     }
     if (!topology_.then.empty()) {
       add(decision_, topology_.rounds, visibility);
-      steps_.back().decides = true;
+      turns_.back().decides = true;
     }
-    if (prompt_bytes_ > kMostPromptBytes)
-      too_large(fmt::format("the prompts of all turns have more than {} MiB", kMostPromptBytes >> 20));
-    return std::move(steps_);
+    if (prompt_bytes_ > kMaxPromptBytes)
+      too_large(fmt::format("the prompts of all turns have more than {} MiB", kMaxPromptBytes >> 20));
+    return std::move(turns_);
   }
 
  private:
   void too_large(std::string message) { diagnostics_.error(topology_.where, "E0308", std::move(message)); }
 
   GraphNode decision() const {
-    GraphNode turn{topology_.then, topology_.then, nullptr, {}, {}};
-    for (int i = 0; i < static_cast<int>(turns_.size()); ++i) turn.sees.push_back(i);
-    turn.needs = turn.sees;
-    return turn;
+    GraphNode node{topology_.then, topology_.then, nullptr, {}, {}};
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) node.sees.push_back(i);
+    node.needs = node.sees;
+    return node;
   }
 
-  int index_of(int turn, int round) const { return (round - 1) * static_cast<int>(turns_.size()) + turn; }
+  int index_of(int node, int round) const { return (round - 1) * static_cast<int>(nodes_.size()) + node; }
 
-  void add(const GraphNode& turn, int round, const Visibility& visibility) {
-    const AgentSpec& agent = *spec_.agent(turn.agent);
-    PlanStep step;
-    step.id = round == 1 || &turn == &decision_ ? turn.id : fmt::format("{}#{}", turn.id, round);
-    step.agent = turn.agent;
-    step.round = round;
-    step.tools = agent.tools;
-    std::vector<Blocks> blocks = messages(agent, turn, round);
-    step.messages = joined(blocks);
-    add_slots(step, turn, visibility);
-    if (in_order_of_completion(blocks, step)) {
-      for (const SlotSource& slot : step.slots) step.written.push_back(slot.name);
-      step.messages = joined(blocks);
-      step.slots.clear();
-      add_slots(step, turn, visibility);
+  void add(const GraphNode& node, int round, const Visibility& visibility) {
+    const AgentSpec& agent = *spec_.agent(node.agent);
+    PlannedTurn turn;
+    turn.id = round == 1 || &node == &decision_ ? node.id : fmt::format("{}#{}", node.id, round);
+    turn.agent = node.agent;
+    turn.round = round;
+    turn.tools = agent.tools;
+    std::vector<Blocks> blocks = messages(agent, node, round);
+    turn.messages = joined(blocks);
+    add_slots(turn, node, visibility);
+    if (in_order_of_completion(blocks, turn)) {
+      for (const SlotSource& slot : turn.slots) turn.written.push_back(slot.name);
+      turn.messages = joined(blocks);
+      turn.slots.clear();
+      add_slots(turn, node, visibility);
     }
-    if (turn.step != nullptr) step.when = turn.step->when;
-    add_needs(step, turn, visibility);
-    set_handling(step, agent, turn.step);
-    set_generation(step, agent.generation);
+    if (node.spec != nullptr) turn.when = node.spec->when;
+    add_needs(turn, node, visibility);
+    set_handling(turn, agent, node.spec);
+    set_generation(turn, agent.generation);
     int depth = 0;
-    for (const int need : step.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
+    for (const int need : turn.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
     depth_.push_back(depth + 1);
-    steps_.push_back(std::move(step));
+    turns_.push_back(std::move(turn));
   }
 
   /// A message as what may change places: its items, and the turns of its loops.
@@ -99,7 +99,7 @@ class PlanBuilder {
   };
 
   /// Loops written out.
-  std::vector<Blocks> messages(const AgentSpec& agent, const GraphNode& turn, int round) {
+  std::vector<Blocks> messages(const AgentSpec& agent, const GraphNode& node, int round) {
     std::vector<Blocks> out;
     for (const MessageSpec& message : agent.messages) {
       Blocks& blocks = out.emplace_back(Blocks{message.role, {}, message.free_order});
@@ -107,11 +107,11 @@ class PlanBuilder {
         add_pieces(blocks.blocks.emplace_back(), item, peer, history);
       };
       for (const PromptItem& item : message.items) {
-        if (prompt_bytes_ > kMostPromptBytes) return out;
+        if (prompt_bytes_ > kMaxPromptBytes) return out;
         if (item.loop == PromptItem::Loop::none) {
           add(item, "", 0);
         } else if (item.loop == PromptItem::Loop::peers) {
-          for (const std::string& peer : agents_of(turn.sees)) add(item, peer, 0);
+          for (const std::string& peer : agents_of(node.sees)) add(item, peer, 0);
         } else if (round > 1) {
           for (const std::string& peer : members_) add(item, peer, 1);
         }
@@ -141,15 +141,15 @@ class PlanBuilder {
 
   /// Blocks with placeholders take each other's places, what is known first in front; all turns sort alike, so that
   /// those which read the same begin alike. True when something moved.
-  bool in_order_of_completion(std::vector<Blocks>& messages, const PlanStep& step) const {
+  bool in_order_of_completion(std::vector<Blocks>& messages, const PlannedTurn& turn) const {
     const auto known_after = [&](const PromptMessage& block) {
       std::pair<int, int> latest{0, -1};  // depth in the graph, step
       for (const PromptPiece& piece : block.pieces) {
-        const SlotSource* slot = piece.slot.empty() ? nullptr : step.slot(piece.slot);
-        if (slot == nullptr || slot->step < 0) continue;
-        const bool own = slot->step == static_cast<int>(steps_.size());
-        const int depth = own ? INT_MAX : depth_[static_cast<std::size_t>(slot->step)];
-        latest = std::max(latest, {depth, slot->step});
+        const SlotSource* slot = piece.slot.empty() ? nullptr : turn.slot(piece.slot);
+        if (slot == nullptr || slot->turn < 0) continue;
+        const bool own = slot->turn == static_cast<int>(turns_.size());
+        const int depth = own ? INT_MAX : depth_[static_cast<std::size_t>(slot->turn)];
+        latest = std::max(latest, {depth, slot->turn});
       }
       return latest;
     };
@@ -177,10 +177,10 @@ class PlanBuilder {
   }
 
   /// Agents of turns, each once, in order.
-  std::vector<std::string> agents_of(const std::vector<int>& turns) const {
+  std::vector<std::string> agents_of(const std::vector<int>& nodes) const {
     std::vector<std::string> out;
-    for (const int turn : turns) {
-      const std::string& agent = turns_[static_cast<std::size_t>(turn)].agent;
+    for (const int node : nodes) {
+      const std::string& agent = nodes_[static_cast<std::size_t>(node)].agent;
       if (std::find(out.begin(), out.end(), agent) == out.end()) out.push_back(agent);
     }
     return out;
@@ -209,17 +209,17 @@ class PlanBuilder {
     append(message, {text, ""});
   }
 
-  void add_slots(PlanStep& step, const GraphNode& turn, const Visibility& visibility) const {
+  void add_slots(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
     const auto add_name = [&](const std::string& name) {
-      if (!name.empty() && step.slot(name) == nullptr) step.slots.push_back(source(name, step.round, turn, visibility));
+      if (!name.empty() && turn.slot(name) == nullptr) turn.slots.push_back(source(name, turn.round, node, visibility));
     };
-    for (const PromptMessage& message : step.messages) {
+    for (const PromptMessage& message : turn.messages) {
       for (const PromptPiece& piece : message.pieces) add_name(piece.slot);
     }
-    for (const ToolSpec& tool : step.tools) add_name(tool.from);
+    for (const ToolSpec& tool : turn.tools) add_name(tool.from);
   }
 
-  SlotSource source(const std::string& name, int round, const GraphNode& turn, const Visibility& visibility) const {
+  SlotSource source(const std::string& name, int round, const GraphNode& node, const Visibility& visibility) const {
     const Placeholder placeholder = *find_placeholder(spec_, name);
     SlotSource out;
     out.name = name;
@@ -231,10 +231,10 @@ class PlanBuilder {
     const bool result = placeholder.kind == Placeholder::Kind::condition;
     out.kind = result ? SlotSource::Kind::tool_result : SlotSource::Kind::agent_output;
     if (placeholder.history == 0) {
-      const bool own = result && placeholder.id == turn.agent;
-      out.step = own ? static_cast<int>(steps_.size()) : index_of(*visibility.turn_of(placeholder.id, turn), round);
+      const bool own = result && placeholder.id == node.agent;
+      out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder.id, node), round);
     } else if (placeholder.history < round) {
-      out.step = index_of(*visibility.last_turn_of(placeholder.id), round - placeholder.history);
+      out.turn = index_of(*visibility.last_node_of(placeholder.id), round - placeholder.history);
     } else {
       out.kind = SlotSource::Kind::empty;
       out.reason = "before the first round";
@@ -243,51 +243,51 @@ class PlanBuilder {
   }
 
   /// Declared edges, what the slots and the condition read, and the end of the round before.
-  void add_needs(PlanStep& step, const GraphNode& turn, const Visibility& visibility) const {
+  void add_needs(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
     std::set<int> needs;
-    for (const int need : turn.needs) needs.insert(index_of(need, step.round));
-    for (const SlotSource& slot : step.slots) {
-      if (slot.step >= 0 && slot.step != static_cast<int>(steps_.size())) needs.insert(slot.step);
+    for (const int need : node.needs) needs.insert(index_of(need, turn.round));
+    for (const SlotSource& slot : turn.slots) {
+      if (slot.turn >= 0 && slot.turn != static_cast<int>(turns_.size())) needs.insert(slot.turn);
     }
-    if (step.when) needs.insert(index_of(*visibility.turn_of(step.when->agent, turn), step.round));
-    const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, step.round);
-    if (step.round > 1 && !waits_in_round) {  // the others follow from these
-      for (const int last : ends_) needs.insert(index_of(last, step.round - 1));
+    if (turn.when) needs.insert(index_of(*visibility.node_of(turn.when->agent, node), turn.round));
+    const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, turn.round);
+    if (turn.round > 1 && !waits_in_round) {  // the others follow from these
+      for (const int last : ends_) needs.insert(index_of(last, turn.round - 1));
     }
-    step.needs.assign(needs.begin(), needs.end());
+    turn.needs.assign(needs.begin(), needs.end());
   }
 
   /// The turns that no other turn of the round waits for: when they are over, the round is.
   std::vector<int> ends_of_round() const {
     std::set<int> waited_for;
-    for (const GraphNode& turn : turns_) waited_for.insert(turn.needs.begin(), turn.needs.end());
+    for (const GraphNode& node : nodes_) waited_for.insert(node.needs.begin(), node.needs.end());
     std::vector<int> ends;
-    for (int i = 0; i < static_cast<int>(turns_.size()); ++i) {
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
       if (!waited_for.contains(i)) ends.push_back(i);
     }
     return ends;
   }
 
-  static void set_handling(PlanStep& step, const AgentSpec& agent, const StepSpec* own) {
-    step.on_error = agent.on_error;
-    step.fallback = agent.fallback;
-    step.retry = agent.retry;
+  static void set_handling(PlannedTurn& turn, const AgentSpec& agent, const NodeSpec* own) {
+    turn.on_error = agent.on_error;
+    turn.fallback = agent.fallback;
+    turn.retry = agent.retry;
     if (own == nullptr) return;
-    step.on_error = own->on_error.value_or(step.on_error);
-    step.fallback = own->fallback.value_or(step.fallback);
-    step.retry = own->retry.value_or(step.retry);
+    turn.on_error = own->on_error.value_or(turn.on_error);
+    turn.fallback = own->fallback.value_or(turn.fallback);
+    turn.retry = own->retry.value_or(turn.retry);
   }
 
-  void set_generation(PlanStep& step, const GenerationSpec& own) const {
+  void set_generation(PlannedTurn& turn, const GenerationSpec& own) const {
     const auto choose = [](const auto& first, const auto& second, auto otherwise) {
       return first ? *first : second.value_or(otherwise);
     };
     const GenerationSpec& defaults = spec_.defaults;
-    step.model = choose(own.model, defaults.model, spec_.models.front().name);
-    step.max_tokens = choose(own.max_tokens, defaults.max_tokens, step.max_tokens);
-    step.stop = choose(own.stop, defaults.stop, step.stop);
-    step.timeout = choose(own.timeout, defaults.timeout, step.timeout);
-    SamplingParams& sampling = step.sampling;
+    turn.model = choose(own.model, defaults.model, spec_.models.front().name);
+    turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
+    turn.stop = choose(own.stop, defaults.stop, turn.stop);
+    turn.timeout = choose(own.timeout, defaults.timeout, turn.timeout);
+    SamplingParams& sampling = turn.sampling;
     sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);
     sampling.top_p = choose(own.top_p, defaults.top_p, sampling.top_p);
@@ -300,18 +300,18 @@ class PlanBuilder {
   const WorkflowSpec& spec_;
   const TopologySpec& topology_;
   Diagnostics& diagnostics_;
-  std::vector<GraphNode> turns_;
+  std::vector<GraphNode> nodes_;
   std::vector<int> ends_;
   std::vector<std::string> members_;  // of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs where the workflow has a `then`
-  std::vector<PlanStep> steps_;
+  std::vector<PlannedTurn> turns_;
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included
   std::size_t prompt_bytes_ = 0;
 };
 
 }  // namespace
 
-std::vector<PlanStep> build_steps(const WorkflowSpec& spec, Diagnostics& diagnostics) {
+std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   return PlanBuilder(spec, diagnostics).build();
 }
 

@@ -9,6 +9,6 @@
 namespace baton {
 
 /// All turns of all rounds and the decision. With errors the result is of no use.
-std::vector<PlanStep> build_steps(const WorkflowSpec& spec, Diagnostics& diagnostics);
+std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, Diagnostics& diagnostics);
 
 }  // namespace baton

@@ -14,7 +14,7 @@ namespace baton {
 struct GraphNode {
   std::string id;  // of the step; the agent's in the presets
   std::string agent;
-  const StepSpec* step = nullptr;  // of a graph
+  const NodeSpec* spec = nullptr;  // of a graph
   std::vector<int> needs;          // declared edges of this round, ascending
   std::vector<int> sees;           // turns whose output exists when this one starts, whatever is declared; ascending
 };

@@ -7,17 +7,17 @@
 
 namespace baton {
 
-std::optional<int> Visibility::turn_of(const std::string& agent, const GraphNode& viewer) const {
+std::optional<int> Visibility::node_of(const std::string& agent, const GraphNode& viewer) const {
   std::optional<int> found;
   for (const int seen : viewer.sees) {
-    if (turns_[static_cast<std::size_t>(seen)].agent == agent) found = seen;
+    if (nodes_[static_cast<std::size_t>(seen)].agent == agent) found = seen;
   }
   return found;
 }
 
-std::optional<int> Visibility::last_turn_of(const std::string& agent) const {
-  for (int i = static_cast<int>(turns_.size()) - 1; i >= 0; --i) {
-    if (turns_[static_cast<std::size_t>(i)].agent == agent) return i;
+std::optional<int> Visibility::last_node_of(const std::string& agent) const {
+  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
+    if (nodes_[static_cast<std::size_t>(i)].agent == agent) return i;
   }
   return std::nullopt;
 }
@@ -41,11 +41,11 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
   }
   for (const ToolSpec& tool : agent.tools) check_name(tool.from, tool.from_where);
 
-  const StepSpec* step = viewer.step;
-  if (step != nullptr && step->when && !turn_of(step->when->agent, viewer)) {
-    diagnostics.error(step->when->where, "E0310",
-                      fmt::format("step '{}': when: it does not wait for agent '{}'", viewer.id, step->when->agent),
-                      fmt::format("add a step of '{}' to 'needs'", step->when->agent));
+  const NodeSpec* spec = viewer.spec;
+  if (spec != nullptr && spec->when && !node_of(spec->when->agent, viewer)) {
+    diagnostics.error(spec->when->where, "E0310",
+                      fmt::format("step '{}': when: it does not wait for agent '{}'", viewer.id, spec->when->agent),
+                      fmt::format("add a step of '{}' to 'needs'", spec->when->agent));
   }
 }
 
@@ -53,12 +53,12 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
   if (placeholder.kind == Placeholder::Kind::input) return std::nullopt;
   const std::string& id = placeholder.id;
   const bool own_result = placeholder.kind == Placeholder::Kind::condition && id == viewer.agent;
-  if (placeholder.history == 0 && (own_result || turn_of(id, viewer))) return std::nullopt;
+  if (placeholder.history == 0 && (own_result || node_of(id, viewer))) return std::nullopt;
 
   if (id == spec_.topology.then) {
     return Refusal{"E0304", fmt::format("cannot exist: '{}' decides once, after the last round", id), ""};
   }
-  if (!last_turn_of(id))
+  if (!last_node_of(id))
     return Refusal{"E0304", fmt::format("cannot exist: '{}' takes no part in the workflow", id), ""};
   if (placeholder.history == 0) return not_yet(placeholder, viewer);
   const int rounds = spec_.topology.rounds;
@@ -91,13 +91,13 @@ Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Gr
       return refuse(fmt::format("'{}' is not in an earlier layer", id),
                     fmt::format("move '{}' to an earlier layer", id));
     case Topology::graph: {
-      const GraphNode& other = turns_[static_cast<std::size_t>(*last_turn_of(id))];
-      const auto sees_viewer = [&](const GraphNode& turn) {
-        return turn.agent == id && std::any_of(turn.sees.begin(), turn.sees.end(), [&](int i) {
-                 return turns_[static_cast<std::size_t>(i)].id == viewer.id;
+      const GraphNode& other = nodes_[static_cast<std::size_t>(*last_node_of(id))];
+      const auto sees_viewer = [&](const GraphNode& node) {
+        return node.agent == id && std::any_of(node.sees.begin(), node.sees.end(), [&](int i) {
+                 return nodes_[static_cast<std::size_t>(i)].id == viewer.id;
                });
       };
-      if (std::any_of(turns_.begin(), turns_.end(), sees_viewer)) {
+      if (std::any_of(nodes_.begin(), nodes_.end(), sees_viewer)) {
         return refuse(fmt::format("step '{}' waits for step '{}'", other.id, viewer.id), "");
       }
       return {"E0304", fmt::format("may not exist yet: step '{}' does not wait for '{}'", viewer.id, other.id),

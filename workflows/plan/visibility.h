@@ -15,13 +15,13 @@ namespace baton {
 /// Answers for the turns of a round; the decision agent is one more turn that sees all of them.
 class Visibility {
  public:
-  Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& turns) : spec_(spec), turns_(turns) {}
+  Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes) : spec_(spec), nodes_(nodes) {}
 
   /// The turn of the same round whose output an agent's placeholder without history means; empty: there is none yet.
-  std::optional<int> turn_of(const std::string& agent, const GraphNode& viewer) const;
+  std::optional<int> node_of(const std::string& agent, const GraphNode& viewer) const;
 
   /// The last turn of an agent in a round.
-  std::optional<int> last_turn_of(const std::string& agent) const;
+  std::optional<int> last_node_of(const std::string& agent) const;
 
   /// Reports everything that the turn's prompt, tools and condition name and that cannot exist.
   void check(const GraphNode& viewer, Diagnostics& diagnostics) const;
@@ -34,7 +34,7 @@ class Visibility {
   Refusal not_yet(const Placeholder& placeholder, const GraphNode& viewer) const;
 
   const WorkflowSpec& spec_;
-  const std::vector<GraphNode>& turns_;
+  const std::vector<GraphNode>& nodes_;
 };
 
 }  // namespace baton

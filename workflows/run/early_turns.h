@@ -18,22 +18,22 @@ class EarlyTurns {
   /// Both must outlive it.
   EarlyTurns(const Plan& plan, const RunProgress& state);
 
-  /// True when the step's prompt may be computed ahead: the method is lockstep, and the step is sure to run but for
+  /// True when the turn's prompt may be computed ahead: the method is lockstep, and the turn is sure to run but for
   /// failures and the end of the rounds.
-  bool wants(std::size_t step) const;
+  bool wants(std::size_t turn) const;
 
-  /// The step's frame is there, and its engine.
-  void add(std::size_t step, PromptFrame frame, std::shared_ptr<InferenceEngine> engine);
-  PromptFrame frame(std::size_t step) const { return turns_[step].frame; }
+  /// The turn's frame is there, and its engine.
+  void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine);
+  PromptFrame frame(std::size_t turn) const { return turns_[turn].frame; }
 
-  /// A request decodes the step's answer.
-  void began(std::size_t step, const InferenceEngine* engine, RequestId request);
+  /// A request decodes the turn's answer.
+  void began(std::size_t turn, const InferenceEngine* engine, RequestId request);
   /// It does so no more.
-  void ended(std::size_t step);
-  /// The step is over, or its request is about to be submitted: what was computed ahead for it, or 0.
-  EarlyId take(std::size_t step);
-  /// The step is over: its output, or that there is none, is known.
-  void over(std::size_t step);
+  void ended(std::size_t turn);
+  /// The turn is over, or its request is about to be submitted: what was computed ahead for it, or 0.
+  EarlyId take(std::size_t turn);
+  /// The turn is over: its output, or that there is none, is known.
+  void over(std::size_t turn);
 
   /// Nothing that waits will begin.
   void stop();
@@ -49,19 +49,19 @@ class EarlyTurns {
     RequestId request = 0;
   };
 
-  void refresh(std::size_t step);
-  void tell(std::size_t step);
-  void refresh_readers(std::size_t step);
-  bool is_near(const PlanStep& step) const;
+  void refresh(std::size_t turn);
+  void tell(std::size_t turn);
+  void refresh_readers(std::size_t turn);
+  bool is_near(const PlannedTurn& turn) const;
   const std::vector<TokenId>* ids_of(const SlotInput& value, const Tokenizer& tokenizer);
 
   const Plan& plan_;
   const RunProgress& state_;
-  std::vector<Turn> turns_;                                                       // one of each step
+  std::vector<Turn> turns_;                                                       // one of each of the plan
   std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of texts that are known
 };
 
-/// The frame of a step's prompt, the run's inputs filled in. Any thread. Throws ModelError.
-PromptFrame make_frame(const PlanStep& step, const ModelText& model, const std::map<std::string, std::string>& inputs);
+/// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError.
+PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model, const std::map<std::string, std::string>& inputs);
 
 }  // namespace baton

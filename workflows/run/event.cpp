@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json json_of_event(const RunStarted& event) {
-  return {{"type", "run_started"}, {"workflow", event.workflow}, {"steps", event.steps}};
+  return {{"type", "run_started"}, {"workflow", event.workflow}, {"turns", event.turns}};
 }
 
 Json json_of_event(const AgentStarted& event) {

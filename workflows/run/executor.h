@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor: runs a plan. Starts each step when its needs are over, in the engine's shared steps; calls tools; applies
+// Executor: runs a plan. Starts each turn when its needs are over, in the engine's shared steps; calls tools; applies
 // retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not show here.
 #pragma once
 
@@ -31,9 +31,9 @@ struct RunRequest {
   Milliseconds timeout{0};            // of the whole run; 0: none
   std::stop_token stop;               // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
-  std::map<std::string, std::vector<TokenId>> forced;  // by step id: the step's answer is these tokens
-  /// Before each token of a step: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
-  std::function<void(const std::string& step, std::span<const float> logits)> on_logits;
+  std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
+  /// Before each token of a turn: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
+  std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
 };
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
@@ -45,7 +45,7 @@ struct RunRequest {
 ///   output.pattern or output.schema; without retry that is a warning and an empty answer. What would fail again (a
 ///   prompt too long) is not tried again. Pauses double from retry.backoff to at most a minute.
 /// - on_error fail ends the run, with state "timeout" if it was one; with skip placeholders downstream are empty.
-/// - The deciding step sees the last output that each agent has; all others see the round that they name.
+/// - The deciding turn sees the last output that each agent has; all others see the round that they name.
 /// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
 RunRecord run_plan(const RunRequest& request);
 

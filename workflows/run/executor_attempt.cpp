@@ -15,267 +15,265 @@ constexpr Milliseconds kLongestBackoff{60000};
 
 }  // namespace
 
-void RunLoop::start_attempt(std::size_t step) {
-  Attempt& attempt = *attempts_[step];
-  TurnProgress& turn = state_.turn(step);
+void RunLoop::start_attempt(std::size_t turn) {
+  Attempt& attempt = *attempts_[turn];
+  TurnProgress& state = state_.turn(turn);
   if (++attempt.number > 1) {
     attempt.times = {Clock::now(), {}, {}};
-    turn.record.output.clear();
-    turn.record.error.clear();
+    state.record.output.clear();
+    state.record.error.clear();
   }
-  turn.record.attempts = attempt.number;
+  state.record.attempts = attempt.number;
   attempt.cut.clear();
   attempt.tools = {};
-  if (const Milliseconds timeout = planned(step).timeout; timeout.count() > 0) {
+  if (const Milliseconds timeout = planned(turn).timeout; timeout.count() > 0) {
     attempt.timer.expires_after(timeout);
-    attempt.timer.async_wait([this, step, number = attempt.number](const boost::system::error_code& error) {
-      if (!error) cut_off(step, number);
+    attempt.timer.async_wait([this, turn, number = attempt.number](const boost::system::error_code& error) {
+      if (!error) cut_off(turn, number);
     });
   }
-  advance(step);
+  advance(turn);
 }
 
 /// A later attempt has its prompt already.
-void RunLoop::advance(std::size_t step) {
+void RunLoop::advance(std::size_t turn) {
   try {
-    if (attempts_[step]->prompt.empty()) {
-      prepare(step);
+    if (attempts_[turn]->prompt.empty()) {
+      prepare(turn);
     } else {
-      submit(step);
+      submit(turn);
     }
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
-    fail_attempt(
-        step, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
+    fail_attempt(turn, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
   } catch (const std::exception& error) {
-    fail_attempt(step, {.error = error.what()});
+    fail_attempt(turn, {.error = error.what()});
   }
 }
 
-void RunLoop::prepare(std::size_t step) {
-  Attempt& attempt = *attempts_[step];
+void RunLoop::prepare(std::size_t turn) {
+  Attempt& attempt = *attempts_[turn];
   attempt.phase = Attempt::Phase::preparing;
   TurnInput input;
-  input.step = &planned(step);
+  input.turn = &planned(turn);
   input.engine = attempt.engine;
-  input.frame = early_.frame(step);
-  input.slots = state_.slot_inputs(step, *attempt.engine->text().tokenizer);
-  for (const ToolSpec& spec : planned(step).tools) {
+  input.frame = early_.frame(turn);
+  input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
+  for (const ToolSpec& spec : planned(turn).tools) {
     ToolInput& tool = input.tools.emplace_back();
     tool.tool = tools_->find(spec.tool);
     tool.name = spec.tool;
-    if (!spec.from.empty()) tool.call.text = state_.slot_text(step, spec.from);
+    if (!spec.from.empty()) tool.call.text = state_.slot_text(turn, spec.from);
     tool.call.options = spec.options;
     tool.call.stop = attempt.tools.get_token();
   }
-  boost::asio::post(*pool_, [this, step, input = std::move(input)]() mutable {
+  boost::asio::post(*pool_, [this, turn, input = std::move(input)]() mutable {
     PreparedTurn prepared = prepare_turn(input);
     input = {};
-    mailbox_->post([this, step, prepared = std::move(prepared)]() mutable { on_prepared(step, std::move(prepared)); });
+    mailbox_->post([this, turn, prepared = std::move(prepared)]() mutable { on_prepared(turn, std::move(prepared)); });
   });
 }
 
-void RunLoop::on_prepared(std::size_t step, PreparedTurn prepared) {
-  Attempt& attempt = *attempts_[step];
-  TurnProgress& turn = state_.turn(step);
+void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
+  Attempt& attempt = *attempts_[turn];
+  TurnProgress& state = state_.turn(turn);
   for (const ToolOutcome& tool : prepared.tools) {
-    emit(ToolCalled{turn.record.agent, turn.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
+    emit(ToolCalled{state.record.agent, state.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
   }
   if (!prepared.tools.empty()) {
-    turn.has_tool_text = true;
-    turn.tool_text = std::move(prepared.tool_text);
+    state.has_tool_text = true;
+    state.tool_text = std::move(prepared.tool_text);
     attempt.times.ready = prepared.ready;
   }
   if (ending_) {
-    turn_over(step, TurnState::cancelled);
+    turn_over(turn, TurnState::cancelled);
   } else if (!attempt.cut.empty()) {
-    fail_attempt(step, {.error = attempt.cut, .timed_out = true});
+    fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
   } else if (!prepared.error.empty()) {
-    fail_attempt(step, {.error = prepared.error, .may_retry = false});
+    fail_attempt(turn, {.error = prepared.error, .may_retry = false});
   } else {
     attempt.prompt = std::move(prepared.prompt);
-    advance(step);
+    advance(turn);
   }
   schedule();
 }
 
-void RunLoop::submit(std::size_t step) {
-  Attempt& attempt = *attempts_[step];
-  const PlanStep& planned_step = planned(step);
-  AgentRecord& record = state_.turn(step).record;
+void RunLoop::submit(std::size_t turn) {
+  Attempt& attempt = *attempts_[turn];
+  const PlannedTurn& planned_turn = planned(turn);
+  AgentRecord& record = state_.turn(turn).record;
   record.prompt_tokens = token_count(attempt.prompt);
 
   GenerationRequest request;
   request.reuse = plan_.reuse;
-  request.reader = planned_step.id;
+  request.reader = planned_turn.id;
   if (plan_.reuse.record) {
-    hand_over_.attach(step, attempt.engine.get(), attempt.prompt);
-    request.output_readers = hand_over_.output_readers(step);
-    request.output_elsewhere = hand_over_.output_elsewhere(step);
-    request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_step.agent, 0});
+    hand_over_.attach(turn, attempt.engine.get(), attempt.prompt);
+    request.output_readers = hand_over_.output_readers(turn);
+    request.output_elsewhere = hand_over_.output_elsewhere(turn);
+    request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_turn.agent, 0});
   }
-  record.slots = slot_records(state_, step, planned_step, attempt.prompt);
+  record.slots = slot_records(state_, turn, planned_turn, attempt.prompt);
   attempt.submitted = attempt.prompt;
-  request.prompt = attempt.number < planned_step.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
-  if (const auto forced = request_.forced.find(planned_step.id); forced != request_.forced.end())
+  request.prompt = attempt.number < planned_turn.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
+  if (const auto forced = request_.forced.find(planned_turn.id); forced != request_.forced.end())
     request.forced = forced->second;
-  request.sampling = planned_step.sampling;
+  request.sampling = planned_turn.sampling;
   request.sampling.seed =
-      attempt_seed(request_.seed.value_or(planned_step.sampling.seed), planned_step.id, attempt.number);
-  request.max_tokens = planned_step.max_tokens;
-  request.stop = planned_step.stop;
-  request.early = early_.take(step);
-  request.callbacks = callbacks(step);
+      attempt_seed(request_.seed.value_or(planned_turn.sampling.seed), planned_turn.id, attempt.number);
+  request.max_tokens = planned_turn.max_tokens;
+  request.stop = planned_turn.stop;
+  request.early = early_.take(turn);
+  request.callbacks = callbacks(turn);
   attempt.times.submitted = Clock::now();
   attempt.request = attempt.engine->submit(std::move(request));
   attempt.phase = Attempt::Phase::generating;
-  early_.began(step, attempt.engine.get(), attempt.request);
+  early_.began(turn, attempt.engine.get(), attempt.request);
 
   // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
 
 /// These run on the engine's thread: they only post. The run waits for on_finished, so it is there for each of them.
-GenerationCallbacks RunLoop::callbacks(std::size_t step) {
+GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
   GenerationCallbacks callbacks;
-  callbacks.on_prefilled = [this, mailbox = mailbox_, step](const GenerationResult& so_far) {
-    mailbox->post([this, step, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
-      on_prefilled(step, when, kv, uses);
+  callbacks.on_prefilled = [this, mailbox = mailbox_, turn](const GenerationResult& so_far) {
+    mailbox->post([this, turn, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
+      on_prefilled(turn, when, kv, uses);
     });
   };
   if (request_.on_logits) {
-    callbacks.on_logits = [tap = request_.on_logits, id = planned(step).id](std::span<const float> logits) {
+    callbacks.on_logits = [tap = request_.on_logits, id = planned(turn).id](std::span<const float> logits) {
       tap(id, logits);
     };
   }
-  callbacks.on_token = [this, mailbox = mailbox_, step](TokenId id, const std::string& text) {
-    mailbox->post([this, step, id, text, when = Clock::now()] {
-      Attempt& attempt = *attempts_[step];
+  callbacks.on_token = [this, mailbox = mailbox_, turn](TokenId id, const std::string& text) {
+    mailbox->post([this, turn, id, text, when = Clock::now()] {
+      Attempt& attempt = *attempts_[turn];
       if (attempt.times.first_token == Clock::time_point{}) attempt.times.first_token = when;
-      const AgentRecord& record = state_.turn(step).record;
+      const AgentRecord& record = state_.turn(turn).record;
       emit(Token{record.agent, record.round, id, text});
     });
   };
-  callbacks.on_finished = [this, mailbox = mailbox_, step](GenerationResult result) {
-    mailbox->post([this, step, result = std::move(result)]() mutable { on_finished(step, std::move(result)); });
+  callbacks.on_finished = [this, mailbox = mailbox_, turn](GenerationResult result) {
+    mailbox->post([this, turn, result = std::move(result)]() mutable { on_finished(turn, std::move(result)); });
   };
   return callbacks;
 }
 
-void RunLoop::on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
-  const Attempt& attempt = *attempts_[step];
-  AgentRecord& record = state_.turn(step).record;
+void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
+  const Attempt& attempt = *attempts_[turn];
+  AgentRecord& record = state_.turn(turn).record;
   fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
   for (const SlotRecord& slot : record.slots) {
-    const SlotSource& source = *planned(step).slot(slot.name);
+    const SlotSource& source = *planned(turn).slot(slot.name);
     if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
-    emit(Relayed{planned(static_cast<std::size_t>(source.step)).agent, record.agent, record.round, slot});
+    emit(Relayed{planned(static_cast<std::size_t>(source.turn)).agent, record.agent, record.round, slot});
   }
   emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
 }
 
-void RunLoop::on_finished(std::size_t step, GenerationResult result) {
-  Attempt& attempt = *attempts_[step];
-  AgentRecord& record = state_.turn(step).record;
+void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
+  Attempt& attempt = *attempts_[turn];
+  AgentRecord& record = state_.turn(turn).record;
   attempt.timer.cancel();
   attempt.phase = Attempt::Phase::idle;
-  early_.ended(step);
+  early_.ended(turn);
   fill_record(record, result, attempt.times);
-  if (plan_.reuse.record) hand_over_.take(step, attempt.engine.get(), attempt.submitted, result);
+  if (plan_.reuse.record) hand_over_.take(turn, attempt.engine.get(), attempt.submitted, result);
   attempt.submitted.clear();
   if (result.reason == FinishReason::cancelled && ending_) {
-    state_.turn(step).has_output = !record.output.empty();
-    turn_over(step, TurnState::cancelled);
+    state_.turn(turn).has_output = !record.output.empty();
+    turn_over(turn, TurnState::cancelled);
   } else if (result.reason == FinishReason::cancelled) {
     const bool timed_out = !attempt.cut.empty();
-    fail_attempt(step, {.error = timed_out ? attempt.cut : "cancelled by the engine", .timed_out = timed_out});
+    fail_attempt(turn, {.error = timed_out ? attempt.cut : "cancelled by the engine", .timed_out = timed_out});
   } else if (result.reason == FinishReason::error) {
-    fail_attempt(step, {.error = result.error});
+    fail_attempt(turn, {.error = result.error});
   } else {
-    accept(step, std::move(result));
+    accept(turn, std::move(result));
   }
   schedule();
 }
 
-void RunLoop::accept(std::size_t step, GenerationResult result) {
-  TurnProgress& turn = state_.turn(step);
-  if (const AgentSpec* agent = plan_.spec->agent(planned(step).agent)) {
+void RunLoop::accept(std::size_t turn, GenerationResult result) {
+  TurnProgress& state = state_.turn(turn);
+  if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
     // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
-    if (!checked.problem.empty() && planned(step).retry.attempts > 1) {
-      fail_attempt(step, {.error = checked.problem});
+    if (!checked.problem.empty() && planned(turn).retry.attempts > 1) {
+      fail_attempt(turn, {.error = checked.problem});
       return;
     }
-    if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(step).id, checked.problem));
-    turn.record.answer = checked.answer;
+    if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(turn).id, checked.problem));
+    state.record.answer = checked.answer;
   }
-  turn.has_output = true;
+  state.has_output = true;
   // The ids move on as they are, unless the model wrote a role marker: that may only be handed over as text.
-  const Tokenizer& tokenizer = *attempts_[step]->engine->text().tokenizer;
+  const Tokenizer& tokenizer = *attempts_[turn]->engine->text().tokenizer;
   const bool plain =
       std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
   if (plain) {
-    turn.tokens = std::move(result.tokens);
-    turn.tokenizer = attempts_[step]->engine->text().tokenizer;
+    state.tokens = std::move(result.tokens);
+    state.tokenizer = attempts_[turn]->engine->text().tokenizer;
   }
-  turn_over(step, TurnState::ok);
+  turn_over(turn, TurnState::ok);
 }
 
-void RunLoop::fail_attempt(std::size_t step, Failure failure) {
-  Attempt& attempt = *attempts_[step];
-  const PlanStep& planned_step = planned(step);
-  TurnProgress& turn = state_.turn(step);
+void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
+  Attempt& attempt = *attempts_[turn];
+  const PlannedTurn& planned_turn = planned(turn);
+  TurnProgress& state = state_.turn(turn);
   attempt.timer.cancel();
-  turn.record.error = failure.error;
+  state.record.error = failure.error;
   if (ending_) {
-    turn_over(step, TurnState::failed);
+    turn_over(turn, TurnState::failed);
     return;
   }
-  if (failure.may_retry && attempt.number < planned_step.retry.attempts) {
+  if (failure.may_retry && attempt.number < planned_turn.retry.attempts) {
     const int doublings = std::min(attempt.number - 1, 16);
-    const Milliseconds pause = std::min(planned_step.retry.backoff * (1 << doublings), kLongestBackoff);
-    warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_step.id, attempt.number,
-                     planned_step.retry.attempts, failure.error));
+    const Milliseconds pause = std::min(planned_turn.retry.backoff * (1 << doublings), kLongestBackoff);
+    warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_turn.id, attempt.number,
+                     planned_turn.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;
     attempt.timer.expires_after(pause);
-    attempt.timer.async_wait([this, step](const boost::system::error_code& error) {
-      if (error || attempts_[step]->phase != Attempt::Phase::pausing) return;
-      start_attempt(step);
+    attempt.timer.async_wait([this, turn](const boost::system::error_code& error) {
+      if (error || attempts_[turn]->phase != Attempt::Phase::pausing) return;
+      start_attempt(turn);
       schedule();
     });
     return;
   }
 
-  const std::string message = fmt::format("agent '{}' failed: {}", planned_step.id, failure.error);
-  if (planned_step.on_error != OnError::fail) warn(message);
-  if (planned_step.on_error == OnError::fallback) {
-    turn.record.output = planned_step.fallback;
-    turn.has_output = true;
+  const std::string message = fmt::format("agent '{}' failed: {}", planned_turn.id, failure.error);
+  if (planned_turn.on_error != OnError::fail) warn(message);
+  if (planned_turn.on_error == OnError::fallback) {
+    state.record.output = planned_turn.fallback;
+    state.has_output = true;
   }
-  turn_over(step, TurnState::failed);
-  if (planned_step.on_error == OnError::fail)
-    end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
+  turn_over(turn, TurnState::failed);
+  if (planned_turn.on_error == OnError::fail) end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
 }
 
 /// The attempt's time is up.
-void RunLoop::cut_off(std::size_t step, int number) {
-  Attempt& attempt = *attempts_[step];
+void RunLoop::cut_off(std::size_t turn, int number) {
+  Attempt& attempt = *attempts_[turn];
   if (attempt.number != number) return;
   if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
-  attempt.cut = fmt::format("took longer than {} ms", planned(step).timeout.count());
+  attempt.cut = fmt::format("took longer than {} ms", planned(turn).timeout.count());
   attempt.tools.request_stop();
   if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
 }
 
 /// The end of a turn that had begun.
-void RunLoop::turn_over(std::size_t step, TurnState turn_state) {
-  Attempt& attempt = *attempts_[step];
+void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
+  Attempt& attempt = *attempts_[turn];
   attempt.phase = Attempt::Phase::idle;
   attempt.timer.cancel();
   attempt.prompt = {};
-  if (turn_state == TurnState::cancelled) state_.turn(step).record.error = record_.error;
+  if (turn_state == TurnState::cancelled) state_.turn(turn).record.error = record_.error;
   --running_;
-  close(step, turn_state);
+  close(turn, turn_state);
 }
 
 }  // namespace baton

@@ -61,9 +61,9 @@ void RunLoop::start() {
       settle();
     });
   }
-  emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.steps.size())});
+  emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
 
-  std::size_t threads = std::min(std::max<std::size_t>(plan_.steps.size(), 1), kMostThreads);
+  std::size_t threads = std::min(std::max<std::size_t>(plan_.turns.size(), 1), kMostThreads);
   if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
@@ -74,8 +74,8 @@ void RunLoop::start() {
 /// All models of the plan before the first turn: a model that does not open costs no work, and no turn waits for one.
 void RunLoop::open_engines() {
   std::vector<std::string> models;
-  for (const PlanStep& step : plan_.steps) {
-    if (std::find(models.begin(), models.end(), step.model) == models.end()) models.push_back(step.model);
+  for (const PlannedTurn& turn : plan_.turns) {
+    if (std::find(models.begin(), models.end(), turn.model) == models.end()) models.push_back(turn.model);
   }
   opening_ = true;
   asio::post(*pool_, [this, models] {
@@ -112,39 +112,39 @@ void RunLoop::make_frames() {
   }
   if (wanted.empty()) return;
   asio::post(*pool_, [this, wanted = std::move(wanted)] {
-    for (const auto& [step, model] : wanted) {
+    for (const auto& [turn, model] : wanted) {
       PromptFrame frame;
       try {
-        frame = make_frame(planned(step), *model, inputs_);
+        frame = make_frame(planned(turn), *model, inputs_);
       } catch (const std::exception&) {  // the turn itself will say why
         continue;
       }
-      mailbox_->post([this, step = step, frame = std::move(frame)]() mutable {
-        if (!ending_ && state_.turn(step).phase == TurnProgress::Phase::waiting)
-          early_.add(step, std::move(frame), engines_.at(planned(step).model));
+      mailbox_->post([this, turn = turn, frame = std::move(frame)]() mutable {
+        if (!ending_ && state_.turn(turn).phase == TurnProgress::Phase::waiting)
+          early_.add(turn, std::move(frame), engines_.at(planned(turn).model));
       });
     }
   });
 }
 
 void RunLoop::schedule() {
-  // Ascending order is enough for a skipped step to free the ones behind it: needs are always smaller.
+  // Ascending order is enough for a skipped turn to free the ones behind it: needs are always smaller.
   const int limit = plan_.spec->topology.max_parallel;
   for (std::size_t i = 0; i < state_.size() && !ending_; ++i) {
-    const PlanStep& step = planned(i);
+    const PlannedTurn& turn = planned(i);
     if (state_.turn(i).phase != TurnProgress::Phase::waiting || !state_.needs_over(i) || !round_may_start(i)) continue;
-    if (stopped_early_ && !step.decides) {
+    if (stopped_early_ && !turn.decides) {
       skip(i, "the rounds ended early");
       continue;
     }
-    if (step.when && !state_.holds(*step.when, i)) {
+    if (turn.when && !state_.holds(*turn.when, i)) {
       skip(i, "its condition does not hold");
       continue;
     }
     Attempt& attempt = *attempts_[i];
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
     if (limit > 0 && running_ >= limit) continue;
-    attempt.engine = engines_.at(step.model);
+    attempt.engine = engines_.at(turn.model);
     state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;
     start_attempt(i);
@@ -153,28 +153,28 @@ void RunLoop::schedule() {
 }
 
 /// With `until`, a round starts only when the one before it is over and did not end the rounds.
-bool RunLoop::round_may_start(std::size_t step) {
+bool RunLoop::round_may_start(std::size_t turn) {
   const std::optional<ConditionSpec>& until = plan_.spec->topology.until;
-  const int before = planned(step).round - 1;
-  if (!until || planned(step).decides || before < 1 || stopped_early_ || rounds_checked_ >= before) return true;
+  const int before = planned(turn).round - 1;
+  if (!until || planned(turn).decides || before < 1 || stopped_early_ || rounds_checked_ >= before) return true;
   if (!state_.round_over(before)) return false;
   rounds_checked_ = before;
-  stopped_early_ = state_.holds(*until, step);
+  stopped_early_ = state_.holds(*until, turn);
   return true;
 }
 
-void RunLoop::skip(std::size_t step, const std::string& reason) {
-  state_.turn(step).record.error = reason;
-  close(step, TurnState::skipped);
+void RunLoop::skip(std::size_t turn, const std::string& reason) {
+  state_.turn(turn).record.error = reason;
+  close(turn, TurnState::skipped);
 }
 
-void RunLoop::close(std::size_t step, TurnState turn_state) {
-  TurnProgress& turn = state_.turn(step);
-  turn.phase = TurnProgress::Phase::over;
-  turn.record.state = turn_state;
-  hand_over_.step_over(step);
-  early_.over(step);
-  emit(AgentFinished{turn.record});
+void RunLoop::close(std::size_t turn, TurnState turn_state) {
+  TurnProgress& state = state_.turn(turn);
+  state.phase = TurnProgress::Phase::over;
+  state.record.state = turn_state;
+  hand_over_.turn_over(turn);
+  early_.over(turn);
+  emit(AgentFinished{state.record});
 }
 
 /// Nothing new starts; what runs is told to stop and waited for. The first reason to end counts.
@@ -205,9 +205,9 @@ void RunLoop::finish() {
   on_stop_.reset();  // from here on nobody can stop the run
   run_timer_.cancel();
   for (std::size_t i = 0; i < state_.size(); ++i) {
-    TurnProgress& turn = state_.turn(i);
-    if (turn.phase == TurnProgress::Phase::waiting) skip(i, "not started: " + record_.error);
-    record_.agents.push_back(turn.record);
+    TurnProgress& state = state_.turn(i);
+    if (state.phase == TurnProgress::Phase::waiting) skip(i, "not started: " + record_.error);
+    record_.agents.push_back(state.record);
   }
   record_.outputs = state_.outputs();
   describe_engines();
@@ -235,7 +235,7 @@ void RunLoop::describe_engines() {
     record_.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
     record_.memory.anchors_bytes += stats.anchors.bytes;
   }
-  const auto first = plan_.steps.empty() ? engines_.end() : engines_.find(plan_.steps.front().model);
+  const auto first = plan_.turns.empty() ? engines_.end() : engines_.find(plan_.turns.front().model);
   if (first == engines_.end()) return;  // not opened
   record_.model_path = first->second->text().path.string();
   record_.model_fingerprint = first->second->text().fingerprint;

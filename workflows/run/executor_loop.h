@@ -71,17 +71,17 @@ class RunLoop {
     bool timed_out = false;
   };
 
-  const PlanStep& planned(std::size_t step) const { return plan_.steps[step]; }
+  const PlannedTurn& planned(std::size_t turn) const { return plan_.turns[turn]; }
 
   // executor_loop.cpp: the run
   void start();
   void open_engines();
   void make_frames();
   void schedule();
-  bool round_may_start(std::size_t step);
-  void skip(std::size_t step, const std::string& reason);
-  void close(std::size_t step, TurnState turn_state);
-  void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind = {});
+  bool round_may_start(std::size_t turn);
+  void skip(std::size_t turn, const std::string& reason);
+  void close(std::size_t turn, TurnState turn_state);
+  void end(const std::string& run_state, const std::string& error, const std::string& kind);
   void settle();
   void finish();
   void describe_engines();
@@ -89,18 +89,18 @@ class RunLoop {
   void warn(std::string message) { emit(Warning{std::move(message)}); }
 
   // executor_attempt.cpp: the attempts of one turn
-  void start_attempt(std::size_t step);
-  void advance(std::size_t step);
-  void prepare(std::size_t step);
-  void on_prepared(std::size_t step, PreparedTurn prepared);
-  void submit(std::size_t step);
-  GenerationCallbacks callbacks(std::size_t step);
-  void on_prefilled(std::size_t step, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
-  void on_finished(std::size_t step, GenerationResult result);
-  void accept(std::size_t step, GenerationResult result);
-  void fail_attempt(std::size_t step, Failure failure);
-  void cut_off(std::size_t step, int number);
-  void turn_over(std::size_t step, TurnState turn_state);
+  void start_attempt(std::size_t turn);
+  void advance(std::size_t turn);
+  void prepare(std::size_t turn);
+  void on_prepared(std::size_t turn, PreparedTurn prepared);
+  void submit(std::size_t turn);
+  GenerationCallbacks callbacks(std::size_t turn);
+  void on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
+  void on_finished(std::size_t turn, GenerationResult result);
+  void accept(std::size_t turn, GenerationResult result);
+  void fail_attempt(std::size_t turn, Failure failure);
+  void cut_off(std::size_t turn, int number);
+  void turn_over(std::size_t turn, TurnState turn_state);
 
   const RunRequest& request_;
   const Plan& plan_;
@@ -112,7 +112,7 @@ class RunLoop {
   RunSegments hand_over_;
   EarlyTurns early_;
   RunRecord record_;
-  std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each step
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each turn
   std::map<std::string, std::shared_ptr<InferenceEngine>> engines_;
   std::shared_ptr<const ToolRegistry> tools_;
   boost::asio::steady_timer run_timer_;

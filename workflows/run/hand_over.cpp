@@ -7,29 +7,29 @@ namespace baton {
 
 std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
   std::set<std::size_t> readers;
-  for (std::size_t step = 0; step < plan_.steps.size(); ++step) {
-    if (step != but && !over_[step] && shows_source(plan_.steps[step], source)) readers.insert(step);
+  for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {
+    if (turn != but && !over_[turn] && shows_source(plan_.turns[turn], source)) readers.insert(turn);
   }
   return readers;
 }
 
-std::set<std::size_t> RunSegments::readers_of_output(std::size_t step) const {
+std::set<std::size_t> RunSegments::readers_of_output(std::size_t turn) const {
   SlotSource source;
   source.kind = SlotSource::Kind::agent_output;
-  source.step = static_cast<int>(step);
-  return readers_of(source, step);
+  source.turn = static_cast<int>(turn);
+  return readers_of(source, turn);
 }
 
-void RunSegments::attach(std::size_t step, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const {
+void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const {
   for (PromptPart& part : prompt) {
-    const SlotSource* source = part.slot.empty() ? nullptr : plan_.steps[step].slot(part.slot);
+    const SlotSource* source = part.slot.empty() ? nullptr : plan_.turns[turn].slot(part.slot);
     if (source == nullptr) continue;
     const auto found = entries_.find({engine, part.tokens});
     part.segment = found == entries_.end() ? nullptr : found->second.handle;
     if (!part.segment && plan_.reuse.method->models) attach_portable(engine, part);
-    const std::set<std::size_t> readers = readers_of(*source, step);
+    const std::set<std::size_t> readers = readers_of(*source, turn);
     part.readers = part.segment ? 0 : static_cast<std::int64_t>(readers.size());
-    part.elsewhere = read_elsewhere(step, readers);
+    part.elsewhere = read_elsewhere(turn, readers);
   }
 }
 
@@ -45,19 +45,19 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
   }
 }
 
-bool RunSegments::read_elsewhere(std::size_t step, const std::set<std::size_t>& readers) const {
+bool RunSegments::read_elsewhere(std::size_t turn, const std::set<std::size_t>& readers) const {
   return plan_.reuse.method->models && std::any_of(readers.begin(), readers.end(), [&](std::size_t reader) {
-           return plan_.steps[reader].model != plan_.steps[step].model;
+           return plan_.turns[reader].model != plan_.turns[turn].model;
          });
 }
 
-void RunSegments::take(std::size_t step, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
+void RunSegments::take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
                        const GenerationResult& result) {
   for (std::size_t i = 0; i < prompt.size() && i < result.segments.size(); ++i) {
-    const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.steps[step].slot(prompt[i].slot);
-    if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, step));
+    const SlotSource* source = prompt[i].slot.empty() ? nullptr : plan_.turns[turn].slot(prompt[i].slot);
+    if (source != nullptr) keep(engine, prompt[i].tokens, result.segments[i], readers_of(*source, turn));
   }
-  keep(engine, result.tokens, result.output, readers_of_output(step));
+  keep(engine, result.tokens, result.output, readers_of_output(turn));
 }
 
 void RunSegments::keep(const InferenceEngine* engine, const std::vector<TokenId>& tokens, SegmentHandle handle,
@@ -69,10 +69,10 @@ void RunSegments::keep(const InferenceEngine* engine, const std::vector<TokenId>
   if (handle->hops < entry->second.handle->hops) entry->second.handle = std::move(handle);
 }
 
-void RunSegments::step_over(std::size_t step) {
-  over_[step] = true;
+void RunSegments::turn_over(std::size_t turn) {
+  over_[turn] = true;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    entry->second.readers.erase(step);
+    entry->second.readers.erase(turn);
     entry = entry->second.readers.empty() ? entries_.erase(entry) : std::next(entry);
   }
 }

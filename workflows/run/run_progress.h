@@ -17,7 +17,7 @@
 
 namespace baton {
 
-/// One step of the plan as it is run. Once it is over, nothing in it changes and other threads may read it.
+/// One turn of the plan as it is run. Once it is over, nothing in it changes and other threads may read it.
 struct TurnProgress {
   enum class Phase : std::uint8_t { waiting, running, over };
   Phase phase = Phase::waiting;
@@ -34,37 +34,37 @@ class RunProgress {
   /// Both must outlive the state.
   RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs);
 
-  TurnProgress& turn(std::size_t step) { return turns_[step]; }
-  const TurnProgress& turn(std::size_t step) const { return turns_[step]; }
+  TurnProgress& turn(std::size_t turn) { return turns_[turn]; }
+  const TurnProgress& turn(std::size_t turn) const { return turns_[turn]; }
   std::size_t size() const { return turns_.size(); }
 
-  bool needs_over(std::size_t step) const;
+  bool needs_over(std::size_t turn) const;
   bool round_over(int round) const;  // and all before it
   bool all_over() const;
 
   /// An agent without output counts as an empty text. Throws what a pattern throws.
-  bool holds(const ConditionSpec& condition, std::size_t step) const;
+  bool holds(const ConditionSpec& condition, std::size_t turn) const;
 
-  /// Every slot of the step. Ids stand for an output where `tokenizer` made them.
-  std::vector<SlotInput> slot_inputs(std::size_t step, const Tokenizer& tokenizer) const;
+  /// Every slot of the turn. Ids stand for an output where `tokenizer` made them.
+  std::vector<SlotInput> slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const;
   /// The text of a slot for a tool.
-  std::string_view slot_text(std::size_t step, const std::string& slot) const;
+  std::string_view slot_text(std::size_t turn, const std::string& slot) const;
   /// True when the slot's value, or that it has none, will not change any more.
-  bool known(std::size_t step, const SlotSource& source) const;
+  bool known(std::size_t turn, const SlotSource& source) const;
   /// True when a slot for another agent's output has none.
-  bool lacks_output(std::size_t step, const SlotSource& source) const;
+  bool lacks_output(std::size_t turn, const SlotSource& source) const;
 
   /// The workflow's outputs from what there is; a placeholder without a value is empty.
   std::map<std::string, std::string> outputs() const;
 
  private:
   enum class Wanted : std::uint8_t { output, tool_text };
-  bool has(const TurnProgress& turn, Wanted wanted) const {
-    return wanted == Wanted::output ? turn.has_output : turn.has_tool_text;
+  bool has(const TurnProgress& state, Wanted wanted) const {
+    return wanted == Wanted::output ? state.has_output : state.has_tool_text;
   }
-  const TurnProgress* last(const std::string& agent, std::size_t step, Wanted wanted) const;
-  const TurnProgress* source_turn(std::size_t step, const SlotSource& source) const;
-  std::string_view source_text(std::size_t step, const SlotSource& source) const;
+  const TurnProgress* last(const std::string& agent, std::size_t turn, Wanted wanted) const;
+  const TurnProgress* source_turn(std::size_t turn, const SlotSource& source) const;
+  std::string_view source_text(std::size_t turn, const SlotSource& source) const;
   std::string_view final_text(const std::string& placeholder) const;
 
   const Plan& plan_;

@@ -53,7 +53,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       }
       return ids_of(*slot, prepared.tool_text, *model.tokenizer);
     };
-    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.step->messages, value);
+    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value);
   } catch (const std::exception& error) {
     prepared.error = error.what();
   }

@@ -37,10 +37,10 @@ struct ToolInput {
 using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
 
 struct TurnInput {
-  const PlanStep* step = nullptr;
+  const PlannedTurn* turn = nullptr;
   std::shared_ptr<InferenceEngine> engine;
   PromptFrame frame;             // null: it is built first
-  std::vector<SlotInput> slots;  // every slot of the step
+  std::vector<SlotInput> slots;  // every slot of the turn
   std::vector<ToolInput> tools;
 };
 

@@ -8,13 +8,13 @@
 namespace baton {
 namespace {
 
-std::string reason_of(const RunProgress& state, std::size_t step, const SlotSource& source) {
+std::string reason_of(const RunProgress& state, std::size_t turn, const SlotSource& source) {
   if (source.kind == SlotSource::Kind::empty) return "empty: there is no such round";
-  if (state.lacks_output(step, source)) return "empty: the agent has no output";
+  if (state.lacks_output(turn, source)) return "empty: the agent has no output";
   return source.reason;
 }
 
-bool shows(const PlanStep& planned, const std::string& slot) {
+bool shows(const PlannedTurn& planned, const std::string& slot) {
   return std::any_of(planned.messages.begin(), planned.messages.end(), [&](const PromptMessage& message) {
     return std::any_of(message.pieces.begin(), message.pieces.end(),
                        [&](const PromptPiece& piece) { return piece.slot == slot; });
@@ -23,7 +23,7 @@ bool shows(const PlanStep& planned, const std::string& slot) {
 
 }  // namespace
 
-std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t step, const PlanStep& planned,
+std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t turn, const PlannedTurn& planned,
                                      const std::vector<PromptPart>& prompt) {
   std::vector<SlotRecord> records;
   for (const SlotSource& source : planned.slots) {
@@ -35,7 +35,7 @@ std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t step,
     }
     record.method = method_of(MethodId::full).name;
     record.recomputed_tokens = record.tokens;
-    record.reason = reason_of(state, step, source);
+    record.reason = reason_of(state, turn, source);
     records.push_back(std::move(record));
   }
   return records;
@@ -108,9 +108,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   }
 }
 
-std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& step, int attempt) {
+std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt) {
   std::uint64_t hash = 0xcbf29ce484222325u ^ run_seed;  // FNV-1a over the name, then the finaliser of splitmix64
-  for (const char c : step) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : turn) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   hash += 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(attempt);
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;

@@ -13,7 +13,7 @@
 namespace baton {
 
 /// One record for each slot that the prompt shows, in the plan's order.
-std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t step, const PlanStep& planned,
+std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t turn, const PlannedTurn& planned,
                                      const std::vector<PromptPart>& prompt);
 
 /// What the engine made of the slots; a slot that stands in the prompt twice is one record.
@@ -32,7 +32,7 @@ struct TurnTimes {
 
 void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times);
 
-/// The seed of one attempt: the same for the same run seed, step and attempt, whatever else runs and in what order.
-std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& step, int attempt);
+/// The seed of one attempt: the same for the same run seed, turn and attempt, whatever else runs and in what order.
+std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt);
 
 }  // namespace baton

@@ -14,7 +14,7 @@ namespace baton {
 
 struct RunStarted {
   std::string workflow;
-  int steps = 0;  // agent turns planned
+  int turns = 0;  // agent turns planned
 };
 
 struct AgentStarted {

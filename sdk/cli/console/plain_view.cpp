@@ -21,7 +21,7 @@ class PlainView : public View {
   }
 
  private:
-  void show(const RunStarted& event) { note(fmt::format("{}: {} agent turns\n", safe(event.workflow), event.steps)); }
+  void show(const RunStarted& event) { note(fmt::format("{}: {} agent turns\n", safe(event.workflow), event.turns)); }
   void show(const AgentStarted& event) {
     note(fmt::format("{}: started, {} prompt tokens\n", turn_name(event.agent, event.round), event.prompt_tokens));
   }

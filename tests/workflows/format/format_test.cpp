@@ -44,7 +44,7 @@ TEST_CASE("every workflow of the repository passes the reader, the planner and t
     INFO(file.string());
     try {
       const Plan made = make_plan(std::make_shared<const WorkflowSpec>(load_workflow(file)));
-      CHECK_FALSE(made.steps.empty());
+      CHECK_FALSE(made.turns.empty());
     } catch (const WorkflowError& error) {
       FAIL_CHECK(error.what());
     }

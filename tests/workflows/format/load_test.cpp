@@ -122,8 +122,8 @@ relay: auto
                                          {"name", "\"7\""}});
   CHECK(*spec.defaults.temperature == 0.5f);
   CHECK(spec.agents.at(0).generation.stop->size() == 2);
-  CHECK(spec.topology.steps.at(1).retry->attempts == 2);
-  CHECK(*spec.topology.steps.at(0).on_error == OnError::skip);
+  CHECK(spec.topology.nodes.at(1).retry->attempts == 2);
+  CHECK(*spec.topology.nodes.at(0).on_error == OnError::skip);
   CHECK(spec.relay.method == find_method("full"));
   CHECK(spec.models.at(0).path == "other");
   CHECK(spec.name == "7");

@@ -9,14 +9,14 @@ namespace {
 
 std::string prompt(const Plan& plan, int index) {
   std::string out;
-  for (const PromptMessage& message : plan.steps[static_cast<std::size_t>(index)].messages) {
+  for (const PromptMessage& message : plan.turns[static_cast<std::size_t>(index)].messages) {
     for (const PromptPiece& piece : message.pieces) out += piece.slot.empty() ? piece.text : "[" + piece.slot + "]";
   }
   return out;
 }
 
 std::string why(const Plan& plan, int index, const std::string& slot) {
-  const SlotSource& source = *plan.steps[static_cast<std::size_t>(index)].slot(slot);
+  const SlotSource& source = *plan.turns[static_cast<std::size_t>(index)].slot(slot);
   return std::string(source.method->name) + ": " + source.reason;
 }
 
@@ -122,11 +122,11 @@ workflow:
   };
   const Plan written = with("order: written");
   CHECK(prompt(written, 3) == "Third: [agent_c_current]\nRules.\nFirst: [agent_a_current]\nQuestion: [q]\nNow decide.");
-  CHECK(written.steps[3].order.empty());
+  CHECK(written.turns[3].order.empty());
   CHECK(why(written, 3, "agent_a_current") == "lockstep: computed ahead once c, which stands before it, has ended");
   const Plan free = with("order: free");
   CHECK(prompt(free, 3) == "Question: [q]\nRules.\nFirst: [agent_a_current]\nThird: [agent_c_current]\nNow decide.");
-  CHECK(free.steps[3].order ==
+  CHECK(free.turns[3].order ==
         "q, agent_a_current, agent_c_current; 2 of its answers are mirrored, 1 as written (agent_c_current, "
         "agent_a_current, q)");
   CHECK(why(free, 3, "agent_a_current") == "lockstep: mirrored while a decodes");

@@ -85,13 +85,13 @@ TEST_CASE("mermaid and dot") {
   CHECK(format_graph(team(), "dot").find("  s1 -> s2 [style=dashed];\n") != std::string::npos);
 }
 
-TEST_CASE("json has every step, slot and edge") {
+TEST_CASE("json has every turn, slot and edge") {
   const auto graph = nlohmann::json::parse(format_graph(team(), "json"));
   CHECK(graph["schema"] == 1);
   CHECK(graph["topology"] == "fully_connected");
-  CHECK(graph["steps"].size() == 4);
-  CHECK(graph["steps"][1]["slots"][0]["step"] == "analyst");
-  CHECK(graph["steps"][3]["decides"] == true);
+  CHECK(graph["turns"].size() == 4);
+  CHECK(graph["turns"][1]["slots"][0]["turn"] == "analyst");
+  CHECK(graph["turns"][3]["decides"] == true);
   CHECK(graph["edges"].size() == 6);
   CHECK(graph["edges"][0]["slots"][0] == "agent_analyst_current");
   CHECK_THROWS_AS(format_graph(team(), "png"), std::invalid_argument);

@@ -7,21 +7,21 @@
 namespace baton::test {
 namespace {
 
-/// The slots of a step as "name=kind:step".
+/// The slots of a turn as "name=kind:turn".
 std::string slots(const Plan& plan, int index) {
   static constexpr const char* kKinds[] = {"input", "output", "tool", "empty"};
   std::string out;
-  for (const SlotSource& slot : plan.steps[static_cast<std::size_t>(index)].slots) {
+  for (const SlotSource& slot : plan.turns[static_cast<std::size_t>(index)].slots) {
     out += (out.empty() ? "" : " ") + slot.name + "=" + kKinds[static_cast<int>(slot.kind)];
-    if (slot.step >= 0) out += ":" + plan.steps[static_cast<std::size_t>(slot.step)].id;
+    if (slot.turn >= 0) out += ":" + plan.turns[static_cast<std::size_t>(slot.turn)].id;
   }
   return out;
 }
 
-/// A step's prompt with its slots in brackets.
+/// A turn's prompt with its slots in brackets.
 std::string prompt(const Plan& plan, int index) {
   std::string out;
-  for (const PromptMessage& message : plan.steps[static_cast<std::size_t>(index)].messages) {
+  for (const PromptMessage& message : plan.turns[static_cast<std::size_t>(index)].messages) {
     out += message.role + "|";
     for (const PromptPiece& piece : message.pieces) out += piece.slot.empty() ? piece.text : "[" + piece.slot + "]";
     out += "|";
@@ -62,7 +62,7 @@ agents:
   judge: {prompt: "{{ agent_a_current }} {{ condition_b_current }} {{ agent_b_history_1 }}"}
 workflow: {topology: chain, agents: [a, b], rounds: 3, then: judge}
 )"));
-  REQUIRE(made.steps.size() == 7);
+  REQUIRE(made.turns.size() == 7);
   CHECK(slots(made, 0) == "q=input agent_b_history_1=empty agent_b_history_2=empty");
   CHECK(slots(made, 1) ==
         "agent_a_current=output:a condition_b_current=tool:b agent_a_history_1=empty condition_b_history_1=empty "
@@ -73,13 +73,13 @@ workflow: {topology: chain, agents: [a, b], rounds: 3, then: judge}
         "condition_b_history_1=tool:b hint=input");
   CHECK(slots(made, 4) == "q=input agent_b_history_1=output:b#2 agent_b_history_2=output:b");
   CHECK(slots(made, 6) == "agent_a_current=output:a#3 condition_b_current=tool:b#3 agent_b_history_1=output:b#2");
-  CHECK(made.steps[4].needs == std::vector<int>{1, 3});
-  CHECK(made.steps[1].tools.at(0).from == "agent_a_current");
-  CHECK(made.steps[1].tools.at(0).options.at("seconds") == "5");
-  CHECK(made.steps[0].slot("q")->method->name == "full");
-  CHECK(made.steps[0].slot("q")->reason == "the first of its run: there is no step to compute it in");
-  CHECK(made.steps[0].slot("agent_b_history_1")->reason == "before the first round");
-  CHECK(made.steps[0].slot("nothing") == nullptr);
+  CHECK(made.turns[4].needs == std::vector<int>{1, 3});
+  CHECK(made.turns[1].tools.at(0).from == "agent_a_current");
+  CHECK(made.turns[1].tools.at(0).options.at("seconds") == "5");
+  CHECK(made.turns[0].slot("q")->method->name == "full");
+  CHECK(made.turns[0].slot("q")->reason == "the first of its run: there is no step to compute it in");
+  CHECK(made.turns[0].slot("agent_b_history_1")->reason == "before the first round");
+  CHECK(made.turns[0].slot("nothing") == nullptr);
 }
 
 TEST_CASE("what only a tool reads is a slot too") {
@@ -113,7 +113,7 @@ workflow: {topology: fully_connected, rounds: 2}
         "[agent_b_history_1] End.|");
   CHECK(slots(made, 3) ==
         "user_question=input agent_a_current=output:a#2 agent_a_history_1=output:a agent_b_history_1=output:b");
-  CHECK(made.steps[0].messages[0].pieces.size() == 3);  // neighbouring text is one piece
+  CHECK(made.turns[0].messages[0].pieces.size() == 3);  // neighbouring text is one piece
 }
 
 TEST_CASE("a debate sees the last round, a decision everyone's last words") {
@@ -146,10 +146,10 @@ workflow:
 )"));
   CHECK(slots(made, 2) == "agent_writer_current=output:first");
   CHECK(slots(made, 3) == "agent_writer_current=output:second agent_critic_current=output:early");
-  REQUIRE(made.steps[3].when);
-  CHECK(made.steps[3].when->negate);
-  CHECK(made.steps[3].on_error == OnError::skip);
-  CHECK(made.steps[3].retry.attempts == 3);
+  REQUIRE(made.turns[3].when);
+  CHECK(made.turns[3].when->negate);
+  CHECK(made.turns[3].on_error == OnError::skip);
+  CHECK(made.turns[3].retry.attempts == 3);
 }
 
 TEST_CASE("settings of an agent win over the defaults") {
@@ -163,7 +163,7 @@ agents:
 workflow: {topology: parallel, max_parallel: 1}
 relay: full
 )");
-  const PlanStep &a = made.steps[0], &b = made.steps[1];
+  const PlannedTurn &a = made.turns[0], &b = made.turns[1];
   CHECK(a.model == "large");
   CHECK(a.max_tokens == 16);
   CHECK(a.stop == std::vector<std::string>{"x", "y"});

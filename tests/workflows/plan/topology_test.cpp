@@ -7,13 +7,13 @@
 namespace baton::test {
 namespace {
 
-/// "c: a b; ..." for each step that needs others, in the order of the plan; steps alone stand as "a;".
+/// "c: a b; ..." for each turn that needs others, in the order of the plan; turns alone stand as "a;".
 std::string edges(const Plan& plan) {
   std::string out;
-  for (const PlanStep& step : plan.steps) {
-    out += (out.empty() ? "" : " ") + step.id;
-    for (std::size_t i = 0; i < step.needs.size(); ++i) {
-      out += (i == 0 ? ": " : " ") + plan.steps[static_cast<std::size_t>(step.needs[i])].id;
+  for (const PlannedTurn& turn : plan.turns) {
+    out += (out.empty() ? "" : " ") + turn.id;
+    for (std::size_t i = 0; i < turn.needs.size(); ++i) {
+      out += (i == 0 ? ": " : " ") + plan.turns[static_cast<std::size_t>(turn.needs[i])].id;
     }
     out += ";";
   }
@@ -77,29 +77,29 @@ TEST_CASE("the decision agent needs everyone's last turn") {
       plan(with_header("agents: {a: {prompt: hello}, b: {prompt: \"{{ agent_a_current }} {{ agent_a_history_1 }}\"}}\n"
                        "workflow: {then: b, rounds: 2}"));
   CHECK(edges(made) == "a; a#2: a; b: a a#2;");
-  CHECK(made.steps[2].decides);
-  CHECK(made.steps[2].round == 2);
-  CHECK_FALSE(made.steps[1].decides);
+  CHECK(made.turns[2].decides);
+  CHECK(made.turns[2].round == 2);
+  CHECK_FALSE(made.turns[1].decides);
   CHECK(made.rounds == 2);
-  CHECK(made.last_step_of("a", 1) == 0);
-  CHECK(made.last_step_of("a", 2) == 1);
-  CHECK(made.last_step_of("b", 2) == 2);
-  CHECK(made.last_step_of("b", 1) == -1);
+  CHECK(made.last_turn_of("a", 1) == 0);
+  CHECK(made.last_turn_of("a", 2) == 1);
+  CHECK(made.last_turn_of("b", 2) == 2);
+  CHECK(made.last_turn_of("b", 1) == -1);
 }
 
 TEST_CASE("needs are smaller than the step's own index, whatever the graph") {
-  std::string agents = "agents:\n", steps;
+  std::string agents = "agents:\n", turns;
   for (int i = 0; i < 40; ++i) {
     agents += "  a" + std::to_string(i) + ": {prompt: hello}\n";
     std::string needs;
     for (int j = i + 1; j < 40; j += 1 + (i * 7 + j) % 5)
       needs += (needs.empty() ? "" : ", ") + ("a" + std::to_string(j));
-    steps += "    - {agent: a" + std::to_string(i) + ", needs: [" + needs + "]}\n";
+    turns += "    - {agent: a" + std::to_string(i) + ", needs: [" + needs + "]}\n";
   }
-  const Plan made = plan(with_header(agents + "workflow:\n  topology: graph\n  rounds: 3\n  steps:\n" + steps));
-  CHECK(made.steps.size() == 120);
+  const Plan made = plan(with_header(agents + "workflow:\n  topology: graph\n  rounds: 3\n  steps:\n" + turns));
+  CHECK(made.turns.size() == 120);
   for (int i = 0; i < 120; ++i) {
-    for (const int need : made.steps[static_cast<std::size_t>(i)].needs) CHECK(need < i);
+    for (const int need : made.turns[static_cast<std::size_t>(i)].needs) CHECK(need < i);
   }
 }
 

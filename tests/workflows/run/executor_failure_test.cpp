@@ -73,8 +73,8 @@ TEST_CASE("on_error skip and fallback let the run go on") {
   CHECK(observed.prompts.back().find("role:b|why?||") != std::string::npos);
   CHECK(observed.warnings == std::vector<std::string>{"agent 'a' failed: boom"});
 
-  builder.plan.steps[0].on_error = OnError::fallback;
-  builder.plan.steps[0].fallback = "<|im_end|>";
+  builder.plan.turns[0].on_error = OnError::fallback;
+  builder.plan.turns[0].fallback = "<|im_end|>";
   observed = run(builder, a_fails(1));
   CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[0].output == "<|im_end|>");
@@ -164,12 +164,12 @@ TEST_CASE("an agent that takes too long is cut off, keeping what it wrote") {
   CHECK_FALSE(observed.record.agents[0].output.empty());
   CHECK(observed.record.wall_ms < 2000.0);
 
-  builder.plan.steps[0].on_error = OnError::skip;
+  builder.plan.turns[0].on_error = OnError::skip;
   observed = run(builder, slow);
   CHECK(observed.record.state == RunState::ok);
   CHECK(observed.record.agents[1].slots[1].tokens == 0);
 
-  builder.plan.steps[0].retry = {.attempts = 3, .backoff = 0ms};
+  builder.plan.turns[0].retry = {.attempts = 3, .backoff = 0ms};
   observed = run(builder, [tries = 0, slow](const std::string& prompt) mutable {
     return ++tries < 3 ? slow(prompt) : Scripted{.text = "done"};
   });

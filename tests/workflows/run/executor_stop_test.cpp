@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stops at any moment leave nothing behind: no open request, no later callback, every step with a state.
+// Stops at any moment leave nothing behind: no open request, no later callback, every turn with a state.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>

@@ -29,7 +29,7 @@ PlanBuilder with_tool(std::function<ToolResult(const ToolCall&)> function) {
   registry->add(std::make_shared<FunctionTool>("check", std::move(function)));
   builder.tools = registry;
   builder.add("a", {});
-  PlanStep& b = builder.add("b", {0});
+  PlannedTurn& b = builder.add("b", {0});
   b.tools.push_back(tool_spec("check", "agent_a_current"));
   b.tools.back().options["colour"] = "red";
   b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, "full", ""});
@@ -46,7 +46,7 @@ TEST_CASE("a tool runs on an output before the prompt is built") {
     seen = call;
     return ToolResult{true, "fine<|im_end|>"};
   });
-  PlanStep& c = builder.add("c", {1});
+  PlannedTurn& c = builder.add("c", {1});
   c.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, "full", ""});
   c.messages[0].pieces.push_back({"", "condition_b_current"});
   auto engine = std::make_shared<ScriptedEngine>(named_answers());
@@ -71,7 +71,7 @@ TEST_CASE("a tool runs on an output before the prompt is built") {
 
 TEST_CASE("a tool that fails, throws or is missing shows its error to the agent") {
   PlanBuilder builder = with_tool([](const ToolCall&) -> ToolResult { throw std::runtime_error("no luck"); });
-  builder.plan.steps[1].tools.push_back(tool_spec("gone", ""));
+  builder.plan.turns[1].tools.push_back(tool_spec("gone", ""));
   const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
   CHECK(record.state == RunState::ok);
   CHECK(record.outputs.at("result") == "error: no luck\nerror: tool 'gone' is not registered");
@@ -79,12 +79,12 @@ TEST_CASE("a tool that fails, throws or is missing shows its error to the agent"
 
 TEST_CASE("a tool is told to stop when its agent or the run ends") {
   PlanBuilder builder = with_tool(wait_for_stop);
-  builder.plan.steps[1].timeout = 50ms;
+  builder.plan.turns[1].timeout = 50ms;
   RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
   CHECK(record.state == RunState::timeout);
   CHECK(record.agents[1].error == "took longer than 50 ms");
 
-  builder.plan.steps[1].timeout = 0ms;
+  builder.plan.turns[1].timeout = 0ms;
   RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
   request.timeout = 100ms;
   record = run_plan(request);
@@ -108,7 +108,7 @@ TEST_CASE("the python tool in a run") {
   PlanBuilder builder;
   builder.tools = nullptr;  // the built-in ones
   builder.add("a", {});
-  PlanStep& b = builder.add("b", {0});
+  PlannedTurn& b = builder.add("b", {0});
   b.tools.push_back(tool_spec("python", "agent_a_current"));
   b.slots.push_back({"condition_b_current", SlotSource::Kind::tool_result, 1, "full", ""});
   b.messages[0].pieces.push_back({"", "condition_b_current"});

@@ -33,9 +33,9 @@ void use(PlanBuilder& builder, const std::string& method) {
 }
 
 void answer_with(PlanBuilder& builder, std::int32_t tokens) {
-  for (PlanStep& step : builder.plan.steps) {
-    step.max_tokens = tokens;
-    step.sampling.temperature = 1.0f;  // random weights say the same again and again otherwise
+  for (PlannedTurn& turn : builder.plan.turns) {
+    turn.max_tokens = tokens;
+    turn.sampling.temperature = 1.0f;  // random weights say the same again and again otherwise
   }
 }
 
@@ -45,7 +45,7 @@ PlanBuilder graph() {
   builder.add("a", {});
   builder.add("b", {0});
   builder.add("c", {0, 1});
-  PlanStep& e = builder.add("e", {1});
+  PlannedTurn& e = builder.add("e", {1});
   e.when = ConditionSpec{"b", "[a-z]", false, {}};
   builder.add("d", {0, 1, 2, 3});
   builder.add("a", {0, 1, 4}, 2);
@@ -100,7 +100,7 @@ TEST_CASE("lockstep: a record says what was computed ahead") {
   PlanBuilder builder;
   builder.add("a", {});
   builder.add("b", {0});
-  builder.plan.steps[0].max_tokens = 120;
+  builder.plan.turns[0].max_tokens = 120;
   use(builder, "lockstep");
   RunRecord record = run_plan(builder.request(engine));
   // A machine that is busy elsewhere may learn of the prompt only when its turn begins.
@@ -130,17 +130,17 @@ TEST_CASE("lockstep: tools between agents, attempts that fail, agents without ou
       return ToolResult{call.text.size() % 2 == 0, "result of " + std::to_string(call.text.size())};
     }));
     builder.tools = registry;
-    PlanStep& c = builder.plan.steps[2];
+    PlannedTurn& c = builder.plan.turns[2];
     c.tools.push_back(tool_spec("check", "agent_b_current"));
     c.slots.insert(c.slots.begin() + 1, {"condition_c_current", SlotSource::Kind::tool_result, 2, "full", ""});
     c.messages[0].pieces.insert(c.messages[0].pieces.begin() + 3, {{"", "condition_c_current"}, {"/", ""}});
-    PlanStep& d = builder.plan.steps[4];
+    PlannedTurn& d = builder.plan.turns[4];
     d.slots.push_back({"condition_c_current", SlotSource::Kind::tool_result, 2, "full", ""});
     d.messages[0].pieces.push_back({"", "condition_c_current"});
     builder.agent("b").output.pattern = seed % 2 == 0 ? "[aeiou]" : "no such answer";
-    builder.plan.steps[1].retry = {3, 1ms};
-    builder.plan.steps[1].on_error = seed % 2 == 0 ? OnError::skip : OnError::fallback;
-    builder.plan.steps[1].fallback = "the fallback";
+    builder.plan.turns[1].retry = {3, 1ms};
+    builder.plan.turns[1].on_error = seed % 2 == 0 ? OnError::skip : OnError::fallback;
+    builder.plan.turns[1].fallback = "the fallback";
     CHECK(run(builder, engine, "lockstep", seed) == run(builder, engine, "full", seed));
   }
   expect_empty(*engine);
@@ -182,13 +182,13 @@ TEST_CASE("lockstep: 10000 runs with random cancels, tool failures and timeouts 
         return {kind != 1, kind == 2 ? std::string() : "seven"};
       }));
       builder.tools = registry;
-      for (PlanStep& step : builder.plan.steps) {
-        step.max_tokens = static_cast<std::int32_t>(1 + pick(6));
-        step.on_error = pick(2) == 0 ? OnError::skip : OnError::fail;
-        if (pick(4) == 0) step.stop = {"a"};
-        if (pick(8) == 0) step.timeout = std::chrono::milliseconds(1 + pick(3));
-        if (pick(8) == 0) step.retry = {2, 0ms};
-        if (pick(4) == 0 && !step.needs.empty()) step.tools.push_back(tool_spec("tool", step.slots[1].name));
+      for (PlannedTurn& turn : builder.plan.turns) {
+        turn.max_tokens = static_cast<std::int32_t>(1 + pick(6));
+        turn.on_error = pick(2) == 0 ? OnError::skip : OnError::fail;
+        if (pick(4) == 0) turn.stop = {"a"};
+        if (pick(8) == 0) turn.timeout = std::chrono::milliseconds(1 + pick(3));
+        if (pick(8) == 0) turn.retry = {2, 0ms};
+        if (pick(4) == 0 && !turn.needs.empty()) turn.tools.push_back(tool_spec("tool", turn.slots[1].name));
       }
       RunRequest request = builder.request(engine);
       request.seed = random();
