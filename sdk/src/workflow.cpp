@@ -75,7 +75,8 @@ std::vector<TurnInfo> Workflow::turns() const {
     turn.round = planned.round;
     turn.needs = planned.needs;
     for (const auto& slot : planned.slots) {
-      turn.slots.push_back({slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
+      turn.slots.push_back(
+          {slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
     }
     for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
     turn.model = planned.model;

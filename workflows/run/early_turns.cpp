@@ -116,7 +116,7 @@ void EarlyTurns::tell(std::size_t turn) {
     if (complete && follows) parts.push_back({{}, turns_[from].request});
     complete = complete && follows;
   }
-  const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, model.options.context));
+  const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, early.engine->info().context));
   if (early.id != 0 && needed > early.longest) {  // more came than was reckoned with
     early.engine->forget(early.id);
     early.id = 0;
@@ -141,7 +141,8 @@ const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tok
   return &at->second;
 }
 
-PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model, const std::map<std::string, std::string>& inputs) {
+PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
+                       const std::map<std::string, std::string>& inputs) {
   std::vector<PromptPart> frame = build_frame(model, turn.messages);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);

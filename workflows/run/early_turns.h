@@ -62,6 +62,7 @@ class EarlyTurns {
 };
 
 /// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError.
-PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model, const std::map<std::string, std::string>& inputs);
+PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
+                       const std::map<std::string, std::string>& inputs);
 
 }  // namespace baton

@@ -45,7 +45,8 @@ void RunLoop::advance(std::size_t turn) {
     }
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
-    fail_attempt(turn, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
+    fail_attempt(
+        turn, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
   } catch (const std::exception& error) {
     fail_attempt(turn, {.error = error.what()});
   }
@@ -252,7 +253,8 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
     state.has_output = true;
   }
   turn_over(turn, TurnState::failed);
-  if (planned_turn.on_error == OnError::fail) end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
+  if (planned_turn.on_error == OnError::fail)
+    end(failure.timed_out ? RunState::timeout : RunState::failed, message, failure.kind);
 }
 
 /// The attempt's time is up.

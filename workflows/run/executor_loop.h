@@ -81,7 +81,7 @@ class RunLoop {
   bool round_may_start(std::size_t turn);
   void skip(std::size_t turn, const std::string& reason);
   void close(std::size_t turn, TurnState turn_state);
-  void end(const std::string& run_state, const std::string& error, const std::string& kind);
+  void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind = {});
   void settle();
   void finish();
   void describe_engines();

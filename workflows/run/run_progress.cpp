@@ -23,8 +23,9 @@ RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::stri
 
 bool RunProgress::needs_over(std::size_t turn) const {
   const std::vector<int>& needs = plan_.turns[turn].needs;
-  return std::all_of(needs.begin(), needs.end(),
-                     [&](int need) { return turns_[static_cast<std::size_t>(need)].phase == TurnProgress::Phase::over; });
+  return std::all_of(needs.begin(), needs.end(), [&](int need) {
+    return turns_[static_cast<std::size_t>(need)].phase == TurnProgress::Phase::over;
+  });
 }
 
 bool RunProgress::round_over(int round) const {
@@ -91,7 +92,7 @@ std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenize
     const TurnProgress* state = source.kind == SlotSource::Kind::agent_output ? source_turn(turn, source) : nullptr;
     // Ids mean the same only in the same vocabulary.
     if (state != nullptr && !state->tokens.empty() && state->tokenizer->identity() == tokenizer.identity())
-      input.tokens = &turn->tokens;
+      input.tokens = &state->tokens;
   }
   return inputs;
 }
