@@ -10,6 +10,7 @@
 
 #include "engine/backend/checks.h"
 #include "engine/backend/random_weights.h"
+#include "engine/base/clock.h"
 
 namespace baton {
 
@@ -32,8 +33,7 @@ void Backend::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 
 std::vector<double> Backend::take_marks() {
   std::vector<double> between;
-  for (std::size_t i = 1; i < marks_.size(); ++i)
-    between.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
+  for (std::size_t i = 1; i < marks_.size(); ++i) between.push_back(milliseconds(marks_[i] - marks_[i - 1]));
   marks_.clear();
   return between;
 }
