@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "agents/pattern.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -29,11 +30,6 @@ bool has_type(const Json& value, const std::string& type) {
   if (type == "object") return value.is_object();
   if (value.is_number_float()) return std::floor(value.get<double>()) == value.get<double>();  // 1.0 is an integer
   return value.is_number_integer();
-}
-
-std::size_t characters(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string joined(const Json& words) {
@@ -132,7 +128,7 @@ class Checker {
   }
 
   static std::string check_string(const std::string& value, const Json& schema, const std::string& pointer) {
-    const std::string wrong = check_size(characters(value), schema, "minLength", "maxLength", "characters", pointer);
+    const std::string wrong = check_size(utf8::count(value), schema, "minLength", "maxLength", "characters", pointer);
     if (!wrong.empty()) return wrong;
     if (schema.contains("pattern") && !Pattern(schema["pattern"].get<std::string>()).search(value)) {
       return at(pointer, fmt::format("does not match '{}'", schema["pattern"].get<std::string>()));

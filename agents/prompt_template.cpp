@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/base/utf8.h"
+
 namespace baton {
 namespace {
 
@@ -31,7 +33,7 @@ bool is_name(std::string_view text) {
 std::string shown(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
   std::size_t end = kShownBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // not inside a character
+  while (end > 0 && utf8::continues(text[end])) --end;  // not inside a character
   return std::string(text.substr(0, end)) + "...";
 }
 

@@ -21,6 +21,7 @@
 
 #include "agents/sandbox_child.h"
 #include "agents/sandbox_rules.h"
+#include "engine/base/clock.h"
 
 // ThreadSanitizer's clone() takes every child for a copy of the process, with books of its own to put in order; this
 // one shares the host's. The C library has the plain call under a second name.
@@ -37,7 +38,6 @@ extern "C" int __clone(int (*)(void*), void*, int, void*, ...) noexcept;
 namespace baton {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using End = SandboxResult::End;
 
 constexpr std::size_t kChildStackBytes = 64 << 10;

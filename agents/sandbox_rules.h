@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "agents/unique_fd.h"
+#include "engine/base/unique_fd.h"
 
 namespace baton {
 

@@ -70,7 +70,7 @@ HOMES = {
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
-    r"xxhash\.h": r"engine/(base|text|model|learning)/.*\.cpp|engine/reuse/anchors/.*\.cpp",
+    r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",

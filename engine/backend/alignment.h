@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/backend/both.h"
+#include "engine/base/both.h"
 
 namespace baton {
 

@@ -9,6 +9,7 @@
 
 #include "engine/backend/checks.h"
 #include "engine/backend/random_weights.h"
+#include "engine/base/clock.h"
 
 namespace baton {
 

@@ -5,17 +5,12 @@
 
 #include <cstdint>
 
-#include "engine/backend/both.h"
+#include "engine/base/random.h"
 
 namespace baton {
 
 /// SplitMix64: a counter becomes 64 random bits.
-BATON_BOTH std::uint64_t scrambled(std::uint64_t counter) {
-  std::uint64_t z = counter * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
+BATON_BOTH std::uint64_t scrambled(std::uint64_t counter) { return mixed_bits(counter * kSplitMixStep); }
 
 /// Nearly normal, deviation 1: the sum of four uniform numbers of 16 bits.
 BATON_BOTH float normal(std::uint64_t bits) {

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
 
 #include "engine/base/errors.h"
+#include "engine/base/unique_fd.h"
 
 namespace baton {
 namespace {
@@ -19,26 +19,12 @@ namespace {
   throw ModelError(fmt::format("{}: {}", path.string(), std::generic_category().message(code)));
 }
 
-class Descriptor {
- public:
-  // O_NONBLOCK: opening a named pipe must fail the check for a regular file, not wait for a writer.
-  explicit Descriptor(const std::filesystem::path& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (fd_ < 0) fail(path, errno);
-  }
-  ~Descriptor() { ::close(fd_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file(path);
+  // O_NONBLOCK: opening a named pipe must fail the check for a regular file, not wait for a writer.
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) fail(path, errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail(path, errno);
   if (!S_ISREG(status.st_mode)) throw ModelError(fmt::format("{}: not a regular file", path.string()));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/utf8.h"
 
+#include <algorithm>
+
 namespace baton::utf8 {
 namespace {
 
@@ -44,6 +46,10 @@ std::string repaired(std::string_view bytes) {
   return out;
 }
 
+std::size_t count(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
+}
+
 CodePoint at(std::string_view text, std::size_t position) {
   const unsigned lead = byte_at(text, position);
   if (lead < 0x80) return {static_cast<char32_t>(lead), 1};
@@ -55,7 +61,7 @@ CodePoint at(std::string_view text, std::size_t position) {
 
 std::size_t before(std::string_view text, std::size_t position) {
   do --position;
-  while (position > 0 && (byte_at(text, position) & 0xC0) == 0x80);
+  while (position > 0 && continues(text[position]));
   return position;
 }
 

@@ -30,6 +30,12 @@ struct CodePoint {
   std::size_t bytes = 0;
 };
 
+/// True for a byte that continues a character, false for one that begins it.
+constexpr bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+/// How many characters there are in valid UTF-8.
+std::size_t count(std::string_view text);
+
 /// The character at a boundary of valid UTF-8.
 CodePoint at(std::string_view text, std::size_t position);
 /// Where the character before `position` (> 0) of valid UTF-8 begins.

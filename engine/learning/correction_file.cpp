@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "engine/base/atomic_file.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
 #include "engine/learning/model_profile.h"

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/model_profile.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -230,29 +226,6 @@ FoundProfile find_profile(const Model& model) {
     }
   }
   return found;
-}
-
-void write_whole(const fs::path& file, std::string_view text) {
-  fs::create_directories(file.parent_path());
-  std::string unfinished = (file.parent_path() / fmt::format(".{}.XXXXXX", file.filename().string())).string();
-  const auto fail = [&](int error) {
-    ::unlink(unfinished.c_str());
-    throw fs::filesystem_error("cannot write", file, std::error_code(error, std::generic_category()));
-  };
-  const int descriptor = ::mkostemp(unfinished.data(), O_CLOEXEC);
-  if (descriptor < 0) throw fs::filesystem_error("cannot write", file, std::error_code(errno, std::generic_category()));
-  ::fchmod(descriptor, 0644);  // a temporary file is its owner's alone
-  for (std::size_t written = 0; written < text.size();) {
-    const auto count = ::write(descriptor, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const int error = errno;
-      ::close(descriptor);
-      fail(error);
-    }
-    written += static_cast<std::size_t>(count);
-  }
-  if (::close(descriptor) != 0 || std::rename(unfinished.c_str(), file.c_str()) != 0) fail(errno);
 }
 
 }  // namespace baton

@@ -68,7 +68,4 @@ struct FoundProfile {
 /// file that is not a profile.
 FoundProfile find_profile(const Model& model);
 
-/// Writes a file whole or not at all; makes its folder where need be. Throws std::filesystem::filesystem_error.
-void write_whole(const std::filesystem::path& file, std::string_view text);
-
 }  // namespace baton

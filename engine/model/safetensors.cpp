@@ -4,12 +4,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <set>
 #include <system_error>
 
+#include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
 
@@ -272,12 +272,10 @@ std::size_t SafetensorsFolder::total_bytes() const {
 
 std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
   constexpr std::size_t kPages = 64, kPageBytes = 4096;
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
-  XXH3_128bits_reset(state.get());
-  const auto add = [&](const void* data, std::size_t bytes) { XXH3_128bits_update(state.get(), data, bytes); };
+  StreamHash hash;
   const auto add_sized = [&](const void* data, std::uint64_t bytes) {
-    add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
-    add(data, bytes);
+    hash.add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
+    hash.add(data, bytes);
   };
 
   add_sized(config_json.data(), config_json.size());
@@ -291,10 +289,9 @@ std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
     }
     const std::size_t last = data.size() - kPageBytes;
     for (std::size_t page = 0; page < kPages; ++page)  // divided first: the product could leave 64 bits
-      add(data.data() + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
+      hash.add(data.data() + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
   }
-  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return hash.hex();
 }
 
 }  // namespace baton

@@ -6,20 +6,9 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "engine/base/random.h"
+
 namespace baton {
-namespace {
-
-/// splitmix64 (Steele, Lea, Flood 2014), as a number in [0, 1) of 53 bits.
-double next_uniform(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1p-53;
-}
-
-}  // namespace
-
 std::string SamplingParams::problem() const {
   if (!(temperature >= 0.0f && std::isfinite(temperature)))
     return fmt::format("temperature is {}, expected 0 (greedy) or more", temperature);

@@ -5,12 +5,6 @@
 #include <numeric>
 
 namespace baton {
-namespace {
-
-double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
-}  // namespace
-
 Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
     : id_(id),
       request_(std::move(request)),

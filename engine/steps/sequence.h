@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "engine/base/clock.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/forward.h"
 #include "engine/request.h"
@@ -13,8 +14,6 @@
 #include "engine/steps/stop_strings.h"
 
 namespace baton {
-
-using Clock = std::chrono::steady_clock;
 
 class Sequence {
  public:

@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
 
-double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
-
 }  // namespace
 
 class StepEngine::Core {

@@ -2,12 +2,12 @@
 #include "engine/text/tokenizer.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "engine/base/hash.h"
 #include "engine/base/utf8.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe.h"
@@ -168,7 +168,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const s
     root.fail(fmt::format("not JSON: {}", error.what()));
   }
   const auto tokenizer = std::make_shared<BpeTokenizer>(parsed, root);
-  tokenizer->identity_ = XXH3_64bits(json.data(), json.size());
+  tokenizer->identity_ = hash_bytes(json.data(), json.size());
   return tokenizer;
 }
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +15,7 @@
 #include "sdk/cli/console/options.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
+#include "sdk/cli/console/whole_file.h"
 #include "sdk/cli/measure/profile_data.h"
 #include "sdk/cli/measure/profile_plot.h"
 #include "sdk/cli/verbs.h"
@@ -38,20 +38,6 @@ struct ProfileArguments {
   bool dry_run = false;
   bool json = false;
 };
-
-/// Whole or not at all. Throws Failure.
-void write_file(const fs::path& path, const std::string& text) {
-  const fs::path unfinished = path.string() + ".part";
-  std::ofstream file(unfinished, std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(unfinished, path, error);
-  if (!file || error) {
-    fs::remove(unfinished, error);
-    throw Failure(kRunFailed, fmt::format("cannot write {}", path.string()));
-  }
-}
 
 std::string layers_of(const ProfiledRange& range) {
   return fmt::format("l_s {}, l_d {}, l_e {}", range.start, range.detect, range.end);
@@ -190,7 +176,7 @@ int profile(const ProfileArguments& arguments) {
       [&](const ModelProfile& measured) {
         const fs::path file = save_profile(measured);
         const fs::path svg = arguments.svg.empty() ? fs::path(file).replace_extension(".svg") : fs::path(arguments.svg);
-        write_file(svg, profile_svg(measured));
+        write_whole_file(svg, profile_svg(measured));
         return fmt::format("{} and {}", file.string(), svg.string());
       });
 }

@@ -10,6 +10,8 @@
 
 #include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
+#include "engine/base/clock.h"
+#include "engine/base/hash.h"
 #include "engine/learning/model_profile.h"
 #include "engine/model/shapes.h"
 #include "engine/steps/step_engine.h"
@@ -181,7 +183,7 @@ class Bench {
       progress("making random weights");
       model_ = make_random_model(*backend_, *shape_, options_.seed, own);
     }
-    result_.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    result_.load_ms = milliseconds(std::chrono::steady_clock::now() - begin);
     vocabulary_ = model_->config.vocabulary;
     if (options_.repeat == 0) options_.repeat = repeats();
   }
@@ -419,7 +421,7 @@ class Bench {
 
   /// FNV-1a over the bits of the logits of all agents.
   void hash(std::span<const float> logits) {
-    for (const float value : logits) hash_ = (hash_ ^ std::bit_cast<std::uint32_t>(value)) * 1099511628211u;
+    for (const float value : logits) hash_ = fnv1a(hash_, std::bit_cast<std::uint32_t>(value));
     result_.logits_hash = fmt::format("{:016x}", hash_);
   }
 
@@ -431,7 +433,7 @@ class Bench {
   std::int32_t vocabulary_ = 0;
   LayerRange range_;
   std::string case_;  // for progress
-  std::uint64_t hash_ = 14695981039346656037u;
+  std::uint64_t hash_ = kFnvStart;
   BenchResult result_;
 };
 

@@ -9,6 +9,8 @@
 #include <future>
 #include <thread>
 
+#include "engine/base/clock.h"
+
 namespace baton::inline v1 {
 namespace {
 
@@ -217,7 +219,7 @@ std::optional<BenchAgents::Pass> BenchAgents::run(InferenceEngine& engine, const
   const auto begin = std::chrono::steady_clock::now();
   const auto result = answer(engine, std::move(request));
   if (!result) return std::nullopt;
-  pass.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  pass.wall_ms = milliseconds(std::chrono::steady_clock::now() - begin);
   pass.numbers = numbers_of(*result, agent);
   return pass;
 }
@@ -274,7 +276,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, co
     });
     if (!result) break;
     BenchAgent& numbers = row.agents.emplace_back(numbers_of(*result, agent));
-    numbers.ttft_ms = std::chrono::duration<double, std::milli>(first - ready).count();
+    numbers.ttft_ms = milliseconds(first - ready);
     numbers.decode_ms_per_token = result->decode_ms / sizes_.output;
     numbers.breakdown_ms = {};
     numbers.breakdown_ms.match = result->prefill.match;
@@ -282,7 +284,7 @@ std::optional<BenchAgents::Row> BenchAgents::run_row(InferenceEngine& engine, co
     numbers.breakdown_ms.tail = numbers.ttft_ms - result->prefill.match - result->prefill.copy;
     ready = over;
   }
-  row.wall_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  row.wall_ms = milliseconds(std::chrono::steady_clock::now() - begin);
   for (const EarlyId id : early) engine.forget(id);
   if (!result) return std::nullopt;
   return row;

@@ -9,31 +9,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
 #include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/whole_file.h"
 
 namespace baton::cli {
 namespace fs = std::filesystem;
 namespace {
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int number) : number_(number) {}
-  ~FileDescriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  operator int() const { return number_; }
-  bool close() { return ::close(std::exchange(number_, -1)) == 0; }
-
- private:
-  int number_;
-};
 
 /// Up to `limit` bytes from where the file stands; false when reading fails.
 bool read_some(int descriptor, std::size_t limit, std::string& bytes) {
@@ -44,15 +28,6 @@ bool read_some(int descriptor, std::size_t limit, std::string& bytes) {
     bytes.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno != EINTR) return false;
     if (got == 0) return true;
-  }
-  return true;
-}
-
-bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
-    if (put < 0 && errno != EINTR) return false;
-    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
   }
   return true;
 }
@@ -81,10 +56,6 @@ RecordFiles::RecordFiles(fs::path folder)
   const std::string why = errno == ENOTDIR ? "it is no folder" : std::strerror(errno);
   throw Failure(kUsage,
                 fmt::format("{}: {}; expected a folder that 'baton run --record' wrote", folder_.string(), why));
-}
-
-RecordFiles::~RecordFiles() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 std::optional<RecordFiles::Start> RecordFiles::start_of(const std::string& name, std::size_t limit) const {
@@ -123,22 +94,7 @@ std::optional<std::string> RecordFiles::whole(const std::string& name, std::size
 
 void write_page(const fs::path& path, const std::string& page) {
   require_page_or_nothing(path);
-  const fs::path part = path.parent_path() / fmt::format(".{}.part-{}", path.filename().string(), ::getpid());
-  const auto remove = [&part] { ::unlink(part.c_str()); };
-  // Writing and removing exclude each other; after the last words nothing is written any more, for the program ends.
-  std::mutex writing;
-  const LastWords words([&] {
-    writing.lock();
-    remove();
-  });
-  const std::lock_guard lock(writing);
-  remove();
-  FileDescriptor file(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  const bool done = file >= 0 && write_all(file, page) && file.close() && ::rename(part.c_str(), path.c_str()) == 0;
-  if (done) return;
-  const std::string why = std::strerror(errno);
-  remove();
-  throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), why));
+  write_whole_file(path, page);
 }
 
 }  // namespace baton::cli

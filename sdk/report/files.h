@@ -8,15 +8,14 @@
 #include <optional>
 #include <string>
 
+#include "sdk/cli/console/file_descriptor.h"
+
 namespace baton::cli {
 
 class RecordFiles {
  public:
   /// Throws Failure with kUsage when there is no such folder.
   explicit RecordFiles(std::filesystem::path folder);
-  ~RecordFiles();
-  RecordFiles(const RecordFiles&) = delete;
-  RecordFiles& operator=(const RecordFiles&) = delete;
 
   struct Start {
     std::string bytes;  // no more than was asked for
@@ -35,7 +34,7 @@ class RecordFiles {
 
  private:
   std::filesystem::path folder_;
-  int descriptor_ = -1;
+  FileDescriptor descriptor_;
 };
 
 /// Writes a page whole or not at all. Over an earlier page, but over nothing else. Throws Failure.

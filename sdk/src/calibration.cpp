@@ -7,20 +7,16 @@
 #include <string>
 
 #include "agents/prompt.h"
+#include "engine/base/random.h"
 
 namespace baton {
 namespace {
 
-/// splitmix64: the same hand-overs with every standard library.
+/// The same hand-overs with every standard library.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t below(std::uint64_t bound) {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % bound;
-  }
+  std::uint64_t below(std::uint64_t bound) { return next_random(state_) % bound; }
   int number(int low, int high) { return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1))); }
   template <std::size_t N>
   const char* one_of(const std::array<const char*, N>& list) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/atomic_file.h"
 #include "sdk/src/calibration.h"
 
 namespace baton {

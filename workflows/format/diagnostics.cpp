@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <tuple>
+
+#include "engine/base/edit_distance.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -15,8 +17,6 @@ constexpr std::size_t kMostErrors = 100;
 constexpr std::size_t kWidestLine = 160;  // characters of source shown around a caret
 
 auto place(const Diagnostic& d) { return std::tie(d.file, d.line, d.column, d.code, d.message); }
-
-bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 /// Control characters (a terminal would obey them) become '?'.
 std::string printable(std::string_view text) {
@@ -43,7 +43,7 @@ std::string line_of(std::string_view text, int line) {
 std::vector<std::string> characters(std::string_view text) {
   std::vector<std::string> out;
   for (const char c : text) {
-    if (starts_character(c) || out.empty()) out.emplace_back();
+    if (!utf8::continues(c) || out.empty()) out.emplace_back();
     out.back() += c;
   }
   return out;
@@ -120,27 +120,6 @@ std::string Diagnostics::format() const {
 }
 
 void Diagnostics::fail() const { throw WorkflowError(format(), items_); }
-
-namespace {
-
-/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), now(b.size() + 1);
-  std::iota(last.begin(), last.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    now[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-      if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-    before.swap(last);
-    last.swap(now);
-  }
-  return last[b.size()];
-}
-
-}  // namespace
 
 std::string closest(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongestWord = 200;

@@ -15,11 +15,6 @@ namespace {
 constexpr std::size_t kLargestFile = 1u << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-int characters(std::string_view text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 bool is_control(char c) {
   return (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
@@ -43,8 +38,8 @@ SourceLocation SourceText::at(std::size_t offset, std::size_t length_bytes) cons
   SourceLocation found;
   found.file = name_;
   found.line = static_cast<int>(line - line_starts_.begin()) + 1;
-  found.column = characters(view.substr(*line, offset - *line)) + 1;
-  found.length = std::max(1, characters(view.substr(offset, end - offset)));
+  found.column = static_cast<int>(utf8::count(view.substr(*line, offset - *line))) + 1;
+  found.length = std::max(1, static_cast<int>(utf8::count(view.substr(offset, end - offset))));
   return found;
 }
 

@@ -171,7 +171,7 @@ void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv
     if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
     emit(Relayed{planned(static_cast<std::size_t>(source.turn)).agent, record.agent, record.round, slot});
   }
-  emit(Prefill{record.agent, record.round, kv, ms_between(attempt.times.submitted, when)});
+  emit(Prefill{record.agent, record.round, kv, milliseconds(when - attempt.times.submitted)});
 }
 
 void RunLoop::on_finished(std::size_t turn, GenerationResult result) {

@@ -218,7 +218,7 @@ void RunLoop::finish() {
     record_.error_kind = ErrorKind::host;
   };
   note_callback_error();
-  record_.wall_ms = ms_between(begin_, Clock::now());
+  record_.wall_ms = milliseconds(Clock::now() - begin_);
   emit(RunFinished{record_});
   note_callback_error();
 }

@@ -19,7 +19,7 @@ ToolOutcome call_tool(const ToolInput& input) {
   } catch (...) {
     outcome.result = {false, "error: the tool failed"};
   }
-  outcome.wall_ms = ms_between(begin, Clock::now());
+  outcome.wall_ms = milliseconds(Clock::now() - begin);
   return outcome;
 }
 
@@ -30,10 +30,6 @@ std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text,
 }
 
 }  // namespace
-
-double ms_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - begin).count();
-}
 
 PreparedTurn prepare_turn(const TurnInput& input) {
   PreparedTurn prepared;

@@ -10,14 +10,11 @@
 #include <vector>
 
 #include "agents/tool.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_between(Clock::time_point begin, Clock::time_point end);
 
 /// What fills a slot. The text and the ids belong to a turn that is over, or to the run's inputs.
 struct SlotInput {

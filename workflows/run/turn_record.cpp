@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "engine/base/hash.h"
+#include "engine/base/random.h"
+
 namespace baton {
 namespace {
 
@@ -98,9 +101,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.prefill_ms = result.prefill_ms;
   record.decode_ms = result.decode_ms;
   if (times.first_token != Clock::time_point{}) {
-    record.ttft_ms = ms_between(times.ready, times.first_token);
+    record.ttft_ms = milliseconds(times.first_token - times.ready);
   } else if (result.ttft_ms > 0.0) {  // the first token was already the end
-    record.ttft_ms = ms_between(times.ready, times.submitted) + result.ttft_ms;
+    record.ttft_ms = milliseconds(times.submitted - times.ready) + result.ttft_ms;
   }
   // decode_ms runs from the first token to the last: one token less than there are.
   if (record.output_tokens > 1 && record.decode_ms > 0.0) {
@@ -109,12 +112,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
 }
 
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt) {
-  std::uint64_t hash = 0xcbf29ce484222325u ^ run_seed;  // FNV-1a over the name, then the finaliser of splitmix64
-  for (const char c : turn) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  hash += 0x9e3779b97f4a7c15u * static_cast<std::uint64_t>(attempt);
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
-  return hash ^ (hash >> 31);
+  std::uint64_t hash = kFnvStart ^ run_seed;
+  for (const char c : turn) hash = fnv1a(hash, static_cast<unsigned char>(c));
+  return mixed_bits(hash + kSplitMixStep * static_cast<std::uint64_t>(attempt));
 }
 
 }  // namespace baton

@@ -4,14 +4,13 @@
 #include "engine/reuse/anchors/anchor_file.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 
+#include "engine/base/atomic_file.h"
 #include "engine/base/mapped_file.h"
 
 namespace baton {
@@ -195,13 +194,12 @@ std::string anchor_model_key(const Model& model) {
   return fmt::format("{}-{:016x}-{}", model.fingerprint, tokenizer, name_of(model.options.kv_dtype));
 }
 
-void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store) {
+void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store) try {
   const Pools pools = store.all();
-  const std::filesystem::path partial = file.string() + fmt::format(".{}.part", getpid());
-  std::ofstream out(partial, std::ios::binary | std::ios::trunc);
+  AtomicFile out(file);
   Head head;
   head.model = hash_of_text(model_key);
-  out.write(reinterpret_cast<const char*>(&head), sizeof(head));
+  out.write(std::as_bytes(std::span(&head, 1)));  // again, with the rest, at the end
   std::uint64_t at = sizeof(head);
   AnchorFileWriter index;
   const auto data = [&](std::span<const std::uint16_t> values) {
@@ -210,9 +208,9 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
     index.number(std::uint64_t{bytes.size()});
     index.number(hash_of_bytes(bytes));
     const std::size_t padding = (kAlignment - bytes.size() % kAlignment) % kAlignment;
-    const char zeros[kAlignment] = {};
-    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-    out.write(zeros, static_cast<std::streamsize>(padding));
+    const std::byte zeros[kAlignment] = {};
+    out.write(bytes);
+    out.write(std::span(zeros).first(padding));
     at += bytes.size() + padding;
   };
   index.number(static_cast<std::uint32_t>(pools.size()));
@@ -239,18 +237,11 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
   head.index = at;
   head.index_hash = hash_of_bytes(index.bytes());
   head.head_hash = hash_of_head(head);
-  out.write(reinterpret_cast<const char*>(index.bytes().data()), static_cast<std::streamsize>(index.bytes().size()));
-  out.seekp(0);
-  out.write(reinterpret_cast<const char*>(&head), sizeof(head));
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(partial, file, error);
-  if (!out || error) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    throw AnchorFileError(fmt::format("{}: the anchors could not be written{}", file.string(),
-                                      error ? ": " + error.message() : std::string()));
-  }
+  out.write(index.bytes());
+  out.write_at_start(std::as_bytes(std::span(&head, 1)));
+  out.commit();
+} catch (const std::filesystem::filesystem_error& error) {
+  throw AnchorFileError(fmt::format("{}: the anchors could not be written: {}", file.string(), error.code().message()));
 }
 
 std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, AnchorShape shape,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/anchors/token_sketch.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "engine/base/hash.h"
 
 namespace baton {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::int32_t kSample = 256;  // tokens whose distances say what is typ
 }  // namespace
 
 std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed) {
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), seed);
+  return hash_bytes(tokens.data(), tokens.size_bytes(), seed);
 }
 
 void TokenSketcher::project(std::span<const TokenId> tokens) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "engine/base/random.h"
+
 namespace baton {
 namespace {
 
@@ -37,14 +39,6 @@ class ValueSpread {
  private:
   std::vector<double> count_, sum_, squares_;
 };
-
-/// splitmix64: the same numbers with every standard library.
-std::uint64_t next_random(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
 
 void count(Agreement& agreement, const LayerRange& range, const LayerRange& all, double weight) {
   const bool start = range.start == all.start, detect = range.detect == all.detect, end = range.end == all.end;

@@ -232,8 +232,7 @@ std::size_t length(const Value& value, Budget& budget) {
   if (value.is_undefined()) return 0;
   if (value.is_string()) {
     budget.spend_bytes(value.text().size());
-    return static_cast<std::size_t>(std::count_if(value.text().begin(), value.text().end(),
-                                                  [](unsigned char byte) { return (byte & 0xC0) != 0x80; }));
+    return utf8::count(value.text());
   }
   if (const Dict* dict = value.as_dict()) return dict->items.size();
   if (const SequenceValue* sequence = value.as_sequence(); sequence && sequence->kind != SequenceKind::generator) {

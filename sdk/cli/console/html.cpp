@@ -31,9 +31,8 @@ std::string markup(std::string_view text, Lines lines) {
 
 std::string_view cut(std::string_view text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
-  const auto continues = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   std::size_t end = bytes;
-  while (end > 0 && bytes - end < 3 && continues(end)) --end;
+  while (end > 0 && bytes - end < 3 && continues_character(text[end])) --end;
   return text.substr(0, end);
 }
 

@@ -122,7 +122,7 @@ class LiveView : public View {
     turn->text += event.text;
     if (turn->text.size() > 2 * kTailBytes) {
       std::size_t from = turn->text.size() - kTailBytes;
-      while (from < turn->text.size() && (turn->text[from] & 0xC0) == 0x80) ++from;  // to the start of a character
+      while (from < turn->text.size() && continues_character(turn->text[from])) ++from;  // to the start of a character
       turn->text.erase(0, from);
     }
   }

@@ -2,13 +2,11 @@
 #include "sdk/cli/console/record_folder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <fstream>
-#include <mutex>
 
 #include "sdk/cli/console/exit_code.h"
-#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/whole_file.h"
 
 namespace baton::cli {
 namespace fs = std::filesystem;
@@ -22,30 +20,24 @@ RecordFolder::RecordFolder(fs::path folder) : folder_(fs::absolute(std::move(fol
 }
 
 void RecordFolder::commit() const {
-  const fs::path part = folder_.parent_path() / fmt::format(".{}.part-{}", folder_.filename().string(), ::getpid());
-  const auto remove = [part] {
-    std::error_code ignored;
-    fs::remove_all(part, ignored);
-  };
-  // Writing and removing exclude each other; after the last words nothing is written any more, for the program ends.
-  std::mutex writing;
-  const LastWords words([&] {
-    writing.lock();
-    remove();
-  });
-  try {
-    const std::lock_guard lock(writing);
+  const auto write = [&](const fs::path& aside) {
     for (const auto& [name, bytes] : files_) {
-      const fs::path path = part / name;
+      const fs::path path = aside / name;
       fs::create_directories(path.parent_path());
       std::ofstream file(path, std::ios::binary);
       file << bytes;
       file.close();
       if (!file) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
     }
-    fs::rename(part, folder_);
+    fs::rename(aside, folder_);
+  };
+  const auto remove = [](const fs::path& aside) {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+  };
+  try {
+    write_aside(folder_, write, remove);
   } catch (const std::exception& error) {
-    remove();
     throw Failure(kRunFailed, fmt::format("--record {}: {}", folder_.string(), error.what()));
   }
 }

@@ -15,6 +15,9 @@ enum class Lines { keep, fold };  // fold: any run of blanks and line ends becom
 /// `ascii`: everything outside ASCII becomes '?', for terminals of another encoding.
 std::string printable(std::string_view text, Lines lines, bool ascii = false);
 
+/// True for a byte that continues a character of UTF-8, false for one that begins it.
+constexpr bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 /// Columns that printable text takes; where terminals differ, the larger number.
 int display_width(std::string_view text);
 

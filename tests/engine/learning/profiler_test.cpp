@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/learning/profiler.h"
+#include "engine/base/atomic_file.h"
 
 #include <unistd.h>
 

@@ -23,6 +23,8 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  /// False when closing fails: what was written may be lost.
+  bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
   void reset() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that appear whole or not at all: they are written under another name in the same folder, and renamed.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/unique_fd.h"
+
+namespace baton {
+
+/// Every member throws std::filesystem::filesystem_error when it fails. What is not committed is removed.
+class AtomicFile {
+ public:
+  /// Makes the folder where there is none.
+  explicit AtomicFile(std::filesystem::path file);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);  // appends
+  void write_at_start(std::span<const std::byte> bytes);
+  /// The file is there from now on, in place of one of the same name. Call it once, at the end.
+  void commit();
+
+ private:
+  void write_at(std::size_t position, std::span<const std::byte> bytes);
+  [[noreturn]] void fail(int error) const;
+
+  std::filesystem::path file_;
+  std::string unfinished_;  // empty once it is committed
+  UniqueFd descriptor_;
+  std::size_t size_ = 0;
+};
+
+void write_whole(const std::filesystem::path& file, std::string_view text);
+
+}  // namespace baton
