@@ -9,7 +9,6 @@
 
 #include "engine/backend/checks.h"
 #include "engine/backend/random_weights.h"
-#include "engine/base/clock.h"
 
 namespace baton {
 

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "engine/base/clock.h"
+
 namespace baton {
 
 void Device::run_step(const std::function<void()>& work, bool /*repeats*/) { work(); }
@@ -26,7 +28,7 @@ void Device::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 std::vector<double> Device::take_marks() {
   std::vector<double> between;
   for (std::size_t i = 1; i < marks_.size(); ++i)
-    between.push_back(std::chrono::duration<double, std::milli>(marks_[i] - marks_[i - 1]).count());
+    between.push_back(milliseconds(marks_[i] - marks_[i - 1]));
   marks_.clear();
   return between;
 }

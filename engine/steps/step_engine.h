@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepEngine: implements LocalEngine. One thread runs engine steps; a step is a transaction: plan rows, reserve, run,
-// commit or fail the requests that took part.
+// StepEngine: implements LocalEngine. One thread runs engine steps over all running sequences (engine_core.h).
 #pragma once
 
 #include <condition_variable>
@@ -15,6 +14,8 @@
 #include "engine/steps/sequence.h"
 
 namespace baton {
+
+class EngineCore;
 
 class StepEngine final : public LocalEngine {
  public:
@@ -41,8 +42,7 @@ class StepEngine final : public LocalEngine {
   void park() override;
 
  private:
-  class Core;
-  std::shared_ptr<Core> core_;  // shared with the thread, which may outlive this object by one callback
+  std::shared_ptr<EngineCore> core_;  // shared with the thread, which may outlive this object by one callback
   std::thread thread_;
 };
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What any thread asks of the engine: requests, early prompts, settings, statistics.
+#include "engine/steps/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <future>
+
+#include "engine/steps/defaults.h"
+#include "engine/steps/request_check.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
+
+}  // namespace
+
+EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
+                       const LocalEngineOptions& options)
+    : backend_(std::move(backend)),
+      model_(std::move(model)),
+      device_(backend_->info()),
+      info_{device_.name, device_.device, device_.threads, model_->options.context, kv_format_of(*model_)},
+      options_(with_defaults(options, device_)),
+      forward_(*backend_, *model_),
+      store_(options_.segment_budget_bytes, options_.host_segment_budget_bytes),
+      prefixes_(store_),
+      anchors_(*backend_, *model_, options_.anchor_budget_bytes),
+      corrector_(*backend_, *model_),
+      ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
+  forward_.angles().range(0, std::min(model_->options.context, kUsualPositions));
+  stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
+  anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
+}
+
+RequestId EngineCore::submit(GenerationRequest request) {
+  check(request, *model_);
+  std::int32_t length = 0;
+  for (const PromptPart& part : request.prompt) length += static_cast<std::int32_t>(part.tokens.size());
+  if (!request.forced.empty()) request.max_tokens = static_cast<std::int32_t>(request.forced.size()) + 1;
+  request.max_tokens = std::min(request.max_tokens, model_->options.context - length);
+  resolve(request.reuse);
+  const auto bytes = static_cast<std::int64_t>(bytes_for(request, length + request.max_tokens));
+  if (bytes > options_.kv_budget_bytes) {
+    throw EngineError(EngineError::Kind::memory,
+                      fmt::format("the KV cache of {} prompt tokens and {} new ones takes {} bytes; the budget is {}",
+                                  length, request.max_tokens, bytes, options_.kv_budget_bytes));
+  }
+  const std::lock_guard lock(mutex_);
+  if (stopping_) throw EngineError(EngineError::Kind::invalid, "the engine is closing and takes no more requests");
+  const RequestId id = ++last_id_;
+  incoming_.push_back(std::make_unique<Sequence>(id, std::move(request), *model_));
+  wake_.notify_one();
+  return id;
+}
+
+void EngineCore::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.push_back(id);
+  wake_.notify_one();
+}
+
+EarlyId EngineCore::prepare(EarlyPrompt prompt) {
+  check(prompt, *model_);
+  const std::lock_guard lock(mutex_);
+  const EarlyId id = ++last_id_;
+  orders_.push_back(
+      [id, prompt = std::move(prompt)](PrefillAhead& ahead) mutable { ahead.prepare(id, std::move(prompt)); });
+  wake_.notify_one();
+  return id;
+}
+
+void EngineCore::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  check(parts, *model_);
+  const std::lock_guard lock(mutex_);
+  orders_.push_back([id, parts = std::move(parts), complete](PrefillAhead& ahead) mutable {
+    ahead.update(id, std::move(parts), complete);
+  });
+  wake_.notify_one();
+}
+
+void EngineCore::forget(EarlyId id) {
+  const std::lock_guard lock(mutex_);
+  orders_.push_back([id](PrefillAhead& ahead) { ahead.forget(id); });
+  wake_.notify_one();
+}
+
+void EngineCore::park() {
+  auto done = std::make_shared<std::promise<void>>();
+  const std::future<void> over = done->get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    orders_.push_back([this, done = std::move(done)](PrefillAhead&) {
+      store_.park();
+      try {
+        backend_->wait();
+      } catch (const std::exception&) {  // the device has failed: its requests will say so
+      }
+      done->set_value();
+    });
+    wake_.notify_one();
+  }
+  over.wait();  // also over when the engine ends before: the order goes with its promise
+}
+
+void EngineCore::stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_one();
+}
+
+EngineStats EngineCore::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.busy_ahead = stats.busy_ahead || !orders_.empty();
+  stats.segments = store_.stats();
+  stats.anchors = anchors_.store().stats();
+  return stats;
+}
+
+std::shared_ptr<const Segment> EngineCore::portable(const SegmentHandle& handle) const {
+  return device_.host_memory ? store_.peek(handle) : store_.lent(handle);
+}
+
+void EngineCore::set_corrections(std::shared_ptr<const Corrections> corrections) {
+  const std::lock_guard lock(mutex_);
+  corrections_ = std::move(corrections);
+}
+
+std::shared_ptr<const Corrections> EngineCore::corrections() const {
+  const std::lock_guard lock(mutex_);
+  return corrections_;
+}
+
+LayerRange EngineCore::layer_range() const {
+  const std::lock_guard lock(mutex_);
+  return range_;
+}
+
+void EngineCore::set_layer_range(LayerRange range) {
+  const std::lock_guard lock(mutex_);
+  range_ = range;
+}
+
+void EngineCore::resolve(ReuseOptions& reuse) const {
+  const std::int32_t layers = model_->config.layers;
+  if (reuse.method->layers == Method::Layers::group) {
+    if (reuse.range.is_group(layers)) return;
+    throw EngineError(EngineError::Kind::invalid,
+                      fmt::format("reuse: {} needs the group of layers that readers recompute, start < end < {}; "
+                                  "not {} to {}",
+                                  reuse.method->name, layers, reuse.range.start, reuse.range.end));
+  }
+  if (!reuse.range.valid(layers)) reuse.range = layer_range();
+  if (reuse.range.valid(layers)) return;
+  if (reuse.method->layers == Method::Layers::detection) {
+    throw EngineError(EngineError::Kind::invalid,
+                      fmt::format("reuse: {} needs the model's layer range, and the model has not been profiled",
+                                  reuse.method->name));
+  }
+  reuse.range = {};
+}
+
+std::size_t EngineCore::bytes_for(const GenerationRequest& request, std::int32_t positions) const {
+  return KvCache::bytes_for(*backend_, layout_for(request, *model_, request.reuse.range), positions);
+}
+
+}  // namespace baton

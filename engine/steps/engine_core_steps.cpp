@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread: requests are admitted, steps run, answers are delivered.
+#include "engine/steps/engine_core.h"
+#include "engine/steps/hand_over.h"
+#include "engine/steps/scheduler.h"
+
+namespace baton {
+
+void EngineCore::loop() {
+  while (wait_for_work()) {
+    apply_cancels();
+    admit();
+    if (!running_.empty() || ahead_.has_work(free_bytes())) step();
+  }
+  ahead_.clear();
+  for (auto* list : {&running_, &waiting_}) {
+    while (!list->empty()) end(*list, list->begin(), FinishReason::cancelled, {});
+  }
+  prefixes_.clear();
+  store_.close();
+}
+
+bool EngineCore::wait_for_work() {
+  std::vector<Order> orders;
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] {
+      return stopping_ || !incoming_.empty() || !cancelled_.empty() || !orders_.empty() || !running_.empty() ||
+             !waiting_.empty() || ahead_.has_work(free_bytes());
+    });
+    std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
+    incoming_.clear();
+    cancelling_.swap(cancelled_);
+    cancelled_.clear();
+    orders.swap(orders_);
+    if (!orders.empty()) stats_.busy_ahead = true;
+    if (stopping_) return false;
+  }
+  for (Order& order : orders) order(ahead_);
+  store_.settle();  // what anchors were charged since
+  count_kv(0);
+  return true;
+}
+
+std::int64_t EngineCore::free_bytes() const {
+  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
+}
+
+void EngineCore::apply_cancels() {
+  for (const RequestId id : cancelling_) {
+    for (auto* list : {&running_, &waiting_}) {
+      const auto found = std::find_if(list->begin(), list->end(), [&](const auto& s) { return s->id() == id; });
+      if (found != list->end()) end(*list, found, FinishReason::cancelled, {});
+    }
+  }
+  cancelling_.clear();
+}
+
+void EngineCore::admit() {
+  while (!waiting_.empty() && static_cast<std::int32_t>(running_.size()) < options_.max_sequences) {
+    Sequence& next = *waiting_.front();
+    const EarlyId early = next.request().early;
+    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.longest()));
+    if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // its turn comes when others end
+    const std::int64_t own = ahead_.bytes_of(early);           // it takes that over, or it goes
+    while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
+      if (!ahead_.give_back(early)) break;
+    }
+    std::vector<float> logits;
+    try {
+      logits = start(next);
+    } catch (const std::exception& error) {
+      if (ahead_.give_back(0)) continue;
+      if (!running_.empty()) return;
+      end(waiting_, waiting_.begin(), FinishReason::error, error.what());
+      continue;
+    }
+    count_kv(static_cast<std::int64_t>(next.cache_bytes()));
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+    if (!logits.empty()) sample({running_.back().get()}, logits);
+  }
+}
+
+std::vector<float> EngineCore::start(Sequence& sequence) {
+  const Clock::time_point begin = Clock::now();
+  const GenerationRequest& request = sequence.request();
+  const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
+  const KvLayout layout = layout_for(request, *model_, request.reuse.range);
+  auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
+  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
+  const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
+  corrector_.use(corrections());
+  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, in_place,
+                          costs_);
+  PrefillTimes times;
+  times.match = milliseconds(Clock::now() - begin);
+  forward_.beside([&] { assembly.place(*backend_, forward_.angles(), cache); });
+  placed_.push_back({sequence.id(), assembly.placed_tokens()});
+  sequence.start(std::move(cache), std::move(assembly), times);
+  sequence.on_step_begin(begin);
+  return early ? std::move(early->logits) : std::vector<float>();
+}
+
+void EngineCore::step() {
+  std::vector<Pending> pending;
+  for (const auto& sequence : running_) pending.push_back({sequence->pending(), sequence->decoding()});
+  const auto decoding = std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
+  const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
+  const std::int32_t most = decoding > 0 ? options_.max_step_rows : options_.max_prefill_rows;
+  const std::vector<std::int32_t> share = plan_step(pending, most);
+
+  rows_.clear();
+  std::vector<Part> parts;
+  std::vector<Sequence*> alone;     // whose tokens are chosen where the logits are
+  std::vector<Sequence*> sampling;  // those that get their logits, of the rows:
+  std::vector<std::int32_t> others;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (share[i] == 0) continue;
+    Sequence& sequence = *running_[i];
+    const std::int32_t count = sequence.add_rows(share[i], rows_);
+    parts.push_back({&sequence, count});
+    if (count != pending[i].tokens) continue;
+    const auto last = static_cast<std::int32_t>(rows_.size() - 1);
+    if (sequence.chooses_alone()) {
+      alone.push_back(&sequence);
+      rows_.logits_rows.push_back(last);
+      rows_.choices.push_back(sequence.choice());
+    } else {
+      sampling.push_back(&sequence);
+      others.push_back(last);
+    }
+  }
+  rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
+
+  ahead_.refresh([this](RequestId id) { return decoded(id); });
+  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
+  const std::int32_t rows_ahead = ahead_.rows();
+  if (rows_.size() == 0) return count_kv(0);
+
+  wait_for_layers(parts);
+  std::span<const float> logits;
+  const Clock::time_point begin = Clock::now();
+  try {
+    logits = forward_.run(rows_);
+  } catch (const std::exception& error) {
+    // Once more without them; unless attention was summed up, which would count twice.
+    const bool summed = std::any_of(rows_.caches.begin(), rows_.caches.end(),
+                                    [](const KvCache* cache) { return cache->received() != nullptr; });
+    const bool dropped = ahead_.drop_parts() || ahead_.give_back(0);
+    if (dropped && !summed) return;
+    for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
+    return;
+  }
+  if (prefilling) costs_.on_step(rows_.path, forward_.times());
+  take_copy_times();
+  const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
+  ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
+  count_kv(0);  // with the caches that were begun for rows ahead
+  std::size_t row = 0;
+  for (const Part& part : parts) {
+    part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
+    row += static_cast<std::size_t>(part.rows);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.steps;
+    stats_.rows += rows_.size();
+    stats_.rows_ahead += rows_ahead;
+    stats_.spare_rows = ahead_.knee();
+  }
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
+  }
+  sample(sampling, logits);
+}
+
+void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
+  std::vector<Sequence*> arriving;
+  for (const Part& part : parts) {
+    if (part.sequence->assembly().is_arriving()) arriving.push_back(part.sequence);
+  }
+  if (arriving.empty()) return;
+  rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
+    for (Sequence* sequence : arriving)
+      sequence->assembly().place_arrived(*backend_, forward_.angles(), sequence->cache(), layer);
+  };
+}
+
+const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
+  const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id() == id; });
+  return found == running_.end() ? nullptr : &(*found)->result().tokens;
+}
+
+void EngineCore::sample(const std::vector<Sequence*>& sequences, std::span<const float> logits) {
+  const auto vocabulary = static_cast<std::size_t>(model_->config.vocabulary);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    scratch_.assign(logits.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
+                    logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
+    take(*sequences[i], [&] { return sequences[i]->advance(scratch_); });
+  }
+}
+
+void EngineCore::follow(Sequence& sequence) {
+  const GenerationRequest& request = sequence.request();
+  if (!takes_anchors(request.reuse) || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
+  anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
+}
+
+void EngineCore::end(Sequence* sequence, FinishReason reason, const std::string& error) {
+  const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == sequence; });
+  if (found != running_.end()) end(running_, found, reason, error);
+}
+
+void EngineCore::end(List& list, List::iterator at, FinishReason reason, const std::string& error) {
+  const std::unique_ptr<Sequence> sequence = std::move(*at);
+  list.erase(at);
+  const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
+  ahead_.forget(sequence->request().early);  // of a request that did not come to take it
+  sequence->close(reason, error);
+  ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
+  anchors_.ended(sequence->id(), sequence->result().tokens,
+                 sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
+  if (reason == FinishReason::eos) hand_over(*sequence, *backend_, store_, prefixes_, anchors_);
+  count_kv(-bytes);
+  try {
+    sequence->deliver();
+  } catch (const std::exception&) {
+    // A host's on_finished threw: it has been told, and the engine goes on for the others.
+  }
+}
+
+void EngineCore::take_copy_times() {
+  const std::vector<double>& taken = forward_.times().beside;
+  for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
+    costs_.on_copy(placed_[i].tokens, taken[i]);
+    for (const auto& sequence : running_) {
+      if (sequence->id() == placed_[i].id) sequence->result().prefill.copy += taken[i];
+    }
+  }
+  placed_.clear();
+}
+
+void EngineCore::count_kv(std::int64_t bytes) {
+  kv_bytes_ += bytes;
+  const bool busy = ahead_.has_work(free_bytes());
+  const std::lock_guard lock(mutex_);
+  stats_.busy_ahead = busy;
+  stats_.kv_bytes = kv_bytes_ + ahead_.bytes();
+  stats_.kv_peak_bytes = std::max(stats_.kv_peak_bytes, stats_.kv_bytes);
+}
+
+}  // namespace baton

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What run_bench refuses before it opens anything.
+#pragma once
+
+#include <baton/bench.h>
+
+#include <string>
+#include <vector>
+
+namespace baton::inline v1 {
+
+/// The bare model alone is measured: no agents.
+inline bool only_rates(const BenchOptions& options) { return options.methods == std::vector<std::string>{"none"}; }
+
+/// Throws InputError, which names the option, unless `value` is one of `known`.
+void check_name(const char* name, const std::string& value, const std::vector<std::string>& known);
+
+/// Throws InputError with the option, its value and what is expected.
+void check(const BenchOptions& options);
+
+}  // namespace baton::inline v1
