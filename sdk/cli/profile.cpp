@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/system.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

@@ -25,16 +25,8 @@ Model load(Backend& backend, const Golden& golden, DType dtype, DType kv_dtype) 
   options.kv_dtype = kv_dtype;
   options.context = config.context;
   Rope rope(config);
-  return {golden.folder,
-          files.fingerprint(json),
-          std::move(config),
-          options,
-          std::move(rope),
-          std::move(weights),
-          {},
-          nullptr,
-          nullptr,
-          {}};
+  ModelText text{.path = golden.folder, .fingerprint = files.fingerprint(json)};
+  return {std::move(text), std::move(config), options, std::move(rope), std::move(weights), {}};
 }
 
 /// Logits of the wanted positions, with the prompt cut into steps of at most `chunk` rows.

@@ -226,8 +226,8 @@ Model load_golden_model(Backend& backend, const std::string& name) {
   options.dtype = options.kv_dtype = DType::f32;
   options.context = config.context;
   Rope rope(config);
-  return {golden.folder,      name, std::move(config), options, std::move(rope),
-          std::move(weights), {},   nullptr,           nullptr, {}};
+  ModelText text{.path = golden.folder, .fingerprint = name};
+  return {std::move(text), std::move(config), options, std::move(rope), std::move(weights), {}};
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ Run run(InferenceEngine& engine, GenerationRequest request) {
   return run;
 }
 
-ReuseOptions method(const std::string& name, bool prefix = false) {
+ReuseOptions method(std::string_view name, bool prefix = false) {
   ReuseOptions reuse;
   reuse.method = find_method(name);
   reuse.range = name == "droidspeak" ? LayerRange::group(kRange.start, kRange.end) : kRange;

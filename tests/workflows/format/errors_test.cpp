@@ -102,13 +102,13 @@ TEST_CASE("errors of several files are sorted, and prompt files are named") {
     FAIL("read without an error");
   } catch (const WorkflowError& error) {
     REQUIRE(error.items.size() == 3);
-    CHECK(error.items[0].where.file == (folder.path() / "a.md").string());
-    CHECK(error.items[0].where.line == 2);
-    CHECK(error.items[0].where.column == 4);
+    CHECK(error.items[0].file == (folder.path() / "a.md").string());
+    CHECK(error.items[0].line == 2);
+    CHECK(error.items[0].column == 4);
     CHECK(error.items[0].source_line == "{{ user_qestion }}");
-    CHECK(error.items[1].where.file == file.string());
+    CHECK(error.items[1].file == file.string());
     CHECK(error.items[1].code == "E0401");
-    CHECK(error.items[2].where.file == (folder.path() / "z.md").string());
+    CHECK(error.items[2].file == (folder.path() / "z.md").string());
   }
 }
 

@@ -132,10 +132,11 @@ TEST_CASE("lockstep: tools between agents, attempts that fail, agents without ou
     builder.tools = registry;
     PlannedTurn& c = builder.plan.turns[2];
     c.tools.push_back(tool_spec("check", "agent_b_current"));
-    c.slots.insert(c.slots.begin() + 1, {"condition_c_current", SlotSource::Kind::tool_result, 2, "full", ""});
+    c.slots.insert(c.slots.begin() + 1,
+                   {"condition_c_current", SlotSource::Kind::tool_result, 2, &method_of(MethodId::full), ""});
     c.messages[0].pieces.insert(c.messages[0].pieces.begin() + 3, {{"", "condition_c_current"}, {"/", ""}});
     PlannedTurn& d = builder.plan.turns[4];
-    d.slots.push_back({"condition_c_current", SlotSource::Kind::tool_result, 2, "full", ""});
+    d.slots.push_back({"condition_c_current", SlotSource::Kind::tool_result, 2, &method_of(MethodId::full), ""});
     d.messages[0].pieces.push_back({"", "condition_c_current"});
     builder.agent("b").output.pattern = seed % 2 == 0 ? "[aeiou]" : "no such answer";
     builder.plan.turns[1].retry = {3, 1ms};
@@ -151,7 +152,8 @@ TEST_CASE("lockstep: 16 runs from 16 threads give what each gives alone") {
   PlanBuilder builder = graph();
   answer_with(builder, 24);
   std::vector<std::vector<std::string>> alone, together(16);
-  for (std::uint64_t seed = 0; seed < 16; ++seed) alone.push_back(run(builder, engine_of(), "full", seed));
+  for (std::uint64_t seed = 0; seed < 16; ++seed)
+    alone.push_back(run(builder, engine_of(), "full", seed));
   std::vector<std::thread> threads;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     threads.emplace_back([&, seed] {
@@ -218,5 +220,6 @@ TEST_CASE("lockstep: 10000 runs with random cancels, tool failures and timeouts 
   CHECK(engine->stats().segments.bytes == 0);
   PlanBuilder builder = graph();
   answer_with(builder, 30);
-  CHECK(run(builder, engine, "lockstep", 5) == run(builder, engine_of(), "full", 5));  // as if nothing had been
+  CHECK(run(builder, engine, "lockstep", 5) ==
+        run(builder, engine_of(), "full", 5));  // as if nothing had been
 }
