@@ -12,7 +12,7 @@ namespace baton::inline v1 {
 struct ToolCall {
   std::string text;                            // what the tool works on: the output named by `from`
   std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text
-  std::chrono::milliseconds timeout{0};        // how long the run will wait
+  std::chrono::milliseconds timeout{10000};    // how long the caller will wait
   std::stop_token stop;                        // return soon once this is requested
 };
 
