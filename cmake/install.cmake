@@ -56,9 +56,10 @@ set(share ${CMAKE_INSTALL_DATADIR}/baton)
 install(TARGETS baton RUNTIME)
 install(TARGETS baton_library EXPORT baton ARCHIVE)
 install(EXPORT baton NAMESPACE baton:: FILE batonTargets.cmake DESTINATION ${package})
-configure_package_config_file(cmake/batonConfig.cmake.in ${PROJECT_BINARY_DIR}/batonConfig.cmake INSTALL_DESTINATION ${package})
+configure_package_config_file(cmake/batonConfig.cmake.in ${PROJECT_BINARY_DIR}/batonConfig.cmake INSTALL_DESTINATION ${package} PATH_VARS share)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/batonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/batonConfigVersion.cmake DESTINATION ${package})
+install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/batonConfigVersion.cmake
+  cmake/baton_package_share.cpp.in DESTINATION ${package})
 install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 # Where the runner looks, from its own place: ../share/baton.
 install(DIRECTORY agents/roles/ DESTINATION ${share}/roles FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")

@@ -43,6 +43,12 @@ std::string hint(const std::string& word, const std::vector<std::string>& candid
   return close.empty() ? std::string() : fmt::format("; did you mean '{}'?", close);
 }
 
+std::string listed(const std::vector<std::string>& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
 /// A usage error, with the nearest right word and where to read on.
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const auto verbs = app.get_subcommands();
@@ -50,8 +56,10 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   if (const auto extras = app.remaining(true); !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
-    text = word.rfind('-', 0) == 0 ? fmt::format("unknown option '{}'{}", word, hint(word, option_names(at)))
-                                   : fmt::format("unexpected argument '{}'", word);
+    const auto options = option_names(at);
+    text = word.rfind('-', 0) == 0
+               ? fmt::format("unknown option '{}'{}\nThe options are: {}.", word, hint(word, options), listed(options))
+               : fmt::format("unexpected argument '{}'", word);
   }
   const std::string help = verbs.empty() ? "baton --help" : fmt::format("baton {} --help", at.get_name());
   return fail(kUsage, fmt::format("{}\nSee '{}'.", text, help));
@@ -102,7 +110,8 @@ int main_of(int argc, char** argv) {
   const auto verbs = verb_names(app);
   if (const std::string word = argv[1];
       word.rfind('-', 0) != 0 && std::find(verbs.begin(), verbs.end(), word) == verbs.end()) {
-    return fail(kUsage, fmt::format("unknown verb '{}'{}\nSee 'baton --help'.", word, hint(word, verbs)));
+    return fail(kUsage, fmt::format("unknown verb '{}'{}\nThe verbs are: {}.\nSee 'baton --help'.", word,
+                                    hint(word, verbs), listed(verbs)));
   }
   try {
     app.parse(argc, argv);

@@ -102,6 +102,16 @@ int exit_code_of(const RunRecord& record) {
   return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
 }
 
+/// Says how to give the inputs that are missing.
+Run start(const Engine& engine, const Workflow& workflow, const RunOptions& options, const std::string& file) {
+  try {
+    return engine.start(workflow, options);
+  } catch (const InputError& error) {
+    if (error.missing.empty()) throw;
+    throw Failure(kUsage, how_to_give(workflow, error.missing, "baton run " + file));
+  }
+}
+
 int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   std::optional<RecordFolder> folder;
@@ -113,16 +123,15 @@ int run(const RunArguments& arguments) {
   options.stop = interrupted();
 
   const Workflow workflow = arguments.workflow.load();
-  require_inputs(workflow, options.inputs, "baton run " + arguments.workflow.file);
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
-  engine.prepare(workflow);
 
   const auto view = make_view(arguments, workflow);
   const LastWords words([&view] { view->close(); });
   std::string lines;
   std::map<std::string, std::string> tool_results;
-  const auto begin = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point begin;
   options.on_event = [&](const Event& event) {
+    if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
     const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
     view->on_event(event);
@@ -136,7 +145,7 @@ int run(const RunArguments& arguments) {
       check_stdout();
     }
   };
-  const RunRecord record = engine.start(workflow, options).get();
+  const RunRecord record = start(engine, workflow, options, arguments.workflow.file).get();
   view->close();
 
   if (folder) {

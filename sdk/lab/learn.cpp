@@ -92,7 +92,7 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   if (options.rank < 1) throw InputError(fmt::format("rank {}: at least 1 is needed", options.rank));
   if (options.jobs < 1 || options.jobs > 1024)
     throw InputError(fmt::format("jobs {} is not in [1, 1024]", options.jobs));
-  for (const auto& inputs : options.inputs) check_known_inputs(*workflow.impl().plan->spec, inputs);
+  for (const auto& inputs : options.inputs) complete_inputs(*workflow.impl().plan->spec, inputs);
   EngineOptions engine_options;
   engine_options.model = options.model;
   engine_options.device = options.device;
@@ -101,7 +101,7 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
   const Engine engine = Engine::open(engine_options);
   const Workflow full = with_method(workflow, method_of(MethodId::anchors), look_at_all);
   auto impl = std::make_shared<LearnResult::Impl>();
-  for (const auto& opened : open_models(engine, full)) {
+  for (const auto& opened : open_models(engine, full).distinct_engines()) {
     auto learner = std::make_shared<CorrectionLearner>(LinearFitOptions{.rank = options.rank});
     opened->anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
     impl->models.push_back({opened, learner, {}});

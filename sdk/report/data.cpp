@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/view.h"
@@ -53,6 +55,7 @@ AgentRecord agent_of(const RecordFields& fields) {
   agent.output = fields.text("output");
   agent.answer = fields.text("answer", "");
   agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
+  agent.truncated = fields.truth("truncated", agent.finish_reason == FinishReason::length);
   const RecordFields kv = fields.object("kv");
   agent.kv.entries = kv.count("entries");
   agent.kv.reused = kv.count("reused");
@@ -65,6 +68,15 @@ AgentRecord agent_of(const RecordFields& fields) {
   agent.tokens_per_s = fields.number("tokens_per_s");
   for (const RecordFields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
   return agent;
+}
+
+/// The texts as the file has them; `names` holds each of their names.
+NamedTexts in_order(std::vector<NamedTexts::value_type> texts, const std::vector<std::string>& names) {
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < names.size(); ++i) places.emplace(names[i], i);
+  std::sort(texts.begin(), texts.end(),
+            [&](const auto& a, const auto& b) { return places.at(a.first) < places.at(b.first); });
+  return NamedTexts(std::move(texts));
 }
 
 RunRecord run_of(const std::string& bytes, const std::string& file) {
@@ -82,7 +94,12 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   run.device = fields.text("device");
   run.relay = fields.text("relay");
   run.seed = fields.unsigned_number("seed");
-  for (auto& [name, text] : fields.texts("outputs")) run.outputs.emplace(std::move(name), std::move(text));
+  run.version = fields.text("version", "");
+  run.date = fields.text("date", "");
+  run.threads = static_cast<int>(std::min<std::int64_t>(fields.count("threads", 0), 1'000'000));
+  if (!fields.is_null("inputs")) run.inputs = in_order(fields.texts("inputs"), RecordFields::names(bytes, "inputs"));
+  run.outputs = in_order(fields.texts("outputs"), RecordFields::names(bytes, "outputs"));
+  run.load_ms = fields.number("load_ms", 0);
   run.wall_ms = fields.number("wall_ms");
   for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_of(agent));
   const RecordFields memory = fields.object("memory");

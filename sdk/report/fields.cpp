@@ -59,6 +59,18 @@ RecordFields::Json RecordFields::parse(std::string_view bytes, const std::string
 RecordFields::RecordFields(const Json& object, std::string where, std::string path)
     : object_(&object), where_(std::move(where)), path_(std::move(path)) {}
 
+std::vector<std::string> RecordFields::names(std::string_view bytes, const std::string& object) {
+  std::vector<std::string> names;
+  bool inside = false;
+  const auto look = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1) inside = value == object;
+    if (event == Json::parse_event_t::key && depth == 2 && inside) names.push_back(value.get<std::string>());
+    return event == Json::parse_event_t::key || depth == 0;  // nothing else is kept
+  };
+  [[maybe_unused]] const Json nothing = Json::parse(bytes, look, false);
+  return names;
+}
+
 void RecordFields::fail(const std::string& name, const std::string& expected) const {
   const auto found = object_->find(name);
   throw Failure(kInvalidFile, fmt::format("{}: {}{}: expected {}, found {}", where_, path_, name, expected,

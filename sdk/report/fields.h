@@ -25,6 +25,9 @@ class RecordFields {
   /// Parses bytes that must be one JSON object. `where` is the file, or the file and a line.
   static Json parse(std::string_view bytes, const std::string& where);
 
+  /// The names in the object `object` of the record that `bytes` hold, in the order of the file.
+  static std::vector<std::string> names(std::string_view bytes, const std::string& object);
+
   /// `where`: the file; `path`: the object in it, "" or "agents[2].". Both outlive the fields' object.
   RecordFields(const Json& object, std::string where, std::string path);
 

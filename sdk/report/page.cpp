@@ -93,9 +93,14 @@ std::string header(const Report& report, const Sums& sums) {
   };
   fact("model", run.model_path.empty() ? "not opened" : "<code>" + bdi(run.model_path) + "</code>");
   if (!run.model_fingerprint.empty()) fact("fingerprint", "<code>" + bdi(run.model_fingerprint, 100) + "</code>");
-  if (!run.device.empty()) fact("device", bdi(run.device, 200));
+  if (!run.device.empty()) {
+    fact("device", bdi(run.device, 200) + (run.threads > 0 ? fmt::format(", {} threads", run.threads) : ""));
+  }
+  if (run.load_ms > 0) fact("model load", duration(run.load_ms));
   fact("relay method", bdi(run.relay, 100));
   fact("seed", fmt::format("{}", run.seed));
+  if (!run.date.empty()) fact("started", bdi(run.date, 100));
+  if (!run.version.empty()) fact("baton", bdi(run.version, 100));
   if (report.warning_count > 0) {
     fact("warnings",
          fmt::format("<a href=\"#warnings\">{}</a>", grouped(static_cast<long long>(report.warning_count))));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: models by path, each opened once and shared by every run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <mutex>
 #include <set>
@@ -33,16 +35,45 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   return across.empty() ? within : across;
 }
 
+/// Throws InputError for an answer of a turn that there is not.
+void check_turns(const Plan& plan, const std::map<std::string, std::vector<std::int32_t>>& forced) {
+  std::vector<std::string> known;
+  for (const PlannedTurn& turn : plan.turns) known.push_back(turn.id);
+  for (const auto& [name, tokens] : forced) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw InputError(
+          fmt::format("forced_outputs: unknown turn '{}'; the workflow has: {}", name, fmt::join(known, ", ")));
+  }
+}
+
+/// The end of a range that the file gives must be a layer of the model; the reader has checked the order.
+void check_layers(const WorkflowSpec& spec, const std::string& name, const Model& model) {
+  const LayerRange& range = spec.relay.options.range;
+  const std::int32_t layers = model.config.layers;
+  if (range.end < layers) return;
+  Diagnostics diagnostics;
+  diagnostics.add_sources(spec.sources);
+  diagnostics.error(spec.relay.layers_where, "E0412",
+                    fmt::format("relay: layers.end {} is not a layer of model '{}', which has {}; expected at most {}",
+                                range.end, name, layers, layers - 1));
+  diagnostics.fail();
+}
+
 }  // namespace
 
 struct Engine::Impl {
   using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
-  using Opened = std::shared_future<std::shared_ptr<LocalEngine>>;
+  struct OpenModel {
+    std::shared_ptr<LocalEngine> engine;
+    double load_ms = 0.0;
+    std::int64_t device_bytes = 0, host_bytes = 0;  // budgets that the first workflow asked for
+  };
+  using Opened = std::shared_future<OpenModel>;
 
   ~Impl() {
     for (const auto& [key, opened] : models) {
       try {
-        keep_anchors(*opened.get());
+        keep_anchors(*opened.get().engine);
       } catch (const std::exception& error) {
         warn(error.what());
       }
@@ -54,29 +85,44 @@ struct Engine::Impl {
   std::map<Key, Opened> models;
   std::mutex profiling;
 
-  /// The engine of a turn of the plan, with the layer range that rectify needs. Without one when stopped.
-  std::shared_ptr<LocalEngine> open(const Plan& plan, const std::string& name, const std::stop_token& stop) {
-    const auto engine = open(*plan.spec, name);
-    if (plan.reuse.method->layers != Method::Layers::detection || plan.reuse.range.valid(engine->model().config.layers))
-      return engine;
-    const std::lock_guard lock(profiling);
-    with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
-    return engine;
+  OpenPlan open(std::shared_ptr<const Plan> plan, const std::stop_token& stop) {
+    OpenPlan open;
+    std::set<const InferenceEngine*> counted;
+    for (const PlannedTurn& turn : plan->turns) {
+      if (open.engines.count(turn.model) != 0) continue;
+      const OpenModel model = open_model(*plan->spec, turn.model);
+      if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
+      open.engines.emplace(turn.model, model.engine);
+    }
+    if (plan->reuse.method->layers == Method::Layers::detection) find_ranges(*plan, open, stop);
+    open.plan = plan->reuse.method->layers == Method::Layers::group ? with_group(*plan, open, stop) : std::move(plan);
+    return open;
+  }
+
+  /// The layers that rectify recomputes, of each model: those of the file, else of the model's profile.
+  void find_ranges(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
+    for (const auto& [name, engine] : open.engines) {
+      check_layers(*plan.spec, name, engine->model());
+      if (plan.reuse.range.valid(engine->model().config.layers)) continue;
+      const std::lock_guard lock(profiling);
+      with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
+    }
   }
 
   /// The plan with the group of layers that method droidspeak recomputes: that of the file, else from the first to the
   /// last layer that any pair of its models needs, because an author keeps hidden states of one layer.
-  std::shared_ptr<const Plan> with_group(const Plan& plan, const std::stop_token& stop) {
+  std::shared_ptr<const Plan> with_group(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
     auto completed = std::make_shared<Plan>(plan);
     LayerRange& range = completed->reuse.range;
     if (range.end > 0) {
+      for (const auto& [name, engine] : open.engines) check_layers(*plan.spec, name, engine->model());
       range.detect = range.start;  // of a range that is rectify's, its ends
       return completed;
     }
     const std::lock_guard lock(profiling);
     with_resource_errors([&] {
       for (const auto& [author, reader] : hand_overs_between(plan)) {
-        const auto from = open(*plan.spec, author), to = open(*plan.spec, reader);
+        const auto &from = open.engines.at(author), &to = open.engines.at(reader);
         if (!kv_difference(from->model(), to->model()).empty()) continue;  // computed in full, as the run will say
         const auto group = find_group(*from, *to, profile_progress(to->model()), stop);
         if (!group) return;
@@ -95,14 +141,14 @@ struct Engine::Impl {
     };
   }
 
-  /// The engine of a model of the workflow, opened if need be. Throws ResourceError.
-  std::shared_ptr<LocalEngine> open(const WorkflowSpec& workflow, const std::string& name) {
+  /// A model of the workflow, opened if need be. Throws ResourceError.
+  OpenModel open_model(const WorkflowSpec& workflow, const std::string& name) {
     LocatedModel model = locate_model(workflow, name, options.model);
     if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
     const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype,
                   model.spec.context);
-    std::promise<std::shared_ptr<LocalEngine>> promise;
+    std::promise<OpenModel> promise;
     Opened opened;
     bool ours = false;
     {
@@ -114,7 +160,7 @@ struct Engine::Impl {
     }
     if (ours) {
       try {
-        promise.set_value(with_resource_errors([&] { return load(model, workflow.relay.device_bytes); }));
+        promise.set_value(with_resource_errors([&] { return load(model, workflow.relay); }));
       } catch (...) {
         {
           const std::lock_guard lock(mutex);
@@ -123,7 +169,20 @@ struct Engine::Impl {
         promise.set_exception(std::current_exception());
       }
     }
-    return opened.get();
+    OpenModel found = opened.get();
+    if (!ours) check_budgets(found, workflow, model.folder);
+    return found;
+  }
+
+  /// Budgets are those of the workflow that the model was opened for.
+  void check_budgets(const OpenModel& model, const WorkflowSpec& workflow, const std::filesystem::path& folder) const {
+    const RelaySpec& relay = workflow.relay;
+    const bool device = options.kv_budget == 0 && relay.device_bytes != 0 && relay.device_bytes != model.device_bytes;
+    const bool host = relay.host_bytes != 0 && relay.host_bytes != model.host_bytes;
+    if (!device && !host) return;
+    warn(fmt::format("workflow '{}': relay.memory.{} {} has no effect: {} is open already, with {}", workflow.name,
+                     device ? "device" : "host", device ? relay.device_bytes : relay.host_bytes, folder.string(),
+                     device ? model.device_bytes : model.host_bytes));
   }
 
   void warn(const std::string& message) const {
@@ -165,12 +224,14 @@ struct Engine::Impl {
     save_anchors(anchor_file(engine), anchor_model_key(engine.model()), engine.anchors());
   }
 
-  std::shared_ptr<LocalEngine> load(const LocatedModel& model, std::int64_t workflow_budget) const {
+  OpenModel load(const LocatedModel& model, const RelaySpec& relay) const {
+    const auto begin = std::chrono::steady_clock::now();
     LocalEngineOptions engine;
     engine.device = options.device;
     engine.threads = options.threads;
     engine.slowdown = options.slowdown;
-    engine.kv_budget_bytes = options.kv_budget > 0 ? options.kv_budget : workflow_budget;
+    engine.kv_budget_bytes = options.kv_budget > 0 ? options.kv_budget : relay.device_bytes;
+    engine.host_segment_budget_bytes = relay.host_bytes;
     engine.model.dtype = model.spec.dtype;
     engine.model.kv_dtype = model.spec.kv_dtype;
     engine.model.context = model.spec.context;
@@ -180,24 +241,10 @@ struct Engine::Impl {
     auto opened = open_engine(model.folder, engine);
     read_anchors(*opened);
     read_corrections(*opened);
-    return opened;
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    return {std::move(opened), took.count(), relay.device_bytes, relay.host_bytes};
   }
 };
-
-void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& inputs) {
-  std::vector<std::string> known;
-  for (const auto& input : spec.inputs) known.push_back(input.name);
-  for (const auto& [name, value] : inputs) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    std::string text = fmt::format("workflow '{}' has no input '{}'", spec.name, name);
-    if (const std::string close = closest(name, known); !close.empty()) {
-      text += fmt::format("; did you mean '{}'?", close);
-    } else {
-      text += known.empty() ? "; it takes none" : fmt::format("; it takes: {}", fmt::join(known, ", "));
-    }
-    throw InputError(text);
-  }
-}
 
 Engine Engine::open(const EngineOptions& options) {
   if (!options.model.empty()) find_model(options.model);
@@ -206,25 +253,27 @@ Engine Engine::open(const EngineOptions& options) {
   }
   if (!(options.slowdown >= 0.0 && options.slowdown <= 10.0))
     throw InputError(fmt::format("slowdown {} is not in [0, 10]", options.slowdown));
+  if (options.threads < 0 || options.threads > 4096)
+    throw InputError(fmt::format("threads {} is not in [0, 4096]", options.threads));
+  if (options.kv_budget < 0) throw InputError(fmt::format("kv_budget {} is below 0", options.kv_budget));
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   return Engine(std::move(impl));
 }
 
-void Engine::prepare(const Workflow& workflow) const {
-  const Plan& plan = *workflow.impl().plan;
-  for (const auto& turn : plan.turns) impl_->open(plan, turn.model, {});
-  if (plan.reuse.method->layers == Method::Layers::group) impl_->with_group(plan, {});
+void Engine::prepare(const Workflow& workflow) const { impl_->open(workflow.impl().plan, {}); }
+
+OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop) {
+  return engine.impl().open(workflow.impl().plan, stop);
 }
 
-std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, const Workflow& workflow) {
-  const Plan& plan = *workflow.impl().plan;
-  std::vector<std::shared_ptr<LocalEngine>> engines;
-  for (const auto& turn : plan.turns) {
-    const auto opened = engine.impl().open(plan, turn.model, {});
-    if (std::find(engines.begin(), engines.end(), opened) == engines.end()) engines.push_back(opened);
+std::vector<std::shared_ptr<LocalEngine>> OpenPlan::distinct_engines() const {
+  std::vector<std::shared_ptr<LocalEngine>> distinct;
+  for (const PlannedTurn& turn : plan->turns) {
+    const auto& engine = engines.at(turn.model);
+    if (std::find(distinct.begin(), distinct.end(), engine) == distinct.end()) distinct.push_back(engine);
   }
-  return engines;
+  return distinct;
 }
 
 Preview Engine::preview(const Workflow& workflow) const { return preview(workflow, {}); }
@@ -235,28 +284,23 @@ Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options)
 
 Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   const auto plan = workflow.impl().plan;
-  check_known_inputs(*plan->spec, options.inputs);
-  std::vector<std::string> missing;
-  for (const auto& input : plan->spec->inputs) {
-    if (input.required && !input.default_value && options.inputs.count(input.name) == 0)
-      missing.push_back("'" + input.name + "'");
-  }
-  if (!missing.empty()) throw InputError(fmt::format("missing input: {}", fmt::join(missing, ", ")));
-
   RunRequest request;
-  request.plan = plan;
+  request.inputs = complete_inputs(*plan->spec, options.inputs);
+  if (options.timeout.count() < 0) throw InputError(fmt::format("timeout {} ms is below 0", options.timeout.count()));
+  check_turns(*plan, options.forced_outputs);
   request.tools = workflow.impl().tools;
-  request.inputs = options.inputs;
   request.seed = options.seed;
   request.timeout = options.timeout;
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
   request.on_logits = options.on_logits;
-  request.engines = [impl = impl_, plan](const std::string& model) { return impl->open(*plan->spec, model); };
+  request.version = version();
   return start_run(std::move(request), [impl = impl_, plan](RunRequest& of) {
-    for (const auto& turn : plan->turns) impl->open(*plan, turn.model, of.stop);
-    if (plan->reuse.method->layers == Method::Layers::group) of.plan = impl->with_group(*plan, of.stop);
+    OpenPlan open = impl->open(plan, of.stop);
+    of.plan = std::move(open.plan);
+    of.engines.insert(open.engines.begin(), open.engines.end());
+    of.load_ms = open.load_ms;
   });
 }
 

@@ -5,10 +5,11 @@
 
 #include "agents/tool.h"
 #include "engine/local_engine.h"
+#include "workflows/compile.h"
 #include "workflows/format/diagnostics.h"
 #include "workflows/format/spec.h"
-#include "workflows/plan/plan.h"
 #include "workflows/run/executor.h"
+#include "workflows/run/inputs.h"
 
 #include <baton/baton.h>
 #include <baton/preview.h>
@@ -23,9 +24,6 @@ struct Workflow::Impl {
 
 /// The registry of the built-in tools and the host's.
 std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools);
-
-/// Throws InputError for inputs that the workflow does not have.
-void check_known_inputs(const WorkflowSpec& spec, const std::map<std::string, std::string>& inputs);
 
 /// Where a model of the workflow is, and with which settings. An empty name is the default model, which `replacement`
 /// (a path or a name, or empty) stands for. Throws ResourceError.

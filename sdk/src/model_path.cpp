@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/src/model_path.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
 #include <baton/errors.h>
 #include <baton/system.h>
+
+#include "sdk/src/package_share.h"
 
 namespace baton::inline v1 {
 namespace fs = std::filesystem;
@@ -19,7 +23,34 @@ fs::path home_expanded(const std::string& path) {
   return path;
 }
 
+/// The file that this code was loaded from: a program, or a shared library that the static library was linked into.
+fs::path own_module() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_module), &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code error;
+  return fs::canonical(info.dli_fname, error);
+}
+
 }  // namespace
+
+std::vector<fs::path> share_folders() {
+  std::vector<fs::path> folders;
+  const auto add = [&](const fs::path& folder) {
+    const fs::path normal = folder.lexically_normal();
+    if (std::find(folders.begin(), folders.end(), normal) == folders.end()) folders.push_back(normal);
+  };
+  std::error_code error;
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
+    add(program.parent_path() / "../share/baton");
+  if (const fs::path module = own_module(); !module.empty()) {
+    for (const char* up : {"../share/baton", "../../share/baton"}) {  // from lib, from lib/x86_64-linux-gnu
+      if (fs::is_directory(module.parent_path() / up, error)) add(module.parent_path() / up);
+    }
+  }
+  if (&baton_package_share != nullptr) add(baton_package_share());
+  if (fs::is_directory(BATON_SHARE, error)) add(BATON_SHARE);
+  return folders;
+}
 
 std::vector<fs::path> model_search_path() {
   std::vector<fs::path> folders;
@@ -32,11 +63,11 @@ std::vector<fs::path> model_search_path() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (!error) {
-    // A program in a source tree's build/<preset>/bin, and one that is installed.
+    // A program in a source tree's build/<preset>/bin.
     const fs::path tree = (program / "../../../samples/models").lexically_normal();
     if (fs::is_directory(tree, error)) folders.push_back(tree);
-    folders.push_back((program / "../share/baton/models").lexically_normal());
   }
+  for (const fs::path& share : share_folders()) folders.push_back(share / "models");
   return folders;
 }
 

@@ -4,11 +4,16 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace baton::inline v1 {
 
 /// `model` as written in a workflow or an option; relative paths start in `base`. A folder counts when it holds
 /// config.json. Throws ResourceError listing where it looked.
 std::filesystem::path find_model(const std::string& model, const std::filesystem::path& base);
+
+/// Where what is installed beside the library may lie (share/baton of a prefix), in order: from the program, from the
+/// shared library that this one was linked into, where CMake's package was found, where the build was to be installed.
+std::vector<std::filesystem::path> share_folders();
 
 }  // namespace baton::inline v1

@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The opened models of an engine, for other parts of the library.
+// A plan with its models opened, for a run and for other parts of the library.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
 
-/// The engines that the workflow's turns run on, opened if need be, each once. Throws ResourceError.
-std::vector<std::shared_ptr<LocalEngine>> open_models(const Engine& engine, const Workflow& workflow);
+struct OpenPlan {
+  std::shared_ptr<const Plan> plan;  // with the layers that its method recomputes, where the file leaves them open
+  std::map<std::string, std::shared_ptr<LocalEngine>> engines;  // by ModelSpec name, of all models of the plan
+  double load_ms = 0.0;  // opening these models, whenever that was; each counts once
+
+  /// Each engine once, in the order of the plan's turns.
+  std::vector<std::shared_ptr<LocalEngine>> distinct_engines() const;
+};
+
+/// Opens those of the workflow's models that are not open yet, and measures the layers that its method needs to know.
+/// When stopped it may leave the latter out. Throws ResourceError, and WorkflowError for a setting that does not fit a
+/// model.
+OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop = {});
 
 }  // namespace baton::inline v1

@@ -20,13 +20,17 @@ std::int64_t kv_bytes_per_token(const Model& model) {
 /// What fills the slots of one turn.
 class Values {
  public:
-  Values(const Plan& plan, const PreviewOptions& options) : plan_(plan), options_(options) {}
+  Values(const Plan& plan, const PreviewOptions& options)
+      : plan_(plan), options_(options), inputs_(complete_inputs(*plan.spec, options.inputs, MissingInputs::left_out)) {}
 
   std::optional<std::string> text(const SlotSource& slot) const {
     if (const auto found = options_.values.find(slot.name); found != options_.values.end()) return found->second;
     using Kind = SlotSource::Kind;
     if (slot.kind == Kind::empty) return std::string();
-    if (slot.kind == Kind::input) return input(slot.name);
+    if (slot.kind == Kind::input) {
+      const auto found = inputs_.find(slot.name);
+      return found == inputs_.end() ? std::nullopt : std::optional(found->second);
+    }
     const PlannedTurn& turn = plan_.turns[static_cast<std::size_t>(slot.turn)];
     if (slot.kind == Kind::tool_result) {
       const auto found = options_.tool_results.find(turn_id(turn.agent, turn.round));
@@ -46,16 +50,9 @@ class Values {
   }
 
  private:
-  std::optional<std::string> input(const std::string& name) const {
-    if (const auto given = options_.inputs.find(name); given != options_.inputs.end()) return given->second;
-    for (const auto& declared : plan_.spec->inputs) {
-      if (declared.name == name) return declared.default_value;
-    }
-    return std::nullopt;
-  }
-
   const Plan& plan_;
   const PreviewOptions& options_;
+  const std::map<std::string, std::string> inputs_;  // those that are known
 };
 
 TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values& values) {
@@ -147,7 +144,6 @@ std::string TurnPreview::text() const {
 
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model) {
   const Plan& plan = *workflow.impl().plan;
-  check_known_inputs(*plan.spec, options.inputs);
   const Values values(plan, options);
   std::map<std::string, std::shared_ptr<const Model>> models;
   Preview preview;

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workflow: the reader and the planner behind one immutable value.
+// Workflow: a compiled workflow behind one immutable value.
 #include "sdk/src/internal.h"
+#include "sdk/src/model_path.h"
 
 namespace baton::inline v1 {
 namespace {
 
-template <typename Read>
-std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Read read) {
+template <typename Compile>
+std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Compile compile) {
   auto impl = std::make_shared<Workflow::Impl>();
   impl->tools = make_registry(options.tools);
   ReadOptions read_options;
   read_options.tools = impl->tools.get();
   read_options.set = options.set;
-  auto spec = std::make_shared<const WorkflowSpec>(read(read_options));
-  impl->plan = std::make_shared<const Plan>(make_plan(std::move(spec)));
+  read_options.models = options.models;
+  for (const std::filesystem::path& share : share_folders()) read_options.role_folders.push_back(share / "roles");
+  impl->plan = std::make_shared<const Plan>(compile(read_options));
   return impl;
 }
 
@@ -34,11 +36,11 @@ SlotInfo::Source public_source(SlotSource::Kind kind) {
 }  // namespace
 
 Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return load_workflow(file, read); }));
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(file, read); }));
 }
 
 Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return parse_workflow(yaml, name, read); }));
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(yaml, name, read); }));
 }
 
 const std::string& Workflow::name() const { return impl_->plan->spec->name; }
@@ -91,5 +93,6 @@ std::vector<TurnInfo> Workflow::turns() const {
 std::string Workflow::graph(std::string_view format) const { return format_graph(*impl_->plan, std::string(format)); }
 
 std::string workflow_schema() { return workflow_json_schema(); }
+std::string workflow_reference() { return workflow_reference_markdown(); }
 
 }  // namespace baton::inline v1

@@ -15,14 +15,16 @@ configure=(cmake -S "$source/tests/consumer/app" -B "$work/app" -G Ninja -DCMAKE
 ccache=$(command -v ccache || true)  # the second way compiles everything once more
 [ -z "$ccache" ] || configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER="$ccache")
 
+targets=(consumer consumer_c)
 if [ "$way" = tree ]; then
   "${configure[@]}" -DBATON_SOURCE="$source" >/dev/null
 else
   cmake --install "$build" --prefix "$work/first" >/dev/null
   mv "$work/first" "$work/prefix"  # nothing installed may remember where it was
-  "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+  "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_SAMPLES="$source/samples" >/dev/null
+  targets+=(hello_team)
 fi
-cmake --build "$work/app" --target consumer consumer_c -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
+cmake --build "$work/app" --target "${targets[@]}" -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/app/consumer"
 "$work/app/consumer_c"
 [ "$way" = tree ] && exit 0
@@ -36,6 +38,20 @@ if grep -rl -- "$source" "$work/prefix/lib/cmake" "$work/prefix/include"; then
   exit 1
 fi
 cd /
+echo "a sample finds the model of the prefix that its library came from"
+env -u BATON_MODEL -u BATON_MODEL_PATH "$work/app/hello_team" "What is 6 x 7?" | tee "$work/hello"
+grep -q '^ok in' "$work/hello"
+usual=$(sed -n 's/^CMAKE_INSTALL_PREFIX:[A-Z]*=//p' "$build/CMakeCache.txt")
+if [ ! -e "$usual/share/baton" ]; then  # where the library looks last
+  echo "and none without it"
+  mv "$work/prefix/share/baton/models" "$work/models"
+  if env -u BATON_MODEL -u BATON_MODEL_PATH "$work/app/hello_team" >"$work/hello" 2>&1; then
+    echo "it found another model than that of the prefix" >&2
+    exit 1
+  fi
+  grep -qF "$work/prefix/share/baton/models/nano" "$work/hello"
+  mv "$work/models" "$work/prefix/share/baton/models"
+fi
 "$work/prefix/bin/baton" version
 "$work/prefix/bin/baton" models | grep nano
 "$work/prefix/bin/baton" validate "$work"/prefix/share/baton/workflows/*.yaml

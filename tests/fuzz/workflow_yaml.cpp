@@ -2,10 +2,9 @@
 // A workflow file from anywhere: it is refused with errors that have a place, or it can be planned and printed.
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 
-#include "workflows/plan/plan.h"
+#include "workflows/compile.h"
 
 namespace {
 
@@ -34,8 +33,7 @@ void check(const baton::Plan& plan) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    check(baton::make_plan(
-        std::make_shared<const baton::WorkflowSpec>(baton::parse_workflow(text, "nowhere/fuzz.yaml"))));
+    check(baton::compile(text, "nowhere/fuzz.yaml"));
   } catch (const baton::WorkflowError& error) {
     require(!error.items.empty());
     for (const baton::Diagnostic& item : error.items) {

@@ -147,7 +147,7 @@ class Learn(Cli):
         self.assertIn("--dataset is required", self.baton("learn", self.team, code=2).stderr)
         self.learn("--rank", "0", code=2)
         other = self.write("other.jsonl", '{"id": "1", "inputs": {"problem": "?"}, "answer": "1"}\n')
-        self.assertIn("no input 'problem'", self.baton("learn", self.team, "--model", "./tiny", "--dataset", other, code=2).stderr)
+        self.assertIn("unknown input 'problem'", self.baton("learn", self.team, "--model", "./tiny", "--dataset", other, code=2).stderr)
         alone = self.write("alone.yaml", TEAM.split("  checker:")[0] + 'workflow: {topology: chain, agents: [solver]}\noutputs: {answer: "{{ agent_solver_current }}"}\n')
         self.assertIn("nothing was learned", self.baton("learn", alone, "--model", "./tiny", "--dataset", self.data, code=1).stderr)
 

@@ -213,6 +213,18 @@ class Report(Cli):
         self.assertIn("first 500 of 3,000 turns", page.texts["turns"])
         self.assertIn("30,000", page.texts["turns"])  # the sum is of all
 
+    def test_outputs_stand_in_the_order_of_the_record(self):
+        outputs = {"zebra": "first", "apple": "second", "outputs": "third"}
+        hidden = [self.turn("solver", extra={"outputs": {"mango": "no output"}})]
+        text, page = self.page(self.made(agents=hidden, outputs=outputs, inputs={"question": "?"}, date="2026-01-31T12:00:00Z",
+                                         version="0.1.0", threads=3, load_ms=1500.0))
+        shown = page.texts["outputs"]
+        places = [shown.index(name) for name in ("zebra", "first", "apple", "second", "third")]
+        self.assertEqual(places, sorted(places))
+        self.assertNotIn("mango", shown)
+        for fact in ("2026-01-31T12:00:00Z", "0.1.0", "3 threads", "1.5 s"):
+            self.assertIn(fact, page.texts["run"])
+
     def test_runs_that_did_not_end_well(self):
         long = self.write("long.yaml", LONG)
         folder = self.record("--timeout", "400ms", team=long, code=5, name="timeout")

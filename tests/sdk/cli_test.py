@@ -6,6 +6,7 @@ Usage: cli_test.py RUNNER [unittest options]
 """
 
 import array
+import calendar
 import fcntl
 import json
 import os
@@ -33,6 +34,17 @@ class Usage(Cli):
         self.assertIn("did you mean '--relay'", self.baton("run", self.team, "--relya", "full", code=2).stderr)
         self.assertIn("baton run --help", self.baton("run", code=2).stderr)
         self.assertIn("did you mean 'question'", self.baton("run", self.team, "-i", "questoin=x", "-i", QUESTION, code=2).stderr)
+
+    def test_what_is_unknown_is_answered_with_what_there_is(self):
+        self.assertIn("unknown input 'x'; the workflow has: question", self.baton("run", self.team, "-i", "x=1", "-i", QUESTION, code=2).stderr)
+        self.assertIn("unknown input 'x'; the workflow has: question", self.baton("render", self.team, "--agent", "solver", "-i", "x=1", code=2).stderr)
+        unknown = self.baton("run", self.team, "--zzzzzz", code=2).stderr
+        for option in ("--input", "--relay", "--record"):
+            self.assertIn(option, unknown.split("The options are: ")[1])
+        self.assertIn("validate", self.baton("zzzzzz", code=2).stderr.split("The verbs are: ")[1])
+        mian = self.baton("run", self.team, "-i", QUESTION, "--model", "mian=/tmp", code=3).stderr
+        self.assertIn("unknown model 'mian'", mian)
+        self.assertIn("the file has: main", mian)
 
     def test_every_verb_has_help_with_its_name(self):
         verbs = re.findall(r"^  (\w+) ", self.baton("--help").stdout.split("Subcommands:")[1].split("Start here")[0], re.M)
@@ -107,6 +119,7 @@ class Files(Cli):
 
     def test_schema_completion_version_models_doctor(self):
         self.assertIn("draft-07", json.loads(self.baton("schema").stdout)["$schema"])
+        self.assertTrue((ROOT / "docs/yaml.md").read_text().endswith(self.baton("schema", "--markdown").stdout))
         script = self.baton("completion", "bash").stdout
         subprocess.run(["bash", "-n"], input=script, text=True, check=True)
         self.assertIn("--relay", script)
@@ -128,21 +141,63 @@ class Run(Cli):
     def test_json_has_every_field(self):
         self.write("in.json", json.dumps({"question": "What is 6 x 7?"}))
         record = json.loads(self.baton("run", self.team, "--input-file", "in.json", "--json", "-q", "--seed", "9").stdout)
-        kinds = {"schema": int, "workflow": str, "device": str, "relay": str, "seed": int, "outputs": dict, "wall_ms": float, "agents": list}
+        kinds = {"schema": int, "version": str, "date": str, "workflow": str, "device": str, "threads": int, "relay": str, "seed": int,
+                 "inputs": dict, "outputs": dict, "load_ms": float, "wall_ms": float, "agents": list}
         for name, kind in kinds.items():
             self.assertIsInstance(record[name], kind, name)
         self.assertEqual((record["schema"], record["workflow"], record["seed"]), (1, "pair", 9))
         self.assertEqual(set(record["model"]), {"path", "fingerprint"})
         self.assertEqual(set(record["memory"]), {"weights_bytes", "kv_peak_bytes", "segments_peak_bytes", "host_segments_peak_bytes", "anchors_bytes"})
         self.assertEqual(set(record["outputs"]), {"answer"})
+        self.assertEqual(record["inputs"], {"question": "What is 6 x 7?"})
+        self.assertEqual(self.baton("--version").stdout, f"baton {record['version']}\n")
+        self.assertRegex(record["date"], r"^20\d\d-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\dZ$")
+        self.assertLess(abs(calendar.timegm(time.strptime(record["date"], "%Y-%m-%dT%H:%M:%SZ")) - time.time()), 600)
+        self.assertGreater(record["threads"], 0)
+        self.assertGreater(record["load_ms"], 0)
         for agent in record["agents"]:
-            self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "kv", "ttft_ms",
+            self.assertLessEqual({"agent", "role", "round", "state", "prompt_tokens", "output_tokens", "output", "truncated", "kv", "ttft_ms",
                                   "prefill_ms", "decode_ms", "tokens_per_s", "slots"}, set(agent))
             self.assertEqual(set(agent["kv"]), {"entries", "reused", "computed", "ahead", "reuse_rate"})
             self.assertEqual(agent["kv"]["entries"], agent["kv"]["reused"] + agent["kv"]["computed"])
         for slot in record["agents"][1]["slots"]:
             self.assertEqual(set(slot), {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens", "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected",
                                      "reason", "anchors"})
+
+    def test_outputs_keep_the_order_of_the_file(self):
+        outputs = 'outputs: {zebra: "Z {{ question }}", apple: "A {{ question }}", mango: "{{ agent_checker_current }}"}'
+        self.write("order.yaml", TEAM.replace("inputs:\n", "inputs:\n  tone: {default: calm}\n")
+                   .replace('outputs: {answer: "{{ agent_checker_current }}"}', outputs))
+        lines = self.baton("run", "order.yaml", "-i", "question=Q", "-q", "--threads", "2").stdout
+        self.assertLess(lines.index("zebra: Z Q"), lines.index("apple: A Q"))
+        self.assertLess(lines.index("apple: A Q"), lines.index("mango: "))
+        record = json.loads(self.baton("run", "order.yaml", "-i", "question=Q", "-q", "--json", "--threads", "2").stdout)
+        self.assertEqual(list(record["outputs"]), ["zebra", "apple", "mango"])
+        self.assertEqual(list(record["inputs"].items()), [("tone", "calm"), ("question", "Q")])
+        self.assertEqual(record["threads"], 2)
+
+    def test_an_answer_that_is_cut_off_is_no_secret(self):
+        cut = self.baton("run", self.team, "--input", QUESTION, "--set", "defaults.max_tokens=3", "--json")
+        self.assertEqual([agent["truncated"] for agent in json.loads(cut.stdout)["agents"]], [True, True])
+        for agent in ("solver", "checker"):
+            self.assertIn(f"warning: agent '{agent}': the answer was cut off after 3 tokens, its max_tokens", cut.stderr)
+        events = self.baton("run", self.team, "--input", QUESTION, "--set", "defaults.max_tokens=3", "--events", "ndjson", "-q").stdout
+        warnings = [line["message"] for line in map(json.loads, events.splitlines()) if line["type"] == "warning"]
+        self.assertEqual(len([warning for warning in warnings if "cut off" in warning]), 2)
+        whole = self.baton("run", self.team, "--input", QUESTION, "--set", "defaults.max_tokens=400", "--json")
+        self.assertEqual([agent["truncated"] for agent in json.loads(whole.stdout)["agents"]], [False, False])
+        self.assertNotIn("cut off", whole.stderr)
+
+    def test_layers_that_the_model_does_not_have(self):
+        layers = json.loads((ROOT / "samples/models/nano/config.json").read_text())["num_hidden_layers"]
+        for method, detect in (("rectify", ", detect: 2"), ("droidspeak", "")):
+            text = TEAM + "relay: {method: %s, layers: {start: 1%s, end: %d}}\n"
+            self.write("layers.yaml", text % (method, detect, layers))
+            wrong = self.baton("run", "layers.yaml", "--input", QUESTION, code=3).stderr
+            self.assertIn(f"layers.end {layers} is not a layer of model 'main', which has {layers}; expected at most {layers - 1}", wrong)
+            self.assertRegex(wrong, r"layers\.yaml:\d+:\d+: error\[E0412\]")
+            self.write("layers.yaml", text % (method, detect, layers - 1))
+            self.baton("run", "layers.yaml", "--input", QUESTION, "-q")
 
     def test_inputs_from_files(self):
         self.write("q.txt", "What is 6 x 7?\n")

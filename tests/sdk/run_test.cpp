@@ -120,8 +120,70 @@ TEST_CASE("the same run twice says the same, alone and among others") {
   for (auto& run : runs) CHECK(run.get().outputs == alone.outputs);
 }
 
+TEST_CASE("a record says what was run, when, with what and by whom") {
+  const auto workflow = baton::Workflow::parse(R"(
+version: 1
+name: ordered
+inputs: {zone: {default: here}, question: {type: string, required: true}, hint: {required: false}}
+models: {main: {path: nano}}
+defaults: {max_tokens: 2}
+agents: {writer: {prompt: {user: "{{ question }}{{ zone }}{{ hint }}"}}}
+workflow: {topology: single, agents: [writer]}
+outputs: {zebra: "{{ question }}", apple: "{{ agent_writer_current }}"}
+)");
+  const auto record = engine().run(workflow, kInputs);
+  CHECK(record.inputs == baton::NamedTexts{{"zone", "here"}, {"question", kQuestion}, {"hint", ""}});
+  REQUIRE(record.outputs.size() == 2);
+  CHECK(record.outputs.begin()->first == "zebra");
+  CHECK(record.outputs.at("apple") == record.agents[0].output);
+  CHECK_THROWS_WITH(record.outputs.at("pear"), "there is no 'pear'; there are: zebra, apple");
+  CHECK(record.version == baton::version());
+  CHECK(record.date.size() == std::string("2026-01-31T12:00:00Z").size());
+  CHECK(record.threads == 1);
+  CHECK(record.load_ms > 0);
+  CHECK(engine().run(workflow, kInputs).load_ms == record.load_ms);  // the model was opened once
+  CHECK(record.agents[0].truncated);
+}
+
+TEST_CASE("options that cannot be used are refused") {
+  auto options = kInputs;
+  options.timeout = -1ms;
+  CHECK_THROWS_AS(engine().start(team(4), options), baton::InputError);
+  options = kInputs;
+  options.forced_outputs["slover"] = {1};
+  CHECK_THROWS_WITH(engine().start(team(4), options),
+                    "forced_outputs: unknown turn 'slover'; the workflow has: solver, checker");
+  CHECK_THROWS_AS(baton::Engine::open({.threads = -1}), baton::InputError);
+  CHECK_THROWS_AS(baton::Engine::open({.kv_budget = -1}), baton::InputError);
+}
+
+TEST_CASE("a memory budget that comes too late is a warning") {
+  std::vector<std::string> warnings;
+  const auto own = baton::Engine::open({.model = (baton::test::source_folder() / "samples/models/nano").string(),
+                                        .device = "cpu",
+                                        .threads = 1,
+                                        .on_warning = [&](const std::string& text) { warnings.push_back(text); }});
+  const auto with = [](const std::string& size) {
+    return baton::Workflow::parse(
+        "version: 1\nname: small\nmodels: {main: nano}\nagents: {a: {prompt: hello}}\n"
+        "relay: {memory: {device: " +
+        size + "}}\n");
+  };
+  own.prepare(with("64MiB"));
+  own.prepare(with("64MiB"));
+  CHECK(warnings.empty());
+  own.prepare(with("32MiB"));
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("workflow 'small': relay.memory.device 33554432 has no effect") == 0);
+}
+
 TEST_CASE("inputs are checked before anything starts") {
-  CHECK_THROWS_AS(engine().start(team(4)), baton::InputError);
+  try {
+    engine().start(team(4));
+    FAIL("it was taken");
+  } catch (const baton::InputError& error) {
+    CHECK(error.missing == std::vector<std::string>{"question"});
+  }
   try {
     engine().start(team(4), {.inputs = {{"question", "?"}, {"questoin", "?"}}});
     FAIL("it was taken");

@@ -63,7 +63,7 @@ class PlanBuilder {
     plan.spec = std::make_shared<const WorkflowSpec>(spec);
     RunRequest made;
     made.plan = std::make_shared<const Plan>(plan);
-    made.engines = [engine](const std::string&) { return engine; };
+    made.engines = {{"main", engine}};
     made.tools = tools;
     made.inputs = {{"question", "why?"}};
     return made;

@@ -12,7 +12,7 @@
 
 #include "agents/tool.h"
 #include "tests/support/folders.h"
-#include "workflows/plan/plan.h"
+#include "workflows/compile.h"
 
 namespace baton::test {
 
@@ -40,21 +40,24 @@ inline ToolRegistry fake_tools() {
   return registry;
 }
 
-inline WorkflowSpec parse(const std::string& yaml, const std::vector<std::pair<std::string, std::string>>& set = {},
-                          const std::filesystem::path& file = "team.yaml") {
+inline Plan plan(const std::string& yaml, const std::vector<std::pair<std::string, std::string>>& set = {},
+                 const std::filesystem::path& file = "team.yaml") {
   const ToolRegistry tools = fake_tools();
   ReadOptions options;
   options.tools = &tools;
   options.set = set;
-  return parse_workflow(yaml, file, options);
+  return compile(std::string_view(yaml), file, options);
 }
 
-inline Plan plan(const std::string& yaml) { return make_plan(std::make_shared<const WorkflowSpec>(parse(yaml))); }
+inline WorkflowSpec parse(const std::string& yaml, const std::vector<std::pair<std::string, std::string>>& set = {},
+                          const std::filesystem::path& file = "team.yaml") {
+  return *plan(yaml, set, file).spec;
+}
 
 /// All errors as text; empty: none.
 inline std::string errors_of(const std::string& yaml, const std::filesystem::path& file = "team.yaml") {
   try {
-    make_plan(std::make_shared<const WorkflowSpec>(parse(yaml, {}, file)));
+    plan(yaml, {}, file);
     return {};
   } catch (const WorkflowError& error) {
     return error.what();

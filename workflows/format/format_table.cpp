@@ -244,7 +244,8 @@ std::vector<FormatKey> make_keys() {
           {"layers", "start", integer(0), true, "",
            "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
           {"layers", "detect", integer(1), false, "", "`rectify`: values are compared here, and tokens chosen."},
-          {"layers", "end", integer(1), true, "", "The last layer of the chosen tokens; `droidspeak`: of all of them."},
+          {"layers", "end", integer(1), true, "",
+           "The last layer of the chosen tokens; `droidspeak`: of all of them. The model must have it."},
 
           {"select", "deviation", number(0, 1000), false, "1.5",
            "Tokens whose values deviate more than this many times the mean; 0: none."},
@@ -283,8 +284,9 @@ std::vector<FormatKey> make_keys() {
            "One turn in so many is computed in full, to measure the error; 0: none."},
           {"anchors", "pool", string(), false, "", "Pools of different names share nothing."},
 
-          {"memory", "device", size(), false, "no limit", "On the device."},
-          {"memory", "host", size(), false, "no limit", "In host memory."},
+          {"memory", "device", size(), false, "half of what is free", "On the device, running prompts included."},
+          {"memory", "host", size(), false, "a quarter of what is available",
+           "In host memory, of a device's segments."},
       });
   return keys;
 }

@@ -22,8 +22,6 @@ std::vector<fs::path> folders_for(const fs::path& beside, std::span<const fs::pa
     if (above == above.root_path()) break;
   }
   folders.insert(folders.end(), role_folders.begin(), role_folders.end());
-  const fs::path program = fs::read_symlink("/proc/self/exe", code);
-  if (!code) folders.push_back(program.parent_path().parent_path() / "share" / "baton" / "roles");
   return folders;
 }
 

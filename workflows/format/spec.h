@@ -141,6 +141,7 @@ struct TopologySpec {
 struct RelaySpec {
   const Method* method = nullptr;  // null: auto
   ReuseOptions options;            // parameters; options.method is what `method` comes to
+  SourceLocation layers_where;     // of `layers.end`
   std::int64_t device_bytes = 0;   // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;
@@ -158,22 +159,18 @@ struct WorkflowSpec {
   TopologySpec topology;
   RelaySpec relay;
   std::vector<std::pair<std::string, std::vector<TemplatePiece>>> outputs;
-  std::vector<std::pair<std::string, std::string>> sources;  // files and their texts, for errors of the plan
+  std::vector<std::pair<std::string, std::string>> sources;  // files and their texts, for errors found later
 
   const AgentSpec* agent(const std::string& id) const;
 };
 
+/// How a file is read: see workflows/compile.h.
 struct ReadOptions {
   const ToolRegistry* tools = nullptr;                   // null: the built-in ones
   std::vector<std::pair<std::string, std::string>> set;  // --set a.b=v, applied to the tree before checking
+  std::vector<std::pair<std::string, std::string>> models;  // paths in place of those of the file's models, by name
   std::vector<std::filesystem::path> role_folders;       // where `use` looks last; see workflows/format/role_file.h
 };
-
-/// Reads and checks a file; throws WorkflowError with every error found. Loads no model.
-WorkflowSpec load_workflow(const std::filesystem::path& file, const ReadOptions& options = {});
-
-/// The same from bytes; `file` names them in errors and is where relative paths start.
-WorkflowSpec parse_workflow(std::string_view yaml, const std::filesystem::path& file, const ReadOptions& options = {});
 
 /// JSON Schema (draft-07) of the format, from the same table as the parser.
 std::string workflow_json_schema();

@@ -177,6 +177,7 @@ class SpecReader {
   void read_reuse(const Fields& fields, ReuseOptions& options) {
     if (const YamlNode* node = fields.get("layers")) {
       const Fields layers(*node);
+      spec_.relay.layers_where = layers.get("end") != nullptr ? layers.get("end")->where() : fields.where("layers");
       const auto layer = [&](const char* key) { return static_cast<std::int32_t>(layers.integer(key).value_or(0)); };
       const Method* method = spec_.relay.method;
       const auto needs = [&](Method::Layers form) { return method != nullptr && method->layers == form; };

@@ -5,27 +5,10 @@
 
 #include <algorithm>
 
-#include "workflows/format/spec_reader.h"
 #include "workflows/plan/ahead_forecast.h"
-#include "workflows/plan/plan_builder.h"
 
 namespace baton {
 namespace {
-
-/// What the reader of files has checked already, for a spec that was made by a program.
-void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
-  const auto want_agent = [&](const std::string& id) {
-    if (spec.agent(id) == nullptr)
-      diagnostics.error(spec.topology.where, "E0201", fmt::format("unknown agent '{}'", id));
-  };
-  for (const std::string& id : spec.topology.agents) want_agent(id);
-  for (const std::vector<std::string>& layer : spec.topology.layers)
-    std::for_each(layer.begin(), layer.end(), want_agent);
-  for (const NodeSpec& node : spec.topology.nodes) want_agent(node.agent);
-  if (!spec.topology.then.empty()) want_agent(spec.topology.then);
-  if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
-  check_placeholders(spec, diagnostics);
-}
 
 /// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
 void forecast(Plan& plan) {
@@ -85,13 +68,9 @@ int Plan::last_turn_of(const std::string& agent, int round) const {
   return -1;
 }
 
-Plan make_plan(std::shared_ptr<const WorkflowSpec> spec) {
-  Diagnostics diagnostics;
-  diagnostics.add_sources(spec->sources);
+Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn> turns) {
   Plan plan;
-  check_references(*spec, diagnostics);
-  if (diagnostics.empty()) plan.turns = build_turns(*spec, diagnostics);
-  if (!diagnostics.empty()) diagnostics.fail();
+  plan.turns = std::move(turns);
   const Method* asked = spec->relay.method;
   plan.relay = asked == nullptr ? "auto" : asked->name;
   plan.reuse = spec->relay.options;

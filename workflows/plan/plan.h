@@ -57,8 +57,8 @@ struct Plan {
 /// True when the turn has a slot with the value of `source`, under whatever name.
 bool shows_source(const PlannedTurn& turn, const SlotSource& source);
 
-/// Expands the topology and checks what an agent sees against what its prompt names. Throws WorkflowError.
-Plan make_plan(std::shared_ptr<const WorkflowSpec> spec);
+/// The plan of turns that were checked (workflows/compile.h), with the forecast of what becomes of each placeholder.
+Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn> turns);
 
 /// Forms of the expanded graph: ascii, mermaid, dot, json. Throws std::invalid_argument for another.
 std::string format_graph(const Plan& plan, const std::string& format);

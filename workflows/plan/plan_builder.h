@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work behind make_plan, with diagnostics for the reader of workflow files, which reports these errors too.
+// From a checked spec to the turns of a plan: topology, visibility, prompts with their loops written out.
 #pragma once
 
 #include <vector>

@@ -19,28 +19,28 @@
 
 namespace baton {
 
-/// The engine of a model of the workflow, by ModelSpec name. Called on the run's own threads; may take long (loads).
-using EngineSource = std::function<std::shared_ptr<InferenceEngine>(const std::string& model)>;
-
 struct RunRequest {
   std::shared_ptr<const Plan> plan;
-  EngineSource engines;
+  std::map<std::string, std::shared_ptr<InferenceEngine>> engines;  // of the plan's models, by ModelSpec name
   std::shared_ptr<const ToolRegistry> tools;
-  std::map<std::string, std::string> inputs;
-  std::optional<std::uint64_t> seed;  // over the workflow's own
-  Milliseconds timeout{0};            // of the whole run; 0: none
-  std::stop_token stop;               // ends the run soon, keeping what it has; state "cancelled"
+  std::map<std::string, std::string> inputs;  // complete: complete_inputs (workflows/run/inputs.h)
+  std::optional<std::uint64_t> seed;          // over the workflow's own
+  Milliseconds timeout{0};                    // of the whole run; 0: none
+  std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
   /// Before each token of a turn: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
+  // For the record.
+  std::string version;   // of the library
+  double load_ms = 0.0;  // opening the engines
 };
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
-/// Throws std::invalid_argument for missing or unknown inputs (before anything starts). Any number of runs at once.
+/// Throws std::invalid_argument for a model without an engine (before anything starts). Any number of runs at once.
 /// After the return no callback comes any more, and no request of the run is left in an engine.
 ///
-/// - Every model of the plan is opened before the first turn. A turn's timeout covers one attempt, its tools included.
+/// - A turn's timeout covers one attempt, its tools included.
 /// - An attempt fails when the engine fails, the timeout passes, or, where retry is configured, the output does not fit
 ///   output.pattern or output.schema; without retry that is a warning and an empty answer. What would fail again (a
 ///   prompt too long) is not tried again. Pauses double from retry.backoff to at most a minute.

@@ -11,7 +11,13 @@
 namespace baton {
 namespace {
 
-constexpr Milliseconds kLongestBackoff{60000};
+constexpr Milliseconds kMaxBackoff{60000};
+
+/// The engine generates fewer tokens than the turn may have where the context ends before.
+std::string truncation(const PlannedTurn& turn, const AgentRecord& record) {
+  return fmt::format("agent '{}': the answer was cut off after {} tokens, {}", turn.id, record.output_tokens,
+                     record.output_tokens >= turn.max_tokens ? "its max_tokens" : "where the model's context ends");
+}
 
 }  // namespace
 
@@ -21,6 +27,7 @@ void RunLoop::start_attempt(std::size_t turn) {
   if (++attempt.number > 1) {
     attempt.times = {Clock::now(), {}, {}};
     state.record.output.clear();
+    state.record.truncated = false;
     state.record.error.clear();
   }
   state.record.attempts = attempt.number;
@@ -199,6 +206,7 @@ void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
 
 void RunLoop::accept(std::size_t turn, GenerationResult result) {
   TurnProgress& state = state_.turn(turn);
+  if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
     // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
@@ -233,7 +241,7 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
   }
   if (failure.may_retry && attempt.number < planned_turn.retry.attempts) {
     const int doublings = std::min(attempt.number - 1, 16);
-    const Milliseconds pause = std::min(planned_turn.retry.backoff * (1 << doublings), kLongestBackoff);
+    const Milliseconds pause = std::min(planned_turn.retry.backoff * (1 << doublings), kMaxBackoff);
     warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_turn.id, attempt.number,
                      planned_turn.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/executor_loop.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <stdexcept>
 
 namespace baton {
@@ -11,15 +13,17 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::size_t kMostThreads = 8;
+constexpr std::size_t kMaxThreads = 8;
+
+/// "2026-01-31T12:00:00Z".
+std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
 
 }  // namespace
 
-RunLoop::RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs)
+RunLoop::RunLoop(const RunRequest& request)
     : request_(request),
       plan_(*request.plan),
-      inputs_(inputs),
-      state_(plan_, inputs),
+      state_(plan_, request.inputs),
       hand_over_(plan_),
       early_(plan_, state_),
       run_timer_(mailbox_->io) {
@@ -43,9 +47,7 @@ RunRecord RunLoop::run() {
 }
 
 void RunLoop::start() {
-  record_.workflow = plan_.spec->name;
-  record_.relay = plan_.relay;
-  record_.seed = request_.seed.value_or(plan_.spec->defaults.seed.value_or(0));
+  describe();
   tools_ = request_.tools ? request_.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
   on_stop_.emplace(request_.stop, [this] {
     mailbox_->post([this] {
@@ -63,42 +65,14 @@ void RunLoop::start() {
   }
   emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
 
-  std::size_t threads = std::min(std::max<std::size_t>(plan_.turns.size(), 1), kMostThreads);
+  std::size_t threads = std::min(std::max<std::size_t>(plan_.turns.size(), 1), kMaxThreads);
   if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
   pool_.emplace(threads);
-  open_engines();
-}
-
-/// All models of the plan before the first turn: a model that does not open costs no work, and no turn waits for one.
-void RunLoop::open_engines() {
-  std::vector<std::string> models;
-  for (const PlannedTurn& turn : plan_.turns) {
-    if (std::find(models.begin(), models.end(), turn.model) == models.end()) models.push_back(turn.model);
-  }
-  opening_ = true;
-  asio::post(*pool_, [this, models] {
-    std::map<std::string, std::shared_ptr<InferenceEngine>> engines;
-    std::string problem;
-    try {
-      for (const std::string& model : models) {
-        std::shared_ptr<InferenceEngine> engine = request_.engines(model);
-        if (!engine) throw std::runtime_error("there is no engine for the model '" + model + "'");
-        engines.emplace(model, std::move(engine));
-      }
-    } catch (const std::exception& error) {
-      problem = error.what();
-    } catch (...) {
-      problem = "the models could not be opened";
-    }
-    mailbox_->post([this, engines = std::move(engines), problem]() mutable {
-      opening_ = false;
-      engines_ = std::move(engines);
-      if (!problem.empty()) end(RunState::failed, problem, ErrorKind::resources);
-      schedule();
-      make_frames();
-    });
+  mailbox_->post([this] {  // behind a stop that was asked for before the run began
+    schedule();
+    make_frames();
   });
 }
 
@@ -108,20 +82,20 @@ void RunLoop::make_frames() {
   std::vector<std::pair<std::size_t, const ModelText*>> wanted;
   for (std::size_t i = 0; i < state_.size(); ++i) {
     if (state_.turn(i).phase == TurnProgress::Phase::waiting && early_.wants(i))
-      wanted.emplace_back(i, &engines_.at(planned(i).model)->text());
+      wanted.emplace_back(i, &request_.engines.at(planned(i).model)->text());
   }
   if (wanted.empty()) return;
   asio::post(*pool_, [this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
       PromptFrame frame;
       try {
-        frame = make_frame(planned(turn), *model, inputs_);
+        frame = make_frame(planned(turn), *model, request_.inputs);
       } catch (const std::exception&) {  // the turn itself will say why
         continue;
       }
       mailbox_->post([this, turn = turn, frame = std::move(frame)]() mutable {
         if (!ending_ && state_.turn(turn).phase == TurnProgress::Phase::waiting)
-          early_.add(turn, std::move(frame), engines_.at(planned(turn).model));
+          early_.add(turn, std::move(frame), request_.engines.at(planned(turn).model));
       });
     }
   });
@@ -144,7 +118,7 @@ void RunLoop::schedule() {
     Attempt& attempt = *attempts_[i];
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
     if (limit > 0 && running_ >= limit) continue;
-    attempt.engine = engines_.at(turn.model);
+    attempt.engine = request_.engines.at(turn.model);
     state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;
     start_attempt(i);
@@ -195,7 +169,7 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
 
 void RunLoop::settle() {
   if (finished_) return;
-  const bool over = ending_ ? running_ == 0 && !opening_ : state_.all_over() && !opening_;
+  const bool over = ending_ ? running_ == 0 : state_.all_over();
   if (over) finish();
 }
 
@@ -223,9 +197,23 @@ void RunLoop::finish() {
   note_callback_error();
 }
 
+/// What is known of the run before its first turn.
+void RunLoop::describe() {
+  record_.version = request_.version;
+  record_.date = utc_now();
+  record_.workflow = plan_.spec->name;
+  record_.relay = plan_.relay;
+  record_.seed = request_.seed.value_or(plan_.spec->defaults.seed.value_or(0));
+  for (const InputSpec& input : plan_.spec->inputs) {
+    if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end())
+      record_.inputs[input.name] = given->second;
+  }
+  record_.load_ms = request_.load_ms;
+}
+
 void RunLoop::describe_engines() {
   std::vector<const InferenceEngine*> counted;
-  for (const auto& [name, engine] : engines_) {
+  for (const auto& [name, engine] : request_.engines) {
     if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one
     counted.push_back(engine.get());
     const EngineStats stats = engine->stats();
@@ -235,11 +223,12 @@ void RunLoop::describe_engines() {
     record_.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
     record_.memory.anchors_bytes += stats.anchors.bytes;
   }
-  const auto first = plan_.turns.empty() ? engines_.end() : engines_.find(plan_.turns.front().model);
-  if (first == engines_.end()) return;  // not opened
-  record_.model_path = first->second->text().path.string();
-  record_.model_fingerprint = first->second->text().fingerprint;
-  record_.device = first->second->info().device;
+  if (plan_.turns.empty()) return;
+  const InferenceEngine& first = *request_.engines.at(plan_.turns.front().model);
+  record_.model_path = first.text().path.string();
+  record_.model_fingerprint = first.text().fingerprint;
+  record_.device = first.info().device;
+  record_.threads = first.info().threads;
 }
 
 /// A callback that throws ends the run and is not called again.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run as an event loop. The loop and every change of state live on the calling thread; a small pool opens models,
-// runs tools and tokenises; engines call back from their own threads and only post here.
+// One run as an event loop. The loop and every change of state live on the calling thread; a small pool runs
+// tools and tokenises; engines call back from their own threads and only post here.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -26,8 +26,8 @@ namespace baton {
 
 class RunLoop {
  public:
-  /// `inputs`: complete, with the defaults. Both must outlive the loop.
-  RunLoop(const RunRequest& request, const std::map<std::string, std::string>& inputs);
+  /// The request must outlive the loop.
+  explicit RunLoop(const RunRequest& request);
 
   /// Once.
   RunRecord run();
@@ -75,7 +75,6 @@ class RunLoop {
 
   // executor_loop.cpp: the run
   void start();
-  void open_engines();
   void make_frames();
   void schedule();
   bool round_may_start(std::size_t turn);
@@ -84,6 +83,7 @@ class RunLoop {
   void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind = {});
   void settle();
   void finish();
+  void describe();
   void describe_engines();
   void emit(const Event& event);
   void warn(std::string message) { emit(Warning{std::move(message)}); }
@@ -104,7 +104,6 @@ class RunLoop {
 
   const RunRequest& request_;
   const Plan& plan_;
-  const std::map<std::string, std::string>& inputs_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   const Clock::time_point begin_ = Clock::now();
 
@@ -113,7 +112,6 @@ class RunLoop {
   EarlyTurns early_;
   RunRecord record_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each turn
-  std::map<std::string, std::shared_ptr<InferenceEngine>> engines_;
   std::shared_ptr<const ToolRegistry> tools_;
   boost::asio::steady_timer run_timer_;
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
@@ -123,8 +121,7 @@ class RunLoop {
   int running_ = 0;         // turns that have begun and are not over
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
-  bool opening_ = false;  // the engines
-  bool ending_ = false;   // nothing new starts
+  bool ending_ = false;  // nothing new starts
   bool finished_ = false;
   std::string callback_error_;
 };

@@ -123,8 +123,8 @@ std::string_view RunProgress::final_text(const std::string& placeholder) const {
   return {};
 }
 
-std::map<std::string, std::string> RunProgress::outputs() const {
-  std::map<std::string, std::string> outputs;
+NamedTexts RunProgress::outputs() const {
+  NamedTexts outputs;
   for (const auto& [name, pieces] : plan_.spec->outputs) {
     std::string& text = outputs[name];
     for (const TemplatePiece& piece : pieces) {

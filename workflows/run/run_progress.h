@@ -55,7 +55,7 @@ class RunProgress {
   bool lacks_output(std::size_t turn, const SlotSource& source) const;
 
   /// The workflow's outputs from what there is; a placeholder without a value is empty.
-  std::map<std::string, std::string> outputs() const;
+  NamedTexts outputs() const;
 
  private:
   enum class Wanted : std::uint8_t { output, tool_text };

@@ -14,6 +14,13 @@ double finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
 std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
 
+/// In the order of the texts.
+Json json_of(const NamedTexts& texts) {
+  Json json = Json::object();
+  for (const auto& [name, text] : texts) json[name] = text;
+  return json;
+}
+
 Json json_of(const KvRecord& record) {
   return {{"entries", record.entries},
           {"reused", record.reused},
@@ -59,6 +66,7 @@ Json json_of(const AgentRecord& record) {
           {"output", record.output},
           {"answer", record.answer},
           {"finish_reason", name_of(record.finish_reason)},
+          {"truncated", record.truncated},
           {"kv", json_of(record.kv)},
           {"ttft_ms", finite(record.ttft_ms)},
           {"prefill_ms", finite(record.prefill_ms)},
@@ -70,18 +78,21 @@ Json json_of(const AgentRecord& record) {
 Json json_of(const RunRecord& record) {
   Json agents = Json::array();
   for (const AgentRecord& agent : record.agents) agents.push_back(json_of(agent));
-  Json outputs = Json::object();
-  for (const auto& [name, text] : record.outputs) outputs[name] = text;
   return {{"schema", record.schema},
+          {"version", record.version},
+          {"date", record.date},
           {"workflow", record.workflow},
           {"state", name_of(record.state)},
           {"error", record.error},
           {"error_kind", name_of(record.error_kind)},
           {"model", {{"path", record.model_path}, {"fingerprint", record.model_fingerprint}}},
           {"device", record.device},
+          {"threads", record.threads},
           {"relay", record.relay},
           {"seed", record.seed},
-          {"outputs", std::move(outputs)},
+          {"inputs", json_of(record.inputs)},
+          {"outputs", json_of(record.outputs)},
+          {"load_ms", finite(record.load_ms)},
           {"wall_ms", finite(record.wall_ms)},
           {"agents", std::move(agents)},
           {"memory",

@@ -96,6 +96,7 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.output_tokens = static_cast<std::int64_t>(result.tokens.size());
   record.output = result.text;
   record.finish_reason = result.reason;
+  record.truncated = result.reason == FinishReason::length;
   if (result.prompt_tokens > 0) record.prompt_tokens = result.prompt_tokens;
   record.kv = kv_record(result);
   record.prefill_ms = result.prefill_ms;

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace baton::inline v1 {
@@ -32,10 +33,12 @@ class WorkflowError : public Error {
   std::vector<Diagnostic> items;  // sorted by file, line and column; at least one
 };
 
-/// A missing or unknown input of a run.
+/// A missing or unknown input of a run, or an option that cannot be used.
 class InputError : public Error {
  public:
-  using Error::Error;
+  explicit InputError(const std::string& text, std::vector<std::string> missing_inputs = {})
+      : Error(text), missing(std::move(missing_inputs)) {}
+  std::vector<std::string> missing;  // required inputs that were not given, in the order of the file
 };
 
 /// A model, a device or memory that could not be had.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunRecord: what a run did, agent by agent and placeholder by placeholder. Plain data, no dependencies: with event.h
+// RunRecord: what a run did, agent by agent and placeholder by placeholder. Plain data: with event.h and named_texts.h
 // it is the vocabulary that every layer may include (docs/decisions/0003).
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <baton/named_texts.h>
 #include <baton/states.h>
 
 namespace baton {
@@ -60,6 +60,7 @@ struct AgentRecord {
   std::string output;  // of a failed turn with a fallback: the fallback
   std::string answer;  // what the agent's output.pattern or output.schema found in the output, or empty
   std::optional<FinishReason> finish_reason;  // none: nothing was generated
+  bool truncated = false;                     // max_tokens, or the end of the context, cut the output off
   KvRecord kv;
   double ttft_ms = 0.0;  // from the last input being complete to the first token, everything included
   double prefill_ms = 0.0;
@@ -78,6 +79,8 @@ struct MemoryRecord {
 
 struct RunRecord {
   int schema = 1;
+  std::string version;  // of the library that ran it, "0.1.0"
+  std::string date;     // when the run started, UTC, ISO 8601: "2026-01-31T12:00:00Z"
   std::string workflow;
   RunState state = RunState::ok;
   std::string error;
@@ -85,10 +88,13 @@ struct RunRecord {
   std::string model_path;
   std::string model_fingerprint;
   std::string device;
+  int threads = 0;  // of the CPU that the first turn's model runs on
   std::string relay;
   std::uint64_t seed = 0;
-  std::map<std::string, std::string> outputs;
-  double wall_ms = 0.0;
+  NamedTexts inputs;     // with the defaults, in the order of the workflow's file
+  NamedTexts outputs;    // in the order of the workflow's file
+  double load_ms = 0.0;  // opening the models of this run, whenever that was: earlier runs may have shared them
+  double wall_ms = 0.0;  // of the run itself, without load_ms
   std::vector<AgentRecord> agents;
   MemoryRecord memory;
 

@@ -74,12 +74,11 @@ class LiveView : public View {
       turns_.push_back(std::move(turn));
     }
     agent_width_ = std::min(agent_width_, 24);
-    thread_ = std::thread([this] { draw_until_closed(); });
   }
 
   ~LiveView() override {
     close();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
   void on_event(const Event& event) override {
@@ -100,7 +99,12 @@ class LiveView : public View {
   }
 
  private:
-  void take(const RunStarted&) {}
+  /// The models are open: until now their loading had the screen.
+  void take(const RunStarted&) {
+    if (closed_) return;
+    start_ = Clock::now();
+    thread_ = std::thread([this] { draw_until_closed(); });
+  }
   void take(const AgentStarted& event) {
     if (ShownTurn* turn = find(event.agent, event.round)) {
       turn->state = State::prefill;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -53,7 +54,7 @@ Workflow WorkflowArguments::load() const {
   for (const auto& model : models) {
     if (model.find('=') == std::string::npos) continue;
     const auto [name, path] = split(model, "--model", "NAME=PATH");
-    options.set.emplace_back("models." + name + ".path", quoted(model_from_here(path)));
+    options.models.emplace_back(name, model_from_here(path));
   }
   if (!relay.empty()) options.set.emplace_back("relay.method", quoted(relay));
   for (const auto& setting : set) options.set.push_back(split_setting(setting));
@@ -160,19 +161,16 @@ std::string read_file(const fs::path& path) {
   return std::move(text).str();
 }
 
-void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs,
-                    const std::string& command) {
-  std::string missing, how;
+std::string how_to_give(const Workflow& workflow, const std::vector<std::string>& missing, const std::string& command) {
+  std::string names, how;
   for (const auto& input : workflow.inputs()) {
-    if (!input.required || input.default_value || inputs.count(input.name) != 0) continue;
-    missing +=
+    if (std::find(missing.begin(), missing.end(), input.name) == missing.end()) continue;
+    names +=
         fmt::format("missing input '{}'{}{}\n", input.name, input.description.empty() ? "" : ": ", input.description);
     how += fmt::format(" --input {}=\"...\"", input.name);
   }
-  if (missing.empty()) return;
-  throw Failure(kUsage,
-                fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json",
-                            missing, command, how));
+  return fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json", names,
+                     command, how);
 }
 
 }  // namespace baton::cli

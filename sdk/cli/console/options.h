@@ -59,8 +59,7 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
 /// The whole file. Throws Failure with kUsage.
 std::string read_file(const std::filesystem::path& path);
 
-/// How the user gives the inputs that `workflow` still needs; throws Failure when there are any.
-void require_inputs(const Workflow& workflow, const std::map<std::string, std::string>& inputs,
-                    const std::string& command);
+/// How the user of `command` gives the inputs that are missing, with their descriptions.
+std::string how_to_give(const Workflow& workflow, const std::vector<std::string>& missing, const std::string& command);
 
 }  // namespace baton::cli

@@ -25,7 +25,7 @@ struct PreviewOptions;
 
 struct EngineOptions {
   /// A model folder or a bare name, in place of each workflow's default model. Empty: the workflows' own models.
-  /// A bare name is looked for in $BATON_MODEL_PATH and beside the program (docs/cli.md).
+  /// A bare name is looked for in $BATON_MODEL_PATH, beside the program and in the library's prefix (docs/cli.md).
   std::string model{};
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
@@ -67,14 +67,15 @@ struct RunOptions {
 class Engine {
  public:
   /// Reads no weights yet: see prepare(). Throws ResourceError when `options.model` is not found, naming where it was
-  /// looked for.
+  /// looked for, and InputError for an option that is out of its range.
   static Engine open(const EngineOptions& options = {});
 
-  /// Opens the models that a workflow needs, so that its first run does not wait. Throws ResourceError.
+  /// Opens the models that a workflow needs, so that its first run does not wait. Throws ResourceError, and
+  /// WorkflowError for layers of `relay` that a model does not have.
   void prepare(const Workflow& workflow) const;
 
   /// Starts a run and returns at once; models that are not open yet are opened by the run.
-  /// Throws InputError for a missing or unknown input.
+  /// Throws InputError for a missing or unknown input, a negative timeout, and forced outputs of unknown turns.
   Run start(const Workflow& workflow, const RunOptions& options = {}) const;
 
   /// What the turns' prompts will be, and what they will need (include baton/preview.h). Reads a model's configuration

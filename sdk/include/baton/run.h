@@ -62,7 +62,8 @@ class Run {
   EventRange events() const { return EventRange(this); }
 
   /// Waits for the end. Failures of agents, timeouts and stops are in the record's state. Throws ResourceError when a
-  /// model could not be opened, and what the callback threw if it did. May be called again.
+  /// model could not be opened, WorkflowError when a setting does not fit it, and what the callback threw if it did.
+  /// May be called again.
   RunRecord get() const;
 
   /// True when the run is over.

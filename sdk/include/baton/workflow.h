@@ -18,6 +18,8 @@ struct WorkflowOptions {
   Tools tools{};  // the host's own; a workflow that names one that is not here is an error
   /// Settings over the file's, as "relay.method" = "full"; values are read as YAML.
   std::vector<std::pair<std::string, std::string>> set{};
+  /// A folder or a bare name in place of the path of a model that the file declares, by its name there.
+  std::vector<std::pair<std::string, std::string>> models{};
 };
 
 struct InputInfo {
@@ -88,5 +90,8 @@ class Workflow {
 
 /// The JSON Schema (draft-07) of workflow files, for editors.
 std::string workflow_schema();
+
+/// Every key and error code of workflow files as Markdown tables, from the same source.
+std::string workflow_reference();
 
 }  // namespace baton::inline v1

@@ -40,7 +40,7 @@ std::string errors_of_file(const fs::path& file) {
     options.set.emplace_back(line.substr(directive.size(), equals - directive.size()), line.substr(equals + 1));
   }
   try {
-    make_plan(std::make_shared<const WorkflowSpec>(load_workflow(file.filename(), options)));
+    compile(file.filename(), options);
     return "no errors\n";
   } catch (const WorkflowError& error) {
     return error.what();
@@ -73,7 +73,7 @@ TEST_CASE("the team of the reference is read, and its misspelt placeholder is sh
   const ToolRegistry tools = fake_tools();
   ReadOptions options;
   options.tools = &tools;
-  const WorkflowSpec spec = load_workflow(file, options);
+  const WorkflowSpec spec = *compile(file, options).spec;
   CHECK(spec.name == "gsm8k-team");
   CHECK(spec.agents.size() == 3);
 
@@ -81,7 +81,7 @@ TEST_CASE("the team of the reference is read, and its misspelt placeholder is sh
   const std::string right = "        {{ agent_analyst_current }}\n", wrong = "        {{ agent_analist_current }}\n";
   text.replace(text.find(right), right.size(), wrong);
   try {
-    parse_workflow(text, file, options);
+    compile(std::string_view(text), file, options);
     FAIL("read without an error");
   } catch (const WorkflowError& error) {
     CHECK(error.what() == file.string() +
@@ -98,7 +98,7 @@ TEST_CASE("errors of several files are sorted, and prompt files are named") {
   const auto file = folder.add("team.yaml", with_header("agents:\n  a:\n    prompt:\n      system: {file: z.md}\n"
                                                         "      user: {file: a.md}\n    colour: red\n"));
   try {
-    load_workflow(file);
+    compile(file);
     FAIL("read without an error");
   } catch (const WorkflowError& error) {
     REQUIRE(error.items.size() == 3);

@@ -43,7 +43,7 @@ TEST_CASE("every workflow of the repository passes the reader, the planner and t
   for (const fs::path& file : files) {
     INFO(file.string());
     try {
-      const Plan made = make_plan(std::make_shared<const WorkflowSpec>(load_workflow(file)));
+      const Plan made = compile(file);
       CHECK_FALSE(made.turns.empty());
     } catch (const WorkflowError& error) {
       FAIL_CHECK(error.what());

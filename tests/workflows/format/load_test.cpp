@@ -11,7 +11,7 @@ const PromptItem& first_text(const AgentSpec& agent) { return agent.messages.at(
 
 std::string load_errors(const std::filesystem::path& file, const ReadOptions& options = {}) {
   try {
-    load_workflow(file, options);
+    compile(file, options);
     return {};
   } catch (const WorkflowError& error) {
     return error.what();
@@ -29,7 +29,7 @@ TEST_CASE("a file extends another key by key") {
   const auto file = folder.add("team.yaml",
                                "extends: middle.yaml\ndefaults: {max_tokens: 20}\nmodels: {main: {dtype: f32}}\n"
                                "agents: {a: {prompt: {system: new}}}\nworkflow: {rounds: 1}\n");
-  const WorkflowSpec spec = load_workflow(file);
+  const WorkflowSpec spec = *compile(file).spec;
   CHECK(spec.name == "middle");
   CHECK(*spec.defaults.max_tokens == 20);
   CHECK(*spec.defaults.temperature == 1.0f);
@@ -67,20 +67,20 @@ TEST_CASE("an agent can start from a role file") {
   folder.add("agents/roles/text.md", "You analyse.\n");
   const auto file =
       folder.add("workflows/library/team.yaml", with_header("agents: {a: {use: analyst, max_tokens: 7}}\n"));
-  const WorkflowSpec spec = load_workflow(file);
+  const WorkflowSpec spec = *compile(file).spec;
   CHECK(spec.agents.at(0).role == "Analyst");
   CHECK(*spec.agents.at(0).generation.max_tokens == 7);
   CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "You analyse.");
 
   folder.add("workflows/library/roles/analyst.yaml", "role: Nearer\nprompt: hello\n");
-  CHECK(load_workflow(file).agents.at(0).role == "Nearer");
+  CHECK(compile(file).spec->agents.at(0).role == "Nearer");
 
   const Folder elsewhere;
   const auto other = elsewhere.add("team.yaml", with_header("agents: {a: {use: analyst}}\n"));
   CHECK(load_errors(other).find("error[E0501]") != std::string::npos);
   ReadOptions options;
   options.role_folders = {folder.path() / "agents" / "roles"};
-  CHECK(load_workflow(other, options).agents.at(0).role == "Analyst");
+  CHECK(compile(other, options).spec->agents.at(0).role == "Analyst");
   const auto misspelt = elsewhere.add("misspelt.yaml", with_header("agents: {a: {use: analist}}\n"));
   CHECK(load_errors(misspelt, options).find("did you mean 'analyst'?") != std::string::npos);
   const auto escape = elsewhere.add("escape.yaml", with_header("agents: {a: {use: ../team}}\n"));

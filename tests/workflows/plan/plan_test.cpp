@@ -202,7 +202,7 @@ TEST_CASE("without outputs the answer is the last agent's") {
 TEST_CASE("a spec made by a program is checked too") {
   const auto errors_of_spec = [](WorkflowSpec spec) {
     try {
-      make_plan(std::make_shared<const WorkflowSpec>(std::move(spec)));
+      compile(std::move(spec));
       return std::string();
     } catch (const WorkflowError& error) {
       return std::string(error.what());

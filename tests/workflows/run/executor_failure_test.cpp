@@ -126,20 +126,34 @@ TEST_CASE("an engine that refuses for memory is asked again, and is a matter of 
   CHECK(observed.record.agents[0].error == "no room");
 }
 
-TEST_CASE("models that do not open fail the run before any agent") {
+TEST_CASE("a model without an engine is refused before anything starts") {
   PlanBuilder builder;
   builder.add("a", {});
   RunRequest request = builder.request(nullptr);
-  RunRecord record = run_plan(request);
-  CHECK(record.state == RunState::failed);
-  CHECK(record.error == "there is no engine for the model 'main'");
-  CHECK(record.error_kind == ErrorKind::resources);
-  CHECK(record.agents.at(0).state == TurnState::skipped);
-  request.engines = [](const std::string&) -> std::shared_ptr<InferenceEngine> {
-    throw ModelError("config.json: gone");
-  };
-  record = run_plan(request);
-  CHECK(record.error == "config.json: gone");
+  int events = 0;
+  request.on_event = [&](const Event&) { ++events; };
+  CHECK_THROWS_WITH(run_plan(request), "run_plan: there is no engine for the model 'main'");
+  request.engines.clear();
+  CHECK_THROWS_AS(run_plan(request), std::invalid_argument);
+  CHECK(events == 0);
+}
+
+TEST_CASE("an answer that max_tokens or the context cuts off is marked, with a warning") {
+  PlanBuilder builder;
+  builder.add("a", {}).max_tokens = 3;
+  builder.add("b", {0}).max_tokens = 50;
+  builder.add("c", {1}).max_tokens = 50;
+  const Observed observed = run(builder, [](const std::string& prompt) {
+    const bool cut = agent_of(prompt) != "c";
+    return Scripted{.text = "abc", .reason = cut ? FinishReason::length : FinishReason::eos};
+  });
+  CHECK(observed.record.state == RunState::ok);
+  CHECK(observed.record.agents[0].truncated);
+  CHECK(observed.record.agents[1].truncated);
+  CHECK_FALSE(observed.record.agents[2].truncated);
+  CHECK(observed.warnings ==
+        std::vector<std::string>{"agent 'a': the answer was cut off after 3 tokens, its max_tokens",
+                                 "agent 'b': the answer was cut off after 3 tokens, where the model's context ends"});
 }
 
 TEST_CASE("a prompt that cannot be built fails its agent") {

@@ -108,7 +108,7 @@ TEST_CASE("stops at random moments") {
     CHECK(engine->open() == 0);
     stopper.join();
     engine.reset();
-    request.engines = nullptr;
+    request.engines.clear();
     CHECK(late == 0);
   }
   CHECK(cancelled > 50);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/executor.h"
 
+#include <baton/errors.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/support/plans.h"
+#include "workflows/run/inputs.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -48,7 +51,7 @@ TEST_CASE("a chain hands each output to the next agent") {
   const RunRecord record = run_plan(request);
 
   CHECK(record.state == RunState::ok);
-  CHECK(record.outputs == std::map<std::string, std::string>{{"answer", "c!"}});
+  CHECK(record.outputs == NamedTexts{{"answer", "c!"}});
   REQUIRE(engine->prompts.size() == 3);
   CHECK(engine->prompts[1] == "<|im_start|>user\nrole:b|why?|a!|<|im_end|>\n<|im_start|>assistant\n");
   const AgentRecord& b = record_of(record, "b");
@@ -87,7 +90,35 @@ TEST_CASE("ids that were generated move on as they are, role markers move on as 
   CHECK(record_of(record, "c").slots[1].tokens == 2);  // the text, without the marker
 }
 
-TEST_CASE("inputs are plain text, filled in from their defaults, and checked before anything starts") {
+TEST_CASE("inputs are completed once: given texts, defaults, and empty texts for what nobody has to give") {
+  PlanBuilder builder;
+  for (const char* name : {"tone", "hint"}) builder.spec.inputs.emplace_back().name = name;
+  builder.spec.inputs[1].default_value = "calm";
+  builder.spec.inputs[2].required = false;
+  const auto complete = [&](const std::map<std::string, std::string>& given) {
+    return complete_inputs(builder.spec, given);
+  };
+  using Texts = std::map<std::string, std::string>;
+  CHECK(complete({{"question", "?"}}) == Texts{{"question", "?"}, {"tone", "calm"}, {"hint", ""}});
+  CHECK(complete({{"question", ""}, {"tone", "loud"}}) == Texts{{"question", ""}, {"tone", "loud"}, {"hint", ""}});
+  CHECK(complete_inputs(builder.spec, {}, MissingInputs::left_out) == Texts{{"tone", "calm"}});
+  CHECK_THROWS_WITH(complete({{"colour", "red"}}), "unknown input 'colour'; the workflow has: question, tone, hint");
+  CHECK_THROWS_WITH(complete({{"questoin", "?"}}),
+                    "unknown input 'questoin'; the workflow has: question, tone, hint; did you mean 'question'?");
+  CHECK_THROWS_AS(complete_inputs(builder.spec, {{"colour", "red"}}, MissingInputs::left_out), InputError);
+  builder.spec.inputs[2].required = true;
+  try {
+    complete({});
+    FAIL("missing inputs were taken");
+  } catch (const InputError& error) {
+    CHECK(std::string(error.what()) == "missing input: 'question', 'hint'");
+    CHECK(error.missing == std::vector<std::string>{"question", "hint"});
+  }
+  builder.spec.inputs.clear();
+  CHECK_THROWS_WITH(complete({{"colour", "red"}}), "unknown input 'colour'; the workflow has: none");
+}
+
+TEST_CASE("inputs are plain text, and stand in the record in the order of the file") {
   PlanBuilder builder;
   builder.add("a", {});
   builder.spec.inputs.emplace_back().name = "tone";
@@ -95,15 +126,12 @@ TEST_CASE("inputs are plain text, filled in from their defaults, and checked bef
   builder.output("tone", "tone");
   auto engine = std::make_shared<ScriptedEngine>(named_answers());
   RunRequest request = builder.request(engine);
-  request.inputs["question"] = "<|im_end|>";
+  request.inputs = complete_inputs(builder.spec, {{"question", "<|im_end|>"}});
   const RunRecord record = run_plan(request);
   CHECK(record.outputs.at("tone") == "calm");
   CHECK(record_of(record, "a").slots[0].tokens == 10);
 
-  request.inputs["colour"] = "red";
-  CHECK_THROWS_WITH(run_plan(request), "workflow 'test' has no input 'colour'; its inputs: question, tone");
-  request.inputs = {};
-  CHECK_THROWS_WITH(run_plan(request), "workflow 'test': the input 'question' is missing");
+  CHECK(record.inputs == NamedTexts{{"question", "<|im_end|>"}, {"tone", "calm"}});
   CHECK_THROWS_AS(run_plan(RunRequest{}), std::invalid_argument);
   CHECK(engine->prompts.size() == 1);
 }
@@ -144,7 +172,7 @@ TEST_CASE("a debate over rounds reads the rounds before") {
       });
   const RunRecord record = run_plan(builder.request(engine));
   CHECK(engine->prompts.back().find("role:judge|why?|a2|b2|") != std::string::npos);
-  CHECK(record.outputs == std::map<std::string, std::string>{{"last", "a2"}, {"before", "a1"}});
+  CHECK(record.outputs == NamedTexts{{"last", "a2"}, {"before", "a1"}});
   CHECK(record_of(record, "a", 2).slots[2].name == "agent_b_history_1");
   CHECK(record.agents.size() == 5);
 }

@@ -38,13 +38,13 @@ TEST_CASE("a run record as JSON") {
   CHECK(parsed["outputs"]["answer"] == "4\xEF\xBF\xBD");
   CHECK(parsed["wall_ms"] == 0.0);
   CHECK(parsed["agents"][0]["ttft_ms"] == 0.0);
-  for (const char* key : {"schema", "workflow", "state", "error", "error_kind", "model", "device", "relay", "seed",
-                          "outputs", "wall_ms", "agents", "memory"}) {
+  for (const char* key : {"version", "date", "threads", "inputs", "load_ms", "schema", "workflow", "state", "error",
+                          "error_kind", "model", "device", "relay", "seed", "outputs", "wall_ms", "agents", "memory"}) {
     CHECK(parsed.contains(key));
   }
   for (const char* key :
        {"agent", "role", "model", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output",
-        "answer", "finish_reason", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
+        "answer", "finish_reason", "truncated", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
@@ -52,6 +52,17 @@ TEST_CASE("a run record as JSON") {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
   }
   CHECK(record.to_json(-1).find('\n') == std::string::npos);
+}
+
+TEST_CASE("inputs and outputs keep their order in JSON") {
+  RunRecord record;
+  record.inputs = {{"zone", "1"}, {"area", "2"}};
+  record.outputs["second"] = "b";
+  record.outputs["first"] = "a";
+  record.outputs["second"] = "c";
+  const auto parsed = nlohmann::ordered_json::parse(record.to_json());
+  CHECK(parsed["inputs"].dump() == R"({"zone":"1","area":"2"})");
+  CHECK(parsed["outputs"].dump() == R"({"second":"c","first":"a"})");
 }
 
 TEST_CASE("events are single lines of JSON with a type") {
