@@ -64,7 +64,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"boost/": r"workflows/run/executor\w*\.(cpp|h)|sdk/include/baton/asio\.h",
-    r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp",
+    r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
     r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",

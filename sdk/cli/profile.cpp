@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/profile.h>
 #include <baton/system.h>
 
 #include "sdk/cli/console/exit_code.h"
@@ -177,7 +178,7 @@ int profile(const ProfileArguments& arguments) {
       [&](const ModelProfile& measured) {
         const fs::path file = save_profile(measured);
         const fs::path svg = arguments.svg.empty() ? fs::path(file).replace_extension(".svg") : fs::path(arguments.svg);
-        write_whole_file(svg, profile_svg(measured));
+        write_whole_file(svg, profile_svg(measured).str());
         return fmt::format("{} and {}", file.string(), svg.string());
       });
 }

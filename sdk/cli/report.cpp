@@ -40,7 +40,7 @@ int report(const ReportArguments& arguments) {
   const Report record = read_report(arguments.folder);
   std::string command = "baton report " + quoted(arguments.folder);
   if (!arguments.output.empty()) command += " --output " + quoted(arguments.output);
-  const std::string page = report_page(record, command);
+  const std::string page = report_page(record, command).str();
   if (interrupted().stop_requested()) throw Failure(kInterrupted, "interrupted; nothing was written");
   if (arguments.output == "-") {
     result(page);

@@ -16,22 +16,22 @@ namespace {
 
 constexpr std::size_t kMostOutputs = 100;
 
-std::string bdi(std::string_view text, std::size_t most = 500) {
+Markup bdi(std::string_view text, std::size_t most = 500) {
   const std::string_view start = cut(text, most);
-  return "<bdi>" + markup(start, Lines::fold) + (start.size() < text.size() ? "…" : "") + "</bdi>";
+  return html("<bdi>{}{}</bdi>", start, start.size() < text.size() ? "…" : "");
 }
 
 /// Texts of the page, until there is no more room.
 class Texts {
  public:
   /// `size` is that of the whole text, of which `bytes` may be the beginning; `elsewhere` is where the whole of it is.
-  std::string block(std::string_view bytes, std::uint64_t size, const std::string& elsewhere) {
+  Markup block(std::string_view bytes, std::uint64_t size, const std::string& elsewhere) {
     if (size == 0) return "<p class=\"muted\">Empty.</p>\n";
     const std::string_view start = cut(bytes, std::min(kLongestText, room_));
     room_ -= start.size();
-    std::string out = start.empty() ? "" : "<pre dir=\"auto\">" + markup(start, Lines::keep) + "</pre>\n";
+    Markup out = start.empty() ? "" : html("<pre dir=\"auto\">{}</pre>\n", escaped(start, Lines::keep));
     if (start.size() < size) {
-      out += fmt::format(
+      out += html(
           "<p class=\"muted\">{} of {} bytes; a page shows at most {} of a text and {} of all. The whole is in "
           "{}.</p>\n",
           grouped(static_cast<long long>(start.size())), grouped(static_cast<long long>(size)), cli::size(kLongestText),
@@ -64,46 +64,46 @@ Sums sums_of(const RunRecord& run) {
   return sums;
 }
 
-std::string header(const Report& report, const Sums& sums) {
+Markup header(const Report& report, const Sums& sums) {
   const RunRecord& run = report.run;
-  std::string out = fmt::format("<header id=\"run\">\n<div class=\"top\"><h1>{}</h1>{}</div>\n", bdi(run.workflow, 200),
-                                state_badge(name_of(run.state)));
+  Markup out = html("<header id=\"run\">\n<div class=\"top\"><h1>{}</h1>{}</div>\n", bdi(run.workflow, 200),
+                    state_badge(name_of(run.state)));
   if (run.state != RunState::ok && !run.error.empty()) {
-    out += fmt::format("<p class=\"error\"><bdi>{}{}</bdi></p>\n", markup(cut(run.error, 4000), Lines::keep),
-                       run.error_kind ? fmt::format(" ({})", name_of(*run.error_kind)) : "");
+    out += html("<p class=\"error\"><bdi>{}{}</bdi></p>\n", escaped(cut(run.error, 4000), Lines::keep),
+                run.error_kind ? html(" ({})", name_of(*run.error_kind)) : Markup());
   }
   const auto share = [&](std::int64_t part) {
     return percent(static_cast<double>(part), static_cast<double>(sums.kv.entries));
   };
-  const auto tile = [&](const char* name, const std::string& value, const std::string& more) {
-    out += fmt::format("<div><dt>{}</dt><dd>{}<small>{}</small></dd></div>\n", name, value, more);
+  const auto tile = [&](const char* name, const Markup& value, const Markup& more) {
+    out += html("<div><dt>{}</dt><dd>{}<small>{}</small></dd></div>\n", name, value, more);
   };
   out += "<dl class=\"tiles\">\n";
-  tile("wall time", duration(run.wall_ms), "");
-  tile("turns", grouped(static_cast<long long>(sums.ok)) + " ok",
-       fmt::format("of {}{}", grouped(static_cast<long long>(run.agents.size())),
-                   sums.skipped > 0 ? fmt::format(", {} skipped", grouped(static_cast<long long>(sums.skipped))) : ""));
-  tile("prompts", grouped(sums.prompt), "tokens");
-  tile("generated", grouped(sums.output), "tokens");
+  tile("wall time", escaped(duration(run.wall_ms)), "");
+  tile("turns", html("{} ok", grouped(static_cast<long long>(sums.ok))),
+       html("of {}{}", grouped(static_cast<long long>(run.agents.size())),
+            sums.skipped > 0 ? html(", {} skipped", grouped(static_cast<long long>(sums.skipped))) : Markup()));
+  tile("prompts", escaped(grouped(sums.prompt)), "tokens");
+  tile("generated", escaped(grouped(sums.output)), "tokens");
   tile("prompt KV reused", sums.kv.entries > 0 ? share(sums.kv.reused) : "–", "not computed at all");
   tile("computed ahead", sums.kv.entries > 0 ? share(sums.kv.ahead) : "–", "before the turn");
   out += "</dl>\n<dl class=\"facts\">\n";
-  const auto fact = [&](const char* name, const std::string& value) {
-    out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, value);
+  const auto fact = [&](const char* name, const Markup& value) {
+    out += html("<dt>{}</dt><dd>{}</dd>\n", name, value);
   };
-  fact("model", run.model_path.empty() ? "not opened" : "<code>" + bdi(run.model_path) + "</code>");
-  if (!run.model_fingerprint.empty()) fact("fingerprint", "<code>" + bdi(run.model_fingerprint, 100) + "</code>");
+  fact("model", run.model_path.empty() ? "not opened" : html("<code>{}</code>", bdi(run.model_path)));
+  if (!run.model_fingerprint.empty()) fact("fingerprint", html("<code>{}</code>", bdi(run.model_fingerprint, 100)));
   if (!run.device.empty()) {
-    fact("device", bdi(run.device, 200) + (run.threads > 0 ? fmt::format(", {} threads", run.threads) : ""));
+    fact("device",
+         run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
-  if (run.load_ms > 0) fact("model load", duration(run.load_ms));
+  if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   fact("relay method", bdi(run.relay, 100));
-  fact("seed", fmt::format("{}", run.seed));
+  fact("seed", html("{}", run.seed));
   if (!run.date.empty()) fact("started", bdi(run.date, 100));
   if (!run.version.empty()) fact("baton", bdi(run.version, 100));
   if (report.warning_count > 0) {
-    fact("warnings",
-         fmt::format("<a href=\"#warnings\">{}</a>", grouped(static_cast<long long>(report.warning_count))));
+    fact("warnings", html("<a href=\"#warnings\">{}</a>", grouped(static_cast<long long>(report.warning_count))));
   }
   return out +
          "</dl>\n<nav aria-label=\"Parts of this page\"><a href=\"#outputs\">Outputs</a> <a "
@@ -112,21 +112,21 @@ std::string header(const Report& report, const Sums& sums) {
          "<a href=\"#memory\">Memory</a></nav>\n</header>\n<main>\n";
 }
 
-std::string outputs_section(const RunRecord& run, Texts& texts) {
-  std::string out = "<section id=\"outputs\">\n<h2>Outputs</h2>\n";
+Markup outputs_section(const RunRecord& run, Texts& texts) {
+  Markup out = "<section id=\"outputs\">\n<h2>Outputs</h2>\n";
   if (run.outputs.empty()) out += "<p>The run has none.</p>\n";
   std::size_t left = kMostOutputs;
   for (const auto& [name, text] : run.outputs) {
     if (left-- == 0) {
-      out += fmt::format("<p class=\"muted\">The first {} of {}.</p>\n", kMostOutputs, run.outputs.size());
+      out += html("<p class=\"muted\">The first {} of {}.</p>\n", kMostOutputs, run.outputs.size());
       break;
     }
-    out += fmt::format("<h3>{}</h3>\n", bdi(name, 200)) + texts.block(text, text.size(), "run.json");
+    out += html("<h3>{}</h3>\n", bdi(name, 200)) + texts.block(text, text.size(), "run.json");
   }
   return out + "</section>\n";
 }
 
-std::string turns_section(const Report& report, const Sums& sums) {
+Markup turns_section(const Report& report, const Sums& sums) {
   const std::vector<Column> columns = {
       {"turn", "", Column::name},
       {"state", "", Column::name},
@@ -139,69 +139,72 @@ std::string turns_section(const Report& report, const Sums& sums) {
       {"ahead", "share of them that was computed before all of the prompt was known"},
       {"attempts", ""},
       {"finished by", "eos: the model ended; stop: a stop string; length: max_tokens", Column::text}};
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Markup>> rows;
   const auto kv = [](std::int64_t part, const KvRecord& of) {
-    return of.entries > 0 ? percent(static_cast<double>(part), static_cast<double>(of.entries)) : std::string();
+    return of.entries > 0 ? percent(static_cast<double>(part), static_cast<double>(of.entries)) : Markup();
   };
   const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
-    std::vector<std::string> row = {turn_link(report, i, "text"), state_badge(name_of(agent.state))};
+    std::vector<Markup> row = {turn_link(report, i, "text"), state_badge(name_of(agent.state))};
     if (agent.state == TurnState::skipped) {
       row.resize(columns.size());
     } else {
-      row.insert(row.end(), {grouped(agent.prompt_tokens), grouped(agent.output_tokens),
-                             agent.ttft_ms > 0 ? duration(agent.ttft_ms) : "", duration(agent.decode_ms),
-                             fmt::format("{:.1f}", agent.tokens_per_s), kv(agent.kv.reused, agent.kv),
-                             kv(agent.kv.ahead, agent.kv), grouped(agent.attempts), bdi(name_of(agent.finish_reason))});
+      row.insert(row.end(),
+                 {escaped(grouped(agent.prompt_tokens)), escaped(grouped(agent.output_tokens)),
+                  agent.ttft_ms > 0 ? escaped(duration(agent.ttft_ms)) : "", escaped(duration(agent.decode_ms)),
+                  html("{:.1f}", agent.tokens_per_s), kv(agent.kv.reused, agent.kv), kv(agent.kv.ahead, agent.kv),
+                  escaped(grouped(agent.attempts)), bdi(name_of(agent.finish_reason))});
     }
     rows.push_back(std::move(row));
   }
   if (report.run.agents.size() > 1) {
-    rows.push_back({"all", state_badge(name_of(report.run.state)), grouped(sums.prompt), grouped(sums.output), "", "",
-                    "", kv(sums.kv.reused, sums.kv), kv(sums.kv.ahead, sums.kv), "", ""});
+    rows.push_back({"all", state_badge(name_of(report.run.state)), escaped(grouped(sums.prompt)),
+                    escaped(grouped(sums.output)), "", "", "", kv(sums.kv.reused, sums.kv), kv(sums.kv.ahead, sums.kv),
+                    "", ""});
   }
-  std::string out = "<section id=\"turns\">\n<h2>Turns</h2>\n" + table("", columns, rows);
+  Markup out = "<section id=\"turns\">\n<h2>Turns</h2>\n" + table("", columns, rows);
   if (report.run.agents.size() > shown) {
-    out += fmt::format("<p class=\"muted\">The page shows the first {} of {} turns; sums are of all.</p>\n", shown,
-                       grouped(static_cast<long long>(report.run.agents.size())));
+    out += html("<p class=\"muted\">The page shows the first {} of {} turns; sums are of all.</p>\n", shown,
+                grouped(static_cast<long long>(report.run.agents.size())));
   }
   return out + "</section>\n";
 }
 
-std::string texts_section(const Report& report, Texts& texts) {
+Markup texts_section(const Report& report, Texts& texts) {
   const auto& agents = report.run.agents;
   const bool several =
       std::any_of(agents.begin(), agents.end(), [&](const auto& agent) { return agent.model != agents.front().model; });
-  std::string out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
+  Markup out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
   for (std::size_t i = 0; i < report.prompts.size(); ++i) {
     const AgentRecord& agent = report.run.agents[i];
     const std::string name = turn_name(agent.agent, agent.round);
-    out += fmt::format("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, markup(name, Lines::fold));
+    out += html("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, name);
     if (!agent.role.empty() && agent.role != agent.agent)
-      out += " <span class=\"muted\">" + bdi(agent.role, 200) + "</span>";
-    if (several) out += " <span class=\"muted\">model " + bdi(agent.model, 200) + "</span>";
-    out += fmt::format(" {}</h3>\n", agent.state == TurnState::ok ? "" : state_badge(name_of(agent.state)));
-    if (!agent.error.empty()) out += "<p>" + bdi(agent.error, 2000) + "</p>\n";
+      out += html(" <span class=\"muted\">{}</span>", bdi(agent.role, 200));
+    if (several) out += html(" <span class=\"muted\">model {}</span>", bdi(agent.model, 200));
+    out += html(" {}</h3>\n", agent.state == TurnState::ok ? "" : state_badge(name_of(agent.state)));
+    if (!agent.error.empty()) out += html("<p>{}</p>\n", bdi(agent.error, 2000));
     if (agent.state != TurnState::skipped) {
-      out += fmt::format("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
+      out += html("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
       const auto& prompt = report.prompts[i];
-      out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", markup(name, Lines::fold)))
+      out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", name))
                     : "<p class=\"muted\">It is not in the record.</p>\n";
-      out += fmt::format("</details>\n<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) +
+      out += html("</details>\n<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) +
              texts.block(agent.output, agent.output.size(), "run.json");
       out += "</details>\n";
-      if (!agent.answer.empty()) out += "<p><span class=\"muted\">found in it:</span> " + bdi(agent.answer) + "</p>\n";
+      if (!agent.answer.empty())
+        out += html("<p><span class=\"muted\">found in it:</span> {}</p>\n", bdi(agent.answer));
     }
     out += "</div>\n";
   }
   return out + "</section>\n";
 }
 
-std::string memory_section(const MemoryRecord& memory) {
-  std::vector<std::vector<std::string>> rows;
+Markup memory_section(const MemoryRecord& memory) {
+  std::vector<std::vector<Markup>> rows;
   const auto add = [&](const char* name, std::int64_t bytes) {
-    rows.push_back({name, size(static_cast<double>(bytes))});
+    rows.push_back({escaped(name), escaped(size(static_cast<double>(bytes)))});
   };
   add("weights", memory.weights_bytes);
   add("KV of running prompts, at its peak", memory.kv_peak_bytes);
@@ -209,52 +212,50 @@ std::string memory_section(const MemoryRecord& memory) {
   if (memory.host_segments_peak_bytes > 0)
     add("of it moved to host memory, at its peak", memory.host_segments_peak_bytes);
   if (memory.anchors_bytes > 0) add("anchors, at the end", memory.anchors_bytes);
-  return "<section id=\"memory\">\n<h2>Memory</h2>\n" + table("", {{"what", "", Column::text}, {"size", ""}}, rows) +
-         "</section>\n";
+  return Markup("<section id=\"memory\">\n<h2>Memory</h2>\n") +
+         table("", {{"what", "", Column::text}, {"size", ""}}, rows) + "</section>\n";
 }
 
-std::string warnings_section(const Report& report) {
+Markup warnings_section(const Report& report) {
   if (report.warning_count == 0) return "";
-  std::string out = "<section id=\"warnings\">\n<h2>Warnings</h2>\n<ul class=\"found\">\n";
-  for (const std::string& warning : report.warnings) out += "<li>" + bdi(warning, 1000) + "</li>\n";
+  Markup out = "<section id=\"warnings\">\n<h2>Warnings</h2>\n<ul class=\"found\">\n";
+  for (const std::string& warning : report.warnings) out += html("<li>{}</li>\n", bdi(warning, 1000));
   out += "</ul>\n";
   if (report.warning_count > report.warnings.size()) {
-    out += fmt::format("<p class=\"muted\">The first {} of {}; events.ndjson has the rest.</p>\n",
-                       report.warnings.size(), grouped(static_cast<long long>(report.warning_count)));
+    out += html("<p class=\"muted\">The first {} of {}; events.ndjson has the rest.</p>\n", report.warnings.size(),
+                grouped(static_cast<long long>(report.warning_count)));
   }
   return out + "</section>\n";
 }
 
 }  // namespace
 
-std::string turn_link(const Report& report, std::size_t turn, const char* place) {
+Markup turn_link(const Report& report, std::size_t turn, const char* place) {
   const AgentRecord& agent = report.run.agents[turn];
-  const std::string name = markup(turn_name(agent.agent, agent.round), Lines::fold);
+  const std::string name = turn_name(agent.agent, agent.round);
   const bool there = turn < kMostTurns && !(agent.state == TurnState::skipped && std::string_view(place) == "reuse");
-  return there ? fmt::format("<a href=\"#{}-{}\">{}</a>", place, turn + 1, name) : name;
+  return there ? html("<a href=\"#{}-{}\">{}</a>", place, turn + 1, name) : escaped(name);
 }
 
-std::string state_badge(std::string_view state) {
+Markup state_badge(std::string_view state) {
   const char* const sign = state == "ok" ? "✓" : state == "skipped" ? "–" : state == "cancelled" ? "■" : "✕";
-  return fmt::format("<span class=\"state {0}\">{1} {0}</span>", state, sign);
+  return html("<span class=\"state {0}\">{1} {0}</span>", state, sign);
 }
 
-std::string percent(double part, double of) {
+Markup percent(double part, double of) {
   const double share = of > 0 ? std::clamp(part / of, 0.0, 1.0) * 100 : 0.0;
   if (share > 0 && share < 1) return "&lt;1 %";
-  return fmt::format("{:.0f} %", share > 99 && share < 100 ? 99.0 : share);
+  return html("{:.0f} %", share > 99 && share < 100 ? 99.0 : share);
 }
 
-std::string table(const std::string& caption, const std::vector<Column>& columns,
-                  const std::vector<std::vector<std::string>>& rows) {
-  static const char* const kCells[] = {"<td class=\"n\">", "<td class=\"w\">", "<td class=\"t\">"};
-  std::string out = "<div class=\"scroll\"><table>\n";
-  if (!caption.empty()) out += "<caption>" + caption + "</caption>\n";
+Markup table(const Markup& caption, const std::vector<Column>& columns, const std::vector<std::vector<Markup>>& rows) {
+  static const Markup kCells[] = {"<td class=\"n\">", "<td class=\"w\">", "<td class=\"t\">"};
+  Markup out = "<div class=\"scroll\"><table>\n";
+  if (!caption.empty()) out += html("<caption>{}</caption>\n", caption);
   out += "<thead><tr>";
   for (const Column& column : columns) {
-    out += fmt::format("<th scope=\"col\"{}{}>{}</th>", column.kind == Column::number ? " class=\"n\"" : "",
-                       *column.meaning == '\0' ? "" : fmt::format(" title=\"{}\"", markup(column.meaning, Lines::fold)),
-                       column.title);
+    out += html("<th scope=\"col\"{}{}>{}</th>", column.kind == Column::number ? Markup(" class=\"n\"") : Markup(),
+                *column.meaning == '\0' ? Markup() : html(" title=\"{}\"", column.meaning), column.title);
   }
   out += "</tr></thead>\n<tbody>\n";
   for (const auto& row : rows) {
@@ -265,27 +266,26 @@ std::string table(const std::string& caption, const std::vector<Column>& columns
   return out + "</tbody>\n</table></div>\n";
 }
 
-std::string report_page(const Report& report, const std::string& command) {
+Markup report_page(const Report& report, const std::string& command) {
   const RunRecord& run = report.run;
   const Sums sums = sums_of(run);
   Texts texts;
-  std::string out = kPageStart;
-  out += fmt::format(
+  Markup out = Markup::trusted(kPageStart);
+  out += html(
       "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri "
       "'none'; form-action 'none'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" "
       "content=\"baton "
       "{}\">\n<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body>\n{}",
-      markup(version(), Lines::fold), markup(cut(run.workflow, 200), Lines::fold), name_of(run.state), report_style(),
-      report_hatchings());
+      version(), cut(run.workflow, 200), name_of(run.state), report_style(), report_hatchings());
   out += header(report, sums);
   out += outputs_section(run, texts) + timeline_section(report) + turns_section(report, sums) + reuse_section(report);
   out += texts_section(report, texts) + memory_section(run.memory) + warnings_section(report);
-  return out + fmt::format(
+  return out + html(
                    "</main>\n<footer>\n<p>Made by Baton {} from a record of <code>baton run --record</code>. Again: "
                    "<code>{}</code></p>\n</footer>\n</body>\n</html>\n",
-                   markup(version(), Lines::fold), markup(command, Lines::fold));
+                   version(), command);
 }
 
 }  // namespace baton::cli

@@ -5,32 +5,33 @@
 #include <string>
 #include <vector>
 
+#include "sdk/cli/console/html.h"
 #include "sdk/report/data.h"
 
 namespace baton::cli {
 
 /// `command` makes the page again. The same record makes the same page, byte for byte.
-std::string report_page(const Report& report, const std::string& command);
+Markup report_page(const Report& report, const std::string& command);
 
 // Its parts.
 
 /// What every page carries in its <style>, and the hatchings that its pictures share.
-const char* report_style();
-const char* report_hatchings();
+Markup report_style();
+Markup report_hatchings();
 
-std::string timeline_section(const Report& report);
-std::string reuse_section(const Report& report);
+Markup timeline_section(const Report& report);
+Markup reuse_section(const Report& report);
 
 // What the parts share.
 
 /// "analyst#2", with a link to `place` ("turn", "reuse" or "text") of that turn.
-std::string turn_link(const Report& report, std::size_t turn, const char* place);
+Markup turn_link(const Report& report, std::size_t turn, const char* place);
 
 /// "ok", "failed", ... with a sign, so that it is not the colour alone that says it.
-std::string state_badge(std::string_view state);
+Markup state_badge(std::string_view state);
 
 /// "12 %"; "<1 %" for what is not nothing.
-std::string percent(double part, double of);
+Markup percent(double part, double of);
 
 struct Column {
   const char* title;
@@ -38,8 +39,7 @@ struct Column {
   enum Kind { number, name, text } kind = number;
 };
 
-/// A table that scrolls by itself where the page is too narrow. Cells are markup.
-std::string table(const std::string& caption, const std::vector<Column>& columns,
-                  const std::vector<std::vector<std::string>>& rows);
+/// A table that scrolls by itself where the page is too narrow.
+Markup table(const Markup& caption, const std::vector<Column>& columns, const std::vector<std::vector<Markup>>& rows);
 
 }  // namespace baton::cli

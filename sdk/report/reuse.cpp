@@ -94,12 +94,12 @@ Tokens own_text_of(const AgentRecord& agent) {
 bool has_kv(const AgentRecord& agent) { return agent.kv.entries > 0 && agent.prompt_tokens > 0; }
 
 /// Rectangles from `begin` on, `scale` percent a token.
-std::string segments(const Tokens& tokens, double begin, double scale, const std::string& what) {
-  std::string out;
+Markup segments(const Tokens& tokens, double begin, double scale, const Markup& what) {
+  Markup out;
   for (std::size_t way = 0; way < kWays; ++way) {
     if (tokens[way] == 0) continue;
     const double width = static_cast<double>(tokens[way]) * scale;
-    out += fmt::format(
+    out += html(
         "<rect class=\"{}\" x=\"{:.3f}%\" y=\"0\" width=\"{:.3f}%\" height=\"16\"><title>{}: {} tokens "
         "{}</title></rect>",
         kWayTexts[way].style, begin, width, what, grouped(tokens[way]), kWayTexts[way].name);
@@ -109,23 +109,23 @@ std::string segments(const Tokens& tokens, double begin, double scale, const std
 }
 
 /// A name below its part of the bar, cut where the part ends.
-std::string below(const std::string& name, double begin, double width) {
-  return fmt::format(
+Markup below(const Markup& name, double begin, double width) {
+  return html(
       "<line class=\"cut\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"16\"/>"
       "<svg x=\"{0:.3f}%\" y=\"18\" width=\"{1:.3f}%\" height=\"17\"><text class=\"soft\" x=\"2\" "
       "y=\"12\">{2}</text></svg>\n",
       begin, width, name);
 }
 
-std::string prompt_bar(const AgentRecord& agent, double scale) {
-  std::string out = fmt::format(
+Markup prompt_bar(const AgentRecord& agent, double scale) {
+  Markup out = html(
       "<svg class=\"picture\" width=\"100%\" height=\"36\" role=\"img\" aria-label=\"The prompt of {}: {} tokens; the "
       "table "
       "has the numbers\">\n",
-      markup(turn_name(agent.agent, agent.round), Lines::fold), grouped(agent.prompt_tokens));
+      turn_name(agent.agent, agent.round), grouped(agent.prompt_tokens));
   double at = 0;
   std::int64_t left = agent.prompt_tokens;
-  const auto add = [&](Tokens tokens, const std::string& name) {
+  const auto add = [&](Tokens tokens, const Markup& name) {
     if (sum(tokens) == 0 || sum(tokens) > left) return;
     left -= sum(tokens);
     const double width = static_cast<double>(sum(tokens)) * scale;
@@ -133,35 +133,33 @@ std::string prompt_bar(const AgentRecord& agent, double scale) {
     at += width;
   };
   for (std::size_t i = 0; i < agent.slots.size(); ++i) {
-    add(tokens_of(agent.slots[i]), fmt::format("{} {}", i + 1, markup(cut(agent.slots[i].name, 80), Lines::fold)));
+    add(tokens_of(agent.slots[i]), html("{} {}", i + 1, cut(agent.slots[i].name, 80)));
   }
   add(own_text_of(agent), "own text");
   return out + "</svg>\n";
 }
 
-std::string why(const SlotRecord& slot) {
-  std::string out = markup(cut(slot.reason, 500), Lines::fold);
-  const auto add = [&](const std::string& more) { out += (out.empty() ? "" : "; ") + more; };
-  if (slot.hops > 0)
-    add(fmt::format("{} approximate hand-over{} behind it", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
+Markup why(const SlotRecord& slot) {
+  Markup out = escaped(cut(slot.reason, 500));
+  const auto add = [&](const Markup& more) { out += html("{}{}", out.empty() ? "" : "; ", more); };
+  if (slot.hops > 0) add(html("{} approximate hand-over{} behind it", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
   if (slot.corrected) add("corrected by what was learned for this place");
   if (slot.anchors) {
     const SlotAnchors& anchors = *slot.anchors;
-    add(fmt::format(
-        "{} anchor{}, ambiguity {:.2f}, distance {:.3g}{}", grouped(anchors.anchors), anchors.anchors == 1 ? "" : "s",
-        anchors.ambiguity, anchors.distance,
-        anchors.predicted_error < 0 ? "" : fmt::format(", expected error {:.3g}", anchors.predicted_error)));
+    add(html("{} anchor{}, ambiguity {:.2f}, distance {:.3g}{}", grouped(anchors.anchors),
+             anchors.anchors == 1 ? "" : "s", anchors.ambiguity, anchors.distance,
+             anchors.predicted_error < 0 ? "" : html(", expected error {:.3g}", anchors.predicted_error)));
   }
-  return "<bdi>" + out + "</bdi>";
+  return html("<bdi>{}</bdi>", out);
 }
 
-std::string name_of(const SlotRecord& slot) {
-  return "<bdi>" + markup(cut(slot.name, 80), Lines::fold) + (slot.name.size() > 80 ? "…" : "") + "</bdi>";
+Markup name_of(const SlotRecord& slot) {
+  return html("<bdi>{}{}</bdi>", cut(slot.name, 80), slot.name.size() > 80 ? "…" : "");
 }
 
 using Columns = std::array<bool, kWays>;  // of the ways that the run has at all
 
-std::string slot_table(const AgentRecord& agent, std::size_t most, const Columns& shown) {
+Markup slot_table(const AgentRecord& agent, std::size_t most, const Columns& shown) {
   std::vector<Column> columns = {{"#", ""}, {"placeholder", "", Column::name}, {"tokens", ""}};
   for (std::size_t way = 0; way < kWays; ++way) {
     if (shown[way]) columns.push_back({kWayTexts[way].name, kWayTexts[way].meaning});
@@ -172,24 +170,24 @@ std::string slot_table(const AgentRecord& agent, std::size_t most, const Columns
        "allow"});
   columns.push_back({"method", "", Column::name});
   columns.push_back({"why", "", Column::text});
-  std::vector<std::vector<std::string>> rows;
-  const auto add = [&](const std::string& number, const std::string& name, const Tokens& tokens, const std::string& kv,
-                       const std::string& method, const std::string& reason) {
-    std::vector<std::string> row = {number, name, grouped(sum(tokens))};
+  std::vector<std::vector<Markup>> rows;
+  const auto add = [&](const Markup& number, const Markup& name, const Tokens& tokens, const Markup& kv,
+                       const Markup& method, const Markup& reason) {
+    std::vector<Markup> row = {number, name, escaped(grouped(sum(tokens)))};
     for (std::size_t way = 0; way < kWays; ++way) {
       if (shown[way])
-        row.push_back(tokens[way] == 0 ? std::string("<span class=\"muted\">0</span>") : grouped(tokens[way]));
+        row.push_back(tokens[way] == 0 ? "<span class=\"muted\">0</span>" : escaped(grouped(tokens[way])));
     }
     row.insert(row.end(), {kv, method, reason});
     rows.push_back(std::move(row));
   };
   for (std::size_t i = 0; i < std::min(agent.slots.size(), most); ++i) {
     const SlotRecord& slot = agent.slots[i];
-    std::string kv = slot.tokens == 0 ? "" : percent(slot.kv_reuse_rate, 1);
+    Markup kv = slot.tokens == 0 ? "" : percent(slot.kv_reuse_rate, 1);
     if (slot.tokens > 0 && slot.kv_reuse_bound > slot.kv_reuse_rate + 0.005)
-      kv += fmt::format(" of {}", percent(slot.kv_reuse_bound, 1));
-    add(grouped(static_cast<long long>(i + 1)), name_of(slot), tokens_of(slot), kv,
-        "<bdi>" + markup(cut(slot.method, 50), Lines::fold) + "</bdi>", why(slot));
+      kv += html(" of {}", percent(slot.kv_reuse_bound, 1));
+    add(escaped(grouped(static_cast<long long>(i + 1))), name_of(slot), tokens_of(slot), kv,
+        html("<bdi>{}</bdi>", cut(slot.method, 50)), why(slot));
   }
   if (const Tokens own = own_text_of(agent); sum(own) > 0)
     add("", "own text", own, "", "", "<span class=\"muted\">around the placeholders; drawn last</span>");
@@ -199,11 +197,11 @@ std::string slot_table(const AgentRecord& agent, std::size_t most, const Columns
 struct Reason {
   std::int64_t tokens = 0;
   std::size_t count = 0;
-  std::string where;
+  Markup where;
 };
 
 /// Why placeholders were computed in full, most tokens first.
-std::string reasons_table(const Report& report) {
+Markup reasons_table(const Report& report) {
   std::map<std::string, Reason> by_reason;
   for (std::size_t i = 0; i < report.run.agents.size(); ++i) {
     const AgentRecord& agent = report.run.agents[i];
@@ -218,7 +216,7 @@ std::string reasons_table(const Report& report) {
       reason.tokens += tokens;
       if (++reason.count <= kMostNames && i < kMostTurns) {
         reason.where +=
-            fmt::format("{}{}: {}", reason.where.empty() ? "" : ", ", turn_link(report, i, "reuse"), name_of(slot));
+            html("{}{}: {}", reason.where.empty() ? "" : ", ", turn_link(report, i, "reuse"), name_of(slot));
       }
     }
   }
@@ -226,14 +224,14 @@ std::string reasons_table(const Report& report) {
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.tokens > b.second.tokens; });
   if (sorted.size() > kMostReasons) sorted.resize(kMostReasons);
-  std::vector<std::vector<std::string>> rows;
+  std::vector<std::vector<Markup>> rows;
   for (const auto& [text, reason] : sorted) {
     rows.push_back(
-        {grouped(reason.tokens),
-         "<bdi>" + (text.empty() ? "no reason given" : markup(cut(text, 500), Lines::fold)) + "</bdi>",
+        {escaped(grouped(reason.tokens)),
+         html("<bdi>{}</bdi>", text.empty() ? std::string_view("no reason given") : cut(text, 500)),
          reason.where + (reason.count > kMostNames
-                             ? fmt::format(" and {} more", grouped(static_cast<long long>(reason.count - kMostNames)))
-                             : "")});
+                             ? html(" and {} more", grouped(static_cast<long long>(reason.count - kMostNames)))
+                             : Markup())});
   }
   if (rows.empty()) return "";
   return table("Why placeholders were computed in full",
@@ -253,19 +251,19 @@ Tokens tokens_of_all(const Report& report) {
   return all;
 }
 
-std::string totals(const Tokens& all) {
+Markup totals(const Tokens& all) {
   const std::int64_t whole = sum(all);
   if (whole == 0) return "<p>No prompt was computed.</p>\n";
-  std::string out = "<ul class=\"legend\">\n";
+  Markup out = "<ul class=\"legend\">\n";
   for (std::size_t way = 0; way < kWays; ++way) {
     if (all[way] == 0) continue;
-    out += fmt::format(
+    out += html(
         "<li title=\"{}\"><svg aria-hidden=\"true\"><rect width=\"100%\" height=\"100%\" class=\"{}\"/></svg>{}: {} "
         "tokens ({})</li>\n",
         kWayTexts[way].meaning, kWayTexts[way].style, kWayTexts[way].name, grouped(all[way]),
         percent(static_cast<double>(all[way]), static_cast<double>(whole)));
   }
-  out += fmt::format(
+  out += html(
       "</ul>\n<svg class=\"picture\" width=\"100%\" height=\"16\" role=\"img\" aria-label=\"All {} tokens of all "
       "prompts\">{}</svg>\n",
       grouped(whole), segments(all, 0, 100 / static_cast<double>(whole), "all prompts"));
@@ -279,11 +277,11 @@ std::string totals(const Tokens& all) {
 
 }  // namespace
 
-std::string reuse_section(const Report& report) {
+Markup reuse_section(const Report& report) {
   const Tokens all = tokens_of_all(report);
   Columns columns{};
   for (std::size_t way = 0; way < kWays; ++way) columns[way] = all[way] > 0;
-  std::string out = "<section id=\"reuse\">\n<h2>Reuse per placeholder</h2>\n" + totals(all) + reasons_table(report);
+  Markup out = "<section id=\"reuse\">\n<h2>Reuse per placeholder</h2>\n" + totals(all) + reasons_table(report);
   const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
   std::int64_t longest = 1;
   for (std::size_t i = 0; i < shown; ++i) longest = std::max(longest, report.run.agents[i].prompt_tokens);
@@ -291,16 +289,14 @@ std::string reuse_section(const Report& report) {
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
     if (agent.state == TurnState::skipped) continue;
-    out +=
-        fmt::format("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
-                    i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));
+    out += html("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
+                i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));
     if (!has_kv(agent)) {
       out += "<p class=\"muted\">Its prompt was not computed.</p>\n</div>\n";
       continue;
     }
     if (slots_left == 0) {
-      out += fmt::format("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n",
-                         grouped(kMostSlots));
+      out += html("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n", grouped(kMostSlots));
       continue;
     }
     const std::size_t most = std::min(slots_left, agent.slots.size());

@@ -4,7 +4,7 @@
 
 namespace baton::cli {
 
-const char* report_style() {
+Markup report_style() {
   return R"css(
 :root {
   color-scheme: light dark;
@@ -107,7 +107,7 @@ footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line)
 )css";
 }
 
-const char* report_hatchings() {
+Markup report_hatchings() {
   return R"svg(<svg class="hatchings" aria-hidden="true"><defs>
 <pattern id="h-first" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" style="fill:var(--first)"/><path d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5"/></pattern>
 <pattern id="h-recomputed" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" style="fill:var(--recomputed)"/><path d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5"/></pattern>

@@ -48,37 +48,36 @@ class Timeline {
     mark_way();
   }
 
-  std::string svg() const {
-    std::string out = fmt::format(
+  Markup svg() const {
+    Markup out = html(
         "<svg class=\"picture\" id=\"timeline-picture\" width=\"100%\" height=\"{:.0f}\" role=\"img\" "
         "aria-labelledby=\"tl-title tl-desc\">\n<title id=\"tl-title\">Timeline of the run</title>\n"
         "<desc id=\"tl-desc\">One row for each of {} turns over {}; the table of turns has the numbers.</desc>\n",
-        height_, shown_, markup(duration(total_), Lines::fold));
+        height_, shown_, duration(total_));
     out += axis();
     for (std::size_t i = 0; i < shown_; ++i) out += hand_overs(i);
     for (std::size_t i = 0; i < shown_; ++i) out += row(i);
     return out + "</svg>\n";
   }
 
-  std::string legend() const {
-    std::string out = "<ul class=\"legend\">\n";
+  Markup legend() const {
+    Markup out = "<ul class=\"legend\">\n";
     for (const auto kind : {Piece::Kind::wait, Piece::Kind::tool, Piece::Kind::queue, Piece::Kind::first_token,
                             Piece::Kind::decode, Piece::Kind::pause}) {
       if (!has(kind)) continue;
       const Kind& known = kind_of(kind);
-      const std::string sample = kind == Piece::Kind::wait ? "y=\"40%\" height=\"3\"" : "height=\"100%\"";
+      const Markup sample = kind == Piece::Kind::wait ? Markup("y=\"40%\" height=\"3\"") : Markup("height=\"100%\"");
       // Events do not tell when the inputs of a turn with tools were complete.
       const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
       const std::string meaning = either ? "before tools also for max_parallel" : known.meaning;
-      out += fmt::format("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n",
-                         sample, known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
+      out += html("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n", sample,
+                  known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
     }
     const bool reads = std::any_of(report_.times.begin(), report_.times.end(),
                                    [](const TurnTime& time) { return !time.inputs.empty(); });
     const auto ring = [&](const char* style, const char* meaning) {
-      out += fmt::format(
-          "<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"{}\"/></svg>{}</li>\n", style,
-          meaning);
+      out += html("<li><svg aria-hidden=\"true\"><circle cx=\"50%\" cy=\"50%\" r=\"3.5\" class=\"{}\"/></svg>{}</li>\n",
+                  style, meaning);
     };
     if (reads) ring("arrived", "an answer that the turn reads arrives");
     if (reads && std::count(way_.begin(), way_.end(), true) > 1)
@@ -87,7 +86,7 @@ class Timeline {
   }
 
   /// What the time on the critical path went to.
-  std::string findings() const {
+  Markup findings() const {
     double spent[6] = {};
     double longest = 0;
     std::size_t slowest = 0;
@@ -105,10 +104,10 @@ class Timeline {
     for (const double part : spent) all += part;
     if (all <= 0) return "";
     const auto count = std::count(way_.begin(), way_.end(), true);
-    std::string parts;
+    Markup parts;
     const auto add = [&](double ms, const std::string& name) {
       if (ms / total_ < 0.005) return;
-      parts += fmt::format("{}{} {} ({})", parts.empty() ? "" : ", ", name, duration(ms), percent(ms, total_));
+      parts += html("{}{} {} ({})", parts.empty() ? "" : ", ", name, duration(ms), percent(ms, total_));
     };
     add(spent[static_cast<int>(Piece::Kind::decode)], "decoding");
     add(spent[static_cast<int>(Piece::Kind::first_token)], "first tokens");
@@ -116,11 +115,11 @@ class Timeline {
     add(spent[static_cast<int>(Piece::Kind::queue)], "queued");
     add(spent[static_cast<int>(Piece::Kind::pause)], "pauses between attempts");
     add(std::max(0.0, total_ - all), "the rest");
-    std::string out = fmt::format("<li>Critical path of {} {}: {}.</li>\n", grouped(count),
-                                  count == 1 ? "turn" : "turns, each of which waited for the one before it", parts);
+    Markup out = html("<li>Critical path of {} {}: {}.</li>\n", grouped(count),
+                      count == 1 ? "turn" : "turns, each of which waited for the one before it", parts);
     if (longest > 0 && count > 1) {
-      out += fmt::format("<li>The longest time to a first token on it: {}, {}.</li>\n",
-                         turn_link(report_, slowest, "reuse"), duration(longest));
+      out += html("<li>The longest time to a first token on it: {}, {}.</li>\n", turn_link(report_, slowest, "reuse"),
+                  duration(longest));
     }
     return out;
   }
@@ -147,7 +146,7 @@ class Timeline {
   double y(std::size_t row) const { return tops_[row]; }
 
   /// A round step that cuts the axis into at most five.
-  std::string axis() const {
+  Markup axis() const {
     const double unit = total_ < 10'000 ? 1 : total_ < 600'000 ? 1000 : 60'000;
     const char* const name = total_ < 10'000 ? "ms" : total_ < 600'000 ? "s" : "min";
     double step = std::pow(10.0, std::floor(std::log10(total_ / unit / 5)));
@@ -155,12 +154,12 @@ class Timeline {
       if (total_ / unit / step > 5) step *= factor;
     }
     const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
-    std::string out;
+    Markup out;
     for (int i = 0; i * step * unit <= total_ * (1 + 1e-9); ++i) {
       const double at = x(i * step * unit), value = i * step;
       const std::string label = digits > 0 ? fmt::format("{:.{}f}", value, digits) : grouped(std::llround(value));
       const char* const anchor = i == 0 ? "" : at > 93 ? " end" : " middle";
-      out += fmt::format(
+      out += html(
           "<line class=\"grid\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"18\" y2=\"{1:.0f}\"/>"
           "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"12\">{3} {4}</text>"
           "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"{5:.0f}\">{3} {4}</text>\n",
@@ -170,51 +169,51 @@ class Timeline {
   }
 
   /// From the end of a turn down, or up, to the rows of those that read its answer.
-  std::string hand_overs(std::size_t from) const {
+  Markup hand_overs(std::size_t from) const {
     if (report_.times[from].pieces.empty()) return "";
     const double at = x(report_.times[from].end_ms());
     double top = y(from) + kBar + kThick / 2, bottom = top;
-    std::string marks, way;
+    Markup marks, way;
     for (std::size_t to = 0; to < shown_; ++to) {
       const TurnTime& reader = report_.times[to];
       const bool reads = std::find(reader.inputs.begin(), reader.inputs.end(), from) != reader.inputs.end();
       const bool last = way_[to] && reader.last == from;  // it may have waited for a round or a place alone
       const double arrives = y(to) + kBar + kThick / 2;
       if (reads) {
-        marks += fmt::format("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "",
-                             at, arrives);
+        marks += html("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "", at,
+                      arrives);
       }
       if (last) {
-        way += fmt::format("<line class=\"handed way\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>",
-                           at, y(from) + kBar + kThick / 2, arrives);
+        way += html("<line class=\"handed way\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>", at,
+                    y(from) + kBar + kThick / 2, arrives);
       }
       if (!reads && !last) continue;
       top = std::min(top, arrives);
       bottom = std::max(bottom, arrives);
     }
     if (top == bottom) return "";
-    return fmt::format("<line class=\"handed\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>{3}{4}\n",
-                       at, top, bottom, way, marks);
+    return html("<line class=\"handed\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>{3}{4}\n", at,
+                top, bottom, way, marks);
   }
 
-  std::string row(std::size_t i) const {
+  Markup row(std::size_t i) const {
     const AgentRecord& agent = report_.run.agents[i];
     const TurnTime& time = report_.times[i];
-    const std::string name = markup(turn_name(agent.agent, agent.round), Lines::fold);
-    std::string right = agent.state == TurnState::ok
-                            ? std::string()
-                            : std::string(name_of(agent.state)) + (agent.output_tokens > 0 ? ", " : "");
+    const std::string name = turn_name(agent.agent, agent.round);
+    Markup right;
+    if (agent.state != TurnState::ok) right = html("{}{}", name_of(agent.state), agent.output_tokens > 0 ? ", " : "");
     if (agent.state == TurnState::skipped) {
-      if (!agent.error.empty()) right += ": " + markup(cut(agent.error, 60), Lines::fold);
+      if (!agent.error.empty()) right += html(": {}", cut(agent.error, 60));
     } else if (agent.output_tokens > 0) {
-      right += fmt::format("{}<tspan class=\"wide\"> prompt</tspan> → {} tokens, first after {}",
-                           grouped(agent.prompt_tokens), grouped(agent.output_tokens), duration(agent.ttft_ms));
+      right += html("{}<tspan class=\"wide\"> prompt</tspan> → {} tokens, first after {}", grouped(agent.prompt_tokens),
+                    grouped(agent.output_tokens), duration(agent.ttft_ms));
     } else if (agent.state == TurnState::ok) {
       right += "no tokens";
     }
-    if (agent.state != TurnState::skipped && time.pieces.empty()) right += right.empty() ? "no times" : ", no times";
+    if (agent.state != TurnState::skipped && time.pieces.empty())
+      right += right.empty() ? Markup("no times") : Markup(", no times");
     const double base = y(i) + 14;
-    std::string out = fmt::format(
+    Markup out = html(
         "<g class=\"row\"><a href=\"#text-{0}\"><text class=\"name halo\" x=\"0\" y=\"{1:.0f}\">{2}</text></a>"
         "<text class=\"soft end halo\" x=\"100%\" y=\"{1:.0f}\">{3}</text>\n",
         i + 1, base, name, right);
@@ -222,19 +221,19 @@ class Timeline {
     return out + "</g>\n";
   }
 
-  std::string bar(const Piece& piece, std::size_t i, const std::string& name) const {
+  Markup bar(const Piece& piece, std::size_t i, const std::string& name) const {
     const Kind& kind = kind_of(piece.kind);
     const bool thin = piece.kind == Piece::Kind::wait || piece.kind == Piece::Kind::pause;
     const double thick = thin ? 3 : kThick;
     // The end is rounded, not the width: neighbours never overlap.
     const double begin = std::round(x(piece.begin_ms) * 1000) / 1000, end = std::round(x(piece.end_ms) * 1000) / 1000;
     if (end <= begin) return "";
-    return fmt::format(
+    return html(
         "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.1f}\" width=\"{:.3f}%\" height=\"{:.0f}\"><title>{}: {}{}: {} "
         "(from {} to {})</title></rect>\n",
         kind.style, begin, y(i) + kBar + (kThick - thick) / 2, end - begin, thick, name, kind.name,
-        piece.note.empty() ? "" : ", " + markup(cut(piece.note, 200), Lines::fold),
-        duration(piece.end_ms - piece.begin_ms), duration(piece.begin_ms), duration(piece.end_ms));
+        piece.note.empty() ? Markup() : html(", {}", cut(piece.note, 200)), duration(piece.end_ms - piece.begin_ms),
+        duration(piece.begin_ms), duration(piece.end_ms));
   }
 
   const Report& report_;
@@ -246,20 +245,20 @@ class Timeline {
 
 }  // namespace
 
-std::string timeline_section(const Report& report) {
-  std::string out = "<section id=\"timeline\">\n<h2>Timeline</h2>\n";
+Markup timeline_section(const Report& report) {
+  Markup out = "<section id=\"timeline\">\n<h2>Timeline</h2>\n";
   if (report.run.agents.empty()) return out + "<p>The run had no turns.</p>\n</section>\n";
   if (!report.no_times.empty()) {
-    return out + fmt::format("<p>There is none: {}. Durations are in the table of turns.</p>\n</section>\n",
-                             markup(report.no_times, Lines::fold));
+    return out + html("<p>There is none: {}. Durations are in the table of turns.</p>\n</section>\n",
+                      escaped(report.no_times));
   }
   const Timeline timeline(report);
-  const std::string findings = timeline.findings();
-  if (!findings.empty()) out += "<ul class=\"found\">\n" + findings + "</ul>\n";
+  const Markup findings = timeline.findings();
+  if (!findings.empty()) out += html("<ul class=\"found\">\n{}</ul>\n", findings);
   out += timeline.legend() + timeline.svg();
   if (report.run.agents.size() > kMostTurns) {
-    out += fmt::format("<p class=\"muted\">The first {} of {} turns.</p>\n", kMostTurns,
-                       grouped(static_cast<long long>(report.run.agents.size())));
+    out += html("<p class=\"muted\">The first {} of {} turns.</p>\n", kMostTurns,
+                grouped(static_cast<long long>(report.run.agents.size())));
   }
   return out + "</section>\n";
 }

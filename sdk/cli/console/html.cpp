@@ -3,7 +3,7 @@
 
 namespace baton::cli {
 
-std::string markup(std::string_view text, Lines lines) {
+Markup escaped(std::string_view text, Lines lines) {
   std::string out;
   for (const char c : printable(text, lines)) {
     switch (c) {
@@ -26,7 +26,7 @@ std::string markup(std::string_view text, Lines lines) {
         out += c;
     }
   }
-  return out;
+  return Markup::trusted(std::move(out));
 }
 
 std::string_view cut(std::string_view text, std::size_t bytes) {

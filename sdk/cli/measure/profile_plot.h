@@ -6,6 +6,8 @@
 
 #include <baton/profile.h>
 
+#include "sdk/cli/console/html.h"
+
 namespace baton::cli {
 
 /// Similarity and correlation over the layers, with l_s, l_d and l_e marked; lines of at most `columns`. Dots of
@@ -13,6 +15,6 @@ namespace baton::cli {
 std::string profile_plot(const ModelProfile& profile, int columns, bool ascii);
 
 /// The same as an SVG file of its own, with the standard errors as bands.
-std::string profile_svg(const ModelProfile& profile);
+Markup profile_svg(const ModelProfile& profile);
 
 }  // namespace baton::cli

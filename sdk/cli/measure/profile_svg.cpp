@@ -39,21 +39,20 @@ class PlotPanel {
     return kLeft + 10 + layer * (kWidth - kLeft - kRight - 20) / std::max(1, layers_ - 1);
   }
 
-  std::string axes(const std::string& title) const {
-    std::string out;
+  Markup axes(const std::string& title) const {
+    Markup out;
     for (double value = low_; value <= 1 + step_ / 2; value += step_) {
-      out += fmt::format(
+      out += html(
           "<line x1='{}' x2='{}' y1='{:.1f}' y2='{:.1f}' class='grid'/><text x='{}' y='{:.1f}' "
           "class='end'>{:.{}f}</text>\n",
           kLeft, kWidth - kRight, y(value), y(value), kLeft - 8, y(value) + 4, value, step_ < 0.01 ? 3 : 2);
     }
     const double middle = top_ + height_ / 2;
-    return out +
-           fmt::format("<text class='middle' transform='translate(18 {:.1f}) rotate(-90)'>{}</text>\n", middle, title);
+    return out + html("<text class='middle' transform='translate(18 {:.1f}) rotate(-90)'>{}</text>\n", middle, title);
   }
 
-  std::string curve(const std::string& colour) const {
-    std::string out;
+  Markup curve(const std::string& colour) const {
+    Markup out;
     for (std::size_t begin = 0; begin < values_.size();) {  // what is not known splits the curve
       std::size_t end = begin;
       while (end < values_.size() && !std::isnan(values_[end])) ++end;
@@ -67,16 +66,16 @@ class PlotPanel {
   double y(double value) const { return top_ + (1 - value) / (1 - low_) * height_; }
   double error(std::size_t i) const { return i < errors_.size() && !std::isnan(errors_[i]) ? errors_[i] : 0.0; }
 
-  std::string piece(std::size_t begin, std::size_t end, const std::string& colour) const {
-    std::string upper, lower, line, dots;
+  Markup piece(std::size_t begin, std::size_t end, const std::string& colour) const {
+    Markup upper, lower, line, dots;
     for (std::size_t i = begin; i < end; ++i) {
       const double at = x(static_cast<double>(i));
-      upper += fmt::format("{:.1f},{:.1f} ", at, y(std::min(1.0, values_[i] + error(i))));
-      lower = fmt::format("{:.1f},{:.1f} ", at, y(std::max(low_, values_[i] - error(i)))) + lower;
-      line += fmt::format("{:.1f},{:.1f} ", at, y(values_[i]));
-      dots += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='{}'/>\n", at, y(values_[i]), colour);
+      upper += html("{:.1f},{:.1f} ", at, y(std::min(1.0, values_[i] + error(i))));
+      lower = html("{:.1f},{:.1f} ", at, y(std::max(low_, values_[i] - error(i)))) + lower;
+      line += html("{:.1f},{:.1f} ", at, y(values_[i]));
+      dots += html("<circle cx='{:.1f}' cy='{:.1f}' r='2.5' fill='{}'/>\n", at, y(values_[i]), colour);
     }
-    return fmt::format(
+    return html(
                "<polygon points='{}{}' fill='{}' opacity='0.2'/>\n<polyline points='{}' fill='none' stroke='{}' "
                "stroke-width='1.8'/>\n",
                upper, lower, colour, line, colour) +
@@ -92,7 +91,7 @@ class PlotPanel {
 
 }  // namespace
 
-std::string profile_svg(const ModelProfile& profile) {
+Markup profile_svg(const ModelProfile& profile) {
   const auto layers = static_cast<int>(profile.similarity.size());
   const ProfiledRange range = profile.range();
   const PlotPanel upper(kTitle, kUpper, layers, profile.similarity, profile.similarity_error);
@@ -104,16 +103,15 @@ std::string profile_svg(const ModelProfile& profile) {
   const double bottom = kTitle + kUpper + kGap + kLower + (left.empty() ? 0.0 : kGap + kLower);
   const double height = bottom + kBelow;
 
-  std::string out = fmt::format(
+  Markup out = html(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' font-family='sans-serif' "
       "font-size='12' fill='#333'>\n"
       "<style>.grid{{stroke:#e4e4e4}}.end{{text-anchor:end}}.middle{{text-anchor:middle}}</style>\n"
       "<rect width='{0}' height='{1}' fill='#fff'/>\n"
       "<text x='{2}' y='22' font-size='15' font-weight='bold'>{3}</text>\n",
-      kWidth, height, kLeft,
-      markup(profile.model.filename().string() + ": which layers RelayCaching recomputes", Lines::fold));
-  out += fmt::format("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start),
-                     kTitle, upper.x(range.end) - upper.x(range.start), bottom - kTitle);
+      kWidth, height, kLeft, escaped(profile.model.filename().string() + ": which layers RelayCaching recomputes"));
+  out += html("<rect x='{:.1f}' y='{}' width='{:.1f}' height='{}' fill='#f3efe2'/>\n", upper.x(range.start), kTitle,
+              upper.x(range.end) - upper.x(range.start), bottom - kTitle);
   out += upper.axes("similarity S") + lower.axes("correlation ρ");
   if (!left.empty()) out += effect.axes("KL left up to l");
   struct Mark {
@@ -124,21 +122,21 @@ std::string profile_svg(const ModelProfile& profile) {
   for (const Mark& mark :
        {Mark{range.start, "start", 22}, Mark{range.detect, "detect", 8}, Mark{range.end, "end", 22}}) {
     const double x = upper.x(mark.layer);
-    out += fmt::format("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#a05a00' stroke-dasharray='4 3'/>\n",
-                       x, kTitle, bottom);
-    out += fmt::format("<text x='{:.1f}' y='{}' class='middle' fill='#a05a00'>{} {}</text>\n",
-                       std::min(x, kWidth - kRight - 22), kTitle - mark.above, mark.name, mark.layer);
+    out += html("<line x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}' stroke='#a05a00' stroke-dasharray='4 3'/>\n", x,
+                kTitle, bottom);
+    out += html("<text x='{:.1f}' y='{}' class='middle' fill='#a05a00'>{} {}</text>\n",
+                std::min(x, kWidth - kRight - 22), kTitle - mark.above, mark.name, mark.layer);
   }
   out += upper.curve("#1f5fa8") + lower.curve("#2a7d4f") + (left.empty() ? "" : effect.curve("#8a3f8f"));
   const int every = std::max(1, (layers + 19) / 20);
   for (int layer = 0; layer < layers; layer += every) {
-    out += fmt::format("<text x='{:.1f}' y='{}' class='middle'>{}</text>\n", upper.x(layer), bottom + 18, layer);
+    out += html("<text x='{:.1f}' y='{}' class='middle'>{}</text>\n", upper.x(layer), bottom + 18, layer);
   }
-  out += fmt::format("<text x='{}' y='{}' class='middle'>layer</text>\n", (kLeft + kWidth - kRight) / 2, bottom + 36);
-  out += fmt::format(
+  out += html("<text x='{}' y='{}' class='middle'>layer</text>\n", (kLeft + kWidth - kRight) / 2, bottom + 36);
+  out += html(
       "<text x='{}' y='{}' class='end' font-size='10' fill='#777'>{} hand-overs ({}), {} tokens; bands: standard "
       "error</text>\n",
-      kWidth - kRight, height - 8, profile.hand_overs, markup(profile.source, Lines::fold), profile.tokens);
+      kWidth - kRight, height - 8, profile.hand_overs, escaped(profile.source), profile.tokens);
   return out + "</svg>\n";
 }
 
