@@ -98,9 +98,9 @@ struct KeyBlock {
 
 /// Queries [begin, end) at one block: query begin + i sees keys [low[i], high[i]) of its 64.
 struct QueryGroup {
-  static constexpr std::int64_t kMost = 16;
+  static constexpr std::int64_t kMaxGroup = 16;
   std::int64_t begin, end;
-  std::int64_t low[kMost], high[kMost];
+  std::int64_t low[kMaxGroup], high[kMaxGroup];
   std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all of them see
   bool any = false;
 
@@ -187,15 +187,15 @@ void weigh_values(const AttentionState& state, const QueryGroup& group, const Ke
 template <class Element>
 void attend_group(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
                   const KeyBlock<Element>& block, std::int64_t key, std::int64_t width) {
-  constexpr std::int64_t kMost = QueryGroup::kMost;
+  constexpr std::int64_t kMaxGroup = QueryGroup::kMaxGroup;
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
   multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
                 kKeyBlock / kPanel, task.shape.head_dim);
 
-  float l_block[kMost * kLanes];
-  float m_block[kMost] = {};
+  float l_block[kMaxGroup * kLanes];
+  float m_block[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     m_block[i] = block_softmax(p + i * kTileStride, l_block + i * kLanes, group.low[i], group.high[i], task.scale);
   }
@@ -206,9 +206,9 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
   }
   weigh_values(state, group, block, width);
 
-  float m_new[kMost] = {};
-  float old[kMost] = {};
-  float fresh[kMost] = {};
+  float m_new[kMaxGroup] = {};
+  float old[kMaxGroup] = {};
+  float fresh[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     const float m = state.m[group.begin + i];
     m_new[i] = std::max(m, m_block[i]);
@@ -216,7 +216,7 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
     fresh[i] = m_block[i] - m_new[i];
   }
   const Floats f;
-  for (std::size_t i = 0; i < kMost; i += kWidth) {
+  for (std::size_t i = 0; i < kMaxGroup; i += kWidth) {
     hn::StoreU(hn::Exp(f, hn::LoadU(f, old + i)), f, old + i);
     hn::StoreU(hn::Exp(f, hn::LoadU(f, fresh + i)), f, fresh + i);
   }

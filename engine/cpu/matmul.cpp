@@ -56,9 +56,9 @@ template <class Element>
 void multiply_few(const MatmulTask& task, const float* rows) {
   const std::int64_t count = task.x.rows;
   const std::int64_t depth = task.w.cols;
-  constexpr std::int64_t kMost = 4;
+  constexpr std::int64_t kMaxPanels = 4;
   const std::int64_t at_once = std::max<std::size_t>(1, units_for(static_cast<std::size_t>(count)) / kUnitsPerPanel);
-  float c[kFewRows * kMost * kPanel];
+  float c[kFewRows * kMaxPanels * kPanel];
   for (std::int64_t p = task.panel; p < task.panel_end; p += at_once) {
     const std::int64_t panels = std::min(at_once, task.panel_end - p);
     const std::int64_t stride = panels * kPanel;

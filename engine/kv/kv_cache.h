@@ -45,7 +45,7 @@ class KvCache {
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
   /// Only positions [0, length) stay; what lies behind is written anew. Not where received() is kept.
-  void take_back(std::int32_t length) { length_ = std::min(length_, length); }
+  void truncate(std::int32_t length) { length_ = std::min(length_, length); }
 
  private:
   struct Sizes;

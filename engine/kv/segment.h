@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/arrival.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/piecewise_upload.h"
 
 namespace baton {
 
@@ -38,13 +38,13 @@ class Segment {
   /// It is what copy_to_host made: operations of the backend may not be given its views.
   bool on_host() const { return on_host_; }
 
-  /// Some of it is still to come. Then layers come in groups of layers_together; bring() begins to copy the group of a
-  /// layer, hidden states with the layer that reads them, in the order in which it is called, and the views below wait
-  /// for what they show: operations that are given afterwards find it there, and the host goes on. So all of these are
-  /// for the engine's thread.
-  bool is_arriving() const { return arrival_ && !arrival_->complete(); }
-  void bring(std::int32_t layer) const;
-  static std::int32_t layers_together(std::int32_t layers) { return (layers + kArrivalGroups - 1) / kArrivalGroups; }
+  /// Some of it is still to come. Then layers come in groups of layers_per_group; upload() begins to copy the group of
+  /// a layer, hidden states with the layer that reads them, in the order in which it is called, and the views below
+  /// wait for what they show: operations that are given afterwards find it there, and the host goes on. So all of these
+  /// are for the engine's thread.
+  bool is_uploading() const { return upload_ && !upload_->complete(); }
+  void upload(std::int32_t layer) const;
+  static std::int32_t layers_per_group(std::int32_t layers) { return (layers + kUploadGroups - 1) / kUploadGroups; }
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
@@ -65,11 +65,11 @@ class Segment {
   std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
 
  private:
-  static constexpr std::int32_t kArrivalGroups = 16;  // a layer waits for little, and copies are long enough to be fast
+  static constexpr std::int32_t kUploadGroups = 16;  // a layer waits for little, and copies are long enough to be fast
 
   Segment(const Segment&) = default;  // shares the memory
   std::size_t group_of(std::int32_t layer) const;
-  const std::byte* arrived(std::size_t begin, std::size_t group) const;
+  const std::byte* memory_at(std::size_t begin, std::size_t group) const;
 
   Device* device_;
   KvLayout layout_;
@@ -80,7 +80,7 @@ class Segment {
   std::size_t memory_bytes_ = 0;
   std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
   bool on_host_ = false;
-  std::shared_ptr<Arrival> arrival_;  // of the memory, in groups of layers; null: it was always here
+  std::shared_ptr<PiecewiseUpload> upload_;  // of the memory, in groups of layers; null: it was always here
 };
 
 }  // namespace baton

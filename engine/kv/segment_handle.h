@@ -39,8 +39,8 @@ struct SegmentStoreStats {
   std::int64_t host_peak_bytes = 0;
   std::int64_t host_segments = 0;
   std::int64_t lent_bytes = 0;  // copies for readers of other engines, in the host tier's budget
-  std::int64_t moved_down = 0;  // segments moved to the host tier, and from there
-  std::int64_t moved_up = 0;
+  std::int64_t downloaded = 0;  // segments moved to the host tier, and from there
+  std::int64_t uploaded = 0;
   std::int64_t evicted = 0;  // lost
 };
 

@@ -8,7 +8,7 @@ namespace baton::cuda {
 namespace {
 
 // A split of fewer keys than that costs more in merging than it gains in company. A measured number belongs here.
-constexpr std::int32_t kLeastSplit = 4 * kKeyBlock;
+constexpr std::int32_t kMinSplitKeys = 4 * kKeyBlock;
 
 std::int32_t blocks_between(std::int32_t begin, std::int32_t end) {
   return (end + kKeyBlock - 1) / kKeyBlock - begin / kKeyBlock;
@@ -118,7 +118,7 @@ void AttentionPlan::split(std::vector<AttentionTile>& tiles, std::int64_t heads,
   std::int64_t work = 0;  // key blocks of all tiles and heads
   for (const AttentionTile& tile : tiles) work += blocks_between(tile.key_begin, tile.key_end) * heads;
   const std::int64_t share = (work + blocks - 1) / blocks * kKeyBlock;
-  const auto length = static_cast<std::int32_t>(std::max<std::int64_t>(kLeastSplit, share));
+  const auto length = static_cast<std::int32_t>(std::max<std::int64_t>(kMinSplitKeys, share));
   split_.clear();
   for (const AttentionTile& tile : tiles) {
     const std::int32_t first = tile.key_begin / length, last = (tile.key_end - 1) / length;

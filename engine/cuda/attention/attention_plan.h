@@ -45,14 +45,14 @@ struct MergeRow {
 inline constexpr std::int32_t kNarrowRows = 16;
 inline constexpr std::int32_t kWideRows = 64;
 /// Query heads of a kv head beyond that many go to further blocks.
-inline constexpr std::int32_t kMostPartHeads = 16;
+inline constexpr std::int32_t kMaxPartHeads = 16;
 
 struct AttentionShape {
   std::int32_t heads = 0;
   std::int32_t kv_heads = 0;
   std::int32_t group() const { return heads / kv_heads; }
   /// Query heads that one block takes, and how many blocks that makes per kv head.
-  std::int32_t part_heads() const { return group() < kMostPartHeads ? group() : kMostPartHeads; }
+  std::int32_t part_heads() const { return group() < kMaxPartHeads ? group() : kMaxPartHeads; }
   std::int32_t parts() const { return (group() + part_heads() - 1) / part_heads(); }
 };
 

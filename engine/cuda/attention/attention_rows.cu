@@ -11,11 +11,11 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kChunk = 8;
-constexpr int kMostWidth = 256;
-constexpr int kColumns = kMostWidth / kThreads;  // of the output per thread
+constexpr int kMaxWidth = 256;
+constexpr int kColumns = kMaxWidth / kThreads;  // of the output per thread
 
 struct RowShared {
-  float q[kMostWidth];
+  float q[kMaxWidth];
   float weight[kThreads];  // of the chunk's keys
   float of_warp[2][kThreads / 32];
 };
@@ -25,8 +25,8 @@ __device__ float block_max(float value, RowShared& shared) {
   if (threadIdx.x % 32 == 0) shared.of_warp[0][threadIdx.x / 32] = value;
   sync_block();
   float most = shared.of_warp[0][0];
-  for (int w = 1; w < kThreads / 32; ++w) most = fmaxf(most, shared.of_warp[0][w]);
-  return most;
+  for (int w = 1; w < kThreads / 32; ++w) highest = fmaxf(highest, shared.of_warp[0][w]);
+  return highest;
 }
 
 template <class Cache>
@@ -59,9 +59,9 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
     sync_block();  // the queries are here; the last chunk's weights have been read
     const float score =
         key < end ? call.scale * score_of(shared, keys + static_cast<std::int64_t>(key) * width, width) : -INFINITY;
-    const float now = fmaxf(most, block_max(score, shared));
-    const float shrink = expf(most - now);
-    most = now;
+    const float now = fmaxf(highest, block_max(score, shared));
+    const float shrink = expf(highest - now);
+    highest = now;
     shared.weight[thread] = expf(score - now);
     sync_block();
     sum *= shrink;
@@ -92,7 +92,7 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
   constexpr float kUnits = 1 << 24;
   for (int key = begin + thread; key < end - 1; key += kThreads) {
     const float score = call.scale * score_of(shared, keys + static_cast<std::int64_t>(key) * width, width);
-    atomic_add(received + key, static_cast<std::uint64_t>(expf(score - most) / sum * kUnits + 0.5f));
+    atomic_add(received + key, static_cast<std::uint64_t>(expf(score - highest) / sum * kUnits + 0.5f));
   }
 }
 

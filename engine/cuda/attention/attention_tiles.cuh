@@ -19,7 +19,7 @@ inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
 
 /// Blocks of a multiprocessor that the registers are to leave room for. Narrow tiles wait for memory: more of them.
-constexpr int least_blocks(int head_dim, int warps_m) {
+constexpr int min_blocks(int head_dim, int warps_m) {
   if (warps_m == 1) return head_dim <= 64 ? 4 : 3;
   return head_dim <= 32 ? 4 : head_dim <= 64 ? 3 : 2;
 }
@@ -163,21 +163,21 @@ __device__ __forceinline__ void keep_scores(const AttentionCall& call, const Att
 }
 
 /// Where exponents count from: 0 for a row that has seen no key yet, so that nothing is infinity minus infinity.
-__device__ __forceinline__ float base_of(float most) { return most == -INFINITY ? 0.0f : most; }
+__device__ __forceinline__ float base_of(float most) { return highest == -INFINITY ? 0.0f : highest; }
 
-/// Turns scores into weights exp2(scale * s - most), and brings what the row has so far to the new maximum.
+/// Turns scores into weights exp2(scale * s - highest), and brings what the row has so far to the new maximum.
 template <int kScoreTiles, int kOutTiles>
-__device__ __forceinline__ void soften(float (&s)[kScoreTiles][4], float (&out)[kOutTiles][4], float (&most)[2],
+__device__ __forceinline__ void soften(float (&s)[kScoreTiles][4], float (&out)[kOutTiles][4], float (&highest)[2],
                                        float (&sum)[2], float scale) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float high = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) high = fmaxf(high, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-    const float now = fmaxf(most[r], quad_max(high) * scale);
+    const float now = fmaxf(highest[r], quad_max(high) * scale);
     const float base = base_of(now);
-    const float shrink = exp2_fast(most[r] - base);
-    most[r] = now;
+    const float shrink = exp2_fast(highest[r] - base);
+    highest[r] = now;
     sum[r] *= shrink;
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {
@@ -237,17 +237,17 @@ __device__ __forceinline__ void write_sums(const AttentionCall& call, const Atte
                                            float most, float sum) {
   if (tile.partial >= 0) {
     const std::int64_t slot = static_cast<std::int64_t>(tile.partial + own.tile_row) * call.heads + own.head;
-    call.partial_max[slot] = most;
+    call.partial_max[slot] = highest;
     call.partial_sum[slot] = sum;
   } else if (call.logsum != nullptr) {
-    call.logsum[static_cast<std::int64_t>(own.row) * call.heads + own.head] = most + log2f(sum);
+    call.logsum[static_cast<std::int64_t>(own.row) * call.heads + own.head] = highest + log2f(sum);
   }
 }
 
 /// The end of a narrow tile: its four warps have results over different keys for the same 16 packed rows.
 template <int D>
 __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const AttentionCall& call, const AttentionTile& tile,
-                                            const float (&out)[D / 8][4], const float (&most)[2],
+                                            const float (&out)[D / 8][4], const float (&highest)[2],
                                             const float (&sum)[2]) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   sync_block();  // the keys and values in the same memory have been read
@@ -260,7 +260,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
           float2{out[n][2 * r], out[n][2 * r + 1]};
     }
     if (lane % 4 == 0) {
-      merge.most[warp][row] = most[r];
+      merge.highest[warp][row] = highest[r];
       merge.sum[warp][row] = sum[r];
     }
   }
@@ -269,12 +269,12 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
   const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
   const LaneRow own = lane_row(call, tile, row);
   if (own.row < 0) return;
-  float high = merge.most[0][row];
-  for (int w = 1; w < kTileWarps; ++w) high = fmaxf(high, merge.most[w][row]);
+  float high = merge.highest[0][row];
+  for (int w = 1; w < kTileWarps; ++w) high = fmaxf(high, merge.highest[w][row]);
   float share[kTileWarps], total = 0.0f;
 #pragma unroll
   for (int w = 0; w < kTileWarps; ++w) {
-    share[w] = exp2_fast(merge.most[w][row] - base_of(high));
+    share[w] = exp2_fast(merge.highest[w][row] - base_of(high));
     total = fmaf(merge.sum[w][row], share[w], total);
   }
   const float scale = closing_scale(tile, total);
@@ -292,7 +292,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
 }
 
 template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
+__global__ void __launch_bounds__(kTileThreads, min_blocks(D, kWarpsM))
     attend_tiles(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   using Shape = TileShape<D, kWarpsM>;
   TileShared<D>& shared = shared_memory<TileShared<D>>();
@@ -334,14 +334,14 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
     if constexpr (kWarpsM == 1) {
       if (keep) keep_scores(call, tile, own, s, (block - first) / kTileKeys, warp_keys, scale);
     }
-    soften(s, out, most, sum, scale);
+    soften(s, out, highest, sum, scale);
     add_values<D, Shape>(out, s, shared.stages.values[stage], warp_keys);
   }
   sum[0] = quad_sum(sum[0]);
   sum[1] = quad_sum(sum[1]);
 
   if constexpr (kWarpsM == 1) {
-    merge_warps<D>(shared.merge, call, tile, out, most, sum);
+    merge_warps<D>(shared.merge, call, tile, out, highest, sum);
   } else {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
       for (int n = 0; n < Shape::kOutTiles; ++n) {
         write_pair<D>(call, tile, own[r], n * 8 + lane % 4 * 2, out[n][2 * r] * closing, out[n][2 * r + 1] * closing);
       }
-      if (lane % 4 == 0) write_sums(call, tile, own[r], most[r], sum[r]);
+      if (lane % 4 == 0) write_sums(call, tile, own[r], highest[r], sum[r]);
     }
   }
 }
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
 /// Adds to `received` what the rows of a wide tile give to keys before them: the scores once more, as weights of the
 /// final sum, in integer units, so that the order of the additions does not matter.
 template <int D>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kTileWarps))
+__global__ void __launch_bounds__(kTileThreads, min_blocks(D, kTileWarps))
     receive_tiles(AttentionCall call, const AttentionTile* tiles) {
   using Shape = TileShape<D, kTileWarps>;
   ReceivedShared<D>& shared = shared_memory<ReceivedShared<D>>();

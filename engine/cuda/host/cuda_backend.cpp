@@ -330,7 +330,7 @@ class CudaBackend final : public Backend {
 
   Stream stream() { return replays_.stream(); }
 
-  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
+  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool is_upload) {
     if (begin + bytes > std::min(device.bytes(), host.bytes()))
       throw std::invalid_argument(
           fmt::format("copy of [{}, {}) between {} and {} bytes", begin, begin + bytes, device.bytes(), host.bytes()));
@@ -338,7 +338,7 @@ class CudaBackend final : public Backend {
                                              .device = device.data() + begin,
                                              .host = host.data() + begin,
                                              .bytes = bytes,
-                                             .up = up,
+                                             .upload = is_upload,
                                              .after = pinned_.last_use(host.data())});
     pinned_.used_by(host.data(), id);
     return id;

@@ -20,7 +20,7 @@ namespace baton {
 namespace cuda {
 namespace {
 
-constexpr int kLeastCapability = 8;  // bf16 tensor cores and asynchronous copies
+constexpr int kMinCapability = 8;  // bf16 tensor cores and asynchronous copies
 
 /// What keeps a device from being used, or nothing.
 std::optional<std::string> what_is_missing(int index) {
@@ -34,8 +34,8 @@ std::optional<std::string> what_is_missing(int index) {
   if (index >= count) return fmt::format("device 'cuda:{}': there are {} GPUs", index, count);
   int capability = 0;
   BATON_CUDA_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, index));
-  if (capability < kLeastCapability) {
-    return fmt::format("device 'cuda:{}': compute capability {} is below {}.0", index, capability, kLeastCapability);
+  if (capability < kMinCapability) {
+    return fmt::format("device 'cuda:{}': compute capability {} is below {}.0", index, capability, kMinCapability);
   }
   return std::nullopt;
 }
@@ -133,7 +133,7 @@ class DeviceRuntime final : public Runtime {
   }
   TransferId transfer(const Transfer& transfer) override {
     device_.select();
-    return transfers_.give(transfer);
+    return transfers_.queue(transfer);
   }
   void follow(TransferId transfer) override { transfers_.follow(transfer); }
   void wait_for(TransferId transfer) override { transfers_.wait_for(transfer); }

@@ -6,7 +6,7 @@
 namespace baton::cuda {
 namespace {
 
-constexpr std::size_t kMostSpare = std::size_t{256} << 20;  // that nobody uses, before some is given back
+constexpr std::size_t kMaxSpareBytes = std::size_t{256} << 20;  // that nobody uses, before some is given back
 
 }  // namespace
 
@@ -31,7 +31,7 @@ Buffer PinnedPool::allocate(std::size_t bytes) {
     if (fits && (best == pieces_.end() || size < best->second.bytes)) best = piece;
   }
   if (best == pieces_.end()) {
-    for (auto piece = pieces_.begin(); piece != pieces_.end() && spare > kMostSpare;) {
+    for (auto piece = pieces_.begin(); piece != pieces_.end() && spare > kMaxSpareBytes;) {
       if (!piece->second.free) {
         ++piece;
         continue;

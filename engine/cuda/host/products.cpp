@@ -16,9 +16,9 @@ namespace baton::cuda {
 namespace {
 
 // Prefill lengths vary without end: when that many plans are kept, all are made anew.
-constexpr std::size_t kMostPlans = 4096;
+constexpr std::size_t kMaxPlans = 4096;
 
-constexpr int kMostAlgorithms = 8;  // that are measured
+constexpr int kMaxAlgorithms = 8;  // that are measured
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Times work on a stream, with the device's cache full of something else.
@@ -111,7 +111,7 @@ Products::Plan& Products::plan_for(const Product& p) {
                    aligned[1],
                    aligned[2]};
   if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
-  if (plans_.size() >= kMostPlans) plans_.clear();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
 
   auto plan = std::make_unique<Plan>(lt_);
   const cudaDataType_t type = p.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -142,9 +142,9 @@ Products::Plan& Products::plan_for(const Product& p) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
-  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> offered{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> offered{};
   int found = 0;
-  const int wanted = p.t <= kFewRows ? kMostAlgorithms : 1;
+  const int wanted = p.t <= kFewRows ? kMaxAlgorithms : 1;
   const cublasStatus_t status = lt_.heuristic(handle_, plan->desc, plan->w, plan->x, plan->out, plan->out,
                                               preference.get(), wanted, offered.data(), &found);
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i) {

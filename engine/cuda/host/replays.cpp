@@ -8,7 +8,7 @@ namespace baton::cuda {
 namespace {
 
 // A graph holds some hundred launches. Batches grow and shrink through as many forms as they have sequences.
-constexpr std::size_t kMostKnown = 96;
+constexpr std::size_t kMaxKnownSteps = 96;
 
 /// A flag that is true until destruction.
 class Raised {
@@ -57,7 +57,7 @@ void Replays::run(const std::function<void()>& work) {
     }
     if (known.graph != nullptr) return runtime_.replay(*known.graph);
   } else {
-    if (known_.size() >= kMostKnown) known_.pop_back();
+    if (known_.size() >= kMaxKnownSteps) known_.pop_back();
     known_.push_front({{log_.bytes().begin(), log_.bytes().end()}, nullptr, true});
   }
   staging_.begin_step();

@@ -43,7 +43,7 @@ struct Transfer {
   void* device = nullptr;  // in it
   void* host = nullptr;
   std::size_t bytes = 0;
-  bool up = true;        // to the device
+  bool upload = true;    // to the device
   TransferId after = 0;  // begins behind this one
 };
 

@@ -84,8 +84,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 const void* KeptArrays::put_bytes(std::span<const std::byte> bytes) {
   // Callers that know no steps begin again here: the arrays of launches under way are overwritten in stream order.
-  constexpr std::size_t kMostPlaces = 256;
-  if (step_ != staging_.step() || used_ == kMostPlaces) used_ = 0;
+  constexpr std::size_t kMaxArrays = 256;
+  if (step_ != staging_.step() || used_ == kMaxArrays) used_ = 0;
   step_ = staging_.step();
   if (used_ > 0 && same(bytes, places_[used_ - 1]->host)) return places_[used_ - 1]->data;
   if (used_ == places_.size()) places_.push_back(std::make_unique<Place>(runtime_));

@@ -44,7 +44,7 @@ class Transfers {
   explicit Transfers(cudaStream_t main) : main_(main) {}
 
   // As Runtime has them.
-  TransferId give(const Transfer& transfer);
+  TransferId queue(const Transfer& transfer);
   void follow(TransferId transfer);
   void wait_for(TransferId transfer);
   void synchronize();
@@ -56,18 +56,18 @@ class Transfers {
  private:
   /// Not yet seen to be made.
   struct Pending {
-    TransferId number = 0;
-    bool up = true;
+    TransferId id = 0;
+    bool upload = true;
     void* memory = nullptr;  // null: given back, or the main stream has followed
-    std::unique_ptr<EventOwner> made;
+    std::unique_ptr<EventOwner> complete;
   };
-  cudaStream_t lane(bool up) const { return (up ? up_ : down_).get(); }
-  const Pending* find(TransferId number) const;
-  void forget_made();
+  cudaStream_t stream_of(bool upload) const { return (upload ? upload_stream_ : download_stream_).get(); }
+  const Pending* find(TransferId id) const;
+  void recycle_events();
 
   cudaStream_t main_;
-  StreamOwner up_, down_;
-  EventOwner given_;  // what the main stream was given before a transfer
+  StreamOwner upload_stream_, download_stream_;
+  EventOwner main_point_;  // what the main stream was given before a transfer
   std::mutex mutex_;
   std::deque<Pending> pending_;                     // guarded by mutex_
   std::vector<std::unique_ptr<EventOwner>> spare_;  // guarded by mutex_

@@ -52,21 +52,21 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
   AlignShared& shared = shared_memory<AlignShared>();
   const DevicePair pair = pairs[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  const auto bring = [&](int row) {  // the sketch of token `row`, counted from 1, by the first warp
+  const auto load_sketch = [&](int row) {  // the sketch of token `row`, counted from 1, by the first warp
     if (thread < kSketchWidth && row <= pair.n)
       shared.sketch[row % 2][thread] = sketches[pair.text[row - 1] * stride + thread];
   };
   float own[kSketchWidth] = {};  // of the token in front of column j
   int loaded = 0;
   shared.cost[0][thread] = thread < kBand ? kOne * thread : kFar;
-  bring(1);
+  load_sketch(1);
   sync_block();
   for (int row = 1; row <= pair.n; ++row) {
     const Band columns = band(row, pair.m), before = band(row - 1, pair.m);
     const int begin = static_cast<int>(columns.begin), first = begin % kThreads;
     const int j = begin + (thread - first + kThreads) % kThreads;
     const bool inside = j < columns.end;
-    bring(row + 1);
+    load_sketch(row + 1);
     const std::int32_t* cost = shared.cost[(row - 1) % 2];
     const auto cost_before = [&](int at) { return at >= before.begin && at < before.end ? cost[at % kThreads] : kFar; };
     std::int32_t best = kFar, replaced = 0;

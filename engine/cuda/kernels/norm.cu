@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kVector = 4;
 constexpr unsigned kWarp = 32;
-constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kHeadWarps = 4;  // heads per block
 
 struct NormShared {
-  float of_warp[kMostThreads / kWarp];
+  float of_warp[kMaxThreads / kWarp];
 };
 
 /// The sum over the block, the same in every thread.
@@ -85,7 +85,7 @@ void launch_norm(Stream stream, TensorView out, TensorView x, ConstTensorView de
   const bool whole = is_aligned(out, kVector) && is_aligned(x, kVector) && (!kAdd || is_aligned(delta, kVector)) &&
                      reinterpret_cast<std::uintptr_t>(weight) % 16 == 0;
   const auto threads = static_cast<unsigned>(
-      std::min<std::int64_t>(kMostThreads, round_up(blocks_of(x.cols, whole ? kVector : 1), kWarp)));
+      std::min<std::int64_t>(kMaxThreads, round_up(blocks_of(x.cols, whole ? kVector : 1), kWarp)));
   with_type(out.dtype, [&]<class To>(To) {
     with_flag(whole, [&](auto aligned) {
       launch(stream, dim3(static_cast<unsigned>(x.rows)), threads, sizeof(NormShared),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrival: memory that comes from the host's to the device's piece by piece, beside the operations, so that who needs
-// the first piece need not wait for the last. The engine's thread only, but for the end of it.
+// PiecewiseUpload: memory that comes from the host's to the device's piece by piece, beside the operations, so that who
+// needs the first piece need not wait for the last. The engine's thread only, but for the end of it.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace baton {
 
-class Arrival {
+class PiecewiseUpload {
  public:
   struct Range {
     std::size_t begin = 0, bytes = 0;
   };
   using Piece = std::vector<Range>;
   /// Keeps both buffers while anything is to come.
-  Arrival(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
-          std::vector<Piece> pieces);
+  PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
+                  std::vector<Piece> pieces);
 
   /// Begins to copy a piece, once. Throws BackendError.
-  void bring(std::size_t piece);
+  void upload(std::size_t piece);
   /// Operations given from now on find the piece there. Throws BackendError.
   void follow(std::size_t piece);
   void follow_all();
@@ -30,14 +30,14 @@ class Arrival {
   bool complete() const { return from_ == nullptr; }
 
  private:
-  enum class State : std::uint8_t { away, coming, there };
+  enum class State : std::uint8_t { waiting, queued, followed };
 
   Device& device_;
   std::shared_ptr<const Buffer> from_, to_;
   std::vector<Piece> pieces_;
   std::vector<State> state_;           // of the pieces
   std::vector<TransferId> transfers_;  // of a piece: that of its last range
-  std::size_t missing_;
+  std::size_t unfollowed_;
 };
 
 }  // namespace baton
