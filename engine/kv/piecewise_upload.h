@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PiecewiseUpload: memory that comes from the host's to the device's piece by piece, beside the operations, so that who
-// needs the first piece need not wait for the last. The engine's thread only, but for the end of it.
+// PiecewiseUpload: a copy from host to device memory in pieces, concurrent with the operations, so that a reader of the
+// first piece does not wait for the last one (docs/decisions/0018-host-tier.md). Threads: the engine's thread only; the
+// destructor may run on any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,17 @@ class PiecewiseUpload {
     std::size_t begin = 0, bytes = 0;
   };
   using Piece = std::vector<Range>;
-  /// Keeps both buffers while anything is to come.
+  /// Keeps both buffers alive until the main stream waits for all pieces. Copies nothing yet.
   PiecewiseUpload(Device& device, std::shared_ptr<const Buffer> from, std::shared_ptr<const Buffer> to,
                   std::vector<Piece> pieces);
 
-  /// Begins to copy a piece, once. Throws BackendError.
+  /// Queues the copies of a piece on the upload stream, unless they were queued before. Throws BackendError.
   void upload(std::size_t piece);
-  /// Operations given from now on find the piece there. Throws BackendError.
+  /// Makes the operations that are queued from now on wait for the piece, and uploads it first where that has not been
+  /// done. The host does not wait. Throws BackendError.
   void follow(std::size_t piece);
   void follow_all();
-  /// All has been followed.
+  /// True when follow() was called for every piece.
   bool complete() const { return from_ == nullptr; }
 
  private:
@@ -35,8 +37,8 @@ class PiecewiseUpload {
   Device& device_;
   std::shared_ptr<const Buffer> from_, to_;
   std::vector<Piece> pieces_;
-  std::vector<State> state_;           // of the pieces
-  std::vector<TransferId> transfers_;  // of a piece: that of its last range
+  std::vector<State> state_;           // [number of pieces]
+  std::vector<TransferId> transfers_;  // [number of pieces] the copy of the piece's last range
   std::size_t unfollowed_;
 };
 

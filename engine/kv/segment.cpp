@@ -11,10 +11,11 @@ namespace baton {
 Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n,
                  std::vector<std::int32_t> ids)
     : device_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
-  if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
+  if (!layout_.raw_keys) throw std::invalid_argument("segment: expected a cache that keeps keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
-    throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n,
-                                            cache.length(), tokens_.size()));
+    throw std::invalid_argument(
+        fmt::format("segment: positions [{}, {}) are invalid: the cache holds {}, the text has {} tokens", begin,
+                    begin + n, cache.length(), tokens_.size()));
   }
   position = begin;
   const KvShape& shape = layout_.shape;
@@ -92,7 +93,7 @@ void Segment::upload(std::int32_t layer) const {
   if (is_uploading()) upload_->upload(group_of(layer));
 }
 
-/// Where the memory is from `begin` on, which belongs to a group of the arrival.
+/// Returns the address of byte `begin`, which belongs to the given group, after making later operations wait for it.
 const std::byte* Segment::memory_at(std::size_t begin, std::size_t group) const {
   if (upload_) upload_->follow(group);
   return memory_->data() + begin;

@@ -18,7 +18,7 @@ struct SegmentStore::State {
   SegmentTiers tiers;
   bool closed = false;
   std::uint64_t clock = 0;
-  std::int64_t freeing = 0;  // segments that other threads are giving back to the backend
+  std::int64_t freeing = 0;  // segments that other threads are releasing to the backend
   std::condition_variable freed;
 };
 
@@ -38,7 +38,7 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
       state->tiers.remove(*dropped, released);
       ++state->freeing;
     }
-    released.clear();  // outside of the lock
+    released.clear();  // without the lock: the backend may block
     delete dropped;
     const std::lock_guard guard(state->mutex);
     --state->freeing;
@@ -51,7 +51,7 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
   handle->last_use_ = ++state_->clock;
   tiers.add(*handle, std::move(segment));
   tiers.make_room(lock, released, handle.get());
-  if (tiers.host_budget > 0) tiers.make_room(lock, released);  // the others are held: it goes itself
+  if (tiers.host_budget > 0) tiers.make_room(lock, released);  // all others are held: the new segment itself is moved
   tiers.stats.peak_bytes = std::max(tiers.stats.peak_bytes, tiers.stats.bytes);
   return handle;
 }
@@ -115,7 +115,7 @@ void SegmentStore::close() {
   Lock lock(state_->mutex);
   state_->closed = true;
   for (StoredSegment* entry : state_->tiers.entries) state_->tiers.release(*entry, released);
-  state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may go when this returns
+  state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may be destroyed when this returns
 }
 
 SegmentStoreStats SegmentStore::stats() const {

@@ -8,7 +8,7 @@ namespace {
 
 std::int64_t bytes_of(const Segment& segment) { return static_cast<std::int64_t>(segment.bytes()); }
 
-/// What was released is given back first, and the copy made, both without the lock. Null: there is no memory for it.
+/// Frees the released segments, then makes the copy, both without the lock. Returns null when memory is short.
 template <class Copy>
 std::shared_ptr<const Segment> with_unlocked(SegmentTiers::Lock& lock, SegmentTiers::Released& released,
                                              const Copy& copy) {
@@ -17,7 +17,7 @@ std::shared_ptr<const Segment> with_unlocked(SegmentTiers::Lock& lock, SegmentTi
   released.clear();
   try {
     made = copy();
-  } catch (const std::exception&) {  // its readers compute
+  } catch (const std::exception&) {  // out of memory: the readers recompute the segment
   }
   lock.lock();
   return made;
@@ -79,7 +79,7 @@ void SegmentTiers::download_all(Lock& lock, Released& released) {
 
 void SegmentTiers::download(Lock& lock, Released& released, StoredSegment& entry) {
   set_tier(entry, true);
-  make_room_in_host(released);  // it may itself be what goes first
+  make_room_in_host(released);  // it may itself be the first to be evicted
   const std::shared_ptr<const Segment> there = entry.segment_;
   if (!there) return;
   std::shared_ptr<const Segment> copy = with_unlocked(lock, released, [&] { return there->copy_to_host(); });
@@ -115,13 +115,13 @@ std::shared_ptr<const Segment> SegmentTiers::upload(Lock& lock, Released& releas
   return copy;
 }
 
-/// With a host tier, a segment that is not only here stays: to move it would free nothing.
+/// With a host tier, a segment that a caller holds stays: moving it would free no memory.
 bool SegmentTiers::is_held(const StoredSegment& entry) const {
   return host_budget > 0 && entry.segment_.use_count() > 1;
 }
 
-/// All segments cost about the same to compute per byte, so what goes first is what will be read least, then what was
-/// not used for longest. Null: none may go.
+/// All segments cost about the same to compute per byte, so the first to evict is the one with the fewest planned
+/// reads, and among equals the least recently used. Null: none may be evicted.
 StoredSegment* SegmentTiers::next_to_evict(bool in_host, const StoredSegment* except) const {
   StoredSegment* found = nullptr;
   for (StoredSegment* entry : entries) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SegmentTiers: which segments of a store are where the backend reads them, and which in host memory; who goes first,
-// and the copies. All under the store's mutex, which copies let go of meanwhile: handles may be dropped then, but only
-// one thread copies, so no segment changes its tier.
+// SegmentTiers: which segments of a store are in the backend's memory and which in host memory, the order of eviction,
+// and the copies. The caller holds the store's mutex; it is unlocked during copies. Handles may be dropped meanwhile,
+// but only one thread copies, so no segment changes its tier.
 #pragma once
 
 #include <mutex>
@@ -14,7 +14,8 @@ namespace baton {
 class SegmentTiers {
  public:
   using Lock = std::unique_lock<std::mutex>;
-  /// What was released back: freed by the caller without the lock, as a backend may take its time.
+  /// Segments that are no longer stored. The caller frees them without the lock, because a backend may block in
+  /// release.
   using Released = std::vector<std::shared_ptr<const Segment>>;
 
   SegmentTiers(std::int64_t budget_bytes, std::int64_t host_budget_bytes)
@@ -22,18 +23,19 @@ class SegmentTiers {
 
   void add(StoredSegment& entry, std::shared_ptr<const Segment> segment);
   void remove(StoredSegment& entry, Released& released);
-  /// All that it holds.
+  /// Releases the entry's segment and its copy for other engines.
   void release(StoredSegment& entry, Released& released);
 
-  /// A copy for other engines; released where the host tier has no room for it.
+  /// Stores a copy for other engines, or releases it where the host tier has no room for it.
   void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released);
 
-  /// Moves others than `but` down until the device's budget holds, as far as nobody holds them; without a host tier
-  /// they are lost, whoever holds them.
+  /// Downloads segments other than `except` that no caller holds, until the device's budget holds. Without a host tier
+  /// they are evicted, whether held or not.
   void make_room(Lock& lock, Released& released, const StoredSegment* except = nullptr);
-  /// All that nobody holds.
+  /// Downloads all segments that no caller holds.
   void download_all(Lock& lock, Released& released);
-  /// Null when the device has no room for it, even without all that nobody holds.
+  /// Moves the entry's segment to the device and returns it. Null when the device has no room for it even after all
+  /// segments that no caller holds have been downloaded.
   std::shared_ptr<const Segment> upload(Lock& lock, Released& released, StoredSegment& entry);
 
   const std::int64_t budget;

@@ -83,7 +83,7 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
       check(*store.read(handle), false);
       REQUIRE(store.read(other) != nullptr);
     }
-    store.read(handle)->upload(1);  // and goes down again while it comes up
+    store.read(handle)->upload(1);  // and is downloaded while it is being uploaded
     REQUIRE(store.read(other) != nullptr);
     check(*store.peek(handle), true);
     CHECK(store.stats().downloaded == 9);

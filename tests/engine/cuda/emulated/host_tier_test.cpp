@@ -31,7 +31,7 @@ TEST_CASE("thousands of moves leave nothing in the device's memory", "[segments]
     if (i % 50 == 49) handle = store.add(segment_of(*backend, 20), 1);
     const auto segment = store.read(handle);
     if (segment) REQUIRE(segment->tokens().front() == 20);
-    if (segment && i % 3 > 0) segment->upload(static_cast<std::int32_t>(random() % 2));  // and goes while it comes
+    if (segment && i % 3 > 0) segment->upload(static_cast<std::int32_t>(random() % 2));  // and is freed while uploading
     if (segment && i % 3 > 1) segment->values(static_cast<std::int32_t>(random() % 2));
   }
   CHECK(store.stats().uploaded > 1000);
