@@ -13,10 +13,9 @@
 namespace baton {
 
 struct Alignment {
-  float distance = 0.0f;  // cost per token: 0 for equal texts, about 1 for unrelated texts
-  std::vector<std::int32_t>
-      to;  // [n] the counterpart of each token; of an added token, the counterpart of its predecessor
-  std::vector<float> mismatch;  // [n] the cost of each token
+  float distance = 0.0f;         // cost per token: 0 for equal texts, about 1 for unrelated texts
+  std::vector<std::int32_t> to;  // [n] the counterpart of each token; an added token has its predecessor's
+  std::vector<float> mismatch;   // [n] the cost of each token
 };
 
 /// A text and the text that it is compared with; each token is given as its row in a matrix of sketches.

@@ -287,7 +287,7 @@ __global__ void deviation_rows(float* out,  // [T]
     dot = warp_sum(dot);
     fresh = warp_sum(fresh);
     cached = warp_sum(cached);
-    const double norms = sqrt(fresh * cached);  // of equal values exactly their dot product
+    const double norms = sqrt(fresh * cached);  // for equal values exactly their dot product
     cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
   }
   if (threadIdx.x % kWarp == 0) shared.of_warp[warp] = cosines;
