@@ -262,8 +262,7 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
     std::int32_t sums[kKeyBlock] = {};
     for (std::int64_t query = 0; query < task.queries(); ++query) {
       const std::int64_t self = state.key_end[query] - 1 - key;
-      if (state.key_begin[query] >= key + kKeyBlock || self <= 0)
-        continue;  // the weights of keys that the query does not see are 0
+      if (state.key_begin[query] >= key + kKeyBlock || self <= 0) continue;  // unseen keys have weight 0
       float* weights = task.block_weights(query, key);
       if (self < kKeyBlock) weights[1 + self] = 0.0f;
       const double block = std::exp(static_cast<double>(*weights - state.m[query]));
@@ -384,8 +383,7 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   const std::int64_t parts = shape.kv_heads * head_parts;
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
-    const RowAttentionTile& tile =
-        plan.tiles[tiles - 1 - index / parts];  // the latest positions, which take longest, start first
+    const RowAttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions take longest: they go first
     const std::int64_t kv_head = index % parts / head_parts;
     const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);

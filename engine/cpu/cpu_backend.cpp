@@ -44,8 +44,8 @@ std::string processor_name() {
 
 std::string instruction_set() {
   const auto supported = static_cast<std::uint64_t>(hwy::SupportedTargets());
-  const std::string name =
-      hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));  // the lowest bit is the best target
+  // The lowest bit is the best target.
+  const std::string name = hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));
   return name.starts_with("AVX3") ? "AVX-512" : name;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of any cache and head width, in fp32 throughout: one block per row and query head, keys in chunks of one
-// per thread, online softmax. The way of fp32 caches and of head widths without tiles; correct first.
+// per thread, online softmax. For fp32 caches and head widths without tiles; written for correctness before speed.
 #include <cmath>
 
 #include "engine/cuda/attention/attention.h"
@@ -12,11 +12,11 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kChunk = 8;
 constexpr int kMaxWidth = 256;
-constexpr int kColumns = kMaxWidth / kThreads;  // of the output per thread
+constexpr int kColumns = kMaxWidth / kThreads;  // output columns per thread
 
 struct RowShared {
   float q[kMaxWidth];
-  float weight[kThreads];  // of the chunk's keys
+  float weight[kThreads];  // of the keys of the chunk
   float of_warp[2][kThreads / 32];
 };
 
@@ -56,7 +56,7 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
   float most = -INFINITY, sum = 0.0f, out[kColumns] = {};
   for (int chunk = begin; chunk < end; chunk += kThreads) {
     const int key = chunk + thread;
-    sync_block();  // the queries are here; the last chunk's weights have been read
+    sync_block();  // the queries are loaded; the last chunk's weights have been read
     const float score =
         key < end ? call.scale * score_of(shared, keys + static_cast<std::int64_t>(key) * width, width) : -INFINITY;
     const float now = fmaxf(highest, block_max(score, shared));

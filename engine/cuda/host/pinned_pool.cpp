@@ -6,14 +6,14 @@
 namespace baton::cuda {
 namespace {
 
-constexpr std::size_t kMaxSpareBytes = std::size_t{256} << 20;  // that nobody uses, before some is given back
+constexpr std::size_t kMaxSpareBytes = std::size_t{256} << 20;  // unused memory beyond this is freed
 
 }  // namespace
 
 PinnedPool::~PinnedPool() {
   try {
     runtime_.synchronize();
-  } catch (...) {  // NOLINT: a destructor; errors were or will be reported by those who can throw
+  } catch (...) {  // NOLINT: a destructor must not throw; other calls report the error
   }
   for (const auto& [data, piece] : pieces_) runtime_.release_pinned(data);
 }

@@ -15,7 +15,7 @@ TransferId Transfers::queue(const Transfer& transfer) {
   const std::lock_guard lock(mutex_);
   recycle_events();
   const cudaStream_t stream = stream_of(transfer.upload);
-  // What the first part of a piece of memory waited for, the next need not.
+  // A later upload into a block of memory need not wait again for the work that the first one waited for.
   const bool begun = transfer.upload && std::ranges::any_of(pending_, [&](const Pending& one) {
                        return one.upload && one.memory == transfer.memory;
                      });
@@ -66,7 +66,7 @@ void Transfers::release(void* memory) noexcept {
   cudaEventRecord(main_point_.get(), main_);
   cudaStreamWaitEvent(last, main_point_.get());
   for (Pending& one : pending_) {
-    if (is_of(one)) one.memory = nullptr;  // another piece may get its address
+    if (is_of(one)) one.memory = nullptr;  // another block may get its address
   }
   cudaFreeAsync(memory, last);
 }
@@ -80,7 +80,7 @@ void Transfers::recycle_events() {
   for (Pending& one : pending_) {
     if (cudaEventQuery(one.complete->get()) == cudaSuccess) spare_.push_back(std::move(one.complete));
   }
-  cudaGetLastError();  // that others are not made yet is no error
+  cudaGetLastError();  // resets cudaErrorNotReady of the transfers that are not complete
   std::erase_if(pending_, [](const Pending& one) { return one.complete == nullptr; });
 }
 
