@@ -24,7 +24,7 @@ __device__ float block_max(float value, RowShared& shared) {
   value = warp_max(value);
   if (threadIdx.x % 32 == 0) shared.of_warp[0][threadIdx.x / 32] = value;
   sync_block();
-  float most = shared.of_warp[0][0];
+  float highest = shared.of_warp[0][0];
   for (int w = 1; w < kThreads / 32; ++w) highest = fmaxf(highest, shared.of_warp[0][w]);
   return highest;
 }
@@ -53,7 +53,7 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
       reinterpret_cast<const Cache*>(slab.values) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
   for (int c = thread; c < width; c += kThreads) shared.q[c] = call.q[row * call.q_stride + head * width + c];
   const int begin = rows.key_begin[row], end = rows.position[row] + 1;
-  float most = -INFINITY, sum = 0.0f, out[kColumns] = {};
+  float highest = -INFINITY, sum = 0.0f, out[kColumns] = {};
   for (int chunk = begin; chunk < end; chunk += kThreads) {
     const int key = chunk + thread;
     sync_block();  // the queries are loaded; the last chunk's weights have been read

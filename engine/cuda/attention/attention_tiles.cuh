@@ -47,7 +47,7 @@ struct TileStages {
 template <int D>
 struct TileMerge {
   float out[kTileWarps][16][D + 4];
-  float most[kTileWarps][16], sum[kTileWarps][16];
+  float highest[kTileWarps][16], sum[kTileWarps][16];
 };
 template <int D>
 union TileShared {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void keep_scores(const AttentionCall& call, const Att
 }
 
 /// Returns the maximum to subtract from scores: 0 for a row that has seen no key yet, to avoid infinity minus infinity.
-__device__ __forceinline__ float base_of(float most) { return highest == -INFINITY ? 0.0f : highest; }
+__device__ __forceinline__ float base_of(float highest) { return highest == -INFINITY ? 0.0f : highest; }
 
 /// Replaces scores by weights exp2(scale * s - highest), and rescales the row's sum and output to the new maximum.
 template <int kScoreTiles, int kOutTiles>
@@ -234,7 +234,7 @@ __device__ __forceinline__ float closing_scale(const AttentionTile& tile, float 
 }
 
 __device__ __forceinline__ void write_sums(const AttentionCall& call, const AttentionTile& tile, const LaneRow& own,
-                                           float most, float sum) {
+                                           float highest, float sum) {
   if (tile.partial >= 0) {
     const std::int64_t slot = static_cast<std::int64_t>(tile.partial + own.tile_row) * call.heads + own.head;
     call.partial_max[slot] = highest;
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(kTileThreads, min_blocks(D, kWarpsM))
   std::uint32_t q[Shape::kSteps][4];
   load_queries<D>(q, call, own);
   float out[Shape::kOutTiles][4] = {};
-  float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
   const bool keep = kWarpsM == 1 && call.scores != nullptr && call.received[tile.sequence] != nullptr;
   int stage = 0;
