@@ -9,7 +9,7 @@ namespace baton {
 using namespace editing;
 
 float token_distance(const float* a, const float* b) {
-  constexpr std::int32_t kSums = 8;  // side by side, so that the compiler takes vectors
+  constexpr std::int32_t kSums = 8;  // independent sums, so that the compiler vectorizes
   float sums[kSums] = {};
   for (std::int32_t i = 0; i < kSketchWidth; i += kSums) {
     for (std::int32_t j = 0; j < kSums; ++j) sums[j] += (a[i + j] - b[i + j]) * (a[i + j] - b[i + j]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which token of one text plays the part of which token of another: the cheapest way to edit one into the other, where
-// replacing a token costs the distance of their sketches (engine/reuse/anchors/token_sketch.h) and leaving one out
-// costs 1. Costs are added as whole numbers, so that every backend finds the same way.
+// The alignment of two texts by edit distance: which token of one corresponds to which token of the other. Replacing a
+// token costs the distance of the two tokens' sketches (engine/reuse/anchors/token_sketch.h); inserting or deleting one
+// costs 1. Costs are added as integers, so that every backend finds the same alignment.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 namespace baton {
 
 struct Alignment {
-  float distance = 0.0f;         // cost per token: 0 for equal texts, about 1 for unrelated ones
-  std::vector<std::int32_t> to;  // [n] the counterpart of each token; of one that was added, that before it
-  std::vector<float> mismatch;   // [n] what each token cost
+  float distance = 0.0f;         // cost per token: 0 for equal texts, about 1 for unrelated texts
+  std::vector<std::int32_t> to;  // [n] the counterpart of each token; an added token has its predecessor's
+  std::vector<float> mismatch;   // [n] the cost of each token
 };
 
-/// A text and one that it is compared with: for each token the row of a matrix of sketches.
+/// A text and the text that it is compared with; each token is given as its row in a matrix of sketches.
 struct TextPair {
   std::span<const std::int32_t> text;   // [n]
   std::span<const std::int32_t> other;  // [m]
@@ -28,13 +28,13 @@ namespace editing {
 
 inline constexpr std::int32_t kSketchWidth = 32;
 inline constexpr std::int32_t kOne = 1 << 11;  // a cost of 1
-inline constexpr std::int32_t kFar = 1 << 30;  // beyond any cost
+inline constexpr std::int32_t kFar = 1 << 30;  // greater than any cost
 inline constexpr std::int64_t kBand = 256;     // texts whose counterparts are further apart than this are not similar
 
-/// What came last in the cheapest way to a cell. Of equally cheap ones replacing, then adding.
+/// The last edit of the cheapest path to a cell. Among equally cheap edits, replacing is preferred, then adding.
 enum Move : std::uint8_t { kReplace, kAdd, kSkip };
 
-/// Tokens [begin, end) of 0 .. m of the other text that `row` tokens of the text may have reached; at most 2 kBand.
+/// The columns [begin, end), out of 0 .. m, that are computed in row `row` of the cost matrix; at most 2 kBand.
 struct Band {
   std::int64_t begin = 0, end = 0;
 };
@@ -50,14 +50,14 @@ inline float in_ones(std::int64_t cost) { return static_cast<float>(cost) / stat
 
 }  // namespace editing
 
-/// 0 for equal tokens, 1 for two that are as far from each other as any; a and b [kSketchWidth].
+/// Returns the distance of two sketches, a and b [kSketchWidth]: 0 for equal tokens, at most 1.
 float token_distance(const float* a, const float* b);
 
-/// Takes the tokens of a text one by one, as they are decoded. What the other text has behind the last counterpart
-/// costs nothing. One thread at a time.
+/// Aligns a text that grows token by token, as it is decoded, with another text. Tokens of the other text behind the
+/// last counterpart cost nothing. Threads: one caller at a time.
 class Aligner {
  public:
-  /// Sketches [m, kSketchWidth] of the other text; they must stay.
+  /// `other`: sketches [m, kSketchWidth] of the other text; the memory must outlive the aligner.
   explicit Aligner(std::span<const float> other);
   void push(const float* sketch);
   Alignment result() const;
@@ -67,11 +67,11 @@ class Aligner {
   std::span<const float> other_;
   std::int64_t m_ = 0;
   std::int64_t rows_ = 0;
-  std::vector<std::int32_t> cost_;  // [m + 1] of the newest row
+  std::vector<std::int32_t> cost_;  // [m + 1] costs of the newest row
   std::vector<std::int32_t> next_;
-  std::vector<editing::Move> moves_;    // one row of the band for each token
-  std::vector<std::size_t> begins_;     // of the rows in moves_
-  std::vector<std::int32_t> replaced_;  // what replacing costs, beside moves_
+  std::vector<editing::Move> moves_;    // one row of the band per token
+  std::vector<std::size_t> begins_;     // where each row begins in moves_
+  std::vector<std::int32_t> replaced_;  // the cost of replacing, for each of moves_
 };
 
 }  // namespace baton

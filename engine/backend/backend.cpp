@@ -48,7 +48,7 @@ std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const 
   const std::size_t threads = std::min(pairs.size(), static_cast<std::size_t>(std::max(1, info().threads)));
   try {
     for (std::size_t i = 1; i < threads; ++i) others.push_back(std::async(std::launch::async, work));
-  } catch (const std::system_error&) {  // no more threads: those there are do it
+  } catch (const std::system_error&) {  // thread limit reached: the threads that exist do all the work
   }
   work();
   for (std::future<void>& one : others) one.get();

@@ -10,7 +10,7 @@ namespace baton {
 
 class Backend : public Device, public Operations {
  public:
-  // Bodies for memory that the host reads; they use as many host threads as info() says.
+  // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                         float deviation) override;
   std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override;

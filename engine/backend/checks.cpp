@@ -20,7 +20,8 @@ void check_matrix(std::string_view name, const ConstTensorView& view, std::int64
   }
   if (rows < 0 || cols < 0) refuse("{}: negative shape [{}, {}]", name, rows, cols);
   if (rows > 1 && view.stride < cols) refuse("{}: stride {} is less than {} columns", name, view.stride, cols);
-  if (rows > 0 && cols > 0 && view.data == nullptr) refuse("{}: no data for [{}, {}]", name, rows, cols);
+  if (rows > 0 && cols > 0 && view.data == nullptr)
+    refuse("{}: expected data for [{}, {}], got a null pointer", name, rows, cols);
 }
 
 void check_dtype(std::string_view name, const ConstTensorView& view, DType expected) {
@@ -54,24 +55,26 @@ std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t
   std::int64_t bytes = 0;
   if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &bytes) ||
       __builtin_mul_overflow(bytes, static_cast<std::int64_t>(element_bytes), &bytes)) {
-    refuse("{}: [{}, {}] is not a possible size", name, rows, cols);
+    refuse("{}: size [{}, {}] is invalid: expected 0 to {} bytes", name, rows, cols, INT64_MAX);
   }
   return static_cast<std::size_t>(bytes);
 }
 
 std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype) {
-  if (parts.empty()) refuse("load_matrix: no parts");
+  if (parts.empty()) refuse("load_matrix: expected at least 1 part, got no parts");
   if (dtype == DType::f16) refuse("load_matrix: expected a target of bf16 or f32, got f16");
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const ConstTensorView& part = parts[i];
-    if (part.rows <= 0 || part.cols <= 0) refuse("load_matrix: part {} is [{}, {}]", i, part.rows, part.cols);
+    if (part.rows <= 0 || part.cols <= 0)
+      refuse("load_matrix: part {}: expected at least one row and column, got [{}, {}]", i, part.rows, part.cols);
     if (part.cols != parts[0].cols) {
       refuse("load_matrix: part {}: expected {} columns, got {}", i, parts[0].cols, part.cols);
     }
-    if (part.stride < part.cols) refuse("load_matrix: part {}: stride {} < {} columns", i, part.stride, part.cols);
+    if (part.stride < part.cols)
+      refuse("load_matrix: part {}: stride {} is less than {} columns", i, part.stride, part.cols);
     if (part.data == nullptr) refuse("load_matrix: part {} has no data", i);
-    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("load_matrix: too many rows");
+    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("load_matrix: the number of rows overflows");
   }
   return rows;
 }
@@ -111,7 +114,7 @@ void check_rope(const ConstTensorView& x, std::int32_t head_dim, const RopeAngle
 }
 
 void check_kv_shape(const KvShape& shape) {
-  if (shape.kv_heads <= 0) refuse("kv: {} heads", shape.kv_heads);
+  if (shape.kv_heads <= 0) refuse("kv: expected at least 1 head, got {}", shape.kv_heads);
   if (shape.head_dim <= 0 || shape.head_dim % 8 != 0 || shape.head_dim > kMaxHeadDim) {
     refuse("kv: expected a head width that is a multiple of 8 up to {}, got {}", kMaxHeadDim, shape.head_dim);
   }

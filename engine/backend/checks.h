@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks at the border of every backend: all refuse the same calls with the same words.
+// Checks at the border of every backend: all backends refuse the same calls with the same messages.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,22 @@ namespace baton {
 
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
-/// All of them throw std::invalid_argument that says what was expected and what came.
+/// All checks throw std::invalid_argument with the expected and the actual value.
 void check_shape(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols);
-/// The same for a view that may be of the type of operands as well.
+/// Checks a view that is f32 or of type `operand`.
 void check_operand(std::string_view name, const ConstTensorView& view, std::int64_t rows, std::int64_t cols,
                    DType operand);
 void check_length(std::string_view name, std::size_t length, std::int64_t expected);
 void check_index(std::string_view name, std::span<const std::int32_t> index, std::int64_t end);
 
-/// Parts of a weight: equal widths, a type that can be read, a target that can be stored. Returns the total rows.
+/// Checks that the parts of a weight have equal widths and data and that `dtype` can be stored. Returns the total rows.
 std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype);
 
-/// rows * cols * element_bytes, or std::invalid_argument when it overflows.
+/// Returns rows * cols * element_bytes; throws std::invalid_argument when a factor is negative or the product
+/// overflows.
 std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes);
 
-// `operand`: what the backend's operand_type says.
+// `operand` is the result of the backend's operand_type.
 void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias,
                   DType operand = DType::f32);
 void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight,
@@ -53,7 +54,7 @@ void check_value_deviation(std::size_t out, std::span<const KvSlab> slabs, const
 void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::span<const KvSlab> slabs,
                      const KvShape& shape, const RowSpan& rows, std::span<AttentionSum* const> received,
                      DType operand = DType::f32);
-/// Views for gather_rows and scatter_rows: f32, or bf16 on one side.
+/// Checks the views of gather_rows and scatter_rows: each is f32 or bf16.
 void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
                      std::span<const std::int32_t> index);
 void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-/// The count-th largest value. Two passes over V at most: candidates are collected in a buffer of twice the count, and
-/// each time it is full its lower half goes and the bar rises.
+/// Returns the count-th largest value at the cost of about two passes over V: candidates are collected in a buffer of
+/// twice the count, and each time it is full its lower half is dropped and the threshold rises.
 float nth_largest(std::span<const float> values, std::size_t count, std::vector<float>& buffer) {
   if (count >= values.size()) return kNever;
   buffer.clear();
@@ -44,7 +44,7 @@ ChosenToken TokenChooser::choose(std::span<const float> logits, const TokenChoic
   const float entropy = how.entropy != 0 ? entropy_of(logits) : 0.0f;
   if (how.temperature == 0.0f) return {static_cast<std::int32_t>(best), entropy};
 
-  // Relative to the highest: nothing below depends on a shift, and a low temperature cannot overflow.
+  // Relative to the highest logit: the result does not depend on a shift, and a low temperature cannot overflow.
   scaled_.resize(logits.size());
   for (std::size_t id = 0; id < logits.size(); ++id)
     scaled_[id] = std::isfinite(logits[id]) ? (logits[id] - highest) / how.temperature : kNever;
@@ -58,19 +58,20 @@ ChosenToken TokenChooser::choose(std::span<const float> logits, const TokenChoic
   }
   if (how.top_p < 1.0f) keep_nucleus(how.top_p);
   if (how.min_p > 0.0f) {
-    const double least = static_cast<double>(how.min_p) * static_cast<double>(kUnitWeight);  // the best weighs a unit
+    const double least =
+        static_cast<double>(how.min_p) * static_cast<double>(kUnitWeight);  // the likeliest id weighs 1
     std::erase_if(candidates_, [&](const Candidate& c) { return static_cast<double>(c.weight) < least; });
   }
   return {draw(how.uniform), entropy};
 }
 
-/// Keeps an id when the ids more likely than it have less than top_p of all weight; so the first stays always.
+/// Keeps an id when all more likely ids together have less than top_p of the total weight, so the likeliest id stays.
 void TokenChooser::keep_nucleus(float top_p) {
   const auto more_likely = [](const Candidate& a, const Candidate& b) {
     return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
   };
   const auto target = static_cast<std::uint64_t>(top_p * static_cast<double>(total_weight(candidates_)));
-  // The least likely id that stays is always in `range`. Halving finds it without sorting the vocabulary.
+  // `range` always holds the least likely id that stays. Halving finds it without sorting the vocabulary.
   sorted_ = candidates_;
   std::span<Candidate> range = sorted_;
   std::uint64_t before = 0;
@@ -97,12 +98,12 @@ std::uint64_t TokenChooser::total_weight(std::span<const Candidate> candidates) 
 
 std::int32_t TokenChooser::draw(double uniform) const {
   const auto total = static_cast<double>(total_weight(candidates_));
-  auto left = static_cast<std::uint64_t>(uniform * total);  // below the total
+  auto left = static_cast<std::uint64_t>(uniform * total);  // less than the total
   for (const Candidate& candidate : candidates_) {
     if (left < candidate.weight) return candidate.id;
     left -= candidate.weight;
   }
-  return candidates_.back().id;  // the product was rounded up to the total
+  return candidates_.back().id;  // uniform * total was rounded up to the total
 }
 
 float entropy_of(std::span<const float> logits) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From logits to the next token: greedy, temperature, top-k, top-p, min-p. All that decides which token it is, is exact
-// in any order of summation: the host and every device choose the same one.
+// Sampling of the next token from logits: greedy, temperature, top-k, top-p, min-p. Everything that decides the token
+// is exact in any order of summation, so the host and every device choose the same token.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace baton {
 
-/// How one token is chosen. Order, as Transformers applies them: temperature, top-k, top-p, min-p.
+/// How one token is chosen. The filters apply in the order of Transformers: temperature, top-k, top-p, min-p.
 struct TokenChoice {
-  double uniform = 0.0;      // in [0, 1): which of the candidates is drawn
+  double uniform = 0.0;      // in [0, 1): selects the candidate that is drawn
   float temperature = 0.0f;  // 0: greedy
   std::int32_t top_k = 0;    // 0: off
   float top_p = 1.0f;        // 1: off
   float min_p = 0.0f;        // 0: off
-  std::int32_t entropy = 0;  // not 0: wanted
+  std::int32_t entropy = 0;  // not 0: compute the entropy
   std::int32_t unused = 0;   // no padding: arrays of it are compared as bytes
 };
 
 struct ChosenToken {
-  std::int32_t id = -1;  // -1: no logit is finite
+  std::int32_t id = -1;  // -1: no logit was finite
   float entropy = 0.0f;  // nats, of softmax(logits), see entropy_of
 };
 
 /// A weight of 1. The sum over 2^24 ids stays below 2^64.
 inline constexpr std::uint64_t kUnitWeight = std::uint64_t{1} << 39;
 
-/// Ids less likely than e^this times the likeliest count for nothing in an entropy.
+/// An entropy ignores ids less likely than e^kEntropyReach times the likeliest id.
 inline constexpr float kEntropyReach = -18.0f;
 
-/// e^x for x <= 0 in units of kUnitWeight; what is below that is never drawn. Sums of such weights are exact in any
-/// order, and only +, * and bit operations make them: exp differs between libraries, and then the same seed would not
-/// give the same text on every machine.
+/// Returns e^x for x <= 0 in units of 1 / kUnitWeight; ids whose weight rounds down to 0 are never drawn. Sums of such
+/// weights are exact in any order. Only +, * and bit operations are used: exp differs between libraries, and then the
+/// same seed would not give the same text on every machine.
 BATON_BOTH std::uint64_t weight_of(float logit) {
   if (!(logit > -28.0f)) return 0;
   const double inverse_factorial[] = {1.0,       1.0,       1.0 / 2,    1.0 / 6,    1.0 / 24,
@@ -52,15 +52,15 @@ BATON_BOTH std::uint64_t weight_of(float logit) {
   return static_cast<std::uint64_t>(sum * power * static_cast<double>(kUnitWeight));
 }
 
-/// Not safe for concurrent use: holds scratch.
+/// Threads: one caller at a time, because it holds scratch memory.
 class TokenChooser {
  public:
-  /// logits [V]. Ties go to the lowest id; as in Transformers, all ids that tie for the k-th place of top-k stay.
-  /// Logits that are not finite take no part.
+  /// Returns the token that `how` chooses from logits [V]. Ties go to the lowest id; as in Transformers, all ids that
+  /// tie for the k-th place of top-k stay. Logits that are not finite are ignored.
   ChosenToken choose(std::span<const float> logits, const TokenChoice& how);
 
  private:
-  /// An id that may be drawn, with its share: e^(logit - highest) in units of kUnitWeight.
+  /// An id that may be drawn, with weight_of(logit - highest).
   struct Candidate {
     std::uint64_t weight;
     std::int32_t id;
@@ -70,12 +70,12 @@ class TokenChooser {
   static std::uint64_t total_weight(std::span<const Candidate> candidates);
 
   std::vector<float> scaled_;
-  std::vector<Candidate> candidates_;  // by id
+  std::vector<Candidate> candidates_;  // in ascending order of ids
   std::vector<Candidate> sorted_;      // scratch
   std::vector<float> buffer_;          // scratch
 };
 
-/// Entropy in nats of softmax(logits); logits that are not finite take no part.
+/// Returns the entropy in nats of softmax(logits); logits that are not finite are ignored.
 float entropy_of(std::span<const float> logits);
 
 }  // namespace baton

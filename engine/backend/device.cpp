@@ -27,8 +27,7 @@ void Device::mark() { marks_.push_back(std::chrono::steady_clock::now()); }
 
 std::vector<double> Device::take_marks() {
   std::vector<double> between;
-  for (std::size_t i = 1; i < marks_.size(); ++i)
-    between.push_back(milliseconds(marks_[i] - marks_[i - 1]));
+  for (std::size_t i = 1; i < marks_.size(); ++i) between.push_back(milliseconds(marks_[i] - marks_[i - 1]));
   marks_.clear();
   return between;
 }

@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-constexpr double kSeconds = 0.3;  // for each, at least
+constexpr double kSeconds = 0.3;  // the least time per measurement
 
 double median_seconds(const std::function<void()>& run) {
   std::vector<double> times;

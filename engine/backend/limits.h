@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device can do at best, measured: the limits that prefill and decode are compared with.
+// The measured peak rates of a machine, which prefill and decode are compared with.
 #pragma once
 
 #include "engine/backend/backend.h"
@@ -7,16 +7,16 @@
 namespace baton {
 
 struct MachineLimits {
-  double gemm_gflops = 0;    // of a large product
-  double bandwidth_gbs = 0;  // of memory
+  double gemm_gflops = 0;    // of a large matrix product, in GFLOP/s
+  double bandwidth_gbs = 0;  // of memory, in GB/s
 };
 
-/// Of the device behind the backend. On the CPU: our own product of two large matrices of type `dtype`, and a read of
-/// memory by all threads. On a GPU: cuBLAS's bf16 product of random numbers, and a copy within the device's memory,
-/// bytes read and written. Throws BackendError where there is too little memory.
+/// Measures the device behind the backend. On the CPU: our own product of two large matrices of type `dtype`, and a
+/// read of 384 MiB by all threads. On a GPU: cuBLAS's bf16 product of random numbers, and a copy within the device's
+/// memory, counting bytes read and written. Throws BackendError when memory is short.
 MachineLimits measure_limits(Backend& backend, DType dtype);
 
-/// The first of these, of any backend whose buffers the host can read.
+/// The CPU's measurement, for any backend whose buffers the host can read.
 MachineLimits measure_host_limits(Backend& backend, DType dtype);
 
 }  // namespace baton

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-/// The N of "cuda:N", or -1.
+/// Returns the N of "cuda:N", or -1.
 int device_index(std::string_view device) {
   if (!device.starts_with("cuda:")) return -1;
   const std::string_view digits = device.substr(5);
@@ -29,7 +29,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (device == "auto") return cuda_available() ? make_cuda_backend(0) : make_cpu_backend(options.threads);
   if (device == "cuda") return make_cuda_backend(0);
   if (const int index = device_index(device); index >= 0) return make_cuda_backend(index);
-  throw BackendError(fmt::format("device '{}' is not known; expected auto, cpu, cuda or cuda:N", device));
+  throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));
 }
 
 MachineLimits measure_limits(Backend& backend, DType dtype) {

@@ -15,7 +15,8 @@ struct BackendOptions {
   int threads = 0;              // CPU threads; 0: one per core
 };
 
-/// Throws BackendError with what is missing when the device cannot be had; `auto` never fails for want of a GPU.
+/// Returns a backend for the device. Throws BackendError that says what is missing when the device is unknown or cannot
+/// be used; `auto` uses the CPU where there is no usable GPU.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 
 }  // namespace baton

@@ -52,8 +52,8 @@ struct KvSlab {
 /// Key blocks have fixed absolute boundaries: block b holds positions [b * kKeyBlock, (b + 1) * kKeyBlock).
 inline constexpr std::int32_t kKeyBlock = 64;
 
-/// T rows in the order of the step. Row i is position position[i] of sequence sequence[i] (an index into the
-/// slabs of the call) and attends to keys [key_begin[i], position[i]]. Order and scattering are free.
+/// T rows in the order of the engine step. Row i is position position[i] of sequence sequence[i] (an index into the
+/// slabs of the call) and attends to keys [key_begin[i], position[i]]. Rows may come in any order.
 struct RowSpan {
   std::span<const std::int32_t> sequence;   // [T]
   std::span<const std::int32_t> position;   // [T]

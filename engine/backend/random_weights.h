@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random weights that are a function of a seed and the weight's place, so that any number of threads, and a device,
-// make the same ones.
+// Random weights as a function of a seed and the weight's index, so that any number of threads, and a device, generate
+// the same weights.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace baton {
 
-/// SplitMix64: a counter becomes 64 random bits.
+/// SplitMix64: maps a counter to 64 random bits.
 BATON_BOTH std::uint64_t scrambled(std::uint64_t counter) { return mixed_bits(counter * kSplitMixStep); }
 
-/// Nearly normal, deviation 1: the sum of four uniform numbers of 16 bits.
+/// Returns a nearly normal number of deviation 1: the scaled sum of four uniform 16-bit numbers.
 BATON_BOTH float normal(std::uint64_t bits) {
   const auto sum =
       static_cast<std::int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48));
@@ -20,9 +20,9 @@ BATON_BOTH float normal(std::uint64_t bits) {
   return static_cast<float>(sum - 2 * 0xffff) / deviation_of_sum;
 }
 
-/// Weight `place` (row * columns + column) of a matrix; its value is rounded to bf16 where it is kept.
-BATON_BOTH float random_weight(std::uint64_t seed, std::uint64_t place, float deviation) {
-  return deviation * normal(scrambled(seed + place));
+/// Returns weight `index` (row * columns + column) of a matrix; it is rounded to bf16 where it is stored.
+BATON_BOTH float random_weight(std::uint64_t seed, std::uint64_t index, float deviation) {
+  return deviation * normal(scrambled(seed + index));
 }
 
 }  // namespace baton

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task is a tile: some rows of one sequence times query heads that read one kv head, "queries" below. It walks key
-// blocks in ascending order. Per block and query: scores, their maximum m_b, p = exp(score - m_b), l_b = sum p,
-// o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share the loads of a
-// block, so a query's bits do not depend on the tile it is in.
+// A task is a tile: some rows of one sequence times the query heads that read one kv head, "queries" below. It visits
+// key blocks in ascending order. Per block and query it computes the scores, their maximum m_b, p = exp(score - m_b),
+// l_b = sum p and o_b = p * values; then (m, l, o) and (m_b, l_b, o_b) merge. Tiling decides only which queries share
+// the loads of a block, so a query's bits do not depend on its tile.
 #include "engine/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,9 +29,9 @@
 #define BATON_CPU_ATTENTION_SHARED_
 namespace baton::cpu {
 
-inline constexpr std::int64_t kMaxQueries = 96;  // of one tile; its working set then fits L2
-inline constexpr std::int64_t kFewQueries =
-    24;  // with more, widened keys and values are worth their making; two tiles of the product
+inline constexpr std::int64_t kMaxQueries = 96;  // per tile; its working set then fits the L2 cache
+// With more queries (two tiles of the product kernel), keys and values are widened to f32 first.
+inline constexpr std::int64_t kFewQueries = 24;
 
 struct AttentionTask {
   TensorView out;
@@ -45,7 +45,7 @@ struct AttentionTask {
   std::int64_t head, head_end;  // query heads
   AttentionSum* received;       // [capacity], of the kv head, or null
   bool shared;                  // other tasks add to `received` too
-  float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; with received
+  float* weights;               // [queries, blocks, 1 + 64]: maximum and weights of each block; null without received
 
   std::int64_t heads() const { return head_end - head; }
   std::int64_t queries() const { return static_cast<std::int64_t>(order.size()) * heads(); }
@@ -78,12 +78,12 @@ struct AttentionState {
   float* p;        // [queries, 64]: scores, then exp of them
   float* o;        // [queries, W], W = D rounded up to whole panels
   float* o_block;  // [queries, W]
-  float* keys;     // [2][D][32]: a block of keys, widened
+  float* keys;     // [2][D][32]: a block of keys, widened to f32
   float* values;   // [W / 32][64][32]
   float* l;        // [queries, 16]: partial sums in virtual lanes
   float* m;        // [queries]
 
-  std::int64_t key_begin[kMaxQueries] = {}, key_end[kMaxQueries] = {};  // what each query sees
+  std::int64_t key_begin[kMaxQueries] = {}, key_end[kMaxQueries] = {};  // the range of keys that each query sees
 };
 static_assert(AttentionState::kFloats <= kThreadFloats && kMaxHeadDim <= kTileStride && kMaxHeadDim % kPanel == 0);
 
@@ -98,10 +98,10 @@ struct KeyBlock {
 
 /// Queries [begin, end) at one block: query begin + i sees keys [low[i], high[i]) of its 64.
 struct QueryGroup {
-  static constexpr std::int64_t kMost = 16;
+  static constexpr std::int64_t kMaxGroup = 16;
   std::int64_t begin, end;
-  std::int64_t low[kMost], high[kMost];
-  std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all of them see
+  std::int64_t low[kMaxGroup], high[kMaxGroup];
+  std::int64_t low_of_all = 0, high_of_all = kKeyBlock;  // keys that all queries see
   bool any = false;
 
   QueryGroup(const AttentionState& state, std::int64_t first, std::int64_t last, std::int64_t key)
@@ -125,7 +125,7 @@ HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {
 namespace HWY_NAMESPACE {
 
-/// p[64] = exp(scale * p - maximum) for keys [low, high), zero elsewhere; l[16] = their sums by virtual lanes.
+/// p[64] = exp(scale * p - maximum) for keys [low, high), zero elsewhere; l[16] = the sums of p per virtual lane.
 /// Returns the maximum.
 float block_softmax(float* p, float* l, std::int64_t low, std::int64_t high, float scale) {
   const Floats f;
@@ -162,8 +162,8 @@ HWY_INLINE void merge(float* o, const float* block, float old, float fresh, std:
   }
 }
 
-/// o_block = p * values over exactly the keys that each query sees, ascending: first those only some of the group see,
-/// query by query, then the common ones together, then the rest.
+/// o_block = p * values over exactly the keys that each query sees, in ascending order: first the keys that only some
+/// of the group see, query by query, then the keys that all see, for the whole group at once, then the rest.
 template <class Element>
 void weigh_values(const AttentionState& state, const QueryGroup& group, const KeyBlock<Element>& block,
                   std::int64_t width) {
@@ -187,15 +187,15 @@ void weigh_values(const AttentionState& state, const QueryGroup& group, const Ke
 template <class Element>
 void attend_group(const AttentionTask& task, const AttentionState& state, const QueryGroup& group,
                   const KeyBlock<Element>& block, std::int64_t key, std::int64_t width) {
-  constexpr std::int64_t kMost = QueryGroup::kMost;
+  constexpr std::int64_t kMaxGroup = QueryGroup::kMaxGroup;
   const std::int64_t count = group.end - group.begin;
   float* p = state.p + group.begin * kTileStride;
   for (std::int64_t i = 0; i < count; ++i) std::fill_n(p + i * kTileStride, kKeyBlock, 0.0f);
   multiply_tile(p, kTileStride, state.q + group.begin * kTileStride, count, block.keys, block.key_stride,
                 kKeyBlock / kPanel, task.shape.head_dim);
 
-  float l_block[kMost * kLanes];
-  float m_block[kMost] = {};
+  float l_block[kMaxGroup * kLanes];
+  float m_block[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     m_block[i] = block_softmax(p + i * kTileStride, l_block + i * kLanes, group.low[i], group.high[i], task.scale);
   }
@@ -206,9 +206,9 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
   }
   weigh_values(state, group, block, width);
 
-  float m_new[kMost] = {};
-  float old[kMost] = {};
-  float fresh[kMost] = {};
+  float m_new[kMaxGroup] = {};
+  float old[kMaxGroup] = {};
+  float fresh[kMaxGroup] = {};
   for (std::int64_t i = 0; i < count; ++i) {
     const float m = state.m[group.begin + i];
     m_new[i] = std::max(m, m_block[i]);
@@ -216,7 +216,7 @@ void attend_group(const AttentionTask& task, const AttentionState& state, const 
     fresh[i] = m_block[i] - m_new[i];
   }
   const Floats f;
-  for (std::size_t i = 0; i < kMost; i += kWidth) {
+  for (std::size_t i = 0; i < kMaxGroup; i += kWidth) {
     hn::StoreU(hn::Exp(f, hn::LoadU(f, old + i)), f, old + i);
     hn::StoreU(hn::Exp(f, hn::LoadU(f, fresh + i)), f, fresh + i);
   }
@@ -249,11 +249,12 @@ HWY_INLINE void add_units(std::int32_t* sums, const float* weights, float scale)
   }
 }
 
-/// Adds what the tile's queries gave to the keys before them, rounded to units one by one, so that tiling cannot show.
+/// Adds the weights that the tile's queries gave to earlier keys. Each weight is rounded to units by itself, so that
+/// the sums do not depend on the tiling.
 void record_weights(const AttentionTask& task, const AttentionState& state, std::int64_t first) {
   const std::int64_t begin = first / kKeyBlock * kKeyBlock;
   const std::int64_t end = task.blocks() * kKeyBlock;
-  float units[kMaxQueries];  // of a weight of 1
+  float units[kMaxQueries];  // units that a weight of 1 has
   for (std::int64_t query = 0; query < task.queries(); ++query)
     units[query] =
         static_cast<float>(1.0 / (static_cast<double>(fold_lanes(state.l + query * kLanes)) * kAttentionUnit));
@@ -261,7 +262,7 @@ void record_weights(const AttentionTask& task, const AttentionState& state, std:
     std::int32_t sums[kKeyBlock] = {};
     for (std::int64_t query = 0; query < task.queries(); ++query) {
       const std::int64_t self = state.key_end[query] - 1 - key;
-      if (state.key_begin[query] >= key + kKeyBlock || self <= 0) continue;  // weights of keys it does not see are 0
+      if (state.key_begin[query] >= key + kKeyBlock || self <= 0) continue;  // unseen keys have weight 0
       float* weights = task.block_weights(query, key);
       if (self < kKeyBlock) weights[1 + self] = 0.0f;
       const double block = std::exp(static_cast<double>(*weights - state.m[query]));
@@ -382,7 +383,7 @@ void attention(ThreadPool& pool, Scratch& scratch, RowAttentionPlan& plan, Tenso
   const std::int64_t parts = shape.kv_heads * head_parts;
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   pool.run(tiles * parts, work, [&](std::int64_t index, int thread) {
-    const RowAttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions, the longest, go first
+    const RowAttentionTile& tile = plan.tiles[tiles - 1 - index / parts];  // late positions take longest: they go first
     const std::int64_t kv_head = index % parts / head_parts;
     const std::int64_t head = kv_head * group + index % head_parts * heads_per_tile;
     const auto order = std::span(plan.order).subspan(tile.begin, tile.end - tile.begin);

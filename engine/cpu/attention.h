@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of scattered rows over their sequences' slabs. Arguments are checked (checks.h).
+// Attention of rows of several sequences over their slabs. The caller has checked the arguments (checks.h).
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@
 
 namespace baton::cpu {
 
-/// Rows of one sequence that are computed together; indices into the sorted order of a call.
+/// Rows [begin, end) of one sequence that are computed together; indices into RowAttentionPlan::order.
 struct RowAttentionTile {
   std::int64_t begin, end;
 };
 
-/// What a call plans in; kept between calls so that its memory is.
+/// Scratch memory for planning a call; kept between calls so that decode steps do not allocate.
 struct RowAttentionPlan {
-  std::vector<std::int32_t> order;  // rows by (sequence, position)
+  std::vector<std::int32_t> order;  // rows sorted by (sequence, position)
   std::vector<RowAttentionTile> tiles;
-  std::vector<std::vector<float>> weights;  // per thread: what a tile's queries gave to keys, while sums are recorded
+  std::vector<std::vector<float>> weights;  // per thread: a tile's attention weights, when sums are recorded
 };
 
 /// See Operations::attention.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the CPU backend.
+// The CPU backends.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,12 @@
 
 namespace baton {
 
-/// `threads` 0: one per core the process may run on.
+/// Returns the CPU backend. `threads` counts the caller; 0: one per core that the process may use. Throws
+/// std::invalid_argument when `threads` is negative.
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 
-/// The scalar fp32 oracle, written to be read; slow. Same interface, same results within stated tolerances.
+/// Returns the scalar fp32 reference, written to be read; slow. Its results equal the CPU backend's within the
+/// tolerances that the tests state.
 std::unique_ptr<Backend> make_reference_backend();
 
 }  // namespace baton

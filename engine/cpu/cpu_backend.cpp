@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU backend: checks at the border, then the kernels over tasks.
+// The CPU backend: checks the arguments of each operation, then runs its kernel over tasks.
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -44,7 +44,8 @@ std::string processor_name() {
 
 std::string instruction_set() {
   const auto supported = static_cast<std::uint64_t>(hwy::SupportedTargets());
-  const std::string name = hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));  // lowest is best
+  // The lowest bit is the best target.
+  const std::string name = hwy::TargetName(static_cast<std::int64_t>(supported & (~supported + 1)));
   return name.starts_with("AVX3") ? "AVX-512" : name;
 }
 
@@ -162,7 +163,7 @@ class CpuBackend final : public Backend {
     const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
     const bool as_it_is = corrections.empty() && !k.empty();
     const bool panels = as_it_is || 2 * kPanel * cols <= kThreadFloats;
-    const std::int64_t first = panels ? begin / kPanel : begin;  // a task is a panel of a layer, or a row
+    const std::int64_t first = panels ? begin / kPanel : begin;  // a task is one panel of a layer, or one row
     const std::int64_t size = panels ? kPanel : 1;
     const std::int64_t tasks = (begin + rows + size - 1) / size - first;
     const auto count = static_cast<std::int64_t>(layers.size());
@@ -253,7 +254,7 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// fn(row) for all rows, several rows to a task.
+  /// Calls fn(row) for all rows, several rows per task.
   template <class Fn>
   void for_rows(std::int64_t rows, std::int64_t work_per_row, const Fn& fn) {
     const std::int64_t tasks = std::min<std::int64_t>(rows, 4 * pool_.size());
@@ -262,7 +263,7 @@ class CpuBackend final : public Backend {
     });
   }
 
-  /// Rows [row, row + 32) are the positions of one panel.
+  /// True when rows [row, row + 32) are the positions of one panel.
   static bool is_panel(const RowSpan& rows, std::int64_t row) {
     if (rows.position[row] % kPanel != 0 || row + kPanel > rows.size() || rows.sequence[row] == kNoSequence)
       return false;
@@ -275,7 +276,7 @@ class CpuBackend final : public Backend {
 
   ThreadPool pool_;
   Scratch scratch_;
-  std::vector<std::int64_t> pieces_;  // of store_kv: first rows of single rows and of panels
+  std::vector<std::int64_t> pieces_;  // scratch of store_kv: the first row of each task
   RowAttentionPlan plan_;
 };
 

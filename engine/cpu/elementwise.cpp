@@ -33,7 +33,7 @@ void add_scaled(float* x, const std::uint16_t* delta, float scale, std::int64_t 
 void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = hn::LoadU(d, gate + i);
-    const auto exponent = hn::Min(hn::Neg(g), hn::Set(d, 88.0f));  // beyond it exp overflows; silu is -0 there anyway
+    const auto exponent = hn::Min(hn::Neg(g), hn::Set(d, 88.0f));  // beyond 88 exp overflows; silu is -0 there anyway
     const auto silu = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row kernels in which an element does not look at its neighbours.
+// Row kernels in which an element does not depend on its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n
 /// Rotates the pairs (x[j], x[j + half]) of one head by the angles of cos[half], sin[half].
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half);
 
-/// Row `to` of out = row `from` of in; each side f32 or bf16.
+/// Copies row `from` of in to row `to` of out; each side is f32 or bf16, elements are converted.
 void copy_row(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from);
 
 }  // namespace baton::cpu

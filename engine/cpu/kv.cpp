@@ -74,7 +74,7 @@ float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t
         fresh += a * a;
         cached += b * b;
       });
-      const double norms = std::sqrt(fresh * cached);  // of equal values exactly their dot product
+      const double norms = std::sqrt(fresh * cached);  // for equal values exactly their dot product
       cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
     }
   });

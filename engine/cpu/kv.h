@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of a KV slab and what writes and reads it. Both halves are panels (panel.h), so that attention multiplies
-// them with the kernel of the weights:
+// The layout of a KV slab, and the functions that write and read it. Keys and values are panels (panel.h), so that
+// attention uses the product kernel of the weights:
 //   keys    [K][capacity / 32][D][32]            columns are positions
 //   values  [K][ceil(D / 32)][capacity][32]      columns are the columns of a head
 #pragma once
@@ -12,12 +12,12 @@
 
 namespace baton::cpu {
 
-/// Elements of the keys, and as many of the values: the width of a head is rounded up to whole panels.
+/// Returns the number of elements of the keys; the values have as many. The head width is rounded up to whole panels.
 constexpr std::int64_t kv_elements(const KvShape& shape, std::int32_t capacity) {
   return std::int64_t{shape.kv_heads} * capacity * panels_of(shape.head_dim) * kPanel;
 }
 
-/// Where kv head `head` begins.
+/// Return where the keys and the values of kv head `head` begin.
 template <class Element>
 Element* key_panels(const KvSlab& slab, const KvShape& shape, std::int64_t head) {
   return reinterpret_cast<Element*>(slab.keys) + head * slab.capacity * shape.head_dim;
@@ -27,15 +27,15 @@ Element* value_panels(const KvSlab& slab, const KvShape& shape, std::int64_t hea
   return reinterpret_cast<Element*>(slab.values) + head * slab.capacity * panels_of(shape.head_dim) * kPanel;
 }
 
-/// One row: keys and values k, v [K, D], f32 or of the cache's type, go to `position`, k rotated by cos, sin [half];
-/// see Operations::store_kv.
+/// Stores the keys and values k, v [K, D], f32 or of the cache's type, of one row at `position`; k is rotated by cos,
+/// sin [half]. See Operations::store_kv.
 void store_kv_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, ConstTensorView k, ConstTensorView v,
                   const float* cos, const float* sin, std::int64_t half);
 
-/// k, v [K, D] of `position`.
+/// k, v [K, D] f32 = the rotated keys and the values of `position`.
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
 
-/// Raw keys and values [K, D] of `position`, in the cache's type.
+/// raw_k, v [K, D] = the raw keys and the values of `position`, in the cache's type.
 void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
 
 /// See Operations::value_deviation; v [K, D] f32.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys lie depth-major in their panels, so a run of rows is a transposition, here in squares of 4 x 4 words. A word is
-// a float, or two bf16: those of columns n and n + 16 (panel.h).
+// Keys are depth-major in their panels, so storing a run of rows is a transposition, here in blocks of 4 x 4 words. A
+// word is one float, or the two bf16 of columns n and n + 16 (panel.h).
 #include "engine/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -35,7 +35,7 @@ HWY_INLINE void for_words(std::int64_t n, const Fn& fn) {
   for (; i < n; ++i) fn(Word(), i);
 }
 
-/// f32_to_bf16 of the bits of floats: to nearest, ties to even; a NaN stays one.
+/// f32_to_bf16 of the bits of floats: to nearest, ties to even; a NaN stays a NaN.
 template <class Tag, class Vec>
 HWY_INLINE Vec rounded(Tag tag, Vec bits) {
   const auto high = hn::ShiftRight<16>(bits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes: 16 virtual lanes, whatever the vector width. Sums over a row keep one partial sum per virtual lane and fold
-// them in one order, so that the result does not depend on the instruction set.
+// 16 virtual lanes, whatever the vector width. Sums over a row keep one partial sum per virtual lane and fold them in a
+// fixed order, so that the result does not depend on the instruction set.
 #if defined(BATON_CPU_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BATON_CPU_LANES_INL_H_
 #undef BATON_CPU_LANES_INL_H_
@@ -20,7 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kLanes = 16;
 
-/// The sum of 16 floats: halves are added, then quarters, and so on.
+/// Returns the sum of 16 floats: halves are added, then quarters, and so on.
 HWY_INLINE float fold_lanes(const float* lanes) {
   float sum[kLanes / 2];
   for (std::size_t i = 0; i < 8; ++i) sum[i] = lanes[i] + lanes[i + 8];
@@ -29,7 +29,7 @@ HWY_INLINE float fold_lanes(const float* lanes) {
 }
 
 /// Applies fn(tag, i) to elements [i, i + lanes of tag) until all n are done: whole vectors, then single elements with
-/// the same instructions. For work in which an element does not look at its neighbours.
+/// the same instructions. For work in which an element does not depend on its neighbours.
 template <class Fn>
 HWY_INLINE void for_each_vector(std::int64_t n, const Fn& fn) {
   const hn::CappedTag<float, kLanes> wide;

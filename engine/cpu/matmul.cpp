@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ways through the same kernel and the same order of sums:
+// Two loop orders over the same kernel, with the same order of sums:
 // few rows   the stored panels are streamed once, several at a time; bound by reading the weights;
 // many rows  panels are widened to f32 block by block, the rows of a block stay in the L2 cache; bound by fma.
 #include "engine/cpu/simd_targets.h"
@@ -19,12 +19,12 @@
 #define BATON_CPU_MATMUL_SHARED_
 namespace baton::cpu {
 
-inline constexpr std::int64_t kFewRows = 36;    // with more, a widened panel is worth its making
+inline constexpr std::int64_t kFewRows = 36;    // with more rows, panels are widened to f32 first
 inline constexpr std::int64_t kRowBlock = 240;  // rows of x kept in L2: 240 KiB per depth block
-inline constexpr std::int64_t kPanelBlock = 8;  // panels that share one copy of them
+inline constexpr std::int64_t kPanelBlock = 8;  // panels that share one copy of a row block
 inline constexpr std::int64_t kDepthBlock = kTileStride;
 
-/// The part of a product that one task computes: rows [row, row_end) of x, panels [panel, panel_end) of w.
+/// What one task computes of a product: rows [row, row_end) of x times panels [panel, panel_end) of w.
 struct MatmulTask {
   TensorView out;
   ConstTensorView x;
@@ -33,11 +33,11 @@ struct MatmulTask {
   std::int64_t row, row_end;
   std::int64_t panel, panel_end;
 
-  /// Columns of w in panel p; less than kPanel in the last one.
+  /// The number of columns of panel p; the last panel may have fewer than kPanel.
   std::int64_t columns(std::int64_t p) const { return std::min(kPanel, w.rows - p * kPanel); }
 };
 
-/// Where the chains start: c[rows, 32] = bias of panel p, or zero.
+/// Initialises the fma chains: c[rows, 32] = bias of panel p, or zero.
 inline void start_chains(float* c, std::ptrdiff_t stride, std::int64_t rows, const MatmulTask& task, std::int64_t p) {
   float start[kPanel] = {};
   if (!task.bias.empty()) std::copy_n(task.bias.data() + p * kPanel, task.columns(p), start);
@@ -56,9 +56,9 @@ template <class Element>
 void multiply_few(const MatmulTask& task, const float* rows) {
   const std::int64_t count = task.x.rows;
   const std::int64_t depth = task.w.cols;
-  constexpr std::int64_t kMost = 4;
+  constexpr std::int64_t kMaxPanels = 4;
   const std::int64_t at_once = std::max<std::size_t>(1, units_for(static_cast<std::size_t>(count)) / kUnitsPerPanel);
-  float c[kFewRows * kMost * kPanel];
+  float c[kFewRows * kMaxPanels * kPanel];
   for (std::int64_t p = task.panel; p < task.panel_end; p += at_once) {
     const std::int64_t panels = std::min(at_once, task.panel_end - p);
     const std::int64_t stride = panels * kPanel;
@@ -127,7 +127,7 @@ HWY_EXPORT(multiply_many_task);
 
 static_assert(kRowBlock * kDepthBlock + kDepthBlock * kPanel + kRowBlock * kPanelBlock * kPanel <= kThreadFloats);
 
-/// x as depth blocks [C / 256][T][256]; a single row already is.
+/// Returns x as depth blocks [C / 256][T][256]; a single row already has that layout.
 const float* depth_blocks(Scratch& scratch, const ConstTensorView& x) {
   if (x.rows == 1) return x.f32();
   const std::int64_t blocks = (x.cols + kDepthBlock - 1) / kDepthBlock;
@@ -150,8 +150,8 @@ void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView 
   const bool few = x.rows <= kFewRows;
   const std::int64_t row_blocks = few ? 1 : (x.rows + kRowBlock - 1) / kRowBlock;
 
-  // Four tasks per thread, so that a thread that was interrupted holds up little; but not so small that few chains are
-  // in flight, unless there are too many threads for that.
+  // Four tasks per thread, so that a preempted thread delays the others little; but tasks are not so small that few
+  // chains are in flight, unless there are too many threads for that.
   const std::int64_t share = panels * row_blocks / pool.size();
   const std::int64_t step =
       std::clamp<std::int64_t>(share / 4, std::clamp<std::int64_t>(share, 1, 4), few ? 64 : kPanelBlock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix product with packed weights. Arguments are checked (checks.h).
+// Matrix product with packed weights. The caller has checked the arguments (checks.h).
 #pragma once
 
 #include <span>

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// From here on memory comes from the system, which zeroes it on first touch and can back it with huge pages.
+// Blocks of at least this size come from mmap, which zeroes pages on first touch and can back them with huge pages.
 constexpr std::size_t kMapped = 2 * kHugePage;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -33,7 +33,7 @@ void* map(std::size_t bytes) {
   char* end = aligned + size;
   if (end != begin + reserved) munmap(end, static_cast<std::size_t>(begin + reserved - end));
 #ifdef MADV_HUGEPAGE
-  madvise(aligned, size, MADV_HUGEPAGE);  // advice: nothing is lost when it is not taken
+  madvise(aligned, size, MADV_HUGEPAGE);  // only advice: a failure does no harm
 #endif
   return aligned;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row kernels of the RMS norms. One task per row, one order of summation (lanes-inl.h).
+// Row kernels of the RMS norms: one task per row, with a fixed order of summation (lanes-inl.h).
 #pragma once
 
 #include <cstdint>

@@ -10,9 +10,9 @@
 namespace baton::cpu {
 namespace {
 
-constexpr std::int64_t kPackDepth = 256;  // a block of a panel that stays in L1 while its columns are written
+constexpr std::int64_t kPackDepth = 256;  // a block of a panel that stays in the L1 cache while its columns are written
 
-/// Element i of memory that may be unaligned (a mapped file).
+/// Returns element i of memory that may be unaligned (a mapped file).
 template <DType type>
 float read(const std::byte* data, std::int64_t i) {
   if constexpr (type == DType::f32) {
@@ -26,7 +26,7 @@ float read(const std::byte* data, std::int64_t i) {
   }
 }
 
-/// Elements [begin, end) of a few rows of a part become columns of a panel, from column `first` on.
+/// Writes elements [begin, end) of some rows of a part as columns of a panel, from column `first` on.
 template <DType type, class Element>
 void pack_columns(Element* panel, std::int64_t first, const ConstTensorView& rows, std::int64_t begin,
                   std::int64_t end) {
@@ -74,7 +74,9 @@ std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
   matrix->dtype = dtype;
-  if (rows > INT64_MAX - kPanel) throw std::invalid_argument(fmt::format("load_matrix: {} rows", rows));
+  if (rows > INT64_MAX - kPanel)
+    throw std::invalid_argument(
+        fmt::format("load_matrix: {} rows are invalid: expected at most {}", rows, INT64_MAX - kPanel));
   const std::int64_t panels = panels_of(rows);
   matrix->bytes = checked_bytes("load_matrix", panels * kPanel, matrix->cols, size_of(dtype));
   matrix->storage = owner.allocate(matrix->bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PackedMatrix: a weight [N, C] as panels [N/32][C][32] (panel.h), missing columns of the last panel zero.
+// PackedMatrix: a weight [N, C] as panels [ceil(N / 32)][C][32] (panel.h); missing columns of the last panel are zero.
 #pragma once
 
 #include <memory>
@@ -21,14 +21,15 @@ class PackedMatrix : public Matrix {
   Buffer storage;
 };
 
-/// `parts` are checked (checks.h) and have `rows` rows together.
+/// Stacks the parts, which are checked (checks.h) and have `rows` rows in total, into one matrix. The result's memory
+/// is `owner`'s. Throws BackendError, std::invalid_argument.
 std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
                                           std::int64_t rows, DType dtype);
 
-/// The matrix behind the interface, or std::invalid_argument when it belongs to another backend.
+/// Returns the matrix behind the interface. Throws std::invalid_argument when it belongs to another backend.
 const PackedMatrix& packed(const Matrix& matrix);
 
-/// out[C] = row `row` of the matrix.
+/// out[C] = row `row` of the matrix, in f32.
 void unpack_row(float* out, const PackedMatrix& matrix, std::int64_t row);
 
 }  // namespace baton::cpu

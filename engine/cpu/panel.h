@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The panel: the one layout of everything that is multiplied. A panel holds 32 columns (outputs of a weight, keys, or
-// columns of a head) of `depth` elements each, depth-major: row c of a panel is element c of all 32 columns, one cache
-// line of bf16. A product then streams a panel from begin to end, with columns in vector lanes.
+// The panel: the layout of every right-hand operand. A panel holds 32 columns (outputs of a weight, keys, or columns of
+// a head) of `depth` elements each, depth-major: row c of a panel is element c of all 32 columns, one cache line in
+// bf16. A product streams a panel from begin to end, with columns in vector lanes.
 //
 // Slots of a row. f32: column n is at n. bf16: columns n and n + 16 share a 32-bit word (low and high half), so a
 // vector of words widens to two vectors of floats with one shift and one mask, for any vector width.
@@ -17,7 +17,7 @@ namespace baton::cpu {
 
 inline constexpr std::int64_t kPanel = 32;
 
-/// Where column n of [0, 32) is in a row of a panel.
+/// Returns the index of column n, in [0, 32), within a row of a panel.
 template <class Element>
 constexpr std::int64_t slot_of(std::int64_t n);
 template <>

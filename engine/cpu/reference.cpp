@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference backend: what the operations mean, in scalar fp32, one value at a time. Read this first.
-// Weights are [N, C] and KV slabs are [position][K][D], in plain order.
+// The reference backend defines the operations in scalar fp32, one value at a time. Read this file first. Weights are
+// [N, C] and KV slabs are [position][K][D], in plain order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instruction sets the kernels are compiled for; include before any Highway header. One binary holds all of them
-// and picks at run time. Without fused multiply-add (the plain baseline) results are still batch-invariant, but not the
-// bits of the other targets.
+// The instruction sets that the kernels are compiled for; include before any Highway header. One binary holds all of
+// them and selects one at run time. Without fused multiply-add (the plain baseline) results are still batch-invariant,
+// but their bits differ from those of the other targets.
 #pragma once
 
 #define HWY_DISABLED_TARGETS \

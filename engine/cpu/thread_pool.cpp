@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/thread_pool.h"
 
+#include <fmt/format.h>
+
 #include <stdexcept>
 #include <utility>
 
@@ -11,7 +13,7 @@
 namespace baton::cpu {
 namespace {
 
-// About 20 microseconds: longer than the serial pieces between two parallel ones of a step.
+// About 20 microseconds: longer than the serial sections between two parallel ones of an engine step.
 constexpr int kSpins = 600;
 
 void pause() {
@@ -27,7 +29,7 @@ constexpr bool any_left(std::uint64_t tickets) { return next_of(tickets) < count
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  if (threads < 1) throw std::invalid_argument("a thread pool needs at least one thread");
+  if (threads < 1) throw std::invalid_argument(fmt::format("thread pool: expected at least 1 thread, got {}", threads));
   const unsigned cores = std::thread::hardware_concurrency();
   spins_ = cores != 0 && static_cast<unsigned>(threads) > cores ? 0 : kSpins;
   workers_.reserve(threads - 1);
@@ -43,7 +45,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run_shared(std::int64_t count, Job job) {
-  if (count > INT32_MAX) throw std::invalid_argument("too many tasks");
+  if (count > INT32_MAX)
+    throw std::invalid_argument(fmt::format("thread pool: expected at most {} tasks, got {}", INT32_MAX, count));
   job_ = job;
   unfinished_.store(static_cast<std::int32_t>(count));
   tickets_.store(static_cast<std::uint64_t>(count) << 32);
@@ -59,7 +62,7 @@ void ThreadPool::work_until_stopped(int thread) {
     if (take_tasks(thread)) continue;
     for (int spin = 0; spin < spins_ && !any_left(tickets_.load(std::memory_order_relaxed)); ++spin) pause();
     if (any_left(tickets_.load())) continue;
-    // Announce the sleep, then look again: whoever stores tickets after that look sees the sleeper.
+    // Announces the sleep, then checks again: a thread that stores tickets after this check sees the sleeper.
     sleepers_.fetch_add(1);
     const std::int32_t seen = wake_count_.load();
     if (!any_left(tickets_.load()) && !stop_.load()) wake_count_.wait(seen);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ThreadPool: runs the tasks of one operation on a fixed set of threads; the caller is one of them.
-// Threads: one caller at a time. Which thread runs which task is free, so a task must own what it writes.
+// Threads: one caller at a time. Any thread may run any task, so a task must own the memory that it writes.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls task(index, thread) for every index in [0, count); `thread` is in [0, size()) and tells apart the threads
-  /// that run at the same time. `work` is the size of the whole in elementary operations: below kWorthWaking the
-  /// caller does it alone. Returns when all tasks are done; the first exception of a task is thrown again here.
+  /// Calls task(index, thread) for every index in [0, count); `thread` is in [0, size()) and differs between threads
+  /// that run concurrently. `work` is the total number of elementary operations: below kWorthWaking the caller runs all
+  /// tasks itself. Returns when all tasks are done, and rethrows the first exception of a task.
   template <class Task>
   void run(std::int64_t count, std::int64_t work, const Task& task) {
     if (workers_.empty() || count <= 1 || work < kWorthWaking) {

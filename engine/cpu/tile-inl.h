@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one product kernel of the backend: C[rows, columns] += A[rows, depth] * panels, each element one fma chain over
-// depth in ascending order that continues from what is in C. Weights, scores and weighted values all go through it, so
-// all of them have the same bits whatever the number of rows and the instruction set.
+// The only product kernel of the backend: C[rows, columns] += A[rows, depth] * panels. Each element is one fma chain
+// over depth in ascending order that continues from the value in C. Products with weights, scores and weighted values
+// all use it, so their bits do not depend on the number of rows or on the instruction set.
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -44,8 +44,8 @@ constexpr std::size_t units_for(std::size_t rows) {
   return std::clamp<std::size_t>(std::bit_floor(kSums / (2 * rows)), 1, 4);
 }
 
-// Stored panels are prefetched into L2 this many rows ahead. One stream (7 rows of x and more) is too little for the
-// hardware's prefetcher. At 64 rows a step of 9 to 12 rows takes a tenth longer.
+// Stored panels are prefetched into the L2 cache this many rows ahead: the hardware's prefetcher does not keep up with
+// a single stream (7 rows of x and more). With 64 rows ahead, a step of 9 to 12 rows takes 10 % longer.
 inline constexpr std::int64_t kPrefetchRows = 192;
 
 /// Words [w, w + kWidth) of one row of a panel, widened.
@@ -140,13 +140,14 @@ HWY_INLINE MultiplyRows<Element> multiply_for(std::size_t rows, std::index_seque
 }
 
 /// c[rows, 32 * panel_count] += a[rows, depth] * panels. `a` has kTileStride floats between rows; panel p begins
-/// `panel_stride` elements after panel p - 1. c must be initialised: it is where the chains start.
+/// `panel_stride` elements after panel p - 1. c must be initialised, because the chains start from it.
 template <class Element>
 void multiply_tile(float* c, std::ptrdiff_t c_stride, const float* a, std::int64_t rows, const Element* panels,
                    std::ptrdiff_t panel_stride, std::int64_t panel_count, std::int64_t depth) {
   const auto total = static_cast<std::size_t>(rows);
   const std::size_t groups = (total + kTileRows - 1) / kTileRows;
-  for (std::size_t g = 0; g < groups; ++g) {  // groups of nearly equal size: a small rest would waste the latency
+  for (std::size_t g = 0; g < groups;
+       ++g) {  // groups of nearly equal size: a small last group would not hide the latency
     const std::size_t begin = total * g / groups;
     const std::size_t count = total * (g + 1) / groups - begin;
     multiply_for<Element>(count, std::make_index_sequence<kTileRows>())(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes that the product kernel (tile-inl.h) and those who prepare its operands share.
+// Sizes that the product kernel (tile-inl.h) shares with the code that prepares its operands.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace baton::cpu {
 
-/// Floats between rows of the left operand; so also the greatest depth of one call.
+/// The number of floats between rows of the left operand, and so the maximum depth of one call.
 inline constexpr std::ptrdiff_t kTileStride = 256;
 
 }  // namespace baton::cpu

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the CUDA kernels and says what ptxas makes of them: registers, spills, shared memory, per kernel and
-architecture. Fails when a kernel spills. Needs the toolkit, no GPU.
+"""Compiles the CUDA kernels and prints what ptxas reports: registers, spills and shared memory, per kernel and
+architecture. Fails when a kernel spills. Needs the toolkit, but no GPU.
 
     engine/cuda/ptxas.py [--arch 90 ...] [--jobs N] [file.cu ...]
 """
@@ -21,8 +21,9 @@ ARCHITECTURES = ["80", "86", "89", "90", "100", "120"]
 
 
 def demangled(names: list[str]) -> list[str]:
-    # nvcc names the anonymous namespace after the file: c++filt reads it once that is shortened.
-    plain = [re.sub(r"\d+_GLOBAL__N__[0-9a-f]+_\d+_\w+?_cu_[0-9a-f]{8}(?=\d)", "12_GLOBAL__N_1", name) for name in names]
+    # nvcc puts the file into the name of the anonymous namespace; c++filt can read the name once that is shortened.
+    plain = [re.sub(r"\d+_GLOBAL__N__[0-9a-f]+_\d+_\w+?_cu_[0-9a-f]{8}(?=\d)", "12_GLOBAL__N_1", name)
+             for name in names]
     if not shutil.which("c++filt"):
         return plain
     out = subprocess.run(["c++filt"], input="\n".join(plain), capture_output=True, text=True, check=True).stdout
@@ -62,12 +63,13 @@ def main() -> int:
     options = parser.parse_args()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not shutil.which(nvcc):
-        print("ptxas: no nvcc here", file=sys.stderr)
+        print("ptxas: nvcc was not found", file=sys.stderr)
         return 2
     files = options.files or sorted(HERE.rglob("*.cu"))
     rows: dict[str, dict[str, tuple]] = {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        work = [pool.submit(compiled, nvcc, file, arch, pathlib.Path(folder)) for file in files for arch in options.arch]
+        work = [pool.submit(compiled, nvcc, file, arch, pathlib.Path(folder)) for file in files
+                for arch in options.arch]
         for item in work:
             file, arch, report = item.result()
             found = list(kernels(report))

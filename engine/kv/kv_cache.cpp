@@ -16,7 +16,7 @@ std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlig
 
 struct KvCache::Sizes {
   std::int32_t capacity = 0;
-  std::size_t slab = 0, raw = 0, hidden = 0, received = 0;  // bytes; slab and raw of one layer
+  std::size_t slab = 0, raw = 0, hidden = 0, received = 0;  // bytes; slab and raw are per layer
   std::size_t total = 0;
 };
 
@@ -72,7 +72,7 @@ AttentionSum* KvCache::received() const {
 void KvCache::commit(std::int32_t length) {
   if (length < length_ || length > capacity_) {
     throw std::logic_error(
-        fmt::format("KV cache: commit of {} positions; {} are written, {} fit", length, length_, capacity_));
+        fmt::format("KV cache: commit of {} positions is invalid: expected {} to {}", length, length_, capacity_));
   }
   length_ = length;
 }

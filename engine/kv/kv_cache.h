@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvCache: the live KV cache of one sequence. Contiguous slabs, one pair a layer, sized once; keys are rotated and
-// ready for attention. A cache whose tokens may be handed on keeps more of each position: the key before RoPE, the
-// hidden state at the input of one layer, and the attention that it received.
+// KvCache: the live KV cache of one sequence, in contiguous slabs (one pair per layer) whose size is fixed. Its keys
+// are rotated and ready for attention. A cache whose tokens may be handed on also keeps, for each position, the key
+// before RoPE, the hidden state at the input of one layer, and the attention that the position received.
 #pragma once
 
 #include <algorithm>
@@ -11,48 +11,49 @@
 
 namespace baton {
 
-/// The layers and widths of a model's cache, and what is kept beside the rotated keys and the values.
+/// The layers and widths of a model's cache, and what it keeps in addition to the rotated keys and the values.
 struct KvLayout {
   KvShape shape;
   std::int32_t layers = 0;        // L
   bool raw_keys = false;          // keys before RoPE
-  std::int32_t hidden_width = 0;  // C of the hidden states, kept in the cache's type; 0: not kept
-  std::int32_t hidden_layer = 0;  // at whose input they are taken
+  std::int32_t hidden_width = 0;  // C of the hidden states, in the cache's type; 0: not kept
+  std::int32_t hidden_layer = 0;  // the layer at whose input they are taken
   bool received = false;          // attention received, over all layers
   bool operator==(const KvLayout&) const = default;
 };
 
 class KvCache {
  public:
-  /// Room for `positions` tokens in every layer. Throws BackendError when the memory cannot be had.
+  /// Allocates memory for `positions` tokens in every layer. Throws BackendError when there is not enough memory.
   KvCache(Backend& backend, const KvLayout& layout, std::int32_t positions);
 
-  /// Bytes that a cache of this size takes.
+  /// Returns the bytes that a cache of this size takes.
   static std::size_t bytes_for(const Backend& backend, const KvLayout& layout, std::int32_t positions);
 
   const KvLayout& layout() const { return layout_; }
   KvSlab slab(std::int32_t layer) const;
-  /// Hidden states [capacity, C] in the cache's type; no data where they are not kept.
+  /// Returns the hidden states [capacity, C] in the cache's type, or a view without data where they are not kept.
   TensorView hidden() const;
-  /// [capacity] in the backend's memory, or null.
+  /// Returns the sums [K, capacity] of attention received, in the backend's memory, or null where they are not kept.
   AttentionSum* received() const;
 
   std::int32_t capacity() const { return capacity_; }
   std::size_t bytes() const { return buffer_.bytes(); }
 
-  /// Positions [0, length) are written and final. A step writes beyond and commits when it has succeeded, so a step
-  /// that failed leaves no trace.
+  /// Positions [0, length) are written and final. An engine step writes behind them and commits when it has succeeded,
+  /// so a failed step changes nothing. commit() throws std::logic_error unless length() <= length <= capacity().
   std::int32_t length() const { return length_; }
   void commit(std::int32_t length);
-  /// Only positions [0, length) stay; what lies behind is written anew. Not where received() is kept.
-  void take_back(std::int32_t length) { length_ = std::min(length_, length); }
+  /// Drops all positions from `length` on; they may be written again. Must not be called for a cache that keeps
+  /// received(): its sums already hold the attention that the dropped rows gave.
+  void truncate(std::int32_t length) { length_ = std::min(length_, length); }
 
  private:
   struct Sizes;
   static Sizes sizes_of(const Backend& backend, const KvLayout& layout, std::int32_t positions);
 
   KvLayout layout_;
-  Buffer buffer_;  // [L] (keys, values), [L] raw keys, hidden states, sums
+  Buffer buffer_;  // [L] (keys, values), [L] raw keys, hidden states, sums of attention
   std::size_t slab_bytes_ = 0;
   std::size_t raw_bytes_ = 0;
   std::size_t hidden_begin_ = 0;

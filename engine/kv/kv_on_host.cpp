@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-/// Keys and values [n, K D] of one layer, beside each other.
+/// out [n, 2 K D] = the keys and the values [n, K D] of one layer, row by row.
 void gather(Device& device, std::span<std::uint16_t> out, ConstTensorView raw_k, ConstTensorView v) {
   const auto width = static_cast<std::size_t>(raw_k.cols);
   std::size_t column = 0;

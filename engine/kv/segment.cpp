@@ -11,10 +11,11 @@ namespace baton {
 Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n,
                  std::vector<std::int32_t> ids)
     : device_(&backend), layout_(cache.layout()), tokens_(std::move(ids)), length_(n) {
-  if (!layout_.raw_keys) throw std::invalid_argument("segment: the cache keeps no keys before RoPE");
+  if (!layout_.raw_keys) throw std::invalid_argument("segment: expected a cache that keeps keys before RoPE");
   if (n < 1 || begin < 0 || begin + n > cache.length() || n > static_cast<std::int32_t>(tokens_.size())) {
-    throw std::invalid_argument(fmt::format("segment: positions [{}, {}) of {}, for {} tokens", begin, begin + n,
-                                            cache.length(), tokens_.size()));
+    throw std::invalid_argument(
+        fmt::format("segment: positions [{}, {}) are invalid: the cache holds {}, the text has {} tokens", begin,
+                    begin + n, cache.length(), tokens_.size()));
   }
   position = begin;
   const KvShape& shape = layout_.shape;
@@ -50,11 +51,11 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
 
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
   const std::shared_ptr<Segment> copy(new Segment(*this));
-  if (arrival_) arrival_->follow_all();
+  if (upload_) upload_->follow_all();
   auto memory = std::make_shared<const Buffer>(device_->allocate_host(memory_bytes_));
   device_->download(*memory, *memory_, 0, memory_bytes_);
   copy->memory_ = std::move(memory);
-  copy->arrival_ = nullptr;
+  copy->upload_ = nullptr;
   copy->on_host_ = true;
   return copy;
 }
@@ -64,13 +65,13 @@ std::shared_ptr<const Segment> Segment::copy_to_device() const {
   copy->memory_ = std::make_shared<const Buffer>(device_->allocate_uninitialized(memory_bytes_));
   const std::size_t layer_bytes = 2 * matrix_bytes_,
                     all_layers = layer_bytes * static_cast<std::size_t>(layout_.layers);
-  const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_together(layout_.layers));
-  std::vector<Arrival::Piece> pieces;
+  const std::size_t together = layer_bytes * static_cast<std::size_t>(layers_per_group(layout_.layers));
+  std::vector<PiecewiseUpload::Piece> pieces;
   for (std::size_t begin = 0; begin < all_layers; begin += together)
     pieces.push_back({{begin, std::min(together, all_layers - begin)}});
   if (layout_.hidden_width > 0)
     pieces[group_of(layout_.hidden_layer)].push_back({all_layers, memory_bytes_ - all_layers});
-  copy->arrival_ = std::make_shared<Arrival>(*device_, memory_, copy->memory_, std::move(pieces));
+  copy->upload_ = std::make_shared<PiecewiseUpload>(*device_, memory_, copy->memory_, std::move(pieces));
   copy->on_host_ = false;
   return copy;
 }
@@ -85,22 +86,22 @@ std::shared_ptr<const Segment> Segment::copy_to(Device& other) const {
 }
 
 std::size_t Segment::group_of(std::int32_t layer) const {
-  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / layers_together(layout_.layers));
+  return static_cast<std::size_t>(std::min(layer, layout_.layers - 1) / layers_per_group(layout_.layers));
 }
 
-void Segment::bring(std::int32_t layer) const {
-  if (is_arriving()) arrival_->bring(group_of(layer));
+void Segment::upload(std::int32_t layer) const {
+  if (is_uploading()) upload_->upload(group_of(layer));
 }
 
-/// Where the memory is from `begin` on, which belongs to a group of the arrival.
-const std::byte* Segment::arrived(std::size_t begin, std::size_t group) const {
-  if (arrival_) arrival_->follow(group);
+/// Returns the address of byte `begin`, which belongs to the given group, after making later operations wait for it.
+const std::byte* Segment::memory_at(std::size_t begin, std::size_t group) const {
+  if (upload_) upload_->follow(group);
   return memory_->data() + begin;
 }
 
 ConstTensorView Segment::raw_keys(std::int32_t layer) const {
   const std::int64_t width = static_cast<std::int64_t>(layout_.shape.kv_heads) * layout_.shape.head_dim;
-  const std::byte* data = arrived(2 * static_cast<std::size_t>(layer) * matrix_bytes_, group_of(layer));
+  const std::byte* data = memory_at(2 * static_cast<std::size_t>(layer) * matrix_bytes_, group_of(layer));
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, width, width};
 }
 
@@ -131,7 +132,7 @@ std::vector<float> Segment::values_on_host(std::int32_t layer) const {
 ConstTensorView Segment::hidden() const {
   if (layout_.hidden_width == 0) return {};
   const std::byte* data =
-      arrived(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, group_of(layout_.hidden_layer));
+      memory_at(2 * static_cast<std::size_t>(layout_.layers) * matrix_bytes_, group_of(layout_.hidden_layer));
   return BasicView<const std::byte>{data, layout_.shape.dtype, length_, layout_.hidden_width, layout_.hidden_width};
 }
 

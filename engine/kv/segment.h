@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segment: the KV of a text that moves from one prompt to another, immutable once made. Keys are kept before RoPE, so a
-// segment has no position of its own; it is shared by reference and copied into the caches of its readers. One that
-// nobody reads now may be kept in host memory: docs/decisions/0018-host-tier.md.
+// Segment: the KV of a text that is handed from one prompt to others; immutable. Keys are kept before RoPE, so a
+// segment has no position of its own. It is shared by reference and copied into the caches of its readers. A segment
+// without a current reader may lie in host memory (docs/decisions/0018-host-tier.md).
 #pragma once
 
 #include <cstdint>
@@ -10,45 +10,48 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/arrival.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/piecewise_upload.h"
 
 namespace baton {
 
 class Segment {
  public:
-  /// Copies positions [begin, begin + n) of a cache that keeps raw keys; `ids` are the tokens of the text, of which the
-  /// first n have KV there (the last token of an answer that was cut off was never run). Hidden states and attention
-  /// received come along where the cache keeps them. Throws BackendError, std::invalid_argument.
+  /// Copies positions [begin, begin + n) of a cache that keeps raw keys, with their hidden states and the attention
+  /// they received where the cache keeps those. `ids` are the tokens of the text; the first n of them have KV (the last
+  /// token of a truncated answer was never run). Throws BackendError, std::invalid_argument.
   Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids);
 
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
-  /// How many of the tokens, from the first, have KV: n.
+  /// Returns n, the number of tokens with KV; they are the first ones.
   std::int32_t length() const { return length_; }
   const KvLayout& layout() const { return layout_; }
 
-  /// The same in host memory, for keeping: the backend does not read it. The copy may be under way (Device::wait).
-  /// Throws BackendError.
+  /// Returns a copy in host memory, which operations cannot read. The download may still be in progress on return
+  /// (Device::wait). Throws BackendError.
   std::shared_ptr<const Segment> copy_to_host() const;
-  /// And back, bit for bit, for reading: its memory comes when it is asked for. Throws BackendError.
+  /// Returns a copy in device memory of a segment in host memory, bit for bit. Its content is uploaded when it is
+  /// requested, see is_uploading(). Throws BackendError.
   std::shared_ptr<const Segment> copy_to_device() const;
-  /// In the memory of another backend, of what lies in memory that the host reads: nothing is left to come. Throws
-  /// BackendError.
+  /// Returns a copy in the memory of another backend, complete on return. This segment must lie in memory that the host
+  /// can read. Throws BackendError.
   std::shared_ptr<const Segment> copy_to(Device& other) const;
-  /// It is what copy_to_host made: operations of the backend may not be given its views.
+  /// True for the result of copy_to_host: its views must not be passed to the backend's operations.
   bool on_host() const { return on_host_; }
 
-  /// Some of it is still to come. Then layers come in groups of layers_together; bring() begins to copy the group of a
-  /// layer, hidden states with the layer that reads them, in the order in which it is called, and the views below wait
-  /// for what they show: operations that are given afterwards find it there, and the host goes on. So all of these are
-  /// for the engine's thread.
-  bool is_arriving() const { return arrival_ && !arrival_->complete(); }
-  void bring(std::int32_t layer) const;
-  static std::int32_t layers_together(std::int32_t layers) { return (layers + kArrivalGroups - 1) / kArrivalGroups; }
+  /// True while part of the content is not yet uploaded or not yet waited for. Layers are uploaded in groups of
+  /// layers_per_group, hidden states with the layer that reads them. upload() queues the copy of a layer's group; the
+  /// copies run in the order of these calls. The views below upload what they show where that is still to be done, and
+  /// make operations that are queued afterwards wait for it; the host does not wait. Threads: while this is true, all
+  /// of these functions belong to the engine's thread.
+  bool is_uploading() const { return upload_ && !upload_->complete(); }
+  void upload(std::int32_t layer) const;
+  static std::int32_t layers_per_group(std::int32_t layers) { return (layers + kUploadGroups - 1) / kUploadGroups; }
 
   ConstTensorView raw_keys(std::int32_t layer) const;  // [n, K * D] in the cache's type
   ConstTensorView values(std::int32_t layer) const;    // [n, K * D]
-  /// [n, K * D] as floats, wherever the segment is. Where the backend may be called: on the engine's thread.
+  /// Returns the values [n, K * D] of a layer as floats, from either tier. Blocks until they are copied. Threads: the
+  /// engine's thread only.
   std::vector<float> values_on_host(std::int32_t layer) const;
   ConstTensorView hidden() const;  // [n, C] at the input of layout().hidden_layer, or no data
   /// [n] attention that each token received (RelayCaching eq. 6); empty: not kept.
@@ -60,27 +63,27 @@ class Segment {
 
   /// 0: computed exactly. n: from a context that itself held segments of n - 1 hops.
   int hops = 0;
-  std::int32_t position = 0;   // of its first token in the prompt that it was taken from
+  std::int32_t position = 0;   // of its first token in the prompt of its author
   std::string origin;          // "inspector#2", for reports
-  std::vector<float> entropy;  // [n] nats, of what each token was drawn from; empty: not generated, or not kept
+  std::vector<float> entropy;  // [n] nats, of the distribution it was drawn from; empty: not generated, or not kept
 
  private:
-  static constexpr std::int32_t kArrivalGroups = 16;  // a layer waits for little, and copies are long enough to be fast
+  static constexpr std::int32_t kUploadGroups = 16;  // a layer waits for 1/16 of the bytes; copies stay long and fast
 
   Segment(const Segment&) = default;  // shares the memory
   std::size_t group_of(std::int32_t layer) const;
-  const std::byte* arrived(std::size_t begin, std::size_t group) const;
+  const std::byte* memory_at(std::size_t begin, std::size_t group) const;
 
   Device* device_;
   KvLayout layout_;
   std::vector<std::int32_t> tokens_;
   std::vector<float> received_;
   std::int32_t length_ = 0;
-  std::size_t matrix_bytes_ = 0;  // of the keys, and of the values, of one layer
+  std::size_t matrix_bytes_ = 0;  // of the keys of one layer, and of its values
   std::size_t memory_bytes_ = 0;
   std::shared_ptr<const Buffer> memory_;  // [L] (raw keys, values), hidden states
   bool on_host_ = false;
-  std::shared_ptr<Arrival> arrival_;  // of the memory, in groups of layers; null: it was always here
+  std::shared_ptr<PiecewiseUpload> upload_;  // of memory_, in groups of layers; null: it was never in host memory
 };
 
 }  // namespace baton

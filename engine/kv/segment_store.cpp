@@ -9,7 +9,7 @@
 namespace baton {
 
 using Lock = SegmentTiers::Lock;
-using Taken = SegmentTiers::Taken;
+using Released = SegmentTiers::Released;
 
 struct SegmentStore::State {
   State(std::int64_t budget, std::int64_t host_budget) : tiers(budget, host_budget) {}
@@ -18,7 +18,7 @@ struct SegmentStore::State {
   SegmentTiers tiers;
   bool closed = false;
   std::uint64_t clock = 0;
-  std::int64_t freeing = 0;  // segments that other threads are giving back to the backend
+  std::int64_t freeing = 0;  // segments that other threads are releasing to the backend
   std::condition_variable freed;
 };
 
@@ -32,26 +32,26 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
   entry->origin = segment->origin;
   entry->readers_ = readers;
   SegmentHandle handle(entry.release(), [state = state_](StoredSegment* dropped) {
-    Taken given_back;
+    Released released;
     {
       const std::lock_guard guard(state->mutex);
-      state->tiers.remove(*dropped, given_back);
+      state->tiers.remove(*dropped, released);
       ++state->freeing;
     }
-    given_back.clear();  // outside of the lock
+    released.clear();  // without the lock: the backend may block
     delete dropped;
     const std::lock_guard guard(state->mutex);
     --state->freeing;
     state->freed.notify_all();
   });
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
   SegmentTiers& tiers = state_->tiers;
   if (state_->closed || static_cast<std::int64_t>(segment->bytes()) > tiers.budget) return nullptr;
   handle->last_use_ = ++state_->clock;
   tiers.add(*handle, std::move(segment));
-  tiers.make_room(lock, taken, handle.get());
-  if (tiers.host_budget > 0) tiers.make_room(lock, taken);  // the others are held: it goes itself
+  tiers.make_room(lock, released, handle.get());
+  if (tiers.host_budget > 0) tiers.make_room(lock, released);  // all others are held: the new segment itself is moved
   tiers.stats.peak_bytes = std::max(tiers.stats.peak_bytes, tiers.stats.bytes);
   return handle;
 }
@@ -59,10 +59,10 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
 std::shared_ptr<const Segment> SegmentStore::read(const SegmentHandle& handle) {
   if (!handle) return nullptr;
   use(handle);
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
   if (!handle->segment_ || !handle->in_host_) return handle->segment_;
-  return state_->tiers.move_up(lock, taken, *handle);
+  return state_->tiers.upload(lock, released, *handle);
 }
 
 void SegmentStore::use(const SegmentHandle& handle) {
@@ -80,9 +80,9 @@ std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) c
 
 void SegmentStore::lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy) {
   if (!handle || !copy) return;
-  Taken taken;
+  Released released;
   const std::lock_guard lock(state_->mutex);
-  if (!state_->closed) state_->tiers.lend(*handle, std::move(copy), taken);
+  if (!state_->closed) state_->tiers.lend(*handle, std::move(copy), released);
 }
 
 std::shared_ptr<const Segment> SegmentStore::lent(const SegmentHandle& handle) const {
@@ -92,30 +92,30 @@ std::shared_ptr<const Segment> SegmentStore::lent(const SegmentHandle& handle) c
 }
 
 void SegmentStore::charge(std::int64_t bytes) {
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
   state_->tiers.stats.charged_bytes += bytes;
-  if (state_->tiers.host_budget == 0) state_->tiers.make_room(lock, taken);
+  if (state_->tiers.host_budget == 0) state_->tiers.make_room(lock, released);
 }
 
 void SegmentStore::settle() {
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
-  if (state_->tiers.host_budget > 0) state_->tiers.make_room(lock, taken);
+  if (state_->tiers.host_budget > 0) state_->tiers.make_room(lock, released);
 }
 
 void SegmentStore::park() {
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
-  if (state_->tiers.host_budget > 0) state_->tiers.move_all_down(lock, taken);
+  if (state_->tiers.host_budget > 0) state_->tiers.download_all(lock, released);
 }
 
 void SegmentStore::close() {
-  Taken taken;
+  Released released;
   Lock lock(state_->mutex);
   state_->closed = true;
-  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.take_back(*entry, taken);
-  state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may go when this returns
+  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.release(*entry, released);
+  state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may be destroyed when this returns
 }
 
 SegmentStoreStats SegmentStore::stats() const {

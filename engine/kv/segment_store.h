@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SegmentStore: accounts for the segments of an engine and keeps them within a budget. Who holds a handle keeps the
-// segment wanted, not alive: over the budget the store takes back what is cheapest to lose, and its readers compute it
-// again. With a host tier it goes to host memory first, within a budget of its own, and returns when it is read:
-// docs/decisions/0018-host-tier.md.
+// SegmentStore: accounts for the segments of an engine and keeps them within a budget. A handle does not keep its
+// segment in memory: beyond the budget the store evicts the segments that are cheapest to lose, and their readers
+// compute them again. With a host tier, segments are downloaded to host memory first, which has a budget of its own,
+// and uploaded when they are read (docs/decisions/0018-host-tier.md).
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,45 @@
 
 namespace baton {
 
-/// Any thread; but with a host tier add, read, settle and park copy, so they are the engine's thread's.
+/// Threads: any. With a host tier, add, read, settle and park copy segments and belong to the engine's thread.
 class SegmentStore {
  public:
-  /// host_budget_bytes: of the host tier; 0: there is none.
+  /// budget_bytes bounds the segments in the backend's memory, host_budget_bytes those in the host tier; 0: no host
+  /// tier.
   explicit SegmentStore(std::int64_t budget_bytes, std::int64_t host_budget_bytes = 0);
 
-  /// Takes the segment in; `readers`: how often it will be read, as far as the plan knows (it decides what goes first).
-  /// Null when it is larger than the whole budget.
+  /// Adds a segment and returns its handle, or null when it is larger than the whole budget or the store is closed.
+  /// `readers` is the number of planned reads; segments with the fewest outstanding reads are evicted first.
   SegmentHandle add(std::shared_ptr<const Segment> segment, std::int64_t readers);
 
-  /// One of the planned readers is over, and has the segment for as long as the result lives: null when it was taken
-  /// back, or is in the host tier and there is no room for it where it could be read.
+  /// Counts one planned read as done and returns the segment in the backend's memory, which stays there while the
+  /// result lives. Returns null when the segment was evicted, or when it is in the host tier and the device has no room
+  /// for it.
   std::shared_ptr<const Segment> read(const SegmentHandle& handle);
 
-  /// One of the planned readers is over and did not need it.
+  /// Counts one planned read as done without reading the segment.
   void use(const SegmentHandle& handle);
 
-  /// The segment, to look at: it may be in the host tier (Segment::on_host). Does not count as a use.
+  /// Returns the segment in whichever tier it is (Segment::on_host), or null when it was evicted. Does not count as a
+  /// use.
   std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;
 
-  /// A copy in host memory for readers of other engines, which goes with the handle. It counts in the host tier, and is
-  /// not taken in where there is no room in that.
+  /// Stores a copy in host memory for readers of other engines; it is freed with the handle. The copy counts in the
+  /// host tier's budget and is dropped when it does not fit.
   void lend(const SegmentHandle& handle, std::shared_ptr<const Segment> copy);
-  /// That copy, or null.
+  /// Returns that copy, or null.
   std::shared_ptr<const Segment> lent(const SegmentHandle& handle) const;
 
-  /// Bytes of others that count in the same budget came or went. Segments make room for them: now, or, where they would
-  /// have to be copied, with the next call that may.
+  /// charge() adds `bytes` (negative: subtracts them) of other data to the same budget and evicts segments to make
+  /// room. With a host tier that takes copies, so the eviction is left to settle() or to the next add or read.
   void charge(std::int64_t bytes);
   void settle();
 
-  /// Sends what nobody holds to the host tier, where there is one.
+  /// Downloads all segments that no caller holds to the host tier. Does nothing without a host tier.
   void park();
 
-  /// Takes everything back: handles stay, empty. Nothing is taken in any more.
+  /// Frees all segments; handles stay valid and empty, and add() returns null from now on. On return no thread is still
+  /// releasing memory to the backend.
   void close();
 
   SegmentStoreStats stats() const;

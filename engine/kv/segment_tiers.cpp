@@ -8,15 +8,16 @@ namespace {
 
 std::int64_t bytes_of(const Segment& segment) { return static_cast<std::int64_t>(segment.bytes()); }
 
-/// What was taken is given back first, and the copy made, both without the lock. Null: there is no memory for it.
+/// Frees the released segments, then makes the copy, both without the lock. Returns null when memory is short.
 template <class Copy>
-std::shared_ptr<const Segment> without(SegmentTiers::Lock& lock, SegmentTiers::Taken& taken, const Copy& copy) {
+std::shared_ptr<const Segment> with_unlocked(SegmentTiers::Lock& lock, SegmentTiers::Released& released,
+                                             const Copy& copy) {
   std::shared_ptr<const Segment> made;
   lock.unlock();
-  taken.clear();
+  released.clear();
   try {
     made = copy();
-  } catch (const std::exception&) {  // its readers compute
+  } catch (const std::exception&) {  // out of memory: the readers recompute the segment
   }
   lock.lock();
   return made;
@@ -30,69 +31,69 @@ void SegmentTiers::add(StoredSegment& entry, std::shared_ptr<const Segment> segm
   count(entry, 1);
 }
 
-void SegmentTiers::remove(StoredSegment& entry, Taken& taken) {
-  take_back(entry, taken);
+void SegmentTiers::remove(StoredSegment& entry, Released& released) {
+  release(entry, released);
   std::erase(entries, &entry);
 }
 
-void SegmentTiers::take_back(StoredSegment& entry, Taken& taken) {
-  take(entry, taken);
-  take_lent(entry, taken);
+void SegmentTiers::release(StoredSegment& entry, Released& released) {
+  release_segment(entry, released);
+  release_lent(entry, released);
 }
 
-void SegmentTiers::take(StoredSegment& entry, Taken& taken) {
+void SegmentTiers::release_segment(StoredSegment& entry, Released& released) {
   if (!entry.segment_) return;
   count(entry, -1);
-  taken.push_back(std::move(entry.segment_));
+  released.push_back(std::move(entry.segment_));
 }
 
-void SegmentTiers::lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Taken& taken) {
-  take_lent(entry, taken);
+void SegmentTiers::lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released) {
+  release_lent(entry, released);
   const std::int64_t bytes = bytes_of(*copy);
   if (stats.lent_bytes + bytes > host_budget) {
-    taken.push_back(std::move(copy));
+    released.push_back(std::move(copy));
     return;
   }
   entry.lent_ = std::move(copy);
   stats.lent_bytes += bytes;
-  make_room_in_host(taken);
+  make_room_in_host(released);
 }
 
-void SegmentTiers::take_lent(StoredSegment& entry, Taken& taken) {
+void SegmentTiers::release_lent(StoredSegment& entry, Released& released) {
   if (!entry.lent_) return;
   stats.lent_bytes -= bytes_of(*entry.lent_);
-  taken.push_back(std::move(entry.lent_));
+  released.push_back(std::move(entry.lent_));
 }
 
-void SegmentTiers::make_room(Lock& lock, Taken& taken, const StoredSegment* but) {
+void SegmentTiers::make_room(Lock& lock, Released& released, const StoredSegment* except) {
   while (stats.bytes + stats.charged_bytes > budget) {
-    StoredSegment* entry = least(false, but);
+    StoredSegment* entry = next_to_evict(false, except);
     if (entry == nullptr) break;
-    move_down(lock, taken, *entry);
+    download(lock, released, *entry);
   }
 }
 
-void SegmentTiers::move_all_down(Lock& lock, Taken& taken) {
-  while (StoredSegment* entry = least(false, nullptr)) move_down(lock, taken, *entry);
+void SegmentTiers::download_all(Lock& lock, Released& released) {
+  while (StoredSegment* entry = next_to_evict(false, nullptr)) download(lock, released, *entry);
 }
 
-void SegmentTiers::move_down(Lock& lock, Taken& taken, StoredSegment& entry) {
+void SegmentTiers::download(Lock& lock, Released& released, StoredSegment& entry) {
   set_tier(entry, true);
-  make_room_in_host(taken);  // it may itself be what goes first
+  make_room_in_host(released);  // it may itself be the first to be evicted
   const std::shared_ptr<const Segment> there = entry.segment_;
   if (!there) return;
-  std::shared_ptr<const Segment> copy = without(lock, taken, [&] { return there->copy_to_host(); });
+  std::shared_ptr<const Segment> copy = with_unlocked(lock, released, [&] { return there->copy_to_host(); });
   const bool wanted = std::find(entries.begin(), entries.end(), &entry) != entries.end() && entry.segment_ == there;
   if (wanted && copy) {
     entry.segment_ = std::move(copy);
-    ++stats.moved_down;
+    ++stats.downloaded;
   } else if (wanted) {
-    evict(entry, taken);
+    evict(entry, released);
   }
-  taken.push_back(there);
+  released.push_back(there);
 }
 
-std::shared_ptr<const Segment> SegmentTiers::move_up(Lock& lock, Taken& taken, StoredSegment& entry) {
+std::shared_ptr<const Segment> SegmentTiers::upload(Lock& lock, Released& released, StoredSegment& entry) {
   const std::shared_ptr<const Segment> here = entry.segment_;
   std::int64_t staying = stats.charged_bytes + bytes_of(*here);
   for (const StoredSegment* other : entries) {
@@ -100,36 +101,36 @@ std::shared_ptr<const Segment> SegmentTiers::move_up(Lock& lock, Taken& taken, S
   }
   if (staying > budget) return nullptr;
   set_tier(entry, false);
-  make_room(lock, taken, &entry);
-  std::shared_ptr<const Segment> copy = without(lock, taken, [&] { return here->copy_to_device(); });
-  taken.push_back(here);
+  make_room(lock, released, &entry);
+  std::shared_ptr<const Segment> copy = with_unlocked(lock, released, [&] { return here->copy_to_device(); });
+  released.push_back(here);
   if (!copy) {
     set_tier(entry, true);
-    make_room_in_host(taken);
+    make_room_in_host(released);
     return nullptr;
   }
   entry.segment_ = copy;
-  ++stats.moved_up;
+  ++stats.uploaded;
   stats.peak_bytes = std::max(stats.peak_bytes, stats.bytes);
   return copy;
 }
 
-/// With a host tier, a segment that is not only here stays: to move it would free nothing.
+/// With a host tier, a segment that a caller holds stays: moving it would free no memory.
 bool SegmentTiers::is_held(const StoredSegment& entry) const {
   return host_budget > 0 && entry.segment_.use_count() > 1;
 }
 
-/// All segments cost about the same to compute per byte, so what goes first is what will be read least, then what was
-/// not used for longest. Null: none may go.
-StoredSegment* SegmentTiers::least(bool in_host, const StoredSegment* but) const {
-  StoredSegment* least = nullptr;
+/// All segments cost about the same to compute per byte, so the first to evict is the one with the fewest planned
+/// reads, and among equals the least recently used. Null: none may be evicted.
+StoredSegment* SegmentTiers::next_to_evict(bool in_host, const StoredSegment* except) const {
+  StoredSegment* found = nullptr;
   for (StoredSegment* entry : entries) {
-    if (entry->segment_ == nullptr || entry->in_host_ != in_host || entry == but) continue;
+    if (entry->segment_ == nullptr || entry->in_host_ != in_host || entry == except) continue;
     if (!in_host && is_held(*entry)) continue;
-    if (least == nullptr || std::pair(entry->readers_, entry->last_use_) < std::pair(least->readers_, least->last_use_))
-      least = entry;
+    if (found == nullptr || std::pair(entry->readers_, entry->last_use_) < std::pair(found->readers_, found->last_use_))
+      found = entry;
   }
-  return least;
+  return found;
 }
 
 void SegmentTiers::count(const StoredSegment& entry, int sign) {
@@ -143,13 +144,13 @@ void SegmentTiers::set_tier(StoredSegment& entry, bool in_host) {
   count(entry, 1);
 }
 
-void SegmentTiers::evict(StoredSegment& entry, Taken& taken) {
-  take(entry, taken);
+void SegmentTiers::evict(StoredSegment& entry, Released& released) {
+  release_segment(entry, released);
   ++stats.evicted;
 }
 
-void SegmentTiers::make_room_in_host(Taken& taken) {
-  while (stats.host_bytes + stats.lent_bytes > host_budget) evict(*least(true, nullptr), taken);
+void SegmentTiers::make_room_in_host(Released& released) {
+  while (stats.host_bytes + stats.lent_bytes > host_budget) evict(*next_to_evict(true, nullptr), released);
   stats.host_peak_bytes = std::max(stats.host_peak_bytes, stats.host_bytes + stats.lent_bytes);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SegmentTiers: which segments of a store are where the backend reads them, and which in host memory; who goes first,
-// and the copies. All under the store's mutex, which copies let go of meanwhile: handles may be dropped then, but only
-// one thread copies, so no segment changes its tier.
+// SegmentTiers: which segments of a store are in the backend's memory and which in host memory, the order of eviction,
+// and the copies. The caller holds the store's mutex; it is unlocked during copies. Handles may be dropped meanwhile,
+// but only one thread copies, so no segment changes its tier.
 #pragma once
 
 #include <mutex>
@@ -14,27 +14,29 @@ namespace baton {
 class SegmentTiers {
  public:
   using Lock = std::unique_lock<std::mutex>;
-  /// What was taken back: freed by the caller without the lock, as a backend may take its time.
-  using Taken = std::vector<std::shared_ptr<const Segment>>;
+  /// Segments that are no longer stored. The caller frees them without the lock, because a backend may block in
+  /// release.
+  using Released = std::vector<std::shared_ptr<const Segment>>;
 
   SegmentTiers(std::int64_t budget_bytes, std::int64_t host_budget_bytes)
       : budget(budget_bytes), host_budget(host_budget_bytes) {}
 
   void add(StoredSegment& entry, std::shared_ptr<const Segment> segment);
-  void remove(StoredSegment& entry, Taken& taken);
-  /// All that it holds.
-  void take_back(StoredSegment& entry, Taken& taken);
+  void remove(StoredSegment& entry, Released& released);
+  /// Releases the entry's segment and its copy for other engines.
+  void release(StoredSegment& entry, Released& released);
 
-  /// A copy for other engines; taken where the host tier has no room for it.
-  void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Taken& taken);
+  /// Stores a copy for other engines, or releases it where the host tier has no room for it.
+  void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released);
 
-  /// Moves others than `but` down until the device's budget holds, as far as nobody holds them; without a host tier
-  /// they are lost, whoever holds them.
-  void make_room(Lock& lock, Taken& taken, const StoredSegment* but = nullptr);
-  /// All that nobody holds.
-  void move_all_down(Lock& lock, Taken& taken);
-  /// Null when the device has no room for it, even without all that nobody holds.
-  std::shared_ptr<const Segment> move_up(Lock& lock, Taken& taken, StoredSegment& entry);
+  /// Downloads segments other than `except` that no caller holds, until the device's budget holds. Without a host tier
+  /// they are evicted, whether held or not.
+  void make_room(Lock& lock, Released& released, const StoredSegment* except = nullptr);
+  /// Downloads all segments that no caller holds.
+  void download_all(Lock& lock, Released& released);
+  /// Moves the entry's segment to the device and returns it. Null when the device has no room for it even after all
+  /// segments that no caller holds have been downloaded.
+  std::shared_ptr<const Segment> upload(Lock& lock, Released& released, StoredSegment& entry);
 
   const std::int64_t budget;
   const std::int64_t host_budget;
@@ -43,14 +45,14 @@ class SegmentTiers {
 
  private:
   bool is_held(const StoredSegment& entry) const;
-  StoredSegment* least(bool in_host, const StoredSegment* but) const;
+  StoredSegment* next_to_evict(bool in_host, const StoredSegment* except) const;
   void count(const StoredSegment& entry, int sign);
   void set_tier(StoredSegment& entry, bool in_host);
-  void evict(StoredSegment& entry, Taken& taken);
-  void take(StoredSegment& entry, Taken& taken);
-  void take_lent(StoredSegment& entry, Taken& taken);
-  void make_room_in_host(Taken& taken);
-  void move_down(Lock& lock, Taken& taken, StoredSegment& entry);
+  void evict(StoredSegment& entry, Released& released);
+  void release_segment(StoredSegment& entry, Released& released);
+  void release_lent(StoredSegment& entry, Released& released);
+  void make_room_in_host(Released& released);
+  void download(Lock& lock, Released& released, StoredSegment& entry);
 };
 
 }  // namespace baton

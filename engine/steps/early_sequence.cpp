@@ -87,7 +87,7 @@ void EarlySequence::keep_first(std::size_t count) {
   done_ = std::min(done_, static_cast<std::int32_t>(count));
   placed_ = std::min(placed_, done_);
   ahead_ = std::min(ahead_, done_);
-  if (cache_) cache_->take_back(done_);
+  if (cache_) cache_->truncate(done_);
 }
 
 void EarlySequence::start(KvCache cache, std::int32_t placed) {
@@ -122,7 +122,7 @@ std::optional<EarlySequence::Taken> EarlySequence::take(std::span<const TokenId>
   if (!whole) logits_.clear();
   const auto length = static_cast<std::int32_t>(whole ? common : std::min(common, prompt.size() - 1));
   if (length == 0) return std::nullopt;
-  cache_->take_back(length);
+  cache_->truncate(length);
   return Taken{std::move(*cache_), std::min(placed_, length), std::min(ahead_, length), length, std::move(logits_)};
 }
 

@@ -194,10 +194,10 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
 
 /// Begins to copy what is in host memory, the first layers of all of it first.
 void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segments) const {
-  for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_together(layers_)) {
-    for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->bring(layer);
+  for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_per_group(layers_)) {
+    for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->upload(layer);
     for (const std::shared_ptr<const Segment>& segment : segments) {
-      if (segment) segment->bring(layer);
+      if (segment) segment->upload(layer);
     }
   }
 }
@@ -205,13 +205,13 @@ void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segme
 /// What a learned correction adds follows from all layers at once.
 bool PromptAssembly::comes_by_layer(std::size_t placed) const {
   const Segment* segment = placed_[placed].segment;
-  return segment != nullptr && segment->is_arriving() && !learned_[corrected_[placed]];
+  return segment != nullptr && segment->is_uploading() && !learned_[corrected_[placed]];
 }
 
 void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) {
   for (std::size_t i = 0; i < prefix_.pieces.size(); ++i) {
     const PrefixCache::Piece& piece = prefix_.pieces[i];
-    if (piece.segment->is_arriving()) {
+    if (piece.segment->is_uploading()) {
       late_pieces_.push_back(i);
       continue;
     }
@@ -231,7 +231,7 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
 
 void PromptAssembly::place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
   while (arrived_ <= std::min(layer, layers_ - 1)) {
-    const LayerSpan layers{arrived_, arrived_ + Segment::layers_together(layers_)};
+    const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
     for (const std::size_t i : late_pieces_) {
       const PrefixCache::Piece& piece = prefix_.pieces[i];
       baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);

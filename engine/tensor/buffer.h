@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffer: the owner of a piece of backend memory. Move-only; gives the memory back to where it came from.
+// Buffer: the owner of a block of a backend's memory. Move-only; the destructor releases the memory to its owner.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-/// Whoever hands out buffers takes them back. Must outlive them.
+/// Allocates the memory of buffers, and must outlive them. release() is called once per buffer, by its destructor.
 class BufferOwner {
  public:
   virtual void release(void* data, std::size_t bytes) noexcept = 0;
@@ -37,7 +37,7 @@ class Buffer {
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   std::size_t bytes() const { return bytes_; }
 
-  /// A matrix over the start of the buffer.
+  /// Returns a view of the buffer's first rows * cols elements as a matrix. The buffer is not checked to be that large.
   TensorView view(DType dtype, std::int64_t rows, std::int64_t cols) const { return {data(), dtype, rows, cols, cols}; }
 
  private:

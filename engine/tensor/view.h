@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views: who points at elements without owning them. Everything the engine computes on is a matrix
-// of rows (tokens) by columns (features); heads are groups of columns.
+// Views point at elements without owning them. Everything that the engine computes on is a matrix of rows (tokens) by
+// columns (features); heads are groups of columns.
 //
 // Dimension letters, used in every shape comment of the project:
 //   B sequences, T rows (new tokens), S cached tokens, H query heads, K kv heads, D head width,
@@ -15,7 +15,7 @@
 
 namespace baton {
 
-/// A row-major matrix owned by somebody else. `stride` is the distance between rows, in elements.
+/// A row-major matrix in memory that the view does not own. `stride` is the distance between rows, in elements.
 template <class Byte>
 struct BasicView {
   Byte* data = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which attention kernel takes a call, and the merging of split rows.
+// Selects the tile kernels of a call, merges split rows, and adds up attention received for narrow tiles.
 #include <cmath>
 
 #include "engine/cuda/attention/attention.h"
@@ -44,9 +44,9 @@ __global__ void merge_slots(AttentionCall call, const MergeRow* merges,  // [gri
   }
 }
 
-/// Adds to `received` what the rows of a narrow tile give to keys before them, from the scores that it kept: one thread
-/// per key, and 4 bytes per query head where the key has 2 D. Integer units: the order of the additions does not
-/// matter.
+/// Adds to `received` the weights that the rows of a narrow tile give to earlier keys, from the stored scores, with one
+/// thread per key. It reads 4 bytes per query head where the key itself has 2 D. Weights are added in integer units, so
+/// that the order of the additions does not matter.
 __global__ void receive_scores(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   const AttentionTile tile = tiles[blockIdx.x];
   if (tile.rows == 0 || call.received[tile.sequence] == nullptr) return;  // the whole block
@@ -71,7 +71,7 @@ __global__ void receive_scores(AttentionCall call, const AttentionTile* tiles) {
   }
 }
 
-/// Calls fn(width as a type) for a width that has tiles.
+/// Calls fn with the head width as a type, for a width that has tiles.
 template <class Fn>
 bool with_width(std::int32_t head_dim, const Fn& fn) {
   switch (head_dim) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention's launches. Two families: tiles on the tensor cores (attention_tiles.cuh, bf16 caches of the usual head
-// widths) and one block per row and head (attention_rows.cu, everything else, in fp32 throughout).
+// The launches of attention. There are two families: tiles on the tensor cores (attention_tiles.cuh; bf16 caches of the
+// usual head widths), and one block per row and head (attention_rows.cu; all other caches, in fp32 throughout).
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace baton::cuda {
 
-/// One call, all pointers in device memory. Widths in elements.
+/// The arguments of one call. All pointers are device memory; strides are in elements.
 struct AttentionCall {
   const KvSlab* slabs = nullptr;  // [number of sequences]
   const float* q = nullptr;       // [T, H * D]
@@ -22,32 +22,33 @@ struct AttentionCall {
   std::int32_t heads = 0, kv_heads = 0, part_heads = 0, parts = 0;
   float scale = 0;                          // no padding up to here: calls are compared as bytes (launch_log.h)
   AttentionSum* const* received = nullptr;  // [number of sequences], each null or [K, capacity]; or null
-  // Of the tiles:
+  // Only for tiles:
   const TileRow* rows = nullptr;  // sorted
   float* partial = nullptr;       // [slots, H, D]
   float* partial_max = nullptr;   // [slots, H], of scores times scale times log2(e)
   float* partial_sum = nullptr;   // [slots, H]
-  float* scores = nullptr;        // of narrow tiles that record, see launch_attention_received, or null
+  float* scores = nullptr;        // of narrow tiles, see launch_attention_received; null: not recorded
   float* logsum = nullptr;        // [T, H] log2 of the sum of exponentials, or null: not wanted
 };
 
-/// Head widths that have tiles.
+/// True when tiles support the cache's type and head width.
 bool has_tiles(const KvShape& shape);
 
 void launch_attention_tiles(Stream stream, const AttentionCall& call, std::int32_t head_dim,
                             const AttentionTile* narrow, std::size_t narrow_count, const AttentionTile* wide,
                             std::size_t wide_count);
-/// Brings the slots of split rows together.
+/// Merges the slots of split rows into their outputs.
 void launch_attention_merge(Stream stream, const AttentionCall& call, std::int32_t head_dim, const MergeRow* merges,
                             std::size_t count);
-/// After the outputs: adds the weights that rows give to earlier keys to `received`, from logsum. Wide tiles compute
-/// their scores once more; narrow ones kept them: for each kv head part and tile [key block][packed row][kKeyBlock],
-/// times scale times log2(e), minus infinity where the row does not see the key.
+/// Adds the weights that rows give to earlier keys to `received`, from logsum; call it after the outputs are computed.
+/// Wide tiles compute their scores again. Narrow tiles have stored them, for each kv head part and tile
+/// [key block][packed row][kKeyBlock], times scale times log2(e), and minus infinity where the row does not see the
+/// key.
 void launch_attention_received(Stream stream, const AttentionCall& call, std::int32_t head_dim,
                                const AttentionTile* narrow, std::size_t narrow_count, const AttentionTile* wide,
                                std::size_t wide_count);
 
-/// Any cache and any head width: one block per row and head; records `received` too.
+/// Supports any cache and any head width, with one block per row and head. Also adds to `received`.
 void launch_attention_rows(Stream stream, const AttentionCall& call, const KvShape& shape, const DeviceRows& rows);
 
 }  // namespace baton::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all of attention's tile kernels agree on: which query a packed row is, and where its scores are kept.
+// Conventions of all tile kernels of attention: which query a packed row is, and where its scores are stored.
 #pragma once
 
 #include "engine/cuda/attention/attention.h"
@@ -7,11 +7,11 @@
 
 namespace baton::cuda {
 
-inline constexpr float kUnits = 1 << 24;  // of an AttentionSum
+inline constexpr float kUnits = 1 << 24;  // units of an AttentionSum per weight of 1
 
 /// A packed row of a tile: a row of the call and one of its query heads.
 struct LaneRow {
-  int row = -1;  // of the call; -1: none
+  int row = -1;  // index in the call; -1: none
   int tile_row = 0;
   int head = 0;
   int key_begin = 0, key_end = 0;
@@ -32,7 +32,7 @@ __device__ __forceinline__ LaneRow lane_row(const AttentionCall& call, const Att
   return own;
 }
 
-/// Where the scores of a narrow tile and of this block's kv head part are, [key block][packed row][kTileKeys].
+/// Returns the scores [key block][packed row][kTileKeys] of a narrow tile and of this block's kv head part.
 __device__ __forceinline__ float* scores_of(const AttentionCall& call, const AttentionTile& tile) {
   const std::int64_t blocks = (tile.key_end + kTileKeys - 1) / kTileKeys - tile.key_begin / kTileKeys;
   const std::int64_t before = static_cast<std::int64_t>(tile.scores) * call.kv_heads * call.parts;

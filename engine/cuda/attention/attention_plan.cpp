@@ -7,14 +7,14 @@
 namespace baton::cuda {
 namespace {
 
-// A split of fewer keys than that costs more in merging than it gains in company. A measured number belongs here.
-constexpr std::int32_t kLeastSplit = 4 * kKeyBlock;
+// Splits of fewer keys cost more for merging than they gain from running concurrently. This bound is not measured.
+constexpr std::int32_t kMinSplitKeys = 4 * kKeyBlock;
 
 std::int32_t blocks_between(std::int32_t begin, std::int32_t end) {
   return (end + kKeyBlock - 1) / kKeyBlock - begin / kKeyBlock;
 }
 
-/// The next number of two binary digits: 1, 2, 3, 4, 6, 8, 12, ...
+/// Rounds up to a number with two significant binary digits: 1, 2, 3, 4, 6, 8, 12, ...
 std::int32_t rounded_up(std::size_t count) {
   std::size_t unit = 1;
   while (4 * unit <= count) unit *= 2;
@@ -69,7 +69,7 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
     std::size_t end = begin + 1;
     while (end < count && rows.sequence[static_cast<std::size_t>(order_[end])] == sequence) ++end;
     const auto run = static_cast<std::int32_t>(end - begin);
-    // Two narrow tiles still read their keys less often than a wide one that is mostly empty computes.
+    // Up to two narrow tiles, which each read the keys, are cheaper than a wide tile that is mostly empty.
     const bool is_wide = run > 2 * narrow;
     cut(is_wide ? wide_ : narrow_, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end), sequence,
         is_wide ? wide : narrow);
@@ -82,7 +82,7 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
     tile.scores = score_rows_;
     score_rows_ += blocks_between(tile.key_begin, tile.key_end) * tile.rows * shape.part_heads();
   }
-  // The longest first: the last blocks to start should be short.
+  // Tiles with most keys go first, so that the last blocks to start are short.
   const auto longer = [](const AttentionTile& a, const AttentionTile& b) {
     return a.key_end - a.key_begin > b.key_end - b.key_begin;
   };
@@ -90,8 +90,8 @@ void AttentionPlan::make(const RowSpan& rows, const AttentionShape& shape, std::
   if (padded) pad();
 }
 
-/// Tiles of at most tile_rows sorted rows [begin, end) of one sequence. A tile's keys have no gap that no row sees:
-/// such keys may never have been written, and what is multiplied by a weight of zero must be a number.
+/// Cuts the sorted rows [begin, end) of one sequence into tiles of at most tile_rows rows. A tile's keys have no gap
+/// that no row sees: such keys may never have been written, and a NaN times a weight of zero is a NaN.
 void AttentionPlan::cut(std::vector<AttentionTile>& out, std::int32_t begin, std::int32_t end, std::int32_t sequence,
                         std::int32_t tile_rows) {
   for (std::int32_t first = begin; first < end;) {
@@ -112,13 +112,13 @@ void AttentionPlan::cut(std::vector<AttentionTile>& out, std::int32_t begin, std
   }
 }
 
-/// Cuts the tiles' keys at multiples of one length, so that there are about `blocks` blocks.
+/// Splits the tiles' keys at multiples of one length, so that there are about `blocks` blocks.
 void AttentionPlan::split(std::vector<AttentionTile>& tiles, std::int64_t heads, std::int32_t blocks) {
   if (tiles.empty() || static_cast<std::int64_t>(tiles.size()) * heads >= blocks) return;
   std::int64_t work = 0;  // key blocks of all tiles and heads
   for (const AttentionTile& tile : tiles) work += blocks_between(tile.key_begin, tile.key_end) * heads;
   const std::int64_t share = (work + blocks - 1) / blocks * kKeyBlock;
-  const auto length = static_cast<std::int32_t>(std::max<std::int64_t>(kLeastSplit, share));
+  const auto length = static_cast<std::int32_t>(std::max<std::int64_t>(kMinSplitKeys, share));
   split_.clear();
   for (const AttentionTile& tile : tiles) {
     const std::int32_t first = tile.key_begin / length, last = (tile.key_end - 1) / length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of any cache and head width, in fp32 throughout: one block per row and query head, keys in chunks of one
-// per thread, online softmax. The way of fp32 caches and of head widths without tiles; correct first.
+// per thread, online softmax. For fp32 caches and head widths without tiles; written for correctness before speed.
 #include <cmath>
 
 #include "engine/cuda/attention/attention.h"
@@ -11,12 +11,12 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kChunk = 8;
-constexpr int kMostWidth = 256;
-constexpr int kColumns = kMostWidth / kThreads;  // of the output per thread
+constexpr int kMaxWidth = 256;
+constexpr int kColumns = kMaxWidth / kThreads;  // output columns per thread
 
 struct RowShared {
-  float q[kMostWidth];
-  float weight[kThreads];  // of the chunk's keys
+  float q[kMaxWidth];
+  float weight[kThreads];  // of the keys of the chunk
   float of_warp[2][kThreads / 32];
 };
 
@@ -24,9 +24,9 @@ __device__ float block_max(float value, RowShared& shared) {
   value = warp_max(value);
   if (threadIdx.x % 32 == 0) shared.of_warp[0][threadIdx.x / 32] = value;
   sync_block();
-  float most = shared.of_warp[0][0];
-  for (int w = 1; w < kThreads / 32; ++w) most = fmaxf(most, shared.of_warp[0][w]);
-  return most;
+  float highest = shared.of_warp[0][0];
+  for (int w = 1; w < kThreads / 32; ++w) highest = fmaxf(highest, shared.of_warp[0][w]);
+  return highest;
 }
 
 template <class Cache>
@@ -53,15 +53,15 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
       reinterpret_cast<const Cache*>(slab.values) + static_cast<std::int64_t>(kv_head) * slab.capacity * width;
   for (int c = thread; c < width; c += kThreads) shared.q[c] = call.q[row * call.q_stride + head * width + c];
   const int begin = rows.key_begin[row], end = rows.position[row] + 1;
-  float most = -INFINITY, sum = 0.0f, out[kColumns] = {};
+  float highest = -INFINITY, sum = 0.0f, out[kColumns] = {};
   for (int chunk = begin; chunk < end; chunk += kThreads) {
     const int key = chunk + thread;
-    sync_block();  // the queries are here; the last chunk's weights have been read
+    sync_block();  // the queries are loaded; the last chunk's weights have been read
     const float score =
         key < end ? call.scale * score_of(shared, keys + static_cast<std::int64_t>(key) * width, width) : -INFINITY;
-    const float now = fmaxf(most, block_max(score, shared));
-    const float shrink = expf(most - now);
-    most = now;
+    const float now = fmaxf(highest, block_max(score, shared));
+    const float shrink = expf(highest - now);
+    highest = now;
     shared.weight[thread] = expf(score - now);
     sync_block();
     sum *= shrink;
@@ -92,7 +92,7 @@ __global__ void attend_rows(AttentionCall call, int width, DeviceRows rows) {
   constexpr float kUnits = 1 << 24;
   for (int key = begin + thread; key < end - 1; key += kThreads) {
     const float score = call.scale * score_of(shared, keys + static_cast<std::int64_t>(key) * width, width);
-    atomic_add(received + key, static_cast<std::uint64_t>(expf(score - most) / sum * kUnits + 0.5f));
+    atomic_add(received + key, static_cast<std::uint64_t>(expf(score - highest) / sum * kUnits + 0.5f));
   }
 }
 

@@ -18,8 +18,8 @@ namespace baton::cuda {
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
 
-/// Blocks of a multiprocessor that the registers are to leave room for. Narrow tiles wait for memory: more of them.
-constexpr int least_blocks(int head_dim, int warps_m) {
+/// The number of blocks per multiprocessor that register use must allow. Narrow tiles wait for memory and need more.
+constexpr int min_blocks(int head_dim, int warps_m) {
   if (warps_m == 1) return head_dim <= 64 ? 4 : 3;
   return head_dim <= 32 ? 4 : head_dim <= 64 ? 3 : 2;
 }
@@ -27,11 +27,11 @@ constexpr int least_blocks(int head_dim, int warps_m) {
 template <int D, int kWarpsM>
 struct TileShape {
   static constexpr int kWarpsK = kTileWarps / kWarpsM;
-  static constexpr int kWarpKeys = kTileKeys / kWarpsK;  // of each block
+  static constexpr int kWarpKeys = kTileKeys / kWarpsK;  // per key block
   static constexpr int kScoreTiles = kWarpKeys / 8;
-  static constexpr int kSteps = D / 16;    // of a product over the head width
+  static constexpr int kSteps = D / 16;    // of products over the head width
   static constexpr int kOutTiles = D / 8;  // of the output
-  // An odd number of 16-byte chunks per row: eight rows of a matrix load hit different banks.
+  // Rows have an odd number of 16-byte chunks, so that the eight rows of a matrix load hit different banks.
   static constexpr int kRow = D + 8;
 };
 
@@ -43,11 +43,11 @@ template <int D>
 struct TileStages {
   KeyStage<D> keys[2], values[2];
 };
-/// What the warps of a narrow tile have at the end, [warp][packed row].
+/// The final results of a narrow tile's warps, [warp][packed row].
 template <int D>
 struct TileMerge {
   float out[kTileWarps][16][D + 4];
-  float most[kTileWarps][16], sum[kTileWarps][16];
+  float highest[kTileWarps][16], sum[kTileWarps][16];
 };
 template <int D>
 union TileShared {
@@ -81,12 +81,12 @@ __device__ __forceinline__ void load_queries(std::uint32_t (&q)[D / 16][4], cons
   }
 }
 
-/// Starts copying keys (or values) [block, block + 64) of a kv head; those outside the tile's range become zero, as
-/// nobody may have written them.
+/// Starts copying keys (or values) [block, block + 64) of a kv head. Keys outside the tile's range may never have been
+/// written; they become zero.
 template <int D>
 __device__ __forceinline__ void load_stage(KeyStage<D>& stage, const Bf16* head, int block, const AttentionTile& tile) {
   constexpr int kChunks = D / 8;
-#pragma unroll 4  // whole, it holds so many addresses that heads of 128 spill
+#pragma unroll 4  // unrolled fully, it needs so many addresses that heads of 128 spill
   for (int i = 0; i < kTileKeys * kChunks / kTileThreads; ++i) {
     const int at = static_cast<int>(threadIdx.x) + i * kTileThreads;
     const int key = at / kChunks, chunk = at % kChunks * 8;
@@ -143,7 +143,7 @@ __device__ __forceinline__ float quad_sum(float value) {
   return value + shuffle_xor(value, 2);
 }
 
-/// Keeps the scores of a narrow tile's key block number `ordinal` for receive_scores.
+/// Stores the scores of key block number `ordinal` of a narrow tile for receive_scores.
 template <int kScoreTiles>
 __device__ __forceinline__ void keep_scores(const AttentionCall& call, const AttentionTile& tile,
                                             const LaneRow (&own)[2], const float (&s)[kScoreTiles][4], int ordinal,
@@ -162,22 +162,22 @@ __device__ __forceinline__ void keep_scores(const AttentionCall& call, const Att
   }
 }
 
-/// Where exponents count from: 0 for a row that has seen no key yet, so that nothing is infinity minus infinity.
-__device__ __forceinline__ float base_of(float most) { return most == -INFINITY ? 0.0f : most; }
+/// Returns the maximum to subtract from scores: 0 for a row that has seen no key yet, to avoid infinity minus infinity.
+__device__ __forceinline__ float base_of(float highest) { return highest == -INFINITY ? 0.0f : highest; }
 
-/// Turns scores into weights exp2(scale * s - most), and brings what the row has so far to the new maximum.
+/// Replaces scores by weights exp2(scale * s - highest), and rescales the row's sum and output to the new maximum.
 template <int kScoreTiles, int kOutTiles>
-__device__ __forceinline__ void soften(float (&s)[kScoreTiles][4], float (&out)[kOutTiles][4], float (&most)[2],
+__device__ __forceinline__ void soften(float (&s)[kScoreTiles][4], float (&out)[kOutTiles][4], float (&highest)[2],
                                        float (&sum)[2], float scale) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float high = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) high = fmaxf(high, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
-    const float now = fmaxf(most[r], quad_max(high) * scale);
+    const float now = fmaxf(highest[r], quad_max(high) * scale);
     const float base = base_of(now);
-    const float shrink = exp2_fast(most[r] - base);
-    most[r] = now;
+    const float shrink = exp2_fast(highest[r] - base);
+    highest[r] = now;
     sum[r] *= shrink;
 #pragma unroll
     for (int n = 0; n < kScoreTiles; ++n) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void soften(float (&s)[kScoreTiles][4], float (&out)[
   }
 }
 
-/// out[16, D] += p[16, keys of the warp] v. The scores' fragments are, rounded, those of a left operand.
+/// out[16, D] += p[16, keys of the warp] v. The fragments of the scores, rounded, have the layout of a left operand.
 template <int D, class Shape>
 __device__ __forceinline__ void add_values(float (&out)[Shape::kOutTiles][4], const float (&p)[Shape::kScoreTiles][4],
                                            const KeyStage<D>& values, int first_key) {
@@ -211,7 +211,7 @@ __device__ __forceinline__ void add_values(float (&out)[Shape::kOutTiles][4], co
   }
 }
 
-/// Writes two neighbouring columns of a row's result: the output, or a slot of partial results.
+/// Writes two neighbouring columns of a row's result, either to the output or to a slot of partial results.
 template <int D>
 __device__ __forceinline__ void write_pair(const AttentionCall& call, const AttentionTile& tile, const LaneRow& own,
                                            int column, float a, float b) {
@@ -228,26 +228,26 @@ __device__ __forceinline__ void write_pair(const AttentionCall& call, const Atte
   }
 }
 
-/// What a row's result is multiplied with before it is written: partial results stay sums.
+/// Returns the factor of a row's result when it is written: partial results are not divided by the sum of weights.
 __device__ __forceinline__ float closing_scale(const AttentionTile& tile, float sum) {
   return tile.partial >= 0 ? 1.0f : 1.0f / sum;
 }
 
 __device__ __forceinline__ void write_sums(const AttentionCall& call, const AttentionTile& tile, const LaneRow& own,
-                                           float most, float sum) {
+                                           float highest, float sum) {
   if (tile.partial >= 0) {
     const std::int64_t slot = static_cast<std::int64_t>(tile.partial + own.tile_row) * call.heads + own.head;
-    call.partial_max[slot] = most;
+    call.partial_max[slot] = highest;
     call.partial_sum[slot] = sum;
   } else if (call.logsum != nullptr) {
-    call.logsum[static_cast<std::int64_t>(own.row) * call.heads + own.head] = most + log2f(sum);
+    call.logsum[static_cast<std::int64_t>(own.row) * call.heads + own.head] = highest + log2f(sum);
   }
 }
 
-/// The end of a narrow tile: its four warps have results over different keys for the same 16 packed rows.
+/// Merges and writes the results of a narrow tile, whose four warps have different keys of the same 16 packed rows.
 template <int D>
 __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const AttentionCall& call, const AttentionTile& tile,
-                                            const float (&out)[D / 8][4], const float (&most)[2],
+                                            const float (&out)[D / 8][4], const float (&highest)[2],
                                             const float (&sum)[2]) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   sync_block();  // the keys and values in the same memory have been read
@@ -260,7 +260,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
           float2{out[n][2 * r], out[n][2 * r + 1]};
     }
     if (lane % 4 == 0) {
-      merge.most[warp][row] = most[r];
+      merge.highest[warp][row] = highest[r];
       merge.sum[warp][row] = sum[r];
     }
   }
@@ -269,12 +269,12 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
   const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
   const LaneRow own = lane_row(call, tile, row);
   if (own.row < 0) return;
-  float high = merge.most[0][row];
-  for (int w = 1; w < kTileWarps; ++w) high = fmaxf(high, merge.most[w][row]);
+  float high = merge.highest[0][row];
+  for (int w = 1; w < kTileWarps; ++w) high = fmaxf(high, merge.highest[w][row]);
   float share[kTileWarps], total = 0.0f;
 #pragma unroll
   for (int w = 0; w < kTileWarps; ++w) {
-    share[w] = exp2_fast(merge.most[w][row] - base_of(high));
+    share[w] = exp2_fast(merge.highest[w][row] - base_of(high));
     total = fmaf(merge.sum[w][row], share[w], total);
   }
   const float scale = closing_scale(tile, total);
@@ -292,7 +292,7 @@ __device__ __forceinline__ void merge_warps(TileMerge<D>& merge, const Attention
 }
 
 template <int D, int kWarpsM>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
+__global__ void __launch_bounds__(kTileThreads, min_blocks(D, kWarpsM))
     attend_tiles(AttentionCall call, const AttentionTile* tiles) {  // [gridDim.x]
   using Shape = TileShape<D, kWarpsM>;
   TileShared<D>& shared = shared_memory<TileShared<D>>();
@@ -316,13 +316,13 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
   std::uint32_t q[Shape::kSteps][4];
   load_queries<D>(q, call, own);
   float out[Shape::kOutTiles][4] = {};
-  float most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  float highest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
   const bool keep = kWarpsM == 1 && call.scores != nullptr && call.received[tile.sequence] != nullptr;
   int stage = 0;
   for (int block = first; block < tile.key_end; block += kTileKeys, stage ^= 1) {
     copy_async_wait<0>();
-    sync_block();  // this block is here for all, and nobody reads the other stage any more
+    sync_block();  // all warps have this block, and none reads the other stage any more
     if (block + kTileKeys < tile.key_end) {
       load_stage<D>(shared.stages.keys[stage ^ 1], keys, block + kTileKeys, tile);
       load_stage<D>(shared.stages.values[stage ^ 1], values, block + kTileKeys, tile);
@@ -334,14 +334,14 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
     if constexpr (kWarpsM == 1) {
       if (keep) keep_scores(call, tile, own, s, (block - first) / kTileKeys, warp_keys, scale);
     }
-    soften(s, out, most, sum, scale);
+    soften(s, out, highest, sum, scale);
     add_values<D, Shape>(out, s, shared.stages.values[stage], warp_keys);
   }
   sum[0] = quad_sum(sum[0]);
   sum[1] = quad_sum(sum[1]);
 
   if constexpr (kWarpsM == 1) {
-    merge_warps<D>(shared.merge, call, tile, out, most, sum);
+    merge_warps<D>(shared.merge, call, tile, out, highest, sum);
   } else {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -351,15 +351,15 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kWarpsM))
       for (int n = 0; n < Shape::kOutTiles; ++n) {
         write_pair<D>(call, tile, own[r], n * 8 + lane % 4 * 2, out[n][2 * r] * closing, out[n][2 * r + 1] * closing);
       }
-      if (lane % 4 == 0) write_sums(call, tile, own[r], most[r], sum[r]);
+      if (lane % 4 == 0) write_sums(call, tile, own[r], highest[r], sum[r]);
     }
   }
 }
 
-/// Adds to `received` what the rows of a wide tile give to keys before them: the scores once more, as weights of the
-/// final sum, in integer units, so that the order of the additions does not matter.
+/// Adds to `received` the weights that the rows of a wide tile give to earlier keys. The scores are computed again and
+/// divided by the final sums. Weights are added in integer units, so that the order of the additions does not matter.
 template <int D>
-__global__ void __launch_bounds__(kTileThreads, least_blocks(D, kTileWarps))
+__global__ void __launch_bounds__(kTileThreads, min_blocks(D, kTileWarps))
     receive_tiles(AttentionCall call, const AttentionTile* tiles) {
   using Shape = TileShape<D, kTileWarps>;
   ReceivedShared<D>& shared = shared_memory<ReceivedShared<D>>();
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(kTileThreads, least_blocks(D, kTileWarps))
     }
     float s[Shape::kScoreTiles][4];
     score_tiles<D, Shape>(s, q, shared.keys[stage], 0);
-    mask_tiles(s, own, block, 1);  // keys before the row: not its own; none at all for rows that are not there
+    mask_tiles(s, own, block, 1);  // only keys before the row; none for missing rows
 #pragma unroll
     for (int n = 0; n < Shape::kScoreTiles; ++n) {
 #pragma unroll

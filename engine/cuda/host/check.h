@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way to call the CUDA runtime: a failure becomes a BackendError with the call, its code and text, and the
-// place. Only files compiled in a CUDA build include this.
+// The only way to call the CUDA runtime: a failure becomes a BackendError with the call, its code and text, and the
+// source line. Only files compiled in a CUDA build include this header.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,7 +13,7 @@ namespace baton::cuda {
 
 inline void check(cudaError_t code, const char* call, const char* file, int line) {
   if (code == cudaSuccess) return;
-  cudaGetLastError();  // an error that does not end the context is forgotten, so that the next call is not blamed
+  cudaGetLastError();  // resets errors that do not end the context, so that the next call does not report them
   throw BackendError(std::string("CUDA: ") + call + " failed with " + cudaGetErrorName(code) + " (" +
                      std::to_string(static_cast<int>(code)) + "): " + cudaGetErrorString(code) + ", at " + file + ":" +
                      std::to_string(line));

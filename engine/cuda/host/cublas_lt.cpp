@@ -12,7 +12,7 @@ constexpr const char* kLibrary = "libcublasLt.so.13";
 template <class Function>
 void find(void* library, Function& out, const char* name) {
   out = reinterpret_cast<Function>(dlsym(library, name));
-  if (out == nullptr) throw BackendError(fmt::format("device 'cuda': {} has no function {}", kLibrary, name));
+  if (out == nullptr) throw BackendError(fmt::format("device 'cuda': {} does not have function {}", kLibrary, name));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt, found at run time: the few functions that we call, in one table. A machine without the library starts the
-// program all the same, and hears by name what is missing when it asks for the device.
+// cuBLASLt, loaded at run time: a table of the few functions that we call. The program also starts on a machine without
+// the library; opening the device there throws an error that names what is missing.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,7 +13,7 @@ namespace baton::cuda {
 
 class CublasLt {
  public:
-  /// Opens the library; throws BackendError with what was looked for and why it was not had.
+  /// Opens the library. Throws BackendError with the name of what is missing and the loader's reason.
   CublasLt();
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
@@ -33,7 +33,7 @@ class CublasLt {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
 
-  /// As check() of the runtime's calls, with the library's codes.
+  /// Throws BackendError, with the call and the library's code and text, unless `code` is success.
   void check(cublasStatus_t code, const char* call, const char* file, int line) const {
     if (code == CUBLAS_STATUS_SUCCESS) return;
     throw BackendError(std::string("cuBLASLt: ") + call + " failed with " + status_string(code) + " (" +

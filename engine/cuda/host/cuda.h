@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the CUDA backend. A build without it links unavailable.cpp, which says so.
+// The entry point of the CUDA backend. A build without it links unavailable.cpp, whose functions throw.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace baton {
 /// True when this build holds the CUDA backend and a usable device is present.
 bool cuda_available();
 
-/// Throws BackendError with what is missing.
+/// Returns the backend of a device. Throws BackendError that says what is missing.
 std::unique_ptr<Backend> make_cuda_backend(int device);
 
-/// What the device can do at best, measured now (engine/backend/limits.h). Throws BackendError.
+/// Measures the peak rates of a device (engine/backend/limits.h). Throws BackendError.
 MachineLimits measure_cuda_limits(int device);
 
 }  // namespace baton

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks at the border, then launches on one stream. Views are device memory; row descriptions, token ids and the
-// weights of norms come from host memory and are sent through pinned staging, the last two kinds only when they change.
+// Checks the arguments of each operation, then launches its kernels on one stream. Views are device memory. Row
+// descriptions, token ids and the weights of norms are host memory and are uploaded through pinned staging buffers, but
+// only when they have changed.
 #include "engine/cuda/host/cuda_backend.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@
 namespace baton::cuda {
 namespace {
 
-/// Blocks per multiprocessor that attention asks its plan for: as many as fit, twice over.
+/// Blocks per multiprocessor that attention's plan aims at: twice as many as fit at once.
 constexpr int kBlocksPerMultiprocessor = 4;
 
 class CudaBackend final : public Backend {
@@ -49,7 +50,7 @@ class CudaBackend final : public Backend {
   void release(void* data, std::size_t /*bytes*/) noexcept override { runtime_.release(data); }
   void copy_to_device(std::byte* out, std::span<const std::byte> host) override { staging_.to_device(out, host); }
   void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
-    if (replays_.deferred()) throw std::logic_error("a step that may be replayed brings nothing back");
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed must not copy to the host");
     if (!out.empty()) staging_.to_host(out, device);
   }
 
@@ -61,7 +62,7 @@ class CudaBackend final : public Backend {
     return transfer(device, host, begin, bytes, false);
   }
   void follow(TransferId transfer) override {
-    if (replays_.deferred()) throw std::logic_error("a step that may be replayed follows no copy");
+    if (replays_.deferred()) throw std::logic_error("a step that may be replayed must not wait for a transfer");
     runtime_.follow(transfer);
   }
   void wait() override { runtime_.synchronize(); }
@@ -150,7 +151,7 @@ class CudaBackend final : public Backend {
                     .n = w.rows,
                     .c = w.cols,
                     .dtype = w.dtype};
-    if (w.dtype == DType::bf16) {  // the padding is zeros on both sides
+    if (w.dtype == DType::bf16) {  // both operands are padded with zeros
       product.c = matrix.stride;
       const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
       if (!as_it_is) {
@@ -310,7 +311,7 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  /// A RowSpan on the device, sent when it has changed.
+  /// A RowSpan on the device, uploaded when it has changed.
   class KeptRows {
    public:
     KeptRows(Runtime& runtime, Staging& staging) : array_(runtime, staging) {}
@@ -330,27 +331,29 @@ class CudaBackend final : public Backend {
 
   Stream stream() { return replays_.stream(); }
 
-  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool up) {
+  TransferId transfer(const Buffer& device, const Buffer& host, std::size_t begin, std::size_t bytes, bool is_upload) {
     if (begin + bytes > std::min(device.bytes(), host.bytes()))
       throw std::invalid_argument(
-          fmt::format("copy of [{}, {}) between {} and {} bytes", begin, begin + bytes, device.bytes(), host.bytes()));
+          fmt::format("transfer of bytes [{}, {}) is invalid: the device buffer has {} bytes, the host buffer {}",
+                      begin, begin + bytes, device.bytes(), host.bytes()));
     const TransferId id = runtime_.transfer({.memory = device.data(),
                                              .device = device.data() + begin,
                                              .host = host.data() + begin,
                                              .bytes = bytes,
-                                             .up = up,
+                                             .upload = is_upload,
                                              .after = pinned_.last_use(host.data())});
     pinned_.used_by(host.data(), id);
     return id;
   }
 
-  /// Every row begins at 16 bytes.
+  /// True when every row is aligned to 16 bytes.
   static bool is_whole(const ConstTensorView& view) {
     return reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0 &&
            view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
   }
 
-  /// Rows of the host's part to rows [first, ...) of the matrix, in pieces of bounded size.
+  /// Uploads the rows of a part in host memory to rows [first, first + part.rows) of the matrix, in pieces of bounded
+  /// size.
   void load_part(DeviceMatrix& matrix, std::int64_t first, const ConstTensorView& part) {
     constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
     const auto element = static_cast<std::int64_t>(size_of(part.dtype));
@@ -358,7 +361,8 @@ class CudaBackend final : public Backend {
     for (std::int64_t row = 0; row < part.rows; row += rows_at_once) {
       const std::int64_t count = std::min(rows_at_once, part.rows - row);
       const ConstTensorView piece = part.row_range(row, row + count);
-      const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;  // the last row's padding: not ours
+      // Without the last row's padding, which may lie outside of the part.
+      const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;
       const TensorView target{
           matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)), matrix.dtype,
           count, matrix.stride, matrix.stride};
@@ -380,7 +384,7 @@ class CudaBackend final : public Backend {
     const std::int64_t slots = std::int64_t{plan_.slots()} * call.heads;
     const std::int64_t scores = std::int64_t{plan_.score_rows()} * kKeyBlock * call.kv_heads * call.parts;
     const bool record = call.received != nullptr;
-    // Whole rows first: they are written in pairs.
+    // The rows of results come first, because they are written in pairs of columns and must be aligned.
     float* scratch = partial_.reserve<float>(slots * (shape.head_dim + 2) +
                                              (record ? scores + rows.size() * call.heads : std::int64_t{0}));
     call.partial = scratch;
@@ -411,7 +415,7 @@ class CudaBackend final : public Backend {
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   TextPairs text_pairs_{runtime_, staging_};
   AttentionPlan plan_;
-  bool padding_ = false;  // plans are to have sizes that come again
+  bool padding_ = false;  // pad plans, so that later steps have the same sizes and can be replayed
   std::vector<std::int32_t> counterparts_;
   std::vector<float> deviations_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend over any Runtime: checks at the border, plans, launches.
+// The CUDA backend over any Runtime: it checks the arguments of operations, plans, and launches kernels.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device behind Runtime: the CUDA runtime library (linked in; the driver is found by it at run time) and cuBLASLt
-// (found at run time). Memory comes from the device's stream-ordered pool, which keeps what was given back.
+// The implementation of Runtime for a device: the CUDA runtime library (linked in; it finds the driver at run time) and
+// cuBLASLt (loaded at run time). Memory comes from the device's stream-ordered pool, which keeps released memory.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -20,9 +20,9 @@ namespace baton {
 namespace cuda {
 namespace {
 
-constexpr int kLeastCapability = 8;  // bf16 tensor cores and asynchronous copies
+constexpr int kMinCapability = 8;  // bf16 tensor cores and asynchronous copies
 
-/// What keeps a device from being used, or nothing.
+/// Returns the reason why a device cannot be used, or nothing.
 std::optional<std::string> what_is_missing(int index) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
@@ -31,11 +31,13 @@ std::optional<std::string> what_is_missing(int index) {
     return fmt::format("device 'cuda': no NVIDIA driver or no GPU: {} ({})", cudaGetErrorString(code),
                        cudaGetErrorName(code));
   }
-  if (index >= count) return fmt::format("device 'cuda:{}': there are {} GPUs", index, count);
+  if (index >= count)
+    return fmt::format("unknown device 'cuda:{}': this machine has {} {}", index, count, count == 1 ? "GPU" : "GPUs");
   int capability = 0;
   BATON_CUDA_CHECK(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, index));
-  if (capability < kLeastCapability) {
-    return fmt::format("device 'cuda:{}': compute capability {} is below {}.0", index, capability, kLeastCapability);
+  if (capability < kMinCapability) {
+    return fmt::format("device 'cuda:{}': expected compute capability {}.0 or higher, found {}", index, kMinCapability,
+                       capability);
   }
   return std::nullopt;
 }
@@ -52,7 +54,7 @@ class DeviceGraph final : public Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-/// Everything of one device lives after the device was chosen: members that need it come behind this one.
+/// Selects the device on construction. Members of DeviceRuntime that need a selected device are declared after it.
 class Selected {
  public:
   explicit Selected(int index) : index_(index) { select(); }
@@ -69,7 +71,7 @@ class DeviceRuntime final : public Runtime {
     BATON_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
     int pools = 0;
     BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
-    if (pools == 0) throw BackendError(fmt::format("device '{}': its driver has no memory pools", name()));
+    if (pools == 0) throw BackendError(fmt::format("device '{}': expected a driver with memory pools", name()));
     BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
     std::uint64_t keep_all = UINT64_MAX;
     BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
@@ -92,13 +94,13 @@ class DeviceRuntime final : public Runtime {
     device_.select();
     std::size_t free = 0, total = 0;
     BATON_CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    std::uint64_t reserved = 0, used = 0;  // what the pool holds and nobody uses is as good as free
+    std::uint64_t reserved = 0, used = 0;  // unused memory of the pool counts as free
     BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
     BATON_CUDA_CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
     return static_cast<std::int64_t>(free + reserved - used);
   }
   Stream stream() override {
-    device_.select();  // the host may call from a thread that has not chosen it
+    device_.select();  // the calling thread may not have selected the device yet
     return {capturing_ ? capture_.get() : stream_.get()};
   }
 
@@ -133,13 +135,13 @@ class DeviceRuntime final : public Runtime {
   }
   TransferId transfer(const Transfer& transfer) override {
     device_.select();
-    return transfers_.give(transfer);
+    return transfers_.queue(transfer);
   }
   void follow(TransferId transfer) override { transfers_.follow(transfer); }
   void wait_for(TransferId transfer) override { transfers_.wait_for(transfer); }
   void multiply(const Product& product) override { products_.multiply(product, workspace_, stream(), !capturing_); }
 
-  // On a stream of its own: what other threads of the host give back meanwhile (release) is not part of it.
+  // Captures on a stream of its own, so that memory which other threads release meanwhile is not part of the graph.
   void begin_capture() override {
     device_.select();
     BATON_CUDA_CHECK(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal));
@@ -188,13 +190,13 @@ class DeviceRuntime final : public Runtime {
 
   Selected device_;
   cudaDeviceProp properties_{};
-  cudaMemPool_t pool_ = nullptr;  // the device's own
+  cudaMemPool_t pool_ = nullptr;  // the device's default pool
   StreamOwner stream_, capture_;
   Transfers transfers_{stream_.get()};
   bool capturing_ = false;
   EventOwner events_[kEvents];
   std::vector<std::unique_ptr<EventOwner>> timed_;
-  std::size_t marks_ = 0;  // of timed_ in use
+  std::size_t marks_ = 0;  // the number of events of timed_ in use
   Products products_;
   void* workspace_ = nullptr;
 };

@@ -8,7 +8,8 @@
 namespace baton::cuda {
 namespace {
 
-/// Rows of a matrix are padded with zeros to that many elements, so that every row begins at 16 bytes.
+/// Rows of a matrix are padded with zeros to a multiple of this many elements, so that every row is aligned to 16
+/// bytes.
 constexpr std::int64_t kRowUnit = 8;
 
 }  // namespace

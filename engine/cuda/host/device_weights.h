@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on the device: matrices with padded rows, and vectors of floats that are found by their host address.
+// Weights on the device: matrices with padded rows, and vectors of floats that are identified by their host address.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace baton::cuda {
 
-/// A weight [N, C] as stored, row-major, rows `stride` elements apart: padded so that every row begins at 16 bytes.
+/// A weight [N, C], row-major, rows `stride` elements apart: padded so that every row is aligned to 16 bytes.
 struct DeviceMatrix final : Matrix {
   DeviceMatrix(Runtime& runtime, std::int64_t rows, std::int64_t cols, DType dtype);
   ~DeviceMatrix() override { runtime_.release(data); }
@@ -25,27 +25,27 @@ struct DeviceMatrix final : Matrix {
   Runtime& runtime_;
 };
 
-/// Throws std::invalid_argument for a matrix of another backend.
+/// Returns the matrix behind the interface. Throws std::invalid_argument when it belongs to another backend.
 const DeviceMatrix& device(const Matrix& matrix);
 
-/// Vectors of floats in host memory (weights of norms, biases), with their copies on the device. A vector that keep()
-/// was given is identified by its address; any other is compared by content, too, so that another vector at the same
-/// address is noticed.
+/// Copies on the device of vectors of floats in host memory (weights of norms, biases). A vector passed to keep() is
+/// identified by its address alone. Any other vector is also compared by content, because another vector may have taken
+/// its address.
 class KeptVectors final : public BufferOwner {
  public:
   KeptVectors(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
 
-  /// Copies the values; they are found by their address until the buffer is released.
+  /// Uploads the values; put() identifies them by their address until the returned buffer is destroyed.
   Buffer keep(std::span<const float> values);
   void release(void* data, std::size_t bytes) noexcept override;
 
-  /// The values' address on the device, after a copy where they are not there yet; null for none.
+  /// Returns the values' address on the device, after an upload where needed; null for no values.
   const float* put(std::span<const float> values);
 
  private:
   Runtime& runtime_;
   Staging& staging_;
-  std::unordered_map<const float*, std::span<const float>> constant_;  // where it is on the device
+  std::unordered_map<const float*, std::span<const float>> constant_;  // the copies on the device of kept vectors
   std::unordered_map<const float*, std::unique_ptr<KeptArrays>> vectors_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a piece of a step would do on the device, as bytes: every launch with its kernel, grid and arguments, every
-// product. Two pieces with equal logs do the same work in the same memory, so the second can be a replay of the first
-// (docs/decisions/0017-replayed-steps.md).
+// LaunchLog: everything that an engine step would do on the device, as bytes: every launch with its kernel, grid and
+// arguments, and every product. Two steps with equal logs do the same work in the same memory, so the second can be a
+// replay of the first (docs/decisions/0017-replayed-steps.md).
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace baton::cuda {
 class LaunchLog {
  public:
   void clear() { used_ = 0; }
-  /// Arguments without padding, or with padding that is always the same: what differs there counts as different work,
-  /// which is slow and never wrong.
+  /// Appends the values' bytes. Types should have no padding: different padding counts as different work, which is slow
+  /// but never wrong.
   template <class... Values>
   void add(const Values&... values) {
     static_assert((std::is_trivially_copyable_v<Values> && ...));
@@ -29,7 +29,7 @@ class LaunchLog {
   std::span<const std::byte> bytes() const { return {bytes_.data(), used_}; }
 
  private:
-  std::vector<std::byte> bytes_;  // room
+  std::vector<std::byte> bytes_;  // the first used_ are the log
   std::size_t used_ = 0;
 };
 

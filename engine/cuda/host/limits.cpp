@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device can do at best: cuBLASLt's product of two large bf16 matrices, and a copy within its memory.
+// The measured peak rates of a device: cuBLASLt's product of two large bf16 matrices, and a copy within its memory.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace baton {
 namespace {
 
-constexpr int kSide = 8192;  // of the matrices
+constexpr int kSide = 8192;  // rows and columns of the matrices
 
-/// Device memory, freed at the end.
+/// Owns device memory.
 class Memory {
  public:
   explicit Memory(std::size_t bytes) { BATON_CUDA_CHECK(cudaMalloc(&data_, bytes)); }
@@ -45,7 +45,7 @@ class Event {
   cudaEvent_t event_{};
 };
 
-/// The median of 15 runs, behind two that are not counted.
+/// Returns the median of 15 runs, after two warm-up runs.
 template <class Run>
 double median_seconds(const Run& run) {
   constexpr int kRuns = 15;
@@ -71,8 +71,8 @@ double copy_gbs() {
   return 2.0 * static_cast<double>(kBytes) / seconds / 1e9;
 }
 
-/// bf16 numbers of either sign, 0.5 to 2 in size: with zeros the device draws less power, and is faster than with
-/// weights.
+/// Returns bf16 numbers of either sign, 0.5 to 2 in magnitude. With zeros the device draws less power, and is faster
+/// than with real weights.
 std::vector<std::uint16_t> random_numbers() {
   std::vector<std::uint16_t> numbers(static_cast<std::size_t>(kSide) * kSide);
   std::uint64_t state = 1;
@@ -83,7 +83,7 @@ std::vector<std::uint16_t> random_numbers() {
   return numbers;
 }
 
-/// The parts of a product, given back in any case.
+/// Owns the descriptors of a product.
 struct MemoryPlan {
   explicit MemoryPlan(const cuda::CublasLt& library) : lt(library) {
     BATON_CUBLAS_CHECK(lt, create(&handle));
@@ -117,7 +117,7 @@ double gemm_gflops() {
 
   const cuda::CublasLt lt;
   const MemoryPlan plan(lt);
-  const cublasOperation_t transposed = CUBLAS_OP_T;  // as weights [N, C] are multiplied
+  const cublasOperation_t transposed = CUBLAS_OP_T;  // like weights [N, C] in the model
   BATON_CUBLAS_CHECK(lt, desc_set(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
   BATON_CUBLAS_CHECK(
       lt, preference_set(plan.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace));
@@ -125,7 +125,7 @@ double gemm_gflops() {
   int count = 0;
   BATON_CUBLAS_CHECK(lt, heuristic(plan.handle, plan.product, plan.square, plan.square, plan.square, plan.square,
                                    plan.preference, 1, &found, &count));
-  if (count == 0) throw BackendError("limits: cuBLASLt knows no bf16 product for this device");
+  if (count == 0) throw BackendError("limits: cuBLASLt has no bf16 algorithm for this device");
   const float one = 1.0f, zero = 0.0f;
   const double seconds = median_seconds([&] {
     BATON_CUBLAS_CHECK(

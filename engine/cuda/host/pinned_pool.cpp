@@ -6,14 +6,14 @@
 namespace baton::cuda {
 namespace {
 
-constexpr std::size_t kMostSpare = std::size_t{256} << 20;  // that nobody uses, before some is given back
+constexpr std::size_t kMaxSpareBytes = std::size_t{256} << 20;  // unused memory beyond this is freed
 
 }  // namespace
 
 PinnedPool::~PinnedPool() {
   try {
     runtime_.synchronize();
-  } catch (...) {  // NOLINT: a destructor; errors were or will be reported by those who can throw
+  } catch (...) {  // NOLINT: a destructor must not throw; other calls report the error
   }
   for (const auto& [data, piece] : pieces_) runtime_.release_pinned(data);
 }
@@ -31,7 +31,7 @@ Buffer PinnedPool::allocate(std::size_t bytes) {
     if (fits && (best == pieces_.end() || size < best->second.bytes)) best = piece;
   }
   if (best == pieces_.end()) {
-    for (auto piece = pieces_.begin(); piece != pieces_.end() && spare > kMostSpare;) {
+    for (auto piece = pieces_.begin(); piece != pieces_.end() && spare > kMaxSpareBytes;) {
       if (!piece->second.free) {
         ++piece;
         continue;

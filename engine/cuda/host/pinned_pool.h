@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PinnedPool: pinned memory of the host that lives long, as segments in the host tier do. What is given back is used
-// again: pinning takes a device as long as copying.
+// PinnedPool: pinned host memory that is used for long, as by segments in the host tier. Released memory is reused,
+// because pinning memory takes as long as copying it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace baton::cuda {
 
-/// One caller at a time, but for release.
+/// Threads: one caller at a time, except release, which any thread may call.
 class PinnedPool final : public BufferOwner {
  public:
   explicit PinnedPool(Runtime& runtime) : runtime_(runtime) {}
@@ -20,13 +20,13 @@ class PinnedPool final : public BufferOwner {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  /// Any content. Throws BackendError when there is none.
+  /// Returns memory of unspecified content that no transfer uses any more. Throws BackendError when memory is short.
   Buffer allocate(std::size_t bytes);
-  /// This memory is read or written by a transfer: it serves nothing else before that is made.
+  /// Records that a transfer reads or writes this memory; it is not reused before the transfer is complete.
   void used_by(const void* data, TransferId transfer);
-  /// The newest of those.
+  /// Returns the latest transfer passed to used_by for this memory, or 0.
   TransferId last_use(const void* data);
-  /// Any thread, copies may be under way.
+  /// Makes the memory available again. Transfers that use it may still be in progress.
   void release(void* data, std::size_t bytes) noexcept override;
 
  private:

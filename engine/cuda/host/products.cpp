@@ -15,20 +15,20 @@
 namespace baton::cuda {
 namespace {
 
-// Prefill lengths vary without end: when that many plans are kept, all are made anew.
-constexpr std::size_t kMostPlans = 4096;
+// The number of prefill lengths is not bounded: when this many plans are kept, all are dropped.
+constexpr std::size_t kMaxPlans = 4096;
 
-constexpr int kMostAlgorithms = 8;  // that are measured
+constexpr int kMaxAlgorithms = 8;  // algorithms that are measured
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// Times work on a stream, with the device's cache full of something else.
+/// Measures the time of work on a stream, with the device's cache full of other data.
 class ProductClock {
  public:
   explicit ProductClock(Stream stream) : stream_(static_cast<cudaStream_t>(stream.native)) {
     BATON_CUDA_CHECK(cudaEventCreate(&begin_));
     if (cudaEventCreate(&end_) != cudaSuccess || cudaMallocAsync(&other_, kOtherBytes, stream_) != cudaSuccess) {
       cudaGetLastError();
-      other_ = nullptr;  // without memory to spare it is measured as it is
+      other_ = nullptr;  // memory is short: measure without emptying the cache
     }
   }
   ~ProductClock() {
@@ -39,7 +39,7 @@ class ProductClock {
   ProductClock(const ProductClock&) = delete;
   ProductClock& operator=(const ProductClock&) = delete;
 
-  /// The least of some runs, after one that does not count.
+  /// Returns the minimum of three runs, after one warm-up run.
   double milliseconds(const std::function<void()>& work) {
     double least = kNever;
     for (int repeat = 0; repeat < 4; ++repeat) {
@@ -56,13 +56,13 @@ class ProductClock {
   }
 
  private:
-  static constexpr std::size_t kOtherBytes = std::size_t{256} << 20;  // more than any cache
+  static constexpr std::size_t kOtherBytes = std::size_t{256} << 20;  // more than the cache of any device
   cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   void* other_ = nullptr;
 };
 
-/// The power of two, up to 256, that an address is a multiple of.
+/// Returns the largest power of two, up to 256, that divides an address.
 std::uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data) | 256u;
   return 1u << std::countr_zero(address);
@@ -70,7 +70,7 @@ std::uint32_t alignment_of(const void* data) {
 
 }  // namespace
 
-// The library thinks in columns: with W [N, C] and x [T, C] by rows it computes out^T [N, T] = (W^T)^T x^T.
+// The library's matrices are column-major: from row-major W [N, C] and x [T, C] it computes out^T [N, T] = (W^T)^T x^T.
 struct Products::Plan {
   explicit Plan(const CublasLt& lt_in) : lt(lt_in) {}
   ~Plan() {
@@ -85,7 +85,7 @@ struct Products::Plan {
   const CublasLt& lt;
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algorithms;  // the library's order; once measured, the fastest alone
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // in the library's order; after measuring, only the fastest
   bool ours = false;                             // few_rows.cu was faster than any of them
   bool measured = false;
 };
@@ -111,7 +111,7 @@ Products::Plan& Products::plan_for(const Product& p) {
                    aligned[1],
                    aligned[2]};
   if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
-  if (plans_.size() >= kMostPlans) plans_.clear();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
 
   auto plan = std::make_unique<Plan>(lt_);
   const cudaDataType_t type = p.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -142,9 +142,9 @@ Products::Plan& Products::plan_for(const Product& p) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
-  std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> offered{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxAlgorithms> offered{};
   int found = 0;
-  const int wanted = p.t <= kFewRows ? kMostAlgorithms : 1;
+  const int wanted = p.t <= kFewRows ? kMaxAlgorithms : 1;
   const cublasStatus_t status = lt_.heuristic(handle_, plan->desc, plan->w, plan->x, plan->out, plan->out,
                                               preference.get(), wanted, offered.data(), &found);
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found; ++i) {
@@ -175,7 +175,7 @@ void Products::multiply(const Product& p, void* workspace, Stream stream, bool m
     plan.measured = true;
     try {
       measure(p, plan, workspace, stream);
-    } catch (const BackendError&) {  // the first that the library offers will do
+    } catch (const BackendError&) {  // use the library's first choice
       plan.algorithms.resize(1);
     }
   }
@@ -186,15 +186,15 @@ void Products::multiply(const Product& p, void* workspace, Stream stream, bool m
   }
 }
 
-/// Runs the product by each algorithm, over the operands that it is for, and keeps the fastest. The cache is emptied
-/// before each run: in decoding a weight is never there.
+/// Runs the product with each algorithm on its actual operands and keeps the fastest. The cache is emptied before each
+/// run, because in decoding a weight is never in the cache.
 void Products::measure(const Product& p, Plan& plan, void* workspace, Stream stream) {
   ProductClock clock(stream);
   std::vector<double> best_of(plan.algorithms.size(), kNever);
   for (std::size_t i = 0; i < plan.algorithms.size(); ++i) {
     try {
       best_of[i] = clock.milliseconds([&] { run(p, plan, plan.algorithms[i], workspace, stream); });
-    } catch (const BackendError&) {  // one that does not run here
+    } catch (const BackendError&) {  // the algorithm does not run on this device
     }
   }
   const auto fastest = std::min_element(best_of.begin(), best_of.end());

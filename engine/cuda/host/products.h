@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: by cuBLASLt, one plan (descriptors and algorithm) per shape, kept; one workspace, given by the
-// owner. The algorithm is the one that the library's heuristics choose; for the few rows of decoding, which run
-// thousands of times, it is the fastest of those that they offer and of our own kernel (few_rows.cu), measured when it
-// is first used.
+// Matrix products by cuBLASLt. One plan (descriptors and algorithm) is kept per shape; the owner provides one
+// workspace. The algorithm is the first choice of the library's heuristics. For the few rows of decoding, which run
+// thousands of times, it is the fastest of the heuristics' choices and our own kernel (few_rows.cu), measured at the
+// first use.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ class Products {
 
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
-  /// Queues the product on the stream. may_measure: time may be taken for it, and the host may wait.
+  /// Queues the product on the stream. `may_measure`: algorithms may be measured first, for which the host waits.
+  /// Throws BackendError.
   void multiply(const Product& product, void* workspace, Stream stream, bool may_measure);
 
  private:

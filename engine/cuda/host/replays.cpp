@@ -7,10 +7,10 @@
 namespace baton::cuda {
 namespace {
 
-// A graph holds some hundred launches. Batches grow and shrink through as many forms as they have sequences.
-constexpr std::size_t kMostKnown = 96;
+// A graph holds a few hundred launches. A batch has as many forms as sequences while it grows and shrinks.
+constexpr std::size_t kMaxKnownSteps = 96;
 
-/// A flag that is true until destruction.
+/// Sets a flag to true for the lifetime of the object.
 class Raised {
  public:
   explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
@@ -39,25 +39,26 @@ void Replays::multiply(const Product& p) {
 }
 
 void Replays::run(const std::function<void()>& work) {
-  write_down(work);
+  log_launches(work);
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& known) { return is_logged(known); });
   if (found != known_.end()) {
     known_.splice(known_.begin(), known_, found);
     Known& known = *found;
     if (known.graph == nullptr && known.fixed) {
-      // Once more: now that all is in its place, nothing may be sent and nothing may move.
+      // The second log shows whether the arrays are all on the device now: nothing may be uploaded and no address
+      // change.
       const std::uint64_t sent = staging_.sent();
-      write_down(work);
+      log_launches(work);
       known.fixed = staging_.sent() == sent && is_logged(known);
       try {
         if (known.fixed) known.graph = capture(work);
-      } catch (const BackendError&) {  // a device that cannot: launches do the same
+      } catch (const BackendError&) {  // the device cannot capture it: ordinary launches do the same work
         known.fixed = false;
       }
     }
     if (known.graph != nullptr) return runtime_.replay(*known.graph);
   } else {
-    if (known_.size() >= kMostKnown) known_.pop_back();
+    if (known_.size() >= kMaxKnownSteps) known_.pop_back();
     known_.push_front({{log_.bytes().begin(), log_.bytes().end()}, nullptr, true});
   }
   staging_.begin_step();
@@ -69,7 +70,7 @@ bool Replays::is_logged(const Known& known) const {
   return known.log.size() == log.size() && std::memcmp(known.log.data(), log.data(), log.size()) == 0;
 }
 
-void Replays::write_down(const std::function<void()>& work) {
+void Replays::log_launches(const std::function<void()>& work) {
   log_.clear();
   staging_.begin_step();
   const Raised logging(logging_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that come again, kept as graphs. What a step would launch is written down first, without launching; when a step
-// of the same log has run before, it is captured, and from then on replayed. So the host's part of a decode step is
-// checking and comparing, and the device runs it without gaps. A replay is never a guess: every kernel, grid, address
-// and number of it is compared with what this very step asks for.
+// Replays: engine steps that repeat, kept as CUDA graphs. The launches of a step are first written to a log, without
+// launching. A step whose log has occurred before is captured, and from then on replayed. So the host only checks and
+// compares in a decode step, and the device runs it without gaps. A replay is exact: every kernel, grid, address and
+// number in it equals that of the current step (docs/decisions/0017-replayed-steps.md).
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,24 @@ class Replays {
  public:
   Replays(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
 
-  /// Runs `work`, which launches through stream() and multiply() and sends through the staging alone.
+  /// Runs `work`, which must launch only through stream() and multiply(), and upload only through the staging. May call
+  /// `work` several times. Throws BackendError.
   void run(const std::function<void()>& work);
 
-  /// What launches are to use now.
+  /// Returns the stream or log that launches must use now.
   Stream stream();
   void multiply(const Product& product);
-  /// Work is written down or captured: nothing can come back to the host.
+  /// True while work is logged or captured: nothing can be copied to the host then.
   bool deferred() const { return logging_ || capturing_; }
 
  private:
   struct Known {
     std::vector<std::byte> log;
-    std::unique_ptr<Graph> graph;  // null: seen, and not captured
-    bool fixed = true;             // false: it sends something in its midst, or its capture failed
+    std::unique_ptr<Graph> graph;  // null: the log has occurred, but is not captured
+    bool fixed = true;             // false: it uploads data every time, or its capture failed
   };
   bool is_logged(const Known& known) const;
-  void write_down(const std::function<void()>& work);
+  void log_launches(const std::function<void()>& work);
   std::unique_ptr<Graph> capture(const std::function<void()>& work);
 
   Runtime& runtime_;
@@ -44,7 +45,7 @@ class Replays {
   LaunchLog log_;
   bool logging_ = false;
   bool capturing_ = false;
-  std::list<Known> known_;  // the latest first
+  std::list<Known> known_;  // the most recently used first
 };
 
 }  // namespace baton::cuda

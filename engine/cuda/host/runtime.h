@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the backend's host code needs of a device, and nothing of CUDA: memory, one stream, copies, matrix products, and
-// copies that run beside the stream.
-// device_runtime.cpp is the device; the tests have an emulated one, so that all host code runs where there is no GPU.
+// Runtime: what the backend's host code needs of a device, without CUDA headers: memory, the main stream, copies,
+// matrix products, and transfers that run concurrently with the main stream. device_runtime.cpp implements it for a
+// device; the tests have an emulated device, so that all host code also runs without a GPU.
 //
-// Work on the stream runs in the order it was given; release() may be called for memory that queued work still uses,
-// and on any thread. Threads: one caller at a time. Errors: BackendError.
+// Work on the main stream runs in the order of the calls. release() may be called on any thread, also for memory that
+// queued work still uses. Threads: otherwise one caller at a time. Errors: BackendError.
 #pragma once
 
 #include <cstddef>
@@ -31,23 +31,23 @@ struct Product {
   DType dtype = DType::bf16;
 };
 
-/// Work of the stream that was captured once and runs again as one launch: a CUDA graph.
+/// Captured work of the stream, which runs again as one launch: a CUDA graph.
 class Graph {
  public:
   virtual ~Graph() = default;
 };
 
-/// A copy between a piece of the device's memory and pinned memory, beside the stream.
+/// A copy between device memory and pinned host memory, asynchronous to the main stream.
 struct Transfer {
-  void* memory = nullptr;  // the piece, as allocate() gave it
-  void* device = nullptr;  // in it
+  void* memory = nullptr;  // the block of device memory, as allocate() returned it
+  void* device = nullptr;  // an address within the block
   void* host = nullptr;
   std::size_t bytes = 0;
-  bool up = true;        // to the device
-  TransferId after = 0;  // begins behind this one
+  bool upload = true;    // host to device; false: device to host
+  TransferId after = 0;  // the transfer begins after this one; 0: none
 };
 
-/// Segments of pinned memory, each with an event.
+/// The number of segments of pinned staging memory, each with an event.
 inline constexpr int kEvents = 4;
 
 class Runtime {
@@ -56,45 +56,48 @@ class Runtime {
   virtual std::string name() const = 0;         // "cuda:0"
   virtual std::string description() const = 0;  // "NVIDIA H200, compute capability 9.0, 132 multiprocessors"
   virtual int multiprocessors() const = 0;
-  virtual std::int64_t free_bytes() const = 0;  // that allocate can give now, about
-  virtual Stream stream() = 0;
+  virtual std::int64_t free_bytes() const = 0;  // approximate bytes that allocate can still provide
+  virtual Stream stream() = 0;                  // the main stream, or the one that is captured
 
-  /// Device memory with any content, aligned to 256 bytes. Throws BackendError naming the size when there is none.
+  /// Returns device memory of unspecified content, aligned to 256 bytes. Throws BackendError naming the size when
+  /// memory is short.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data) noexcept = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(void* data) noexcept = 0;
 
-  // On the stream; host memory is pinned, and stays as it is until the copy has been made.
+  // These queue work on the main stream. Host memory must be pinned and stay unchanged until the copy is complete.
   virtual void clear(void* device, std::size_t bytes) = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void multiply(const Product& product) = 0;
 
-  /// Runs in its direction's order, beside the stream, when that has done what it was given so far. Its number. What
-  /// goes down has come up, if it did: the stream has followed that.
+  /// Queues an asynchronous copy on the upload or the download stream, after all work queued so far on the main stream.
+  /// Returns its id. Memory that was uploaded may be downloaded only after follow() for its upload.
   virtual TransferId transfer(const Transfer& transfer) = 0;
-  /// The stream goes on behind the transfer and all before it in its direction.
+  /// Makes work that is queued on the main stream from now on wait for the transfer, and for all transfers queued
+  /// before it in the same direction.
   virtual void follow(TransferId transfer) = 0;
-  /// Returns when it is made.
+  /// Blocks until the transfer is complete.
   virtual void wait_for(TransferId transfer) = 0;
 
-  /// Between the two, work given to the stream is kept instead of run. end_capture() may be called without using what
-  /// it returns; memory must not be allocated in between.
+  /// Between the two calls, work on the stream is recorded instead of run; memory must not be allocated. The result of
+  /// end_capture() may be discarded.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Graph> end_capture() = 0;
-  /// Runs a graph on the stream.
+  /// Queues a graph on the main stream.
   virtual void replay(const Graph& graph) = 0;
 
-  /// Notes the time at this point of the stream. take_marks waits for the stream and returns the milliseconds between
-  /// the marks since the last call.
+  /// mark() records the time at which the stream reaches this point. take_marks() waits for the marks and returns the
+  /// milliseconds between consecutive marks since the last call.
   virtual void mark() = 0;
   virtual std::vector<double> take_marks() = 0;
 
-  /// Marks this point of the stream; wait() returns when it has been reached. An event never recorded is reached.
+  /// record() marks this point of the stream; wait() blocks until the stream has reached it. wait() returns at once for
+  /// an event that was never recorded.
   virtual void record(int event) = 0;
   virtual void wait(int event) = 0;
-  /// Returns when all work and all transfers given so far are done.
+  /// Blocks until all work and all transfers queued so far are complete.
   virtual void synchronize() = 0;
 };
 

@@ -10,7 +10,7 @@ void* DeviceScratch::reserve(std::size_t bytes) {
   if (bytes > bytes_) {
     const std::size_t grown = std::max(bytes, 2 * bytes_);
     void* data = runtime_.allocate(grown);
-    if (data_ != nullptr) runtime_.release(data_);  // work under way may still use it: memory is freed on the stream
+    if (data_ != nullptr) runtime_.release(data_);  // freed on the stream, after queued work that uses it
     data_ = data;
     bytes_ = grown;
   }
@@ -23,7 +23,7 @@ Staging::Staging(Runtime& runtime, std::size_t segment_bytes)
       pinned_(static_cast<std::byte*>(runtime.allocate_pinned(segment_bytes * kEvents))) {}
 
 Staging::~Staging() {
-  // The copies under way read it. Errors were or will be reported by those who can throw.
+  // Copies in progress still read the pinned memory. Errors are reported by other calls, which can throw.
   try {
     runtime_.synchronize();
   } catch (...) {  // NOLINT: a destructor
@@ -47,7 +47,7 @@ std::byte* Staging::take(std::size_t bytes) {
 
 void Staging::to_device(void* device, std::span<const std::byte> host) {
   auto* to = static_cast<std::byte*>(device);
-  // Chunks of half a segment: the first is on its way while the second is being read.
+  // Chunks of half a segment: the first is uploaded while the host reads the second.
   for (std::size_t done = 0; done < host.size();) {
     const std::size_t bytes = std::min(host.size() - done, segment_bytes_ / 2);
     std::byte* room = take(bytes);
@@ -60,7 +60,7 @@ void Staging::to_device(void* device, std::span<const std::byte> host) {
 
 void Staging::to_host(std::span<std::byte> host, const void* device) {
   const auto* from = static_cast<const std::byte*>(device);
-  // All segments are free once the stream is; then they are one piece.
+  // Once the stream has finished, all segments are unused and serve as one block.
   runtime_.synchronize();
   segment_ = 0;
   used_ = 0;
@@ -83,18 +83,19 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 }  // namespace
 
 const void* KeptArrays::put_bytes(std::span<const std::byte> bytes) {
-  // Callers that know no steps begin again here: the arrays of launches under way are overwritten in stream order.
-  constexpr std::size_t kMostPlaces = 256;
-  if (step_ != staging_.step() || used_ == kMostPlaces) used_ = 0;
+  // Callers that do not mark steps start again here: uploads and launches are in stream order, so no array in use is
+  // overwritten.
+  constexpr std::size_t kMaxArrays = 256;
+  if (step_ != staging_.step() || used_ == kMaxArrays) used_ = 0;
   step_ = staging_.step();
-  if (used_ > 0 && same(bytes, places_[used_ - 1]->host)) return places_[used_ - 1]->data;
-  if (used_ == places_.size()) places_.push_back(std::make_unique<Place>(runtime_));
-  Place& place = *places_[used_++];
-  if (place.data != nullptr && same(bytes, place.host)) return place.data;
-  place.host.assign(bytes.begin(), bytes.end());
-  place.data = place.device.reserve(std::max<std::size_t>(bytes.size(), 1));
-  staging_.to_device(place.data, bytes);
-  return place.data;
+  if (used_ > 0 && same(bytes, arrays_[used_ - 1]->host)) return arrays_[used_ - 1]->data;
+  if (used_ == arrays_.size()) arrays_.push_back(std::make_unique<Array>(runtime_));
+  Array& array = *arrays_[used_++];
+  if (array.data != nullptr && same(bytes, array.host)) return array.data;
+  array.host.assign(bytes.begin(), bytes.end());
+  array.data = array.device.reserve(std::max<std::size_t>(bytes.size(), 1));
+  staging_.to_device(array.data, bytes);
+  return array.data;
 }
 
 }  // namespace baton::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between ordinary host memory and the device through pinned memory, so that they run beside the host: the
+// Copies between ordinary host memory and the device through pinned memory. They are asynchronous to the host: the
 // caller may change its memory as soon as a call returns.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace baton::cuda {
 
-/// Device memory that grows and is kept; its content is lost when it grows.
+/// Device memory that is kept between calls. It grows to the largest request; growing loses the content.
 class DeviceScratch {
  public:
   explicit DeviceScratch(Runtime& runtime) : runtime_(runtime) {}
@@ -37,40 +37,39 @@ class DeviceScratch {
 
 class Staging {
  public:
-  /// kEvents segments of pinned memory of `segment_bytes` each.
+  /// Allocates kEvents segments of pinned memory of `segment_bytes` each. Throws BackendError.
   explicit Staging(Runtime& runtime, std::size_t segment_bytes = std::size_t{4} << 20);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// Copies on the stream; large copies go in chunks, each sent while the next is being read.
+  /// Uploads on the main stream. Large copies are split into chunks: one is uploaded while the host reads the next.
   void to_device(void* device, std::span<const std::byte> host);
-  /// Waits for everything before it on the stream.
+  /// Blocks until all work queued so far is complete, then downloads.
   void to_host(std::span<std::byte> host, const void* device);
 
-  /// A step begins, or begins once more: arrays that are kept go to their first places again.
+  /// Marks the beginning of an engine step, or of its repetition: KeptArrays start again at their first arrays.
   void begin_step() { ++step_; }
   std::uint64_t step() const { return step_; }
-  /// Copies to the device so far.
+  /// Returns the number of uploads so far.
   std::uint64_t sent() const { return sent_; }
 
  private:
-  /// Room for `bytes` (at most a segment) that no copy under way uses.
+  /// Returns `bytes` (at most a segment) of pinned memory that no copy in progress uses.
   std::byte* take(std::size_t bytes);
 
   Runtime& runtime_;
   std::size_t segment_bytes_;
   std::byte* pinned_;
   int segment_ = 0;
-  std::size_t used_ = 0;  // of the segment
+  std::size_t used_ = 0;  // bytes of the current segment
   std::uint64_t step_ = 0;
   std::uint64_t sent_ = 0;
 };
 
-/// Small arrays on the device, of one purpose: the n-th content that a step puts goes to the n-th place, and is sent
-/// only when that place holds something else. So what is the same in all layers is sent once, and what is the same in
-/// every step (the caches of each layer) not again; and a step of the same form finds its arrays where they were, which
-/// is what a replay needs.
+/// Small arrays on the device for one purpose. The n-th put() of an engine step uses the n-th array, and uploads the
+/// content only when that array's content differs. So content that every step repeats (the caches of each layer) is
+/// uploaded once, and a step of the same form finds its arrays at the same addresses, as a replay requires.
 class KeptArrays {
  public:
   KeptArrays(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
@@ -80,8 +79,8 @@ class KeptArrays {
   }
 
  private:
-  struct Place {
-    explicit Place(Runtime& runtime) : device(runtime) {}
+  struct Array {
+    explicit Array(Runtime& runtime) : device(runtime) {}
     DeviceScratch device;
     std::vector<std::byte> host;
     void* data = nullptr;
@@ -90,8 +89,8 @@ class KeptArrays {
 
   Runtime& runtime_;
   Staging& staging_;
-  std::vector<std::unique_ptr<Place>> places_;
-  std::size_t used_ = 0;  // places that the step has put something in
+  std::vector<std::unique_ptr<Array>> arrays_;
+  std::size_t used_ = 0;  // arrays that the current step has used
   std::uint64_t step_ = 0;
 };
 

@@ -5,7 +5,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr std::int64_t kWidth = 2 * editing::kBand;
-constexpr std::int64_t kMostRows = std::int64_t{1} << 18;  // of cells at a time: 256 MiB
+constexpr std::int64_t kMaxCellRows = std::int64_t{1} << 18;  // rows of cells per batch: 256 MiB
 
 std::int64_t size_of(std::span<const std::int32_t> text) { return static_cast<std::int64_t>(text.size()); }
 
@@ -17,7 +17,7 @@ std::vector<Alignment> TextPairs::align(Stream stream, ConstTensorView sketches,
     std::size_t count = 0;
     for (std::int64_t rows = 0; count < pairs.size(); ++count) {
       rows += size_of(pairs[count].text);
-      if (count > 0 && rows > kMostRows) break;
+      if (count > 0 && rows > kMaxCellRows) break;
     }
     align_some(stream, sketches, pairs.first(count), alignments);
     pairs = pairs.subspan(count);
@@ -27,8 +27,8 @@ std::vector<Alignment> TextPairs::align(Stream stream, ConstTensorView sketches,
 
 void TextPairs::align_some(Stream stream, ConstTensorView sketches, std::span<const TextPair> pairs,
                            std::vector<Alignment>& alignments) {
-  std::vector<std::int32_t> sent;  // all texts; one that is compared with many is there once
-  std::vector<std::size_t> at;     // of the texts of the pairs in it
+  std::vector<std::int32_t> sent;  // all texts; a text of consecutive pairs is stored once
+  std::vector<std::size_t> at;     // where the two texts of each pair begin in `sent`
   std::int64_t rows = 0;
   for (const TextPair& pair : pairs) {
     const bool again = !at.empty() && pair.text.data() == pairs[at.size() / 2 - 1].text.data() &&

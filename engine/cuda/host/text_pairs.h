@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextPairs: pairs of texts that the device compares (align.cu), as many at once as there is room for.
+// TextPairs: aligns pairs of texts on the device (align.cu), in batches of bounded memory.
 #pragma once
 
 #include <span>
@@ -15,7 +15,8 @@ class TextPairs {
  public:
   TextPairs(Runtime& runtime, Staging& staging) : runtime_(runtime), staging_(staging) {}
 
-  /// One for each pair; `sketches` is device memory. Throws BackendError when there is no memory.
+  /// Returns one alignment per pair and blocks until they are computed; `sketches` [rows, kSketchWidth] f32 is device
+  /// memory. Throws BackendError when memory is short.
   std::vector<Alignment> align(Stream stream, ConstTensorView sketches, std::span<const TextPair> pairs);
 
  private:

@@ -11,26 +11,26 @@ StreamOwner::StreamOwner() { BATON_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_
 
 EventOwner::EventOwner(unsigned flags) { BATON_CUDA_CHECK(cudaEventCreateWithFlags(&event_, flags)); }
 
-TransferId Transfers::give(const Transfer& transfer) {
+TransferId Transfers::queue(const Transfer& transfer) {
   const std::lock_guard lock(mutex_);
-  forget_made();
-  const cudaStream_t stream = lane(transfer.up);
-  // What the first part of a piece of memory waited for, the next need not.
-  const bool begun = transfer.up && std::ranges::any_of(pending_, [&](const Pending& one) {
-                       return one.up && one.memory == transfer.memory;
+  recycle_events();
+  const cudaStream_t stream = stream_of(transfer.upload);
+  // A later upload into a block of memory need not wait again for the work that the first one waited for.
+  const bool begun = transfer.upload && std::ranges::any_of(pending_, [&](const Pending& one) {
+                       return one.upload && one.memory == transfer.memory;
                      });
   if (!begun) {
-    BATON_CUDA_CHECK(cudaEventRecord(given_.get(), main_));
-    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, given_.get()));
+    BATON_CUDA_CHECK(cudaEventRecord(main_point_.get(), main_));
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, main_point_.get()));
   }
-  if (const Pending* before = find(transfer.after); before != nullptr && before->up != transfer.up)
-    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, before->made->get()));
-  BATON_CUDA_CHECK(cudaMemcpyAsync(transfer.up ? transfer.device : transfer.host,
-                                   transfer.up ? transfer.host : transfer.device, transfer.bytes,
-                                   transfer.up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
+  if (const Pending* before = find(transfer.after); before != nullptr && before->upload != transfer.upload)
+    BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, before->complete->get()));
+  BATON_CUDA_CHECK(cudaMemcpyAsync(transfer.upload ? transfer.device : transfer.host,
+                                   transfer.upload ? transfer.host : transfer.device, transfer.bytes,
+                                   transfer.upload ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
   if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());
   BATON_CUDA_CHECK(cudaEventRecord(spare_.back()->get(), stream));
-  pending_.push_back({++last_, transfer.up, transfer.memory, std::move(spare_.back())});
+  pending_.push_back({++last_, transfer.upload, transfer.memory, std::move(spare_.back())});
   spare_.pop_back();
   return last_;
 }
@@ -39,19 +39,19 @@ void Transfers::follow(TransferId transfer) {
   const std::lock_guard lock(mutex_);
   const Pending* found = find(transfer);
   if (found == nullptr) return;
-  BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->made->get()));
+  BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->complete->get()));
   for (Pending& one : pending_) {
-    if (one.up == found->up && one.number <= transfer) one.memory = nullptr;
+    if (one.upload == found->upload && one.id <= transfer) one.memory = nullptr;
   }
 }
 
 void Transfers::wait_for(TransferId transfer) {
   const std::lock_guard lock(mutex_);
-  if (const Pending* found = find(transfer)) BATON_CUDA_CHECK(cudaEventSynchronize(found->made->get()));
+  if (const Pending* found = find(transfer)) BATON_CUDA_CHECK(cudaEventSynchronize(found->complete->get()));
 }
 
 void Transfers::synchronize() {
-  for (const bool up : {true, false}) BATON_CUDA_CHECK(cudaStreamSynchronize(lane(up)));
+  for (const bool upload : {true, false}) BATON_CUDA_CHECK(cudaStreamSynchronize(stream_of(upload)));
 }
 
 void Transfers::release(void* memory) noexcept {
@@ -62,26 +62,26 @@ void Transfers::release(void* memory) noexcept {
     cudaFreeAsync(memory, main_);
     return;
   }
-  const cudaStream_t last = lane(newest->up);
-  cudaEventRecord(given_.get(), main_);
-  cudaStreamWaitEvent(last, given_.get());
+  const cudaStream_t last = stream_of(newest->upload);
+  cudaEventRecord(main_point_.get(), main_);
+  cudaStreamWaitEvent(last, main_point_.get());
   for (Pending& one : pending_) {
-    if (is_of(one)) one.memory = nullptr;  // another piece may get its address
+    if (is_of(one)) one.memory = nullptr;  // another block may get its address
   }
   cudaFreeAsync(memory, last);
 }
 
-const Transfers::Pending* Transfers::find(TransferId number) const {
-  const auto found = std::ranges::lower_bound(pending_, number, {}, &Pending::number);
-  return found != pending_.end() && found->number == number ? &*found : nullptr;
+const Transfers::Pending* Transfers::find(TransferId id) const {
+  const auto found = std::ranges::lower_bound(pending_, id, {}, &Pending::id);
+  return found != pending_.end() && found->id == id ? &*found : nullptr;
 }
 
-void Transfers::forget_made() {
+void Transfers::recycle_events() {
   for (Pending& one : pending_) {
-    if (cudaEventQuery(one.made->get()) == cudaSuccess) spare_.push_back(std::move(one.made));
+    if (cudaEventQuery(one.complete->get()) == cudaSuccess) spare_.push_back(std::move(one.complete));
   }
-  cudaGetLastError();  // that others are not made yet is no error
-  std::erase_if(pending_, [](const Pending& one) { return one.made == nullptr; });
+  cudaGetLastError();  // resets cudaErrorNotReady of the transfers that are not complete
+  std::erase_if(pending_, [](const Pending& one) { return one.complete == nullptr; });
 }
 
 }  // namespace baton::cuda

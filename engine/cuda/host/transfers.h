@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers: copies between pinned memory and the device's on two streams of their own, one a direction, and what the
-// main stream and memory that is given back have to know of them.
+// Transfers: asynchronous copies between pinned host memory and device memory on an upload and a download stream, and
+// their order relative to the main stream and to the release of memory.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,36 +38,36 @@ class EventOwner {
   cudaEvent_t event_ = nullptr;
 };
 
-/// One caller at a time, but for release. Throws BackendError.
+/// Threads: one caller at a time, except release. Errors: BackendError.
 class Transfers {
  public:
   explicit Transfers(cudaStream_t main) : main_(main) {}
 
-  // As Runtime has them.
-  TransferId give(const Transfer& transfer);
+  // See Runtime; queue() is Runtime::transfer.
+  TransferId queue(const Transfer& transfer);
   void follow(TransferId transfer);
   void wait_for(TransferId transfer);
   void synchronize();
 
-  /// Memory goes back to the pool: behind the main stream's work, and behind what is still copied from or to it. Any
-  /// thread.
+  /// Returns memory to the device's pool, after all work queued so far on the main stream and after the transfers that
+  /// use the memory. Threads: any.
   void release(void* memory) noexcept;
 
  private:
-  /// Not yet seen to be made.
+  /// A transfer that is not known to be complete.
   struct Pending {
-    TransferId number = 0;
-    bool up = true;
-    void* memory = nullptr;  // null: given back, or the main stream has followed
-    std::unique_ptr<EventOwner> made;
+    TransferId id = 0;
+    bool upload = true;
+    void* memory = nullptr;  // null: released, or the main stream waits for the transfer
+    std::unique_ptr<EventOwner> complete;
   };
-  cudaStream_t lane(bool up) const { return (up ? up_ : down_).get(); }
-  const Pending* find(TransferId number) const;
-  void forget_made();
+  cudaStream_t stream_of(bool upload) const { return (upload ? upload_stream_ : download_stream_).get(); }
+  const Pending* find(TransferId id) const;
+  void recycle_events();
 
   cudaStream_t main_;
-  StreamOwner up_, down_;
-  EventOwner given_;  // what the main stream was given before a transfer
+  StreamOwner upload_stream_, download_stream_;
+  EventOwner main_point_;  // the end of the main stream's work before a transfer
   std::mutex mutex_;
   std::deque<Pending> pending_;                     // guarded by mutex_
   std::vector<std::unique_ptr<EventOwner>> spare_;  // guarded by mutex_

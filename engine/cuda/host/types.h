@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few types that host code and kernels share. No CUDA header: host logic is tested where there is no toolkit.
+// Types that host code and kernels share. It includes no CUDA header, so that host code is tested without the toolkit.
 #pragma once
 
 #include <cstdint>
 
 namespace baton::cuda {
 
-/// A bf16 as stored; arithmetic is in float.
+/// The bits of a bf16; arithmetic is in float.
 struct Bf16 {
   std::uint16_t bits;
 };
 
 class LaunchLog;
 
-/// Where launches go: a stream of the device, cudaStream_t underneath; or, where there is a log, into it alone.
+/// The target of launches: a stream of the device (a cudaStream_t), or, where `log` is not null, only that log.
 struct Stream {
   void* native = nullptr;
   LaunchLog* log = nullptr;
 };
 
-/// Keys of one block in attention's tiles: kKeyBlock.
+/// The number of keys of one block in attention's tiles; equals kKeyBlock.
 inline constexpr int kTileKeys = 64;
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked where the build has no CUDA backend.
+// Replaces the CUDA backend in a build without it.
 #include "engine/cuda/host/cuda.h"
 
 namespace baton {
@@ -10,6 +10,8 @@ std::unique_ptr<Backend> make_cuda_backend(int /*device*/) {
   throw BackendError("device 'cuda': this build has no CUDA backend; use --device cpu or auto");
 }
 
-MachineLimits measure_cuda_limits(int /*device*/) { throw BackendError("this build has no CUDA backend"); }
+MachineLimits measure_cuda_limits(int /*device*/) {
+  throw BackendError("device 'cuda': this build has no CUDA backend");
+}
 
 }  // namespace baton

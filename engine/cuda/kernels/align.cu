@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts compared: engine/backend/alignment.cpp in parallel, with the same result. One block a pair of texts, one thread
-// for each token of the other text that the band has room for; row by row, as each row of costs needs the one before.
+// Alignment of texts: engine/backend/alignment.cpp in parallel, with the same result. One block per pair of texts and
+// one thread per column of the band; rows are computed in order, because each row of costs depends on the one before.
 #include "engine/backend/alignment.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
@@ -13,16 +13,16 @@ using namespace editing;
 constexpr int kThreads = 2 * kBand;
 constexpr int kWarp = 32;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kRowsTogether = 32;  // of cells, on the way back
+constexpr int kRowsTogether = 32;  // rows of cells per chunk when the path is traced back
 
 struct AlignShared {
-  float sketch[2][kSketchWidth];   // of the row's token, and of the next
-  std::int32_t cost[2][kThreads];  // of the row before, and of this one; token j's is at j % kThreads
-  std::int32_t least[kWarps];      // of each warp's columns; of the warp in which the band begins, of those behind that
+  float sketch[2][kSketchWidth];   // of the current row's token, and of the next row's
+  std::int32_t cost[2][kThreads];  // of the previous and the current row; column j is at j % kThreads
+  std::int32_t least[kWarps];      // of each warp's columns; in the band's first warp, of those from its begin on
   std::uint16_t cells[kRowsTogether][kThreads];
 };
 
-/// The least of `value` over the threads of the warp in [first, this one].
+/// Returns the minimum of `value` over lanes [first, own lane] of the warp.
 __device__ __forceinline__ std::int32_t least_up_to(std::int32_t value, int first, int lane) {
 #pragma unroll
   for (int step = 1; step < kWarp; step *= 2) {
@@ -46,27 +46,27 @@ __device__ __forceinline__ float distance_of(const float (&own)[kSketchWidth], c
   return fminf(1.0f, sqrtf(sum));
 }
 
-/// cells [n, kThreads]: what replacing costs, and the move in the two lowest bits.
+/// Each of a pair's cells [n, kThreads] holds the cost of replacing, and the move in the two lowest bits.
 __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // [rows, kSketchWidth]
                             std::int64_t stride) {
   AlignShared& shared = shared_memory<AlignShared>();
   const DevicePair pair = pairs[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
-  const auto bring = [&](int row) {  // the sketch of token `row`, counted from 1, by the first warp
+  const auto load_sketch = [&](int row) {  // the first warp loads the sketch of token `row`, counted from 1
     if (thread < kSketchWidth && row <= pair.n)
       shared.sketch[row % 2][thread] = sketches[pair.text[row - 1] * stride + thread];
   };
-  float own[kSketchWidth] = {};  // of the token in front of column j
+  float own[kSketchWidth] = {};  // the sketch of the token before column j
   int loaded = 0;
   shared.cost[0][thread] = thread < kBand ? kOne * thread : kFar;
-  bring(1);
+  load_sketch(1);
   sync_block();
   for (int row = 1; row <= pair.n; ++row) {
     const Band columns = band(row, pair.m), before = band(row - 1, pair.m);
     const int begin = static_cast<int>(columns.begin), first = begin % kThreads;
     const int j = begin + (thread - first + kThreads) % kThreads;
     const bool inside = j < columns.end;
-    bring(row + 1);
+    load_sketch(row + 1);
     const std::int32_t* cost = shared.cost[(row - 1) % 2];
     const auto cost_before = [&](int at) { return at >= before.begin && at < before.end ? cost[at % kThreads] : kFar; };
     std::int32_t best = kFar, replaced = 0;
@@ -85,7 +85,7 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
         if (diagonal <= best) best = diagonal, move = kReplace;
       }
     }
-    // Leaving out tokens of the other text: the least of best(k) + (j - k) over the columns k before j. The columns
+    // Skipping tokens of the other text costs the minimum of best(k) + (j - k) over the columns k before j. The columns
     // begin at thread `first`, in the middle of a warp, and wrap around.
     const int split = first % kWarp, middle = first / kWarp;
     const int from = warp == middle && lane >= split ? split : 0;
@@ -110,7 +110,8 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
     shared.cost[row % 2][thread] = inside ? best : kFar;
     sync_block();
   }
-  // Back from the cheapest end, the first of equals: the threads bring rows of cells, and one of them goes the way.
+  // The path is traced back from the cheapest end, the first among equals: all threads load rows of cells into shared
+  // memory, and one thread follows the path.
   const Band columns = band(pair.n, pair.m);
   int j = 0;
   if (thread == 0) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The next token of each row of logits, one block a row: engine/backend/choose.cpp in parallel, with the same ids. Only
-// the largest of numbers, counts, and sums of integers decide, so the order of the threads does not matter.
-// Greedy rows are read once, twice with entropy; what top-k and top-p cost are passes over a row that lies in the
-// cache.
+// The next token of each row of logits, one block per row: engine/backend/choose.cpp in parallel, with the same ids.
+// Only maxima, counts and sums of integers decide, so the order of the threads does not matter. Greedy rows are read
+// once, and twice with entropy; top-k and top-p add passes over a row that is in the cache.
 #include "engine/backend/choose.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
@@ -14,7 +13,7 @@ constexpr int kThreads = 512;
 constexpr int kWarp = 32;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kBins = 256;
-constexpr int kWeightBits = 40;  // of weight_of
+constexpr int kWeightBits = 40;  // bits of the results of weight_of
 
 struct ChooseShared {
   std::uint64_t bins[kBins];
@@ -22,12 +21,12 @@ struct ChooseShared {
   double first[kWarps], second[kWarps];
   float highest[kWarps];
   std::int32_t id[kWarps];
-  std::uint64_t found, before;  // what one thread says to all
+  std::uint64_t found, before;  // broadcast from one thread to all
 };
 
 __device__ __forceinline__ bool is_finite(float value) { return fabsf(value) < INFINITY; }
 
-/// Numbers in the order of floats that are not NaN.
+/// Maps floats that are not NaN to integers of the same order.
 __device__ __forceinline__ std::uint32_t order_of(float value) {
   std::uint32_t bits = 0;
   memcpy(&bits, &value, sizeof(bits));
@@ -41,10 +40,10 @@ __device__ __forceinline__ Value warp_total(Value value) {
   return value;
 }
 
-/// The sum over the block, the same in every thread.
+/// Returns the sum over the block to every thread.
 __device__ std::uint64_t block_total(std::uint64_t value, ChooseShared& shared) {
   value = warp_total(value);
-  sync_block();  // the last one's parts have been read
+  sync_block();  // the parts of the last call have been read
   if (threadIdx.x % kWarp == 0) shared.of_warp[threadIdx.x / kWarp] = value;
   sync_block();
   std::uint64_t total = 0;
@@ -52,7 +51,7 @@ __device__ std::uint64_t block_total(std::uint64_t value, ChooseShared& shared) 
   return total;
 }
 
-/// The highest finite logit of the row and the lowest id that has it; -1 where there is none.
+/// Finds the highest finite logit of the row and the lowest id that has it; -1 where no logit is finite.
 __device__ void find_highest(const float* logits, int count, ChooseShared& shared, float& highest, int& best) {
   highest = -INFINITY;
   best = -1;
@@ -98,8 +97,9 @@ __device__ float entropy_of_row(const float* logits, int count, float highest, C
   return static_cast<float>(log(sum) - weighted / sum);
 }
 
-/// Of numbers key_of(id) of `bits` bits that weigh amount_of(id) each, taken from the largest down: the one at which
-/// `target` (at least 1, at most the whole) is reached; `target` becomes what is still missing when its turn comes.
+/// Visits the keys key_of(id), of `bits` bits, from the largest down and adds up amount_of(id). Returns the key at
+/// which the sum reaches `target` (at least 1, at most the total); `target` becomes the amount still missing before
+/// that key.
 template <class KeyOf, class AmountOf>
 __device__ std::uint64_t reach(int count, int bits, std::uint64_t& target, const KeyOf& key_of,
                                const AmountOf& amount_of, ChooseShared& shared) {
@@ -129,8 +129,8 @@ __device__ std::uint64_t reach(int count, int bits, std::uint64_t& target, const
   return found;
 }
 
-/// The first id at which the sum of amount_of over ids up to it exceeds `left`, which is below the whole sum. Every
-/// warp has a slice of neighbouring ids; the slice that holds it is searched once more.
+/// Returns the first id at which the sum of amount_of over ids up to it exceeds `left`, which is less than the total.
+/// Every warp sums a slice of neighbouring ids; the slice with the result is searched again.
 template <class AmountOf>
 __device__ int find_by_id(int count, std::uint64_t left, const AmountOf& amount_of, ChooseShared& shared) {
   const int slice = (count + kWarps - 1) / kWarps;
@@ -203,7 +203,7 @@ __global__ void choose_rows(ChosenToken* out,     // [T]
     return block_total(own, shared);
   };
   std::uint64_t least_weight = 1;
-  int last_tie = count;  // ids that weigh least_weight stay up to this one
+  int last_tie = count;  // ids of weight least_weight are kept up to this id
   if (how.top_p < 1.0f) {
     auto target = static_cast<std::uint64_t>(how.top_p * static_cast<double>(total_of(weight)));
     target = target > 0 ? target : 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of few rows, as in decoding: every weight is read once and hardly computed with, so what counts is how many
-// bytes are under way. A warp has two outputs, and each lane asks for sixteen bytes of both four times before it needs
-// the first. From about eight rows on tensor cores are worth it: then the library computes (products.cpp).
+// Products of few rows, as in decoding. Every weight is read once and used in few operations, so the number of bytes in
+// flight decides the speed. A warp computes two outputs, and each lane loads four times sixteen bytes of both before it
+// uses the first. From about eight rows on tensor cores are faster; then cuBLASLt computes the product (products.cpp).
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
 
@@ -11,8 +11,8 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
 constexpr int kChunk = 8;    // elements of 16 bytes
-constexpr int kOutputs = 2;  // of a warp
-constexpr int kAhead = 4;    // chunks of an output that a lane has under way
+constexpr int kOutputs = 2;  // outputs per warp
+constexpr int kAhead = 4;    // chunks per output that a lane has in flight
 
 template <int kRows>
 __global__ void few_rows(float* out,  // [T, N]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels' launches, one family per .cu file. Plain C++: host code needs no CUDA header to call them.
+// The launches of the kernels, one family per .cu file. Host code needs no CUDA header to call them.
 //
-// All pointers are device memory. Views are of the caller's shapes and were checked at the border (backend/checks.h);
-// launches of no rows do nothing. Element types are f32 and bf16 where nothing else is said.
+// All pointers are device memory. The caller has checked the shapes of views (engine/backend/checks.h). Launches of no
+// rows do nothing. Element types are f32 and bf16 unless a comment says otherwise. Errors: BackendError.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace baton::cuda {
 
-/// What place_kv has of one layer, in device memory.
+/// The arguments of place_kv for one layer.
 struct DevicePlacement {
   KvSlab slab;
   const std::byte* k = nullptr;  // [T, K D], or null
@@ -21,7 +21,7 @@ struct DevicePlacement {
   std::int64_t k_stride = 0, v_stride = 0;
 };
 
-/// KvCorrection of one layer, in device memory.
+/// A KvCorrection for one layer.
 struct DeviceCorrection {
   const std::uint16_t* offset = nullptr;  // [m, 2 K D] bf16, or null
   std::int64_t stride = 0;
@@ -38,19 +38,19 @@ struct DeviceRows {
   std::int64_t count = 0;
 };
 
-// few_rows.cu. Products of at most kFewRows rows of bf16 whose rows begin at 16 bytes.
+// few_rows.cu. Products of at most kFewRows rows of bf16, with all rows aligned to 16 bytes.
 inline constexpr std::int64_t kFewRows = 8;
 bool takes_few_rows(const Product& product);
 void launch_few_rows(Stream stream, const Product& product);
 
-// rows.cu. Null indices stand for 0, 1, 2, ...
+// rows.cu. A null index stands for 0, 1, 2, ...
 /// out[out_index[i]] = in[in_index[i]] for `rows` rows, converted; `in` may be f16. Columns of out beyond those of in
 /// become zero.
 void launch_copy_rows(Stream stream, TensorView out, const std::int32_t* out_index, ConstTensorView in,
                       const std::int32_t* in_index, std::int64_t rows);
 void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
-/// out [rows, stride]: the first `cols` columns random_weight of place row * cols + column, rounded to bf16; the rest
-/// zero.
+/// out [rows, stride]: in the first `cols` columns random_weight of index row * cols + column, rounded to bf16; zero in
+/// the others.
 void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
 void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
 
@@ -64,7 +64,7 @@ void launch_head_rms_norm(Stream stream, TensorView x, const float* weight, std:
 void launch_rope(Stream stream, TensorView x, std::int32_t head_dim, const RopeAngles& angles);
 void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, const DeviceRows& rows,
                      ConstTensorView k, ConstTensorView v, const RopeAngles& angles);
-/// Norms of q and k (weights null: none), store_kv and rope of q, in one pass; k stays as it was.
+/// Norms of q and k (where their weights are not null), store_kv and rope of q, in one pass; k is not changed.
 void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
                             const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, const RopeAngles& angles);
@@ -72,7 +72,7 @@ struct PlacedKv {
   const DevicePlacement* layers = nullptr;  // [count]
   int count = 0;
   DType dtype = DType::f32;  // of all k and v
-  bool aligned = false;  // rows of k, v, offsets and angles begin at 16 bytes, and pairs lie whole chunks of 8 apart
+  bool aligned = false;      // rows of k, v, offsets and angles are aligned to 16 bytes; R / 2 is a multiple of 8
   const DeviceCorrection* offsets = nullptr;  // [count, corrections]
   int corrections = 0;
 };
@@ -85,14 +85,14 @@ void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab&
 void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, ConstTensorView v);
 
-// align.cu. A pair of texts that are compared, with room for 2 kBand cells of each token and for the result.
+// align.cu. A pair of texts to be aligned, with memory for 2 kBand cells per token and for the result.
 struct DevicePair {
   const std::int32_t* text = nullptr;   // [n] rows of the sketches
   const std::int32_t* other = nullptr;  // [m]
   std::uint16_t* cells = nullptr;       // [n, 2 kBand]
   std::int32_t* to = nullptr;           // [n]
   std::int32_t* mismatch = nullptr;     // [n]
-  std::int32_t* cost = nullptr;         // of all; not written where n is 0
+  std::int32_t* cost = nullptr;         // the total cost; not written where n is 0
   std::int32_t n = 0, m = 0;
 };
 void launch_align(Stream stream, const DevicePair* pairs, std::int64_t count, ConstTensorView sketches);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What writes and reads the KV cache: rotation, store_kv (alone, and with the norms before it and the rotation of the
-// queries beside it), load_kv, save_kv, value_deviation.
-// A slab is [K][capacity][D], keys and values alike: the keys of a block of positions are one piece of memory, rows of
-// 16-byte chunks, as tensor-core tiles want them. Threads work on chunks of eight columns.
+// Kernels that write and read the KV cache: rotation, store_kv (alone, and fused with the norms and the rotation of the
+// queries), place_kv, load_kv, save_kv, value_deviation. A slab is [K][capacity][D], for keys and values alike: the
+// keys of a block of positions are contiguous rows of 16-byte chunks, as tensor-core tiles need them. Threads work on
+// chunks of eight columns.
 #include "engine/backend/checks.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
@@ -46,7 +46,7 @@ __global__ void rope_rows(float* x,  // [T, heads * width]
   }
 }
 
-/// Element type of the cache, as value: rounded to it.
+/// Rounds a value to the element type of the cache.
 template <class Cache>
 __device__ __forceinline__ float rounded(float value) {
   return to_float(from_float<Cache>(value));
@@ -76,7 +76,7 @@ __global__ void store_rows(const KvSlab* slabs, int kv_heads, int width, DeviceR
       write<kChunk, true>(reinterpret_cast<Cache*>(slab.raw_keys) + (position * kv_heads + head) * width + first, own);
     }
     float out[kChunk];
-    for (int i = 0; i < kChunk; ++i) {  // every thread turns its own columns, whatever the width of the rotated part
+    for (int i = 0; i < kChunk; ++i) {  // every thread rotates its own columns, whatever the rotated width
       const int j = first + i;
       if (j < half) {
         out[i] = rotated_low(own[i], rounded<Cache>(to_float(key[j + half])), cos[j], sin[j]);
@@ -92,13 +92,13 @@ __global__ void store_rows(const KvSlab* slabs, int kv_heads, int width, DeviceR
   }
 }
 
-/// A warp's head between its two passes.
+/// The head of a warp between the warp's two passes.
 struct HeadShared {
   float own[kThreads / kWarp][kMaxHeadDim];
 };
 
-/// One warp a head: query heads first, then kv heads. What launch_head_rms_norm, launch_store_kv and launch_rope do,
-/// bit for bit.
+/// One warp per head: query heads first, then kv heads. The results equal those of launch_head_rms_norm,
+/// launch_store_kv and launch_rope bit for bit.
 template <class Cache>
 __global__ void norm_store_rope_rows(float* q,  // [T, H * D]
                                      std::int64_t q_stride, int heads,
@@ -156,7 +156,8 @@ __global__ void norm_store_rope_rows(float* q,  // [T, H * D]
   }
 }
 
-/// One block a row of a layer. The corrected keys meet in shared memory, where the pairs of a rotation find each other.
+/// One block per row of a layer. The corrected keys go through shared memory, because the two columns of a rotation
+/// belong to different threads.
 template <class Cache, class In, bool kAligned>
 __global__ void place_rows(const DevicePlacement* layers,
                            const DeviceCorrection* offsets,  // [layers, corrections]
@@ -200,7 +201,7 @@ __global__ void place_rows(const DevicePlacement* layers,
     const int j = first % width, half = angles.half;
     float own[kChunk], turned[kChunk];
     read<kChunk, true>(own, keys + first);
-    if (kAligned && j < 2 * half) {  // the other halves of the pairs are a chunk too
+    if (kAligned && j < 2 * half) {  // the other columns of the rotation's pairs are one chunk, too
       const bool low = j < half;
       float other[kChunk], c[kChunk], s[kChunk];
       read<kChunk, true>(other, keys + (low ? first + half : first - half));
@@ -287,7 +288,7 @@ __global__ void deviation_rows(float* out,  // [T]
     dot = warp_sum(dot);
     fresh = warp_sum(fresh);
     cached = warp_sum(cached);
-    const double norms = sqrt(fresh * cached);  // of equal values exactly their dot product
+    const double norms = sqrt(fresh * cached);  // for equal values exactly their dot product
     cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
   }
   if (threadIdx.x % kWarp == 0) shared.of_warp[warp] = cosines;

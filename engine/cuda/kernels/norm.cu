@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Root mean square norms: of rows (alone, and fused with the residual before them) and of heads (q/k norm).
-// A row is one block, a head one warp. The order of a row's sum depends on its width alone, so a row has the same bits
-// in any company.
+// One block per row, or one warp per head. The order of a row's sum depends on its width alone, so a row has the same
+// bits whatever other rows share the launch.
 #include <algorithm>
 
 #include "engine/cuda/kernels/kernels.h"
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int kVector = 4;
 constexpr unsigned kWarp = 32;
-constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kHeadWarps = 4;  // heads per block
 
 struct NormShared {
-  float of_warp[kMostThreads / kWarp];
+  float of_warp[kMaxThreads / kWarp];
 };
 
-/// The sum over the block, the same in every thread.
+/// Returns the sum over the block to every thread.
 __device__ float block_sum(float value, NormShared& shared) {
   value = warp_sum(value);
   if (threadIdx.x % kWarp == 0) shared.of_warp[threadIdx.x / kWarp] = value;
@@ -57,7 +57,8 @@ __global__ void norm_rows(To* out,  // [T, C]
     for (int i = 0; i < n; ++i) squares = fmaf(a[i], a[i], squares);
   }
   const float scale = 1.0f / sqrtf(block_sum(squares, shared) / static_cast<float>(cols) + eps);
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < cols; c += step) {  // what it wrote itself
+  // Each thread reads only columns that it wrote itself.
+  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * n; c < cols; c += step) {
     float a[n], w[n];
     read<n, kAligned>(a, row + c);
     read<n, kAligned>(w, weight + c);
@@ -85,7 +86,7 @@ void launch_norm(Stream stream, TensorView out, TensorView x, ConstTensorView de
   const bool whole = is_aligned(out, kVector) && is_aligned(x, kVector) && (!kAdd || is_aligned(delta, kVector)) &&
                      reinterpret_cast<std::uintptr_t>(weight) % 16 == 0;
   const auto threads = static_cast<unsigned>(
-      std::min<std::int64_t>(kMostThreads, round_up(blocks_of(x.cols, whole ? kVector : 1), kWarp)));
+      std::min<std::int64_t>(kMaxThreads, round_up(blocks_of(x.cols, whole ? kVector : 1), kWarp)));
   with_type(out.dtype, [&]<class To>(To) {
     with_flag(whole, [&](auto aligned) {
       launch(stream, dim3(static_cast<unsigned>(x.rows)), threads, sizeof(NormShared),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inline PTX behind small functions: warps, tensor cores, asynchronous copies. The emulator of the tests supplies the
-// same names; fragment layouts are those of the PTX manual (mma.m16n8k16, ldmatrix).
+// Small functions around inline PTX: warps, tensor cores, asynchronous copies. The tests' emulator implements the same
+// functions. Fragment layouts are those of the PTX manual (mma.m16n8k16, ldmatrix).
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
 __device__ __forceinline__ void sync_block() { __syncthreads(); }
 __device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
-/// The value of lane (own ^ mask); all 32 lanes take part.
+/// Returns the value of lane (own ^ mask). All 32 lanes must call it.
 template <class T>
 __device__ __forceinline__ T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
-/// The value of lane `lane`; all 32 lanes take part.
+/// Returns the value of lane `lane`. All 32 lanes must call it.
 template <class T>
 __device__ __forceinline__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
@@ -68,7 +68,7 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global, 
                : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `kPending` of this thread's committed groups are under way.
+/// Waits until at most `kPending` of this thread's committed groups are incomplete.
 template <int kPending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
@@ -82,7 +82,7 @@ __device__ __forceinline__ void load_matrix_x4(std::uint32_t (&r)[4], const void
                : "r"(shared_address(shared))
                : "memory");
 }
-/// The same, each matrix transposed.
+/// As load_matrix_x4, with each matrix transposed.
 __device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row by row without a sum: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
-// gate. One block per row and 4 x kThreads columns; memory-bound, so each thread moves four neighbours at once.
+// Row kernels without sums: copies with conversion (embedding, gather, scatter, weights), random weights, residual,
+// gate. One block per row and 4 x kThreads columns. They are bound by memory, so each thread moves four neighbours at
+// once.
 #include "engine/backend/random_weights.h"
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
@@ -15,7 +16,7 @@ dim3 grid_of(std::int64_t rows, std::int64_t cols) {
   return {static_cast<unsigned>(rows), static_cast<unsigned>(blocks_of(cols, kThreads * kVector))};
 }
 
-/// First of the four columns of this thread.
+/// Returns the first of the four columns of this thread.
 __device__ __forceinline__ std::int64_t own_column() {
   return (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kVector;
 }
@@ -32,7 +33,7 @@ __global__ void copy_rows(To* out,  // [.., out_cols], rows out_stride apart
   if (c >= out_cols) return;
   To* to = out + (out_index == nullptr ? row : out_index[row]) * out_stride + c;
   const From* from = in + (in_index == nullptr ? row : in_index[row]) * in_stride + c;
-  if (kAligned && c < in_cols) {  // aligned rows have whole vectors
+  if (kAligned && c < in_cols) {  // the widths of aligned rows are multiples of kVector
     float values[kVector];
     read<kVector, kAligned>(values, from);
     write<kVector, kAligned>(to, values);

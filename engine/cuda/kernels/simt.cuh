@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that kernel sources see of the machine: threads, barriers, warps, shared memory, tensor cores, launches.
-// nvcc takes the device; any other compiler takes the tests' emulator, which runs the same sources on the host
+// The machine as kernel sources see it: threads, barriers, warps, shared memory, tensor cores, launches. nvcc compiles
+// them for the device; any other compiler uses the tests' emulator, which runs the same sources on the host
 // (docs/decisions/0014-cuda-backend.md).
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device behind simt.cuh. Every line of inline PTX of the backend is in ptx.cuh.
+// The implementation of simt.cuh for a device. All inline PTX of the backend is in ptx.cuh.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,14 +12,14 @@
 
 namespace baton::cuda {
 
-/// The block's dynamic shared memory. A kernel asks once, with the layout whose size its launch gave.
+/// Returns the block's dynamic shared memory. A kernel calls it once, with the layout whose size its launch passed.
 template <class Layout>
 __device__ __forceinline__ Layout& shared_memory() {
   extern __shared__ __align__(128) unsigned char baton_shared_memory[];
   return *reinterpret_cast<Layout*>(baton_shared_memory);
 }
 
-/// Starts kernel<<<grid, threads, shared_bytes, stream>>>(arguments...), or writes it into the stream's log.
+/// Launches kernel<<<grid, threads, shared_bytes, stream>>>(arguments...), or appends the launch to the stream's log.
 template <class... Params, class... Args>
 void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
             Args&&... args) {

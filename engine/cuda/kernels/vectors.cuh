@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing several neighbouring elements at once: as 16-byte (or 8-byte) accesses where they are aligned.
+// Reads and writes several neighbouring elements at once, as 16-byte (or 8-byte) accesses where they are aligned.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace baton::cuda {
 
-/// An f16 as stored; only ever read.
+/// The bits of an f16; kernels only read f16.
 struct Half {
   std::uint16_t bits;
 };
@@ -68,7 +68,7 @@ __device__ __forceinline__ void write(T* out, const float (&in)[N]) {
   }
 }
 
-/// The sum over the warp, the same in every lane.
+/// Returns the sum over the warp to every lane.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
@@ -85,9 +85,9 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// Host side: choosing the kernel for a view.
+// Host code that selects the kernel for a view.
 
-/// Whether rows of the view can be read N elements at a time.
+/// True when rows of the view can be read n elements at a time.
 inline bool is_aligned(const ConstTensorView& view, std::int64_t n) {
   const auto bytes =
       static_cast<std::int64_t>(size_of(view.dtype)) * n < 16 ? static_cast<std::int64_t>(size_of(view.dtype)) * n : 16;
@@ -104,7 +104,7 @@ void with_type(DType dtype, const Fn& fn) {
     fn(Bf16{});
   }
 }
-/// Calls fn(true type or false type).
+/// Calls fn with std::true_type or std::false_type.
 template <class Fn>
 void with_flag(bool flag, const Fn& fn) {
   if (flag) {

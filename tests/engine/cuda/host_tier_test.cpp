@@ -83,11 +83,11 @@ TEST_CASE("a segment goes to host memory and returns bit for bit", "[segments]")
       check(*store.read(handle), false);
       REQUIRE(store.read(other) != nullptr);
     }
-    store.read(handle)->bring(1);  // and goes down again while it comes up
+    store.read(handle)->upload(1);  // and is downloaded while it is being uploaded
     REQUIRE(store.read(other) != nullptr);
     check(*store.peek(handle), true);
-    CHECK(store.stats().moved_down == 9);
-    CHECK(store.stats().moved_up == 8);
+    CHECK(store.stats().downloaded == 9);
+    CHECK(store.stats().uploaded == 8);
     store.close();
   }
 }
@@ -132,7 +132,7 @@ TEST_CASE("an engine with room for one segment answers from its host tier as wit
     for (std::uint64_t seed = 1; seed <= 3; ++seed)
       in_full.push_back(ask(*plain, {text(9, 7), {"answer", random_tokens(30, seed + 50), nullptr, 0}, text(6, 8)},
                             reuse_of("full")));
-    REQUIRE(plain->stats().segments.moved_down == 0);
+    REQUIRE(plain->stats().segments.downloaded == 0);
   } else {
     return;
   }
@@ -146,7 +146,7 @@ TEST_CASE("an engine with room for one segment answers from its host tier as wit
       CHECK(same(actual[i], expected[i]));
     }
     const SegmentStoreStats stats = engine->stats().segments;
-    CHECK(stats.moved_up >= 11);
+    CHECK(stats.uploaded >= 11);
     CHECK(stats.evicted == 0);
     CHECK(stats.peak_bytes == bytes);
     CHECK(stats.host_peak_bytes == 2 * bytes);
@@ -301,7 +301,7 @@ TEST_CASE("segments from the host tier are corrected by anchors as without press
     CHECK(same(actual[i], expected[i]));
     CHECK(actual[i].result.uses[1].from_segment == (i > 0));
   }
-  CHECK(engine->stats().segments.moved_up >= 6);
+  CHECK(engine->stats().segments.uploaded >= 6);
   CHECK(engine->stats().segments.evicted == 0);
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("prefixes return from the host tier", "[segments]") {
     CHECK(same(actual[i], expected[i]));
   }
   CHECK(expected.back().result.uses[0].method->name == "prefix");
-  CHECK(engine->stats().segments.moved_up > 0);
+  CHECK(engine->stats().segments.uploaded > 0);
   CHECK(engine->stats().segments.evicted == 0);
 }
 

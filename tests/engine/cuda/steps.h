@@ -59,7 +59,7 @@ class Steps {
     const KvLayout layout = caches_[i].layout();
     caches_[i] = KvCache(*backend_, layout, 300);
   }
-  void take_back(std::size_t i, std::int32_t tokens) { caches_[i].take_back(caches_[i].length() - tokens); }
+  void take_back(std::size_t i, std::int32_t tokens) { caches_[i].truncate(caches_[i].length() - tokens); }
   std::int32_t length(std::size_t i) const { return caches_[i].length(); }
   const StepTimes& times() const { return forward_.times(); }
 

@@ -158,8 +158,8 @@ TEST_CASE("two tiers, thousands of operations: as a simple model says, and withi
       REQUIRE(stats.host_bytes == model.sum('h'));
       REQUIRE(stats.host_bytes <= host_tokens * kTokenBytes);
       REQUIRE((stats.bytes + stats.charged_bytes <= kBudget || !held.empty()));
-      REQUIRE(stats.moved_down == model.down);
-      REQUIRE(stats.moved_up == model.up);
+      REQUIRE(stats.downloaded == model.down);
+      REQUIRE(stats.uploaded == model.up);
       REQUIRE(stats.evicted == model.evicted);
       for (const auto& [id, handle] : handles) {
         const auto segment = store.peek(handle);
@@ -198,8 +198,8 @@ TEST_CASE("a segment that somebody holds stays, and then goes", "[reuse][store]"
   CHECK(holds(*store.peek(first), 1));  // to look at, where it is
   CHECK(holds(*store.read(first), 1));
   CHECK(store.stats().evicted == 0);
-  CHECK(store.stats().moved_up == 2);
-  CHECK(store.stats().moved_down == 3);
+  CHECK(store.stats().uploaded == 2);
+  CHECK(store.stats().downloaded == 3);
 
   std::weak_ptr<const Segment> below = store.peek(second), above = store.peek(first);
   store.close();
@@ -251,7 +251,7 @@ TEST_CASE("handles are dropped and looked at by other threads while segments mov
   done = true;
   for (std::thread& thread : others) thread.join();
   CHECK(wrong == 0);
-  CHECK(store.stats().moved_down > 100);
+  CHECK(store.stats().downloaded > 100);
   shared.clear();
   const SegmentStoreStats stats = store.stats();
   CHECK(stats.bytes + stats.host_bytes + stats.segments + stats.host_segments == 0);
@@ -270,14 +270,14 @@ TEST_CASE("a handle that is dropped while its segment moves", "[reuse][store]") 
   bool in_time = false;
   for (int attempt = 0; attempt < 20 && !in_time; ++attempt) {
     SegmentHandle handle = store.add(segment(), 1);
-    const std::int64_t moved = store.stats().moved_down;
+    const std::int64_t moved = store.stats().downloaded;
     std::thread other([&] {
       while (store.stats().host_segments == 0) std::this_thread::yield();
       handle.reset();
     });
     const SegmentHandle next = store.add(segment(), 1);
     other.join();
-    in_time = store.stats().moved_down == moved;
+    in_time = store.stats().downloaded == moved;
     CHECK(store.stats().host_bytes == 0);
     CHECK(store.stats().bytes == bytes);
     CHECK(store.stats().evicted == 0);

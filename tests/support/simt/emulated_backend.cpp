@@ -74,7 +74,7 @@ class EmulatedRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     run([=] { std::memcpy(host, device, bytes); });
   }
-  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
+  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.queue(transfer); }
   void follow(TransferId transfer) override {
     simt::counters().follows.push_back(simt::counters().launches);
     transfers_.make(transfer);

@@ -11,7 +11,7 @@ namespace baton::test {
 
 class LateTransfers {
  public:
-  TransferId give(const cuda::Transfer& transfer) {
+  TransferId queue(const cuda::Transfer& transfer) {
     waiting_.push_back({++last_, transfer});
     return last_;
   }
@@ -19,8 +19,8 @@ class LateTransfers {
   void make(TransferId number) {
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       if (waiting_[i].number != number) continue;
-      const bool up = waiting_[i].transfer.up;
-      make_if([&](const Waiting& one) { return one.number <= number && one.transfer.up == up; });
+      const bool upload = waiting_[i].transfer.upload;
+      make_if([&](const Waiting& one) { return one.number <= number && one.transfer.upload == upload; });
       return;
     }
   }
@@ -29,12 +29,12 @@ class LateTransfers {
   }
   /// Before the memory is given back.
   void make_of(const void* memory) {
-    TransferId newest_up = 0, newest_down = 0;
+    TransferId newest_upload = 0, newest_download = 0;
     for (const Waiting& one : waiting_) {
-      if (one.transfer.memory == memory) (one.transfer.up ? newest_up : newest_down) = one.number;
+      if (one.transfer.memory == memory) (one.transfer.upload ? newest_upload : newest_download) = one.number;
     }
-    make(newest_up);
-    make(newest_down);
+    make(newest_upload);
+    make(newest_download);
   }
   std::size_t waiting() const { return waiting_.size(); }
 
@@ -53,7 +53,7 @@ class LateTransfers {
       waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
       make(one.transfer.after);
       const cuda::Transfer& t = one.transfer;
-      std::memcpy(t.up ? t.device : t.host, t.up ? t.host : t.device, t.bytes);
+      std::memcpy(t.upload ? t.device : t.host, t.upload ? t.host : t.device, t.bytes);
     }
   }
 

@@ -180,8 +180,8 @@ void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) {
     throw Fault(fmt::format("a launch of [{}, {}, {}] blocks of {} threads", grid.x, grid.y, grid.z, threads));
   }
-  constexpr std::size_t kMostShared = 99 * 1024;  // of compute capability 8.6, the least of those we build for
-  if (shared_bytes > kMostShared) throw Fault(fmt::format("a launch with {} bytes of shared memory", shared_bytes));
+  constexpr std::size_t kMaxSharedBytes = 99 * 1024;  // of compute capability 8.6, the least of those we build for
+  if (shared_bytes > kMaxSharedBytes) throw Fault(fmt::format("a launch with {} bytes of shared memory", shared_bytes));
   while (m.threads.size() < threads) m.threads.push_back(std::make_unique<Thread>());
   m.count = threads;
   m.warps.resize((threads + kLanes - 1) / kLanes);

@@ -55,7 +55,7 @@ class StreamedRuntime final : public cuda::Runtime {
   }
   TransferId transfer(const cuda::Transfer& transfer) override {
     flush();
-    return transfers_.give(transfer);
+    return transfers_.queue(transfer);
   }
   void follow(TransferId transfer) override {
     flush();

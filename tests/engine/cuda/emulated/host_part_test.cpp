@@ -257,7 +257,7 @@ GenerationResult last_of_five(const std::string& shape, std::int32_t role, std::
     prompt[1].readers = 0;
     prompt.push_back({"answer" + std::to_string(agent), words(answer, 10 + agent), result.output, 0});
   }
-  REQUIRE((engine.stats().segments.moved_up > 0) == from_host);
+  REQUIRE((engine.stats().segments.uploaded > 0) == from_host);
   for (std::size_t i = 0; i < result.uses.size() && method == "anchors"; ++i) {
     if (!prompt[i].segment) continue;
     INFO(i << ": " << result.uses[i].reason);

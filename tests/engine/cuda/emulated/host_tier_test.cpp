@@ -31,10 +31,10 @@ TEST_CASE("thousands of moves leave nothing in the device's memory", "[segments]
     if (i % 50 == 49) handle = store.add(segment_of(*backend, 20), 1);
     const auto segment = store.read(handle);
     if (segment) REQUIRE(segment->tokens().front() == 20);
-    if (segment && i % 3 > 0) segment->bring(static_cast<std::int32_t>(random() % 2));  // and goes while it comes
+    if (segment && i % 3 > 0) segment->upload(static_cast<std::int32_t>(random() % 2));  // and is freed while uploading
     if (segment && i % 3 > 1) segment->values(static_cast<std::int32_t>(random() % 2));
   }
-  CHECK(store.stats().moved_up > 1000);
+  CHECK(store.stats().uploaded > 1000);
   CHECK(store.stats().bytes == 3 * bytes);
   store.close();
 }
@@ -54,12 +54,12 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
       reuse.range = {1, 2, 3};
       reuse.min_tokens = 1;
       reuse.prefix = false;
-      const std::int64_t moved = engine.stats().segments.moved_up;
+      const std::int64_t moved = engine.stats().segments.uploaded;
       simt::counters().follows.clear();
       const Run run = ask(engine, {text(9, 7), part, text(6, 8)}, reuse, {1});
       REQUIRE(run.result.uses[1].from_segment);
-      REQUIRE(engine.stats().segments.moved_up == moved + 1);
-      CHECK_FALSE(engine.segment(part.segment)->is_arriving());
+      REQUIRE(engine.stats().segments.uploaded == moved + 1);
+      CHECK_FALSE(engine.segment(part.segment)->is_uploading());
       CHECK(run.result.prefill.copy >= kLayers);  // on this device each part takes a millisecond
       const std::vector<std::uint64_t> follows = simt::counters().follows;
       std::vector<std::uint64_t> between;  // launches
@@ -81,7 +81,7 @@ TEST_CASE("a device without memory leaves a segment in the host tier", "[segment
   const Buffer all = backend->allocate(left / 256 * 256);
   CHECK(store.read(first) == nullptr);
   CHECK(store.peek(first)->on_host());
-  CHECK(store.stats().moved_up == 0);
+  CHECK(store.stats().uploaded == 0);
   CHECK(store.stats().host_bytes == 2 * bytes);  // what made room for it went for nothing
   CHECK(store.stats().bytes == 0);
   CHECK(store.stats().evicted == 0);

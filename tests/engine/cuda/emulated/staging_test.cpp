@@ -37,7 +37,7 @@ class LazyRuntime final : public cuda::Runtime {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     queue_.push_back({host, device, bytes});
   }
-  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.give(transfer); }
+  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.queue(transfer); }
   void follow(TransferId transfer) override { transfers_.make(transfer); }
   void wait_for(TransferId transfer) override { transfers_.make(transfer); }
   void multiply(const cuda::Product&) override {}

@@ -98,8 +98,11 @@ class World {
   void move_down(Text& text) {
     for (TransferId& one : text.arriving) transfers_.follow(std::exchange(one, 0));
     text.host = std::make_shared<Memory>();
-    text.last_use = transfers_.give(
-        {.memory = text.memory, .device = text.memory, .host = text.host.get(), .bytes = sizeof(Memory), .up = false});
+    text.last_use = transfers_.queue({.memory = text.memory,
+                                      .device = text.memory,
+                                      .host = text.host.get(),
+                                      .bytes = sizeof(Memory),
+                                      .upload = false});
     transfers_.release(text.memory);
     text.place = Place::host;
     ++moves;
@@ -107,12 +110,12 @@ class World {
   void move_up(Text& text) {
     text.memory = allocate();
     for (std::size_t half = 0; half < 2; ++half) {
-      text.last_use = transfers_.give({.memory = text.memory,
-                                       .device = text.memory->data() + half * kSize / 2,
-                                       .host = text.host->data() + half * kSize / 2,
-                                       .bytes = sizeof(Memory) / 2,
-                                       .up = true,
-                                       .after = text.last_use});
+      text.last_use = transfers_.queue({.memory = text.memory,
+                                        .device = text.memory->data() + half * kSize / 2,
+                                        .host = text.host->data() + half * kSize / 2,
+                                        .bytes = sizeof(Memory) / 2,
+                                        .upload = true,
+                                        .after = text.last_use});
       text.arriving[half] = text.last_use;
     }
     kept_.emplace_back(std::move(text.host), text.last_use);
