@@ -94,8 +94,7 @@ Markup header(const Report& report, const Sums& sums) {
   fact("model", run.model_path.empty() ? "not opened" : html("<code>{}</code>", bdi(run.model_path)));
   if (!run.model_fingerprint.empty()) fact("fingerprint", html("<code>{}</code>", bdi(run.model_fingerprint, 100)));
   if (!run.device.empty()) {
-    fact("device",
-         run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
+    fact("device", run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   fact("relay method", bdi(run.relay, 100));
