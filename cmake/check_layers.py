@@ -63,7 +63,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 # Third-party headers and the files that may see them (regular expressions over the path).
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
-    r"boost/": r"workflows/run/executor\w*\.(cpp|h)|sdk/include/baton/asio\.h",
+    r"boost/": r"workflows/run/executor\w*\.(cpp|h)",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
     r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report))/.*",
     r"hwy/": r"engine/cpu/.*",

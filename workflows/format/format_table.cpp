@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/reuse/methods.h"
+#include "workflows/format/spec.h"
 
 namespace baton {
 namespace {
@@ -78,7 +79,7 @@ FormatType object_or(FormatType scalar_type, std::string name, std::string key) 
 }
 
 FormatType text() { return either({prompt(), object("text"), list(either({prompt(), object("text")}))}); }
-FormatType dtype() { return choice({"bf16", "f16", "f32"}); }
+FormatType dtype() { return choice({"bf16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
@@ -194,9 +195,8 @@ std::vector<FormatKey> make_keys() {
           {"retry", "backoff", duration(), false, "0s",
            "Pause before the second attempt; doubled before each further one."},
 
-          {"workflow", "topology",
-           choice({"single", "chain", "parallel", "star", "layered", "fully_connected", "debate", "graph"}), false,
-           "single", "The shape of a round."},
+          {"workflow", "topology", choice({kTopologyNames.begin(), kTopologyNames.end()}), false, "single",
+           "The shape of a round."},
           {"workflow", "agents", list(id()), false, "all but `then`, in their order",
            "The agents of a round, in order."},
           {"workflow", "layers", list(list(id())), false, "",

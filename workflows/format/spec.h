@@ -2,12 +2,14 @@
 // WorkflowSpec: a workflow file after reading and checking. Every node knows where it stands.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agents/prompt_template.h"
@@ -31,7 +33,7 @@ struct InputSpec {
 
 struct ModelSpec {
   std::string name;
-  std::string path;  // as written, ${env:...} resolved; see workflows/model_path.h for where it is looked for
+  std::string path;  // as written, ${env:...} resolved; see sdk/src/model_path.h for where it is looked for
   DType dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
   std::int32_t context = 0;  // 0: the model's own
@@ -112,6 +114,11 @@ struct ConditionSpec {
 };
 
 enum class Topology : std::uint8_t { single, chain, parallel, star, layered, fully_connected, debate, graph };
+/// The names of topologies in workflow files, in the order of the enumeration.
+inline constexpr std::array<std::string_view, 8> kTopologyNames = {"single",  "chain",           "parallel", "star",
+                                                                   "layered", "fully_connected", "debate",   "graph"};
+static_assert(kTopologyNames.size() == static_cast<std::size_t>(Topology::graph) + 1);
+constexpr std::string_view name_of(Topology topology) { return kTopologyNames[static_cast<std::size_t>(topology)]; }
 
 struct NodeSpec {
   std::string id;
@@ -166,10 +173,10 @@ struct WorkflowSpec {
 
 /// How a file is read: see workflows/compile.h.
 struct ReadOptions {
-  const ToolRegistry* tools = nullptr;                   // null: the built-in ones
-  std::vector<std::pair<std::string, std::string>> set;  // --set a.b=v, applied to the tree before checking
+  const ToolRegistry* tools = nullptr;                      // null: the built-in ones
+  std::vector<std::pair<std::string, std::string>> set;     // --set a.b=v, applied to the tree before checking
   std::vector<std::pair<std::string, std::string>> models;  // paths in place of those of the file's models, by name
-  std::vector<std::filesystem::path> role_folders;       // where `use` looks last; see workflows/format/role_file.h
+  std::vector<std::filesystem::path> role_folders;          // where `use` looks last; see workflows/format/role_file.h
 };
 
 /// JSON Schema (draft-07) of the format, from the same table as the parser.

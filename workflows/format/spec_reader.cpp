@@ -16,9 +16,7 @@ namespace {
 
 constexpr std::size_t kMostNames = 1000;  // of agents, inputs and models each
 
-DType dtype_of(const std::string& word) {
-  return word == "f32" ? DType::f32 : word == "f16" ? DType::f16 : DType::bf16;
-}
+DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DType::bf16; }
 
 class SpecReader {
  public:

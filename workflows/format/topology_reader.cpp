@@ -10,17 +10,6 @@
 namespace baton {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Topology>, 8> kTopologies = {{
-    {"single", Topology::single},
-    {"chain", Topology::chain},
-    {"parallel", Topology::parallel},
-    {"star", Topology::star},
-    {"layered", Topology::layered},
-    {"fully_connected", Topology::fully_connected},
-    {"debate", Topology::debate},
-    {"graph", Topology::graph},
-}};
-
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
@@ -35,9 +24,8 @@ class TopologyReader {
 
   void read() {
     kind_name_ = fields_.text("topology").value_or("single");
-    for (const auto& [name, kind] : kTopologies) {
-      if (name == kind_name_) out_.kind = kind;
-    }
+    const auto named = std::find(kTopologyNames.begin(), kTopologyNames.end(), kind_name_);
+    if (named != kTopologyNames.end()) out_.kind = static_cast<Topology>(named - kTopologyNames.begin());
     if (const YamlNode* node = fields_.get("topology")) out_.where = node->where();
     out_.rounds = static_cast<int>(fields_.integer("rounds").value_or(1));
     out_.max_parallel = static_cast<int>(fields_.integer("max_parallel").value_or(0));

@@ -12,9 +12,6 @@
 namespace baton {
 namespace {
 
-constexpr const char* kTopologyNames[] = {"single",  "chain",           "parallel", "star",
-                                          "layered", "fully_connected", "debate",   "graph"};
-
 struct Edge {
   int from = 0;
   int to = 0;
@@ -51,9 +48,9 @@ std::string condition_text(const ConditionSpec& condition) {
 
 std::string title(const Plan& plan) {
   const TopologySpec& topology = plan.spec->topology;
-  std::string out = fmt::format("{}: {}, {} agent{}, {} round{}", plan.spec->name,
-                                kTopologyNames[static_cast<int>(topology.kind)], topology.agents.size(),
-                                topology.agents.size() == 1 ? "" : "s", plan.rounds, plan.rounds == 1 ? "" : "s");
+  std::string out =
+      fmt::format("{}: {}, {} agent{}, {} round{}", plan.spec->name, name_of(topology.kind), topology.agents.size(),
+                  topology.agents.size() == 1 ? "" : "s", plan.rounds, plan.rounds == 1 ? "" : "s");
   if (!topology.then.empty()) out += ", then " + topology.then;
   return out + fmt::format(", relay {}", plan.relay);
 }
@@ -196,7 +193,7 @@ std::string json(const Plan& plan) {
   }
   const nlohmann::ordered_json out = {{"schema", 1},
                                       {"workflow", plan.spec->name},
-                                      {"topology", kTopologyNames[static_cast<int>(plan.spec->topology.kind)]},
+                                      {"topology", name_of(plan.spec->topology.kind)},
                                       {"relay", plan.relay},
                                       {"rounds", plan.rounds},
                                       {"turns", std::move(turns)},

@@ -175,7 +175,7 @@ std::vector<std::string> bench_shapes();
 /// The shape's config.json, as a peer needs it to make the same model. Throws InputError for an unknown name.
 std::string bench_config(const std::string& shape);
 
-/// "full", "prefix", "lockstep", "direct", "epic", "cacheblend", "rectify", "anchors".
+/// The names of all reuse methods (baton/reuse_method.h).
 std::vector<std::string> bench_methods();
 
 /// Measures what rows that ride along cost, for `shape` or `model` of the options, on the caller's thread. Throws
