@@ -178,12 +178,12 @@ void EngineCore::step() {
 void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
   std::vector<Sequence*> arriving;
   for (const Part& part : parts) {
-    if (part.sequence->assembly().is_arriving()) arriving.push_back(part.sequence);
+    if (part.sequence->assembly().is_uploading()) arriving.push_back(part.sequence);
   }
   if (arriving.empty()) return;
   rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
     for (Sequence* sequence : arriving)
-      sequence->assembly().place_arrived(*backend_, forward_.angles(), sequence->cache(), layer);
+      sequence->assembly().place_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
 }
 

@@ -230,7 +230,7 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
   if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
 }
 
-void PromptAssembly::place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
+void PromptAssembly::place_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
   while (arrived_ <= std::min(layer, layers_ - 1)) {
     const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
     for (const std::size_t i : late_pieces_) {

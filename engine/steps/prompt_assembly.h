@@ -41,9 +41,9 @@ class PromptAssembly {
   /// Copies the prefix and the segments into the cache, except those that are still being uploaded.
   void place(Backend& backend, RopeTable& angles, KvCache& cache);
   /// True when some reused KV is still being uploaded.
-  bool is_arriving() const { return arrived_ < layers_; }
+  bool is_uploading() const { return arrived_ < layers_; }
   /// Copies the KV that was still being uploaded, up to and including a layer.
-  void place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer);
+  void place_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer);
 
   /// Unpins the segments once the prompt is in the cache; segments that anchors learn from stay pinned.
   void release_segments();
