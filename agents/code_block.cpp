@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-/// The backticks that a line begins with (after blanks), when they are at least three.
+/// Returns the backticks that a line begins with (after blanks), when there are at least three.
 std::size_t fence_length(std::string_view line) {
   const std::size_t begin = line.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return 0;
@@ -22,8 +22,8 @@ bool closes(std::string_view line, std::size_t opening) {
 
 std::optional<std::string> last_code_block(std::string_view text) {
   std::optional<std::string_view> last;
-  std::size_t opening = 0;  // length of the fence that is open; 0: none
-  std::size_t begin = 0;    // of the block inside it
+  std::size_t opening = 0;  // length of the open fence; 0: none
+  std::size_t begin = 0;    // begin of the block inside the open fence
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fenced code blocks in what a model wrote.
+// Fenced code blocks in the output of a model.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace baton {
 
-/// The inside of the last block between ``` fences (a language after the opening fence is free), without the line end
-/// before the closing fence. A block that the end of the text cuts off counts. Empty when there is none.
+/// Returns the content of the last block between ``` fences, without the line end before the closing fence. The opening
+/// fence may name a language. A block that the end of the text cuts off counts. Empty when there is no block.
 std::optional<std::string> last_code_block(std::string_view text);
 
 }  // namespace baton

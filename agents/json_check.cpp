@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 64;  // $ref and nesting together
-constexpr int kMostSteps = 1'000'000;
+constexpr int kMaxDepth = 64;  // limit of $ref and nesting together
+constexpr int kMaxSteps = 1'000'000;
 constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
 constexpr std::string_view kDefinitions = "#/definitions/";
 
@@ -43,13 +43,13 @@ std::string at(const std::string& pointer, const std::string& message) {
   return (pointer.empty() ? "the value" : pointer) + ": " + message;
 }
 
-/// One schema over one value; every function returns the first thing wrong, or nothing.
+/// Checks one value against one schema; every function returns the first error, or an empty text.
 class Checker {
  public:
   explicit Checker(const Json& root) : root_(root) {}
 
   std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) const {
-    if (depth > kDeepest || ++steps_ > kMostSteps) return at(pointer, "too much nesting for the schema");
+    if (depth > kMaxDepth || ++steps_ > kMaxSteps) return at(pointer, "too much nesting for the schema");
     if (schema.is_boolean()) return schema.get<bool>() ? "" : at(pointer, "is not allowed");
     if (schema.contains("$ref")) {
       const auto name = schema["$ref"].get<std::string>().substr(kDefinitions.size());
@@ -179,10 +179,10 @@ class Checker {
   }
 
   const Json& root_;
-  mutable int steps_ = 0;  // alternatives of alternatives double with each level
+  mutable int steps_ = 0;  // nested alternatives double the steps with each level
 };
 
-/// The supported keywords, and what each of them must hold.
+/// The supported keywords and the values that each of them may have.
 class SchemaChecker {
  public:
   explicit SchemaChecker(const Json& root) : root_(root) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of an agent's output against a JSON Schema: the part of draft-07 that docs/yaml.md lists.
+// Validation of an agent's output against a JSON Schema, with the subset of draft-07 that docs/yaml.md lists.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace baton {
 
-/// What is wrong with `text` as JSON of this schema, with the place as a JSON pointer; empty: nothing.
-/// The schema must have passed check_json_schema.
+/// Returns the first error of `text` as JSON of this schema, with its place as a JSON pointer; empty when the text is
+/// valid. The schema must have passed check_json_schema.
 std::string check_json(std::string_view text, const std::string& schema);
 
-/// What is wrong with the schema itself, or which keyword of it is not supported; empty: nothing.
+/// Returns the first error or unsupported keyword of the schema itself; empty when there is none.
 std::string check_json_schema(const std::string& schema);
 
 }  // namespace baton

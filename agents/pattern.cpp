@@ -12,10 +12,10 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kLongestPattern = 4096;
-constexpr std::uint32_t kMatchLimit = 1'000'000;  // backtracks of one match: tens of milliseconds
+constexpr std::size_t kMaxPatternBytes = 4096;
+constexpr std::uint32_t kMatchLimit = 1'000'000;  // maximum backtracks of one match, which take tens of milliseconds
 constexpr std::uint32_t kHeapLimitKib = 16'384;
-constexpr int kMostMatches = 100'000;
+constexpr int kMaxMatches = 100'000;
 
 template <auto release>
 struct ReleaseOutputPattern {
@@ -39,7 +39,7 @@ struct Pattern::Compiled {
 
 namespace {
 
-/// One walk over the matches of a text.
+/// Iterates over the matches of a text.
 class Matcher {
  public:
   Matcher(const pcre2_code* code, std::string_view text)
@@ -52,7 +52,7 @@ class Matcher {
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
   }
 
-  /// The groups found from `from` on; 0: no match.
+  /// Finds the next match from `from` on. Returns its number of groups; 0: no match.
   int find(std::size_t from) {
     const int found = pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, 0, data_.get(),
                                   context_.get());
@@ -74,9 +74,9 @@ class Matcher {
 }  // namespace
 
 Pattern::Pattern(std::string_view pattern) {
-  if (pattern.size() > kLongestPattern) {
+  if (pattern.size() > kMaxPatternBytes) {
     throw std::invalid_argument(
-        fmt::format("the pattern has {} bytes, at most {} are allowed", pattern.size(), kLongestPattern));
+        fmt::format("the pattern has {} bytes, at most {} are allowed", pattern.size(), kMaxPatternBytes));
   }
   int error = 0;
   PCRE2_SIZE offset = 0;
@@ -101,7 +101,7 @@ std::optional<std::string> Pattern::last_answer(std::string_view text) const {
   Matcher matcher(compiled_->code.get(), text);
   std::optional<std::string> answer;
   std::size_t from = 0;
-  for (int count = 0; from <= text.size() && count < kMostMatches; ++count) {
+  for (int count = 0; from <= text.size() && count < kMaxMatches; ++count) {
     const int found = matcher.find(from);
     if (found == 0) break;
     const bool took_part = wanted < found && matcher.begin(wanted) != PCRE2_UNSET;
@@ -111,7 +111,7 @@ std::optional<std::string> Pattern::last_answer(std::string_view text) const {
       answer = std::string();
     }
     const std::size_t end = matcher.end(0);
-    from = end > from ? end : from + 1;  // \K can end a match before it began; an empty one must still move on
+    from = end > from ? end : from + 1;  // \K can end a match before its begin, and an empty match must still advance
   }
   return answer;
 }

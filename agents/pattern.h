@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns of workflow files (`matches`, `output.pattern`): PCRE2 over UTF-8 text, with limits, so that no pattern can
-// keep a run from ending.
+// Patterns of workflow files (`matches`, `output.pattern`): PCRE2 over UTF-8 text, with limits so that no pattern can
+// stop a run from ending.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace baton {
 
-/// Immutable; safe from any thread. Matching throws std::runtime_error when the pattern needs too many steps.
+/// Immutable and safe from any thread. Matching throws std::runtime_error when the pattern needs too many steps.
 class Pattern {
  public:
-  /// Throws std::invalid_argument that says what is wrong and where in the pattern.
+  /// Throws std::invalid_argument with the error and its place in the pattern.
   explicit Pattern(std::string_view pattern);
   ~Pattern();
   Pattern(Pattern&&) noexcept;
@@ -22,7 +22,8 @@ class Pattern {
   /// True when the pattern occurs anywhere in `text`.
   bool search(std::string_view text) const;
 
-  /// The first group of the last match, or the whole match where the pattern has no group. Empty: no match.
+  /// Returns the first group of the last match, or the whole match when the pattern has no group; nothing without a
+  /// match.
   std::optional<std::string> last_answer(std::string_view text) const;
 
  private:

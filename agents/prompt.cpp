@@ -11,7 +11,7 @@
 namespace baton {
 namespace {
 
-/// A slot where it stands in the rendered text.
+/// A slot at its position in the rendered text.
 struct Mark {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -24,7 +24,7 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   return count;
 }
 
-/// A private-use character and a number that none of the fixed texts holds; slot values are never rendered.
+/// Returns a mark that no fixed text holds: a private-use character and a number. Slot values are never rendered.
 std::string unused_prefix(const std::vector<PromptMessage>& messages) {
   for (int number = 0;; ++number) {
     const std::string prefix = fmt::format("\uE0B1{}.", number);
@@ -38,11 +38,11 @@ std::string unused_prefix(const std::vector<PromptMessage>& messages) {
 
 struct Rendered {
   std::string text;
-  std::vector<Mark> marks;  // in the order of the text
+  std::vector<Mark> marks;  // in the order of their positions
 };
 
-/// The chat template sees a mark in the place of each slot, so whatever it does, it cannot do it to a value. Templates
-/// that trim a message find the mark at its end and leave it and the blanks before it alone.
+/// The chat template sees a mark in the place of each slot, so it cannot change a value. A template that trims a
+/// message finds the mark at the message's end and keeps the mark and the blanks before it.
 Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages) {
   const std::string prefix = unused_prefix(messages);
   std::vector<std::pair<std::string, const std::string*>> sentinels;
@@ -87,7 +87,7 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string text = rendered.text.substr(begin, end - begin);
     std::vector<TokenId> tokens;
-    // A chat template writes its own BOS; without one the tokeniser's post-processor gives the first piece its.
+    // A chat template writes its own BOS; without a template the tokeniser's post-processor adds it to the first piece.
     if (begin == 0 && !model.chat_template) {
       tokens = model.tokenizer->encode_with_template(text);
     } else if (!text.empty()) {
@@ -107,7 +107,7 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
 
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
   std::vector<PromptPart> prompt;
-  std::map<std::string, std::vector<TokenId>> values;  // a slot that stands twice is asked for once
+  std::map<std::string, std::vector<TokenId>> values;  // the value of a repeated slot is requested once
   for (const PromptPart& part : frame) {
     if (!part.tokens.empty()) {
       prompt.push_back(part);

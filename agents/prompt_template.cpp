@@ -14,7 +14,7 @@ constexpr std::size_t kShownBytes = 40;
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_name_char(char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_'; }
 
-/// [a-z][a-z0-9_]* with at most one .member of the same form.
+/// True for [a-z][a-z0-9_]* with at most one .member of the same form.
 bool is_name(std::string_view text) {
   bool starts = true, has_member = false;
   for (const char c : text) {
@@ -33,7 +33,7 @@ bool is_name(std::string_view text) {
 std::string shown(std::string_view text) {
   if (text.size() <= kShownBytes) return std::string(text);
   std::size_t end = kShownBytes;
-  while (end > 0 && utf8::continues(text[end])) --end;  // not inside a character
+  while (end > 0 && utf8::continues(text[end])) --end;  // do not cut inside a character
   return std::string(text.substr(0, end)) + "...";
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prompt templates: text with {{ name }} placeholders, parsed once into pieces. Single braces are plain text;
-// substituted text is never scanned again.
+// Prompt templates: text with {{ name }} placeholders, parsed once into pieces. Single braces are plain text, and
+// substituted text is never parsed.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace baton {
 
-/// Fixed text, or a placeholder by name ("user_question", "it.output").
+/// A piece of fixed text, or a placeholder by name ("user_question", "it.output").
 struct TemplatePiece {
-  std::string text;         // of fixed text
+  std::string text;         // the fixed text
   std::string placeholder;  // empty for fixed text
-  std::size_t offset = 0;   // bytes from the start of the source, of the name for placeholders
+  std::size_t offset = 0;   // byte offset in the source; for placeholders, of the name
 };
 
 struct TemplateError {
@@ -22,8 +22,9 @@ struct TemplateError {
   std::string message;
 };
 
-/// Pieces in order; neighbouring text is one piece. Unclosed or empty placeholders and bad names go to `errors`.
-/// A name is [a-z][a-z0-9_]* with optional .member; blanks around it are free. "{{{{" stands for a literal "{{".
+/// Returns the pieces in order; adjacent text is one piece. Adds unclosed or empty placeholders and invalid names to
+/// `errors`. A name is [a-z][a-z0-9_]* with an optional .member and may have blanks around it. "{{{{" stands for a
+/// literal "{{".
 std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<TemplateError>& errors);
 
 }  // namespace baton

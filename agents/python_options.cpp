@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 using Units = std::initializer_list<std::pair<std::string_view, std::int64_t>>;
 
-/// A whole positive number and a unit: "30s".
+/// Parses a positive integer and a unit, for example "30s".
 std::optional<std::int64_t> parse_quantity(std::string_view text, Units units) {
   std::int64_t number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -31,7 +31,8 @@ std::optional<std::int64_t> parse_quantity(std::string_view text, Units units) {
   return std::nullopt;
 }
 
-/// Scripts do not count: the shims of version managers are some, and start other processes to find the interpreter.
+/// True for an executable that is not a script. The shims of version managers are scripts that start other processes to
+/// find the interpreter, which the sandbox denies.
 bool is_program(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored) || access(path.c_str(), X_OK) != 0) return false;
@@ -64,13 +65,13 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
     if (name == "timeout") {
       const auto value = parse_quantity(text, {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}});
       if (!value) {
-        throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example 10s", text));
+        throw std::invalid_argument(fmt::format("timeout: '{}' is not a duration; expected for example '10s'", text));
       }
       parsed.timeout = std::chrono::milliseconds(*value);
     } else if (name == "memory") {
       const auto value = parse_quantity(text, {{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}});
       if (!value) {
-        throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example 512MiB", text));
+        throw std::invalid_argument(fmt::format("memory: '{}' is not a size; expected for example '512MiB'", text));
       }
       parsed.memory_bytes = *value;
     } else if (name == "interpreter") {
@@ -89,7 +90,7 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
 std::vector<fs::path> python_folders(const fs::path& interpreter) {
   std::vector<fs::path> folders;
   const auto add = [&](const fs::path& folder) {
-    if (folder.has_relative_path()) folders.push_back(folder);  // never the root
+    if (folder.has_relative_path()) folders.push_back(folder);  // never the root folder
   };
   std::error_code error;
   const fs::path environment = interpreter.parent_path().parent_path();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of the python tool, from text.
+// The options of the python tool, parsed from text.
 #pragma once
 
 #include <chrono>
@@ -12,16 +12,16 @@
 namespace baton {
 
 struct PythonOptions {
-  std::filesystem::path interpreter;  // absolute, exists
+  std::filesystem::path interpreter;  // absolute path of an existing file
   std::chrono::milliseconds timeout{10000};
   std::int64_t memory_bytes = std::int64_t{512} << 20;
 };
 
-/// Throws std::invalid_argument naming the option, what was given and what was expected.
+/// Parses the options. Throws std::invalid_argument with the option, the value found and the value expected.
 PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
                                    std::chrono::milliseconds default_timeout);
 
-/// The folders that an interpreter lives from: its own installation, and its virtual environment if it is of one.
+/// Returns the folders that an interpreter reads: its installation and, if it has one, its virtual environment.
 std::vector<std::filesystem::path> python_folders(const std::filesystem::path& interpreter);
 
 }  // namespace baton

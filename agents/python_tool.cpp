@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-/// What the agent is told beside the output, when something was wrong.
+/// Returns the message that the agent gets in addition to the output when the code failed.
 std::string remark_on(const SandboxResult& result, const PythonOptions& options) {
   switch (result.end) {
     case SandboxResult::End::exited:
@@ -50,8 +50,8 @@ class PythonTool final : public Tool {
     if (!code) return {false, "[no code: expected a block between ``` fences]"};
 
     SandboxRequest request;
-    // -I: nothing from the environment, the user's site or the working folder; -B: writes no caches; -u: what was
-    // printed before a timeout is there.
+    // -I: ignores the environment, the user's site and the working folder; -B: writes no caches; -u: does not buffer,
+    // so that output from before a timeout is kept.
     request.command = {options.interpreter.string(), "-I", "-B", "-u", "-"};
     request.input = *code;
     request.readable = python_folders(options.interpreter);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The python tool: runs the last fenced code block of a text in a separate, confined process and shows what it printed.
+// The python tool: runs the last fenced code block of a text in a separate, confined process and returns its output.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace baton {
 
-/// Named "python". Options, all as text: timeout ("10s"), memory ("512MiB"), interpreter (a path, or a name to look
-/// for; "python3"). The result is what the code wrote to its two streams, at most 64 KiB; ok when it ended without an
-/// error.
+/// Returns the tool "python". Its options, all as text, are timeout ("10s"), memory ("512MiB") and interpreter (a path,
+/// or a name to search for; "python3"). The result is the code's standard output and error, at most 64 KiB; ok when the
+/// code ended without an error.
 std::shared_ptr<const Tool> make_python_tool();
 
 }  // namespace baton

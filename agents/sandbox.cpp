@@ -23,8 +23,8 @@
 #include "agents/sandbox_rules.h"
 #include "engine/base/clock.h"
 
-// ThreadSanitizer's clone() takes every child for a copy of the process, with books of its own to put in order; this
-// one shares the host's. The C library has the plain call under a second name.
+// ThreadSanitizer's clone() treats every child as a copy of the process with its own bookkeeping; this child shares the
+// host's memory. The C library has the plain call under a second name.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define BATON_THREAD_SANITIZER
@@ -41,30 +41,31 @@ namespace {
 using End = SandboxResult::End;
 
 constexpr std::size_t kChildStackBytes = 64 << 10;
-constexpr std::size_t kFloodFactor = 64;  // times the output that is kept: beyond this the process is ended
-constexpr rlim_t kLargestFileBytes = 16 << 20;
-constexpr rlim_t kMostFiles = 64;
+constexpr std::size_t kFloodFactor = 64;  // a process is killed when it writes this many times output_bytes
+constexpr rlim_t kMaxFileBytes = 16 << 20;
+constexpr rlim_t kMaxOpenFiles = 64;
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw std::runtime_error(fmt::format("sandbox: {}: {}", what, std::strerror(error)));
 }
 
-/// Above 2, so that making it a standard stream of the child never hits one that is still needed.
+/// Returns a descriptor above 2, so that making it a standard stream of the child never closes one that is still
+/// needed.
 UniqueFd above_standard(int fd) {
   UniqueFd given(fd);
-  if (!given) fail("no file descriptor", errno);
+  if (!given) fail("cannot open a file descriptor", errno);
   if (fd > 2) return given;
   UniqueFd moved(fcntl(fd, F_DUPFD_CLOEXEC, 3));
-  if (!moved) fail("no file descriptor", errno);
+  if (!moved) fail("cannot duplicate a file descriptor", errno);
   return moved;
 }
 
-/// A fresh folder that goes with all it holds.
+/// A new folder that is removed with its content when the object is destroyed.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "baton-tool-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) fail("no folder " + name, errno);
+    if (mkdtemp(name.data()) == nullptr) fail("cannot make the folder " + name, errno);
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -79,19 +80,19 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-/// A file without a name that holds the input: nothing to feed, no pipe that could break.
+/// Returns an anonymous file that holds the input, so that the host need not feed a pipe that could break.
 UniqueFd input_file(const std::string& input) {
   UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC));
   for (std::size_t done = 0; done < input.size();) {
     const ssize_t wrote = write(file.get(), input.data() + done, input.size() - done);
-    if (wrote < 0) fail("the input", errno);
+    if (wrote < 0) fail("cannot write the input", errno);
     done += static_cast<std::size_t>(wrote);
   }
   lseek(file.get(), 0, SEEK_SET);
   return file;
 }
 
-/// The first and the last half of what came.
+/// Keeps the first and the last half of the output.
 class KeptOutput {
  public:
   explicit KeptOutput(std::size_t limit) : half_(std::max<std::size_t>(limit / 2, 1)) {}
@@ -123,15 +124,15 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
   const std::pair<int, rlim_t> wanted[] = {
       {RLIMIT_AS, static_cast<rlim_t>(request.memory_bytes)},
       {RLIMIT_CPU, seconds},
-      {RLIMIT_FSIZE, kLargestFileBytes},
-      {RLIMIT_NOFILE, kMostFiles},
+      {RLIMIT_FSIZE, kMaxFileBytes},
+      {RLIMIT_NOFILE, kMaxOpenFiles},
       {RLIMIT_CORE, 0},
   };
   std::vector<SandboxChild::Limit> limits;
   for (const auto& [resource, value] : wanted) {
     rlimit old{};
     getrlimit(static_cast<__rlimit_resource>(resource), &old);
-    const rlim_t allowed = std::min(value, old.rlim_max);  // only root could go above
+    const rlim_t allowed = std::min(value, old.rlim_max);  // only root could raise the hard limit
     limits.push_back({resource, {allowed, allowed}});
   }
   return limits;
@@ -145,11 +146,12 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 struct Process {
-  UniqueFd handle;  // a pidfd: cannot name another process by mistake
+  UniqueFd handle;  // a pidfd, which cannot refer to another process after the pid is reused
   pid_t pid = 0;
 };
 
-/// As posix_spawn does it: the host's pages are not copied, and this thread waits until the child is its own program.
+/// Starts the child as posix_spawn does: the host's pages are not copied, and this thread waits until the child has
+/// executed its program.
 Process start(SandboxChild& child) {
   std::vector<std::byte> stack(kChildStackBytes);
   void* top = stack.data() + stack.size();
@@ -161,15 +163,15 @@ Process start(SandboxChild& child) {
   const int pid = clone(sandbox_child, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &child, &handle);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) fail("no process", error);
+  if (pid < 0) fail("cannot start a process", error);
   return {UniqueFd(handle), pid};
 }
 
-/// Ends what may be left and takes the process off the books. True with its exit status, false where someone else took
+/// Kills the process if it still runs, and reaps it. Returns true with its exit status, false when someone else reaped
 /// it.
 bool end(const Process& process, siginfo_t& status) {
   syscall(SYS_pidfd_send_signal, process.handle.get(), SIGKILL, nullptr, 0);
-  kill(-process.pid, SIGKILL);  // its number is not reused before the wait below
+  kill(-process.pid, SIGKILL);  // the pid is not reused before the wait below
   int result = -1;
   do {
     result = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process.handle.get()), &status, WEXITED);
@@ -177,7 +179,7 @@ bool end(const Process& process, siginfo_t& status) {
   return result == 0;
 }
 
-/// Reads what there is without waiting. False at the end of the stream.
+/// Reads all available output without waiting. Returns false at the end of the stream.
 bool drain(int fd, KeptOutput& output) {
   std::array<char, 16384> buffer;
   while (!output.flooded()) {
@@ -191,11 +193,11 @@ bool drain(int fd, KeptOutput& output) {
   return true;
 }
 
-/// Until the process ends by itself or has to be ended; says which.
+/// Waits until the process ends by itself or has to be killed, and returns which.
 End watch(const Process& process, int stream, KeptOutput& output, const SandboxRequest& request) {
   const Clock::time_point deadline = Clock::now() + request.timeout;
   const UniqueFd stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stopped) fail("no event", errno);
+  if (!stopped) fail("cannot make an event", errno);
   const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });
   pollfd watched[] = {{process.handle.get(), POLLIN, 0}, {stopped.get(), POLLIN, 0}, {stream, POLLIN, 0}};
   while (true) {
@@ -226,13 +228,13 @@ Sandbox::~Sandbox() = default;
 
 SandboxResult Sandbox::run(const SandboxRequest& request) const {
   if (rules_->seccomp.empty()) {
-    throw std::runtime_error("sandbox: this system has no seccomp filters; nothing is run unconfined");
+    throw std::runtime_error("sandbox: this system has no seccomp filters, and no code is run unconfined");
   }
   const TemporaryFolder folder;
   const std::string home = folder.path().string();
   const UniqueFd input = input_file(request.input);
   int pipe_ends[2] = {-1, -1};
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail("no pipe", errno);
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
   const UniqueFd stream(pipe_ends[0]);
   UniqueFd child_output = above_standard(pipe_ends[1]);
   fcntl(stream.get(), F_SETFL, O_NONBLOCK);
@@ -258,7 +260,7 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
   const std::vector<SandboxChild::Limit> limits = limits_of(request);
 
   std::vector<std::string> command = request.command;
-  // One thread in the libraries of linear algebra: each more takes address space that the limit counts.
+  // Linear algebra libraries get one thread, since each further thread uses address space that the limit counts.
   std::vector<std::string> environment{"PATH=/usr/bin:/bin", "LANG=C.UTF-8",      "HOME=" + home,
                                        "TMPDIR=" + home,     "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
                                        "MKL_NUM_THREADS=1"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs in the memory of a host with other threads, so plain system calls only: nothing that allocates, locks, or that a
-// sanitiser would note down in the host's books.
+// The child runs in the memory of a host with other threads, so it makes plain system calls only: no code may allocate,
+// lock, or change a sanitiser's bookkeeping of the host.
 #include "agents/sandbox_child.h"
 
 #include <linux/capability.h>
@@ -31,13 +31,14 @@ struct KernelSigaction {
   std::uint64_t mask;
 };
 
-/// Handlers of the host must not run in the child, and ignored signals would stay ignored in the program.
+/// Resets all signals: handlers of the host must not run in the child, and ignored signals would stay ignored.
 BATON_PLAIN void default_signals() {
   const KernelSigaction action{SIG_DFL, 0, nullptr, 0};
   for (int signal = 1; signal <= 64; ++signal) syscall(SYS_rt_sigaction, signal, &action, nullptr, sizeof(action.mask));
 }
 
-/// Root without any is only the owner of its files. Fails without harm for everybody else, who has none.
+/// Drops all capabilities, so that root has only the rights of its own files. Other users have none, and the failure of
+/// this call is harmless.
 BATON_PLAIN void drop_capabilities() {
   for (int capability = 0; capability < 64; ++capability) syscall(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
   syscall(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The confined process between its birth and its program.
+// The confined process between clone() and exec.
 #pragma once
 
 #include <linux/filter.h>
@@ -9,7 +9,7 @@
 
 namespace baton {
 
-/// Everything is made beforehand: the child shares the host's memory until it becomes the program.
+/// The child's data, made in advance, since the child shares the host's memory until it executes the program.
 struct SandboxChild {
   const char* program = nullptr;
   char* const* arguments = nullptr;
@@ -26,12 +26,12 @@ struct SandboxChild {
   const Limit* limits = nullptr;
   std::size_t limit_count = 0;
 
-  // Written by the child when it could not become the program.
+  // Written by the child when it could not execute the program.
   const char* failed = nullptr;
   int error = 0;
 };
 
-/// For clone() with CLONE_VM | CLONE_VFORK and all signals blocked. Does not return when all is well.
+/// The child's function for clone() with CLONE_VM | CLONE_VFORK and all signals blocked. Returns only on failure.
 int sandbox_child(void* plan);
 
 }  // namespace baton

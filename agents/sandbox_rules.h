@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a confined process may do: the seccomp filter and the Landlock rules, made before the process exists.
+// The rules of a confined process: the seccomp filter and the Landlock rules, made before the process exists.
 #pragma once
 
 #include <linux/filter.h>
@@ -11,14 +11,14 @@
 
 namespace baton {
 
-/// Empty where the kernel has no seccomp filters.
+/// Returns the seccomp program; empty when the kernel has no seccomp filters.
 std::vector<sock_filter> make_seccomp_filter();
 
-/// The version of Landlock; 0: the kernel has none or it is off.
+/// Returns the version of Landlock; 0: the kernel does not have it, or it is disabled.
 int landlock_version();
 
-/// `readable` files and folders may be read and run, `writable` everything. Paths that do not exist are left out.
-/// Holds nothing where landlock_version() is 0.
+/// Returns a ruleset: files and folders in `readable` may be read and executed, and `writable` allows all access. Paths
+/// that do not exist are left out. The descriptor is empty when landlock_version() is 0.
 UniqueFd make_landlock_rules(const std::vector<std::filesystem::path>& readable, const std::filesystem::path& writable);
 
 }  // namespace baton

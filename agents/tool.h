@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tools: what an agent may run before its prompt is built. Results fill condition_<agent>_current.
+// Tools that an agent may run before its prompt is built. A result fills condition_<agent>_current.
 #pragma once
 
 #include <map>
@@ -11,22 +11,22 @@
 
 namespace baton {
 
-/// Implementations are called from several threads at once. A throw is a failed call.
+/// Implementations are called concurrently. A call that throws is a failed call.
 class Tool {
  public:
   virtual ~Tool() = default;
   virtual std::string name() const = 0;
-  /// Empty when the options are sound, otherwise what is wrong. Called when a workflow is loaded.
+  /// Returns the first error in the options, or an empty text. Called when a workflow is loaded.
   virtual std::string check(const std::map<std::string, std::string>& options) const = 0;
   virtual ToolResult call(const ToolCall& call) const = 0;
 };
 
-/// Tools by name. Not thread-safe while tools are added; const access is.
+/// Tools by name. Const access is thread-safe; adding tools is not.
 class ToolRegistry {
  public:
-  /// With the built-in tools (python).
+  /// Returns a registry with the built-in tools (python).
   static ToolRegistry with_builtins();
-  void add(std::shared_ptr<const Tool> tool);  // throws std::invalid_argument on a name taken twice
+  void add(std::shared_ptr<const Tool> tool);  // throws std::invalid_argument for a name that is registered already
   const Tool* find(const std::string& name) const;
   std::vector<std::string> names() const;
 

@@ -21,20 +21,21 @@ namespace baton {
 struct EngineInfo {
   std::string device;              // "cpu", "cuda:0"
   std::string device_description;  // "Intel Xeon ..., AVX-512, 2 threads"
-  int threads = 1;                 // of the host, that compute
-  std::int32_t context = 0;        // the most tokens that a prompt and its answer may have together
-  KvFormat kv;                     // engines of equal formats can read each other's KV
+  int threads = 1;                 // compute threads on the host
+  std::int32_t context = 0;        // maximum tokens of a prompt and its answer together
+  KvFormat kv;                     // engines with equal formats can read each other's KV
 };
 
+/// Statistics of an engine at one moment.
 struct EngineStats {
   std::int64_t weights_bytes = 0;
-  std::int64_t kv_bytes = 0;       // now
-  std::int64_t kv_peak_bytes = 0;  // since the engine was opened
-  std::int64_t steps = 0;
-  std::int64_t rows = 0;        // of all steps
-  std::int64_t rows_ahead = 0;  // of those, rows of early prompts
-  bool busy_ahead = false;      // early prompts have more rows to run, and there is memory for them
-  std::int32_t spare_rows = 0;  // rows that a decode step of one sequence can add within the bound; 0: not measured
+  std::int64_t kv_bytes = 0;       // current size of all KV
+  std::int64_t kv_peak_bytes = 0;  // maximum of kv_bytes since the engine was opened
+  std::int64_t steps = 0;          // engine steps that were run
+  std::int64_t rows = 0;           // token rows of all steps
+  std::int64_t rows_ahead = 0;     // the rows among them that belong to early prompts
+  bool busy_ahead = false;         // early prompts have rows left to run, and there is memory for them
+  std::int32_t spare_rows = 0;     // rows that a decode step of one sequence can add within `slowdown`; 0: not measured
   SegmentStoreStats segments;
   AnchorStoreStats anchors;
 };
@@ -44,30 +45,32 @@ class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;
 
-  /// Accepts the request and returns its id, or throws EngineError: the prompt does not fit the context (both numbers
-  /// are in the message), there is not enough memory, or a parameter is out of range. max_tokens is reduced to what the
-  /// context leaves.
+  /// Accepts the request and returns its id. Throws EngineError when the prompt does not fit the context (the message
+  /// holds both numbers), when there is not enough memory, or when a parameter is out of range. The engine reduces
+  /// max_tokens to the room that the context leaves.
   virtual RequestId submit(GenerationRequest request) = 0;
 
-  /// Ends a request at the next step with FinishReason::cancelled and the tokens it has. Unknown ids are ignored.
+  /// Ends a request at the next step with FinishReason::cancelled and the tokens decoded so far. Unknown ids are
+  /// ignored.
   virtual void cancel(RequestId id) = 0;
 
-  /// Begins to compute a prompt ahead, as far as rows and memory can be spared, and returns its id for
-  /// GenerationRequest::early; that request takes over the KV of the tokens that are equal. Prompts are computed in the
-  /// order of these calls. An engine that computes nothing ahead returns 0.
+  /// Begins to prefill a prompt ahead, as far as rows and memory can be spared, and returns its id for
+  /// GenerationRequest::early. That request takes over the KV of the longest common prefix. Prompts are prefilled in
+  /// the order of these calls. An engine that prefills nothing ahead returns 0.
   virtual EarlyId prepare(EarlyPrompt prompt) = 0;
-  /// Replaces the parts of an early prompt: more of it is known, or it has changed. Unknown ids are ignored.
+  /// Replaces the parts of an early prompt, when more of the prompt is known or the prompt has changed. Unknown ids are
+  /// ignored.
   virtual void update(EarlyId id, std::vector<EarlyPart> parts, bool complete) = 0;
   /// Drops an early prompt whose request will not be submitted. Unknown ids are ignored.
   virtual void forget(EarlyId id) = 0;
 
-  /// The KV of a handle of this engine in host memory, as PromptPart::portable for engines whose EngineInfo::kv does
-  /// not differ. This engine's memory stays valid for as long as the result lives. Null: the segment was evicted; or it
-  /// is on a device and was not made with `elsewhere`, or host memory had no room for the copy; or this engine hands no
-  /// KV over.
+  /// Returns the KV of a handle of this engine in host memory, for use as PromptPart::portable by engines with an equal
+  /// EngineInfo::kv. The memory stays valid for as long as the result lives. Returns null when the segment was evicted,
+  /// when it is on a device and was not made with `elsewhere`, when host memory had no room for the copy, or when this
+  /// engine hands no KV over.
   virtual std::shared_ptr<const Segment> portable(const SegmentHandle& handle) const = 0;
 
-  /// The model's identity, tokenizer and chat template, valid for as long as the engine.
+  /// The model's identity, tokenizer and chat template. The reference is valid for as long as the engine.
   virtual const ModelText& text() const = 0;
   virtual const EngineInfo& info() const = 0;
   virtual EngineStats stats() const = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalEngine: an engine in this process. It adds to InferenceEngine what needs the model, its KV and its anchors at
-// hand: measuring, learning, and the settings that come of them. The implementation is engine/steps/step_engine.h.
+// LocalEngine: an engine in this process. It adds to InferenceEngine the members that need direct access to the model,
+// its KV and its anchors: measuring, learning, and the settings that result from them. The implementation is
+// engine/steps/step_engine.h.
 #pragma once
 
 #include <cstdint>
@@ -24,27 +25,28 @@ class LocalEngine : public InferenceEngine {
   /// The anchor pools of this engine's model (method anchors).
   virtual AnchorStore& anchors() = 0;
 
-  /// The segment of a handle of this engine, or null when it was evicted. This is for inspection and does not count as
-  /// a planned reader. The segment may be in host memory (Segment::on_host).
+  /// Returns the segment of a handle of this engine, or null when the segment was evicted. The call is for inspection
+  /// and does not count as a planned reader. The segment may be in host memory (Segment::on_host).
   virtual std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const = 0;
 
-  /// The layers that method rectify recomputes for this model; not valid until the model has been profiled.
+  /// The layers that method rectify recomputes for this model. The range is invalid until the model has been profiled.
   virtual LayerRange layer_range() const = 0;
   virtual void set_layer_range(LayerRange range) = 0;
 
-  /// Sets what was learned about texts in the places of this model's prompts (method rectify); null: nothing.
+  /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;
 
-  /// Moves the segments that no request reads to host memory, if the engine has such a tier, and returns when they are
-  /// there. The device's memory is free for others then, and the first reader waits for the upload. Not from a
-  /// callback.
+  /// Downloads the segments that no request reads to the host tier, if the engine has one, and returns when all copies
+  /// are complete. Their device memory is then free, and the first later reader waits for the upload. This function
+  /// must not be called from a callback.
   virtual void park() = 0;
 };
 
-/// By default, rows computed ahead may lengthen decode steps by these fractions of a step.
+/// The fractions by which rows computed ahead may lengthen decode steps by default.
 constexpr double kSlowdownCpu = 0.25;
 constexpr double kSlowdownGpu = 0.10;
-/// A GPU multiplies fastest over many rows, and a step without decoding sequences delays nobody's next token.
+/// Default of max_prefill_rows on a GPU: matrix products are most efficient over many rows, and a step without decoding
+/// sequences delays no sequence's next token.
 constexpr std::int32_t kPrefillRowsGpu = 4096;
 
 struct LocalEngineOptions {
@@ -52,18 +54,19 @@ struct LocalEngineOptions {
   int threads = 0;  // CPU threads; 0: one per core
   ModelOptions model;
   std::int64_t kv_budget_bytes = 0;       // 0: half of the free memory
-  std::int64_t segment_budget_bytes = 0;  // for segments kept for later prompts; 0: a third of kv_budget_bytes
-  /// For segments that a device moves to host memory; 0: a quarter of the machine's available memory; below 0: none.
+  std::int64_t segment_budget_bytes = 0;  // of segments kept for later prompts; 0: a third of kv_budget_bytes
+  /// Budget of the host tier of a device's segments; 0: a quarter of the machine's available memory; below 0: no tier.
   std::int64_t host_segment_budget_bytes = 0;
-  std::int64_t anchor_budget_bytes = 0;  // for anchors, within segment_budget_bytes; 0: half of it
-  std::int32_t max_step_rows = 512;      // rows of one step: prompts are split into chunks of at most this
-  std::int32_t max_prefill_rows = 0;     // the same while no sequence decodes; 0: max_step_rows, or kPrefillRowsGpu
-  std::int32_t max_sequences = 64;       // running concurrently; further requests wait
+  std::int64_t anchor_budget_bytes = 0;  // of anchors, within segment_budget_bytes; 0: half of segment_budget_bytes
+  std::int32_t max_step_rows = 512;      // maximum rows of one step; longer prompts are prefilled in chunks
+  std::int32_t max_prefill_rows = 0;     // while no sequence decodes; 0: max_step_rows or, on a GPU, kPrefillRowsGpu
+  std::int32_t max_sequences = 64;       // sequences that run concurrently; further requests wait
   /// The fraction by which rows computed ahead may lengthen decode steps on average; 0: kSlowdownCpu or kSlowdownGpu.
   double slowdown = 0.0;
 };
 
-/// Opens a model folder on a device and starts the engine's thread. Throws ModelError, BackendError.
+/// Opens a model folder on a device and starts the engine's thread. Throws ModelError when the model cannot be used and
+/// BackendError when the device or its memory cannot.
 std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& model, const LocalEngineOptions& options);
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into an engine and what comes out of it, as plain data: prompts made of parts, requests, prompts that are
-// known in part and computed ahead, results.
+// The input and output of an engine as plain data: prompts made of parts, requests, early prompts (partly known and
+// prefilled ahead) and results.
 #pragma once
 
 #include <cstdint>
@@ -35,70 +35,71 @@ using EarlyId = std::uint64_t;
 struct PromptPart {
   std::string slot;  // placeholder name; empty for fixed text
   std::vector<TokenId> tokens;
-  SegmentHandle segment;     // KV of exactly these tokens, from the same engine; null: there is none
-  std::int64_t readers = 0;  // above 0: the part becomes a segment itself, for this many later readers
-  bool elsewhere = false;    // some of these readers are engines of other models: see InferenceEngine::portable
-  /// Where there is no `segment`: KV of exactly these tokens from an engine of another model in the same format
-  /// (kv_difference). null: there is none.
+  SegmentHandle segment;     // KV of exactly these tokens, from the same engine; may be null
+  std::int64_t readers = 0;  // above 0: the part becomes a segment for this many later readers
+  bool elsewhere = false;    // some of these readers are engines of other models; see InferenceEngine::portable
+  /// Used when `segment` is null: KV of exactly these tokens from an engine of another model in the same format
+  /// (kv_difference). May be null.
   std::shared_ptr<const Segment> portable;
-  std::string without;  // why there is neither, for the report
+  std::string without;  // for the report: why both `segment` and `portable` are null
 };
 
-/// What the anchors said of a placeholder.
+/// How the anchors judged the text of a placeholder.
 struct AnchorUse {
-  std::int32_t anchors = 0;       // that corrected it, or would have
-  float ambiguity = 0.0f;         // entropy of their weights over log(anchors)
-  float distance = 0.0f;          // of the nearest
-  float predicted_error = -1.0f;  // relative error of K and V; below 0: unknown
+  std::int32_t anchors = 0;       // anchors that corrected the text, or would have corrected it
+  float ambiguity = 0.0f;         // entropy of the anchors' weights over log(anchors)
+  float distance = 0.0f;          // distance of the text from the nearest anchor
+  float predicted_error = -1.0f;  // predicted relative error of K and V; below 0: unknown
 };
 
-/// How the KV of one part of the prompt was made.
+/// How the KV of one part of the prompt was obtained.
 struct PartUse {
-  const Method* method = &method_of(MethodId::full);  // how its KV came into being: full, prefix, or the request's
+  const Method* method = &method_of(MethodId::full);  // full, prefix, or the request's method
   bool from_segment = false;
-  bool corrected = false;          // by what was learned for this place (LocalEngine::set_corrections)
-  std::string reason;              // why not by the method that the request names
-  std::int64_t reused_tokens = 0;  // neither computed in full nor chosen by the method to be recomputed
-  std::int64_t kv_reused = 0;      // entries (tokens x layers)
-  std::int64_t kv_reusable = 0;    // the same if the method had chosen no token to be recomputed: what its layers allow
-  std::int64_t ahead_tokens = 0;   // computed, but before all of the prompt was known
-  int hops = 0;                    // of the segment
+  bool corrected = false;          // a learned correction was added (LocalEngine::set_corrections)
+  std::string reason;              // why the method differs from the one that the request names
+  std::int64_t reused_tokens = 0;  // tokens neither computed in full nor chosen by the method to be recomputed
+  std::int64_t kv_reused = 0;      // reused entries (tokens x layers)
+  std::int64_t kv_reusable = 0;    // upper bound of kv_reused: the method recomputes its layers and chooses no token
+  std::int64_t ahead_tokens = 0;   // tokens computed before all of the prompt was known
+  int hops = 0;                    // the segment's hops
   std::optional<AnchorUse> anchors;
 };
 
-/// The phases of the time to first token, milliseconds.
+/// The phases of a prefill, in milliseconds.
 struct PrefillTimes {
-  double match = 0.0;        // finding prefixes and segments, making the schedule
-  double copy = 0.0;         // copying and rotating them, and waiting for uploads from host memory
-  double full_layers = 0.0;  // layers before the sparse ones; without those: all layers
+  double match = 0.0;        // prefix and segment lookup, and making the schedule
+  double copy = 0.0;         // copying and rotating reused KV, and waiting for uploads from host memory
+  double full_layers = 0.0;  // layers before the sparse layers; all layers where no layer is sparse
   double detect = 0.0;
-  double sparse_layers = 0.0;  // layers in which only chosen tokens and text run
-  double tail = 0.0;           // layers behind those, text alone, and the logits
+  double sparse_layers = 0.0;  // layers in which only text and chosen tokens run
+  double tail = 0.0;           // layers after the sparse layers, in which only text runs, and the logits
 };
 
 struct GenerationResult {
   FinishReason reason = FinishReason::eos;
-  std::vector<TokenId> tokens;  // generated, without the EOS; with the tokens of a stop string cut off
+  std::vector<TokenId> tokens;  // generated tokens, without the EOS and without the tokens of a stop string
   std::string text;             // decoded, cut before the stop string
-  std::string error;            // when reason is error
+  std::string error;            // set when reason is FinishReason::error
   std::int64_t prompt_tokens = 0;
   std::int64_t kv_entries = 0;          // prompt tokens x layers
-  std::int64_t kv_computed = 0;         // of those, computed rather than reused
-  std::int64_t kv_ahead = 0;            // of the computed ones: before all of the prompt was known, in steps of others
-  double queue_ms = 0.0;                // submit to the first step
-  double prefill_ms = 0.0;              // first step to the logits of the last prompt token
-  double ttft_ms = 0.0;                 // submit to the first token
-  double decode_ms = 0.0;               // first token to the last
+  std::int64_t kv_computed = 0;         // entries that were computed rather than reused
+  std::int64_t kv_ahead = 0;            // computed entries from before all of the prompt was known
+  double queue_ms = 0.0;                // from submit to the first step
+  double prefill_ms = 0.0;              // from the first step to the logits of the last prompt token
+  double ttft_ms = 0.0;                 // from submit to the first token
+  double decode_ms = 0.0;               // from the first token to the last
   PrefillTimes prefill;                 // the phases of prefill_ms
-  int hops = 0;                         // 0: computed exactly; n: the context held segments of n - 1 hops
+  int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt
-  SegmentHandle output;                 // the answer as a segment, if the request asked for one and it was made
+  SegmentHandle output;                 // the answer as a segment; null unless requested and made
   std::vector<SegmentHandle> segments;  // one for each part of the prompt; null: the part did not become one
 };
 
-/// Callbacks run on the engine's thread, in order, one at a time; they must return soon and may call submit and cancel.
+/// The engine's thread calls the callbacks in order, one at a time. A callback must return soon; it may call submit and
+/// cancel.
 struct GenerationCallbacks {
-  std::function<void(const GenerationResult& so_far)> on_prefilled;  // with the reuse numbers
+  std::function<void(const GenerationResult& so_far)> on_prefilled;  // prompt counts and times are filled in
   std::function<void(TokenId id, const std::string& text)> on_token;
   std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
   std::function<void(GenerationResult)> on_finished;             // exactly once for each accepted request
@@ -108,30 +109,30 @@ struct GenerationRequest {
   std::vector<PromptPart> prompt;
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
-  std::vector<std::string> stop;  // output ends before the first of these; none may be empty
+  std::vector<std::string> stop;  // the output ends before the first of these strings; they must not be empty
   ReuseOptions reuse;
-  EarlyId early = 0;                // the early prompt that this request takes over, which ends with submit; 0: none
-  std::int64_t output_readers = 0;  // with reuse.record: how many later prompts will hold the answer
-  bool output_elsewhere = false;    // some of those are prompts of other models
-  std::string output_slot;          // the name of its placeholder there, for anchors
+  EarlyId early = 0;                // the early prompt that this request takes over; submit ends it; 0: none
+  std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer
+  bool output_elsewhere = false;    // some of these later prompts are for other models
+  std::string output_slot;          // the answer's placeholder in the later prompts, for anchors
   std::string reader;               // whose prompt this is: "inspector", "inspector#2"
-  std::vector<TokenId> forced;  // teacher forcing: the answer is these tokens, whatever the logits say; then it ends
+  std::vector<TokenId> forced;      // teacher forcing: the answer consists of exactly these tokens
   GenerationCallbacks callbacks;
 };
 
-/// A part of a prompt that is not completely known yet.
+/// A part of an early prompt.
 struct EarlyPart {
   std::vector<TokenId> tokens;
-  RequestId follows = 0;  // above 0: the part is what this request decodes, token by token, instead of `tokens`
+  RequestId follows = 0;  // above 0: the part consists of the tokens that this request decodes, and `tokens` is unused
 };
 
-/// A prompt whose request will be submitted later. An engine may compute its KV ahead, exactly, in rows of the steps of
-/// other requests.
+/// A prompt whose request will be submitted later. An engine may prefill it ahead, exactly, with rows that it adds to
+/// the steps of other requests.
 struct EarlyPrompt {
-  std::vector<EarlyPart> parts;  // from the first token on, as far as they are known
-  bool complete = false;         // the prompt ends with the last of them
-  std::int32_t longest = 0;      // the largest number of tokens that the prompt and its answer may have
-  ReuseOptions reuse;            // as the request will have it; without `record`
+  std::vector<EarlyPart> parts;  // the known parts, from the first token on
+  bool complete = false;         // the prompt ends with the last of `parts`
+  std::int32_t longest = 0;      // maximum tokens of the prompt and its answer together
+  ReuseOptions reuse;            // the options that the request will have, without `record`
 };
 
 }  // namespace baton

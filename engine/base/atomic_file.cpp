@@ -21,7 +21,7 @@ AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
   descriptor_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
   if (!descriptor_) fail(errno);
   unfinished_ = std::move(name);
-  ::fchmod(descriptor_.get(), 0644);  // a temporary file is its owner's alone
+  ::fchmod(descriptor_.get(), 0644);  // a temporary file is created readable by its owner only
 }
 
 AtomicFile::~AtomicFile() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that appear whole or not at all: they are written under another name in the same folder, and renamed.
+// AtomicFile: a file that appears complete or not at all. It is written under a temporary name in the same folder and
+// renamed.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +13,10 @@
 
 namespace baton {
 
-/// Every member throws std::filesystem::filesystem_error when it fails. What is not committed is removed.
+/// Every member throws std::filesystem::filesystem_error when it fails. The destructor removes an uncommitted file.
 class AtomicFile {
  public:
-  /// Makes the folder where there is none.
+  /// Opens a temporary file for `file` and makes the folder if it is missing.
   explicit AtomicFile(std::filesystem::path file);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -23,7 +24,7 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);  // appends
   void write_at_start(std::span<const std::byte> bytes);
-  /// The file is there from now on, in place of one of the same name. Call it once, at the end.
+  /// Renames the temporary file, which replaces a file of the same name. Call it once, at the end.
   void commit();
 
  private:
@@ -31,7 +32,7 @@ class AtomicFile {
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_;
-  std::string unfinished_;  // empty once it is committed
+  std::string unfinished_;  // path of the temporary file; empty once committed
   UniqueFd descriptor_;
   std::size_t size_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the few functions whose bits must be the same on the host and in a kernel: one source, compiled for both.
+// Support for the few functions whose bits must be equal on the host and in a kernel: one source is compiled for both.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock that times are measured by.
+// The clock of all time measurements.
 #pragma once
 
 #include <chrono>

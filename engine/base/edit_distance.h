@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many edits lie between two words, for "did you mean".
+// The edit distance of two words, for "did you mean" hints.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace baton {
 
-/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment), of bytes.
+/// Returns the number of insertions, deletions, substitutions and swaps of neighbouring bytes (optimal string
+/// alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace baton

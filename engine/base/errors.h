@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of the engine that more than one room throws.
+// Errors that more than one part of the engine throws.
 #pragma once
 
 #include <stdexcept>
 
 namespace baton {
 
-/// A model file that cannot be used: says which file, what was found and what was expected.
+/// A model file cannot be used. The message names the file, the value found and the value expected.
 class ModelError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -9,10 +9,10 @@
 
 namespace baton {
 
-/// XXH3 of 64 bits.
+/// Returns the 64-bit XXH3 hash.
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 
-/// XXH3 of 128 bits over bytes that arrive in parts; where the parts end does not matter.
+/// The 128-bit XXH3 hash of bytes that are added in pieces; the sizes of the pieces do not change the result.
 class StreamHash {
  public:
   StreamHash();
@@ -21,7 +21,7 @@ class StreamHash {
   StreamHash& operator=(const StreamHash&) = delete;
 
   void add(const void* data, std::size_t bytes);
-  /// Of all bytes so far, as 32 hexadecimal digits.
+  /// Returns the hash of all bytes so far as 32 hexadecimal digits.
   std::string hex() const;
 
  private:
@@ -31,7 +31,7 @@ class StreamHash {
 
 inline constexpr std::uint64_t kFnvStart = 0xcbf29ce484222325u;
 
-/// One step of FNV-1a, over a byte or a whole word.
+/// Returns the hash after one step of FNV-1a with a byte or a whole word.
 constexpr std::uint64_t fnv1a(std::uint64_t hash, std::uint64_t value) { return (hash ^ value) * 0x100000001b3u; }
 
 }  // namespace baton

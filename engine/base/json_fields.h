@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checked values out of JSON objects. Every error names the file, the key, what was found and what was expected.
+// Checked reading of JSON objects. Every error names the file, the key, the value found and the value expected.
 // For .cpp files of the engine only.
 #pragma once
 
@@ -18,21 +18,23 @@ using Json = nlohmann::json;
 /// Throws ModelError with line and column when the text is not JSON.
 Json parse_json(std::string_view text, const std::string& origin);
 
-/// A text as JSON writes it; what is not UTF-8 is replaced.
+/// Returns a text as a JSON string; invalid UTF-8 is replaced by U+FFFD.
 std::string quoted(const std::string& text);
 
-/// A value as it may appear in an error message: one line, shortened.
+/// Returns a value for an error message: one line, shortened.
 std::string describe(const Json& value);
 
-/// An object under check. A key whose value is null counts as absent, as it does in Transformers. Both must outlive it.
+/// Reads one object. A key whose value is null counts as absent, as in Transformers. The object and the origin must
+/// outlive the reader.
 class JsonFields {
  public:
-  /// Throws ModelError when `object` is not one. `prefix` is put before keys in errors: "rope_scaling.".
+  /// Throws ModelError when `object` is not a JSON object. Errors show `prefix` before keys, for example
+  /// "rope_scaling.".
   JsonFields(const Json& object, const std::string& origin, std::string prefix = "");
 
-  /// The value, or nullptr when absent or null.
+  /// Returns the value, or nullptr when the key is absent or null.
   const Json* find(const std::string& key) const;
-  bool is_null(const std::string& key) const;  // present and null
+  bool is_null(const std::string& key) const;  // true when the key is present and null
 
   std::int32_t integer(const std::string& key, std::int32_t low, std::int32_t high) const;
   std::int32_t integer_or(const std::string& key, std::int32_t fallback, std::int32_t low, std::int32_t high) const;
@@ -40,10 +42,10 @@ class JsonFields {
   double number_or(const std::string& key, double fallback, double low, double high) const;
   bool flag_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
-  /// "eos_token_id": an integer, a list of them, or nothing.
+  /// Reads a value such as "eos_token_id": an integer, a list of integers, or nothing.
   std::vector<std::int32_t> integers(const std::string& key, std::int32_t low, std::int32_t high) const;
 
-  /// Throws ModelError: origin: "key" is <its value>, <expectation>.
+  /// Throws ModelError with the message: origin: "key" is <its value>, <expectation>.
   [[noreturn]] void fail(const std::string& key, std::string_view expectation) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file mapped read-only into memory, unmapped when the object goes.
+// MappedFile: a file that is mapped read-only into memory until the object is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace baton {
 
 class MappedFile {
  public:
-  /// Throws ModelError naming the file when it is missing, not a regular file, or cannot be read.
+  /// Throws ModelError that names the file when it is missing, unreadable or not a regular file.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

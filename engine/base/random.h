@@ -18,10 +18,10 @@ BATON_BOTH std::uint64_t mixed_bits(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// Advances the state, which any seed may begin, and returns 64 random bits.
+/// Advances the state and returns 64 random bits. Any initial state is valid.
 BATON_BOTH std::uint64_t next_random(std::uint64_t& state) { return mixed_bits(state += kSplitMixStep); }
 
-/// The same as a number in [0, 1) of 53 bits.
+/// Advances the state and returns a random number in [0, 1) of 53 bits.
 inline double next_uniform(std::uint64_t& state) { return static_cast<double>(next_random(state) >> 11) * 0x1p-53; }
 
 }  // namespace baton

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of a file descriptor.
+// UniqueFd: the owner of a file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  /// False when closing fails: what was written may be lost.
+  /// Closes the descriptor. Returns false when closing fails, so that written data may be lost.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
   void reset() {
     if (fd_ >= 0) ::close(fd_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 as every part of the tokeniser and of the chat templates needs it: checking, repairing, walking.
+// UTF-8 for the tokeniser and the chat templates: validation, repair and iteration.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ enum class Scan : std::uint8_t { valid, broken, unfinished };
 
 struct CharacterStep {
   Scan kind = Scan::valid;
-  std::size_t bytes = 0;  // of the character, or of the ill-formed part that one U+FFFD stands for
+  std::size_t bytes = 0;  // bytes of the character, or of the ill-formed part that becomes one U+FFFD
 };
 
-/// Looks at the bytes from `at` (which must be inside). `unfinished`: a good beginning that the end of the text cuts
-/// off.
+/// Decodes the character at byte `at`, which must be inside the text. `unfinished`: the text ends within a well-formed
+/// character.
 CharacterStep scan(std::string_view bytes, std::size_t at);
 
 bool is_valid(std::string_view bytes);
 
-/// Each maximal ill-formed part becomes one U+FFFD, as Python's bytes.decode("utf-8", "replace") does.
+/// Replaces each maximal ill-formed part by one U+FFFD, like Python's bytes.decode("utf-8", "replace").
 std::string repaired(std::string_view bytes);
 
 struct CodePoint {
@@ -30,15 +30,15 @@ struct CodePoint {
   std::size_t bytes = 0;
 };
 
-/// True for a byte that continues a character, false for one that begins it.
+/// True for a byte that continues a character, false for a byte that begins one.
 constexpr bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-/// How many characters there are in valid UTF-8.
+/// Returns the number of characters in valid UTF-8.
 std::size_t count(std::string_view text);
 
-/// The character at a boundary of valid UTF-8.
+/// Returns the character that begins at a boundary of valid UTF-8.
 CodePoint at(std::string_view text, std::size_t position);
-/// Where the character before `position` (> 0) of valid UTF-8 begins.
+/// Returns where the character before `position` (> 0) of valid UTF-8 begins.
 std::size_t before(std::string_view text, std::size_t position);
 void append(std::string& out, char32_t code_point);
 

@@ -66,7 +66,7 @@ class CorrectionFileReader {
                                    const std::vector<std::int64_t>& shape) const {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || found->second.type != type || found->second.shape != shape)
-      fail(fmt::format("\"{}\" is missing, or of another type or shape", name));
+      fail(fmt::format("\"{}\" is missing or has another type or shape", name));
     return mapped_.bytes().subspan(data_ + found->second.begin, found->second.end - found->second.begin);
   }
   template <class T>
@@ -76,7 +76,7 @@ class CorrectionFileReader {
     if (!values.empty()) std::memcpy(values.data(), from.data(), from.size());
     return values;
   }
-  /// All of the data but the tensor at its end.
+  /// Returns all data except the tensor `last`, which must be at its end.
   std::span<const std::byte> data_before(const std::string& last) const {
     const auto found = tensors_.find(last);
     if (found == tensors_.end()) fail(fmt::format("\"{}\" is missing", last));
@@ -135,8 +135,8 @@ void save_corrections(const fs::path& file, const Model& model, const Correction
 Corrections load_corrections(const fs::path& file, const Model& model) {
   const CorrectionFileReader reader(file);
   const auto checksum = reader.array<std::uint64_t>(kChecksum, "I64", {2});
-  if (checksum[0] != key_of(model)) reader.fail("is of other weights or another configuration");
-  if (checksum[1] != hash_of_bytes(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum is wrong");
+  if (checksum[0] != key_of(model)) reader.fail("belongs to other weights or another configuration");
+  if (checksum[1] != hash_of_bytes(reader.data_before(kChecksum))) reader.fail("is damaged: the checksum differs");
   const AnchorShape shape{model.config.layers, model.config.kv_heads * model.config.head_dim};
   constexpr std::string_view kEncoder = "/encoder";
   Corrections corrections;
@@ -146,9 +146,10 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
     const std::size_t slash = place.find('/');
     const std::string context = place.substr(0, slash);
     if (context.size() != 16 || context.find_first_not_of("0123456789abcdef") != std::string::npos)
-      reader.fail(fmt::format("\"{}\" names no place", name));
+      reader.fail(fmt::format("\"{}\" is invalid: expected a name CONTEXT/SLOT/encoder", name));
     const std::int64_t rank = tensor.shape[0];
-    if (rank < 1 || rank > (1 << 20)) reader.fail(fmt::format("\"{}\" has a rank of {}", name, rank));
+    if (rank < 1 || rank > (1 << 20))
+      reader.fail(fmt::format("\"{}\" has a rank of {}, expected 1 to 1048576", name, rank));
     const std::string slot =
         slash + 1 < place.size() ? place.substr(slash + 1, place.size() - slash - 2) : std::string();
     corrections.emplace(AnchorKey{std::stoull(context, nullptr, 16), slot, {}}, read(reader, place, shape, rank));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CorrectionLearner: collects, for each place of a model's prompts, what happened to the texts there, and finds the
-// linear corrections.
+// CorrectionLearner: collects, for each place of a model's prompts, the change of the texts' KV, and fits the linear
+// corrections.
 #pragma once
 
 #include <functional>
@@ -17,21 +17,22 @@ namespace baton {
 
 struct LearnedPlace {
   AnchorKey key;
-  std::set<std::string> readers;  // the turns whose prompts hold it
+  std::set<std::string> readers;  // the turns whose prompts hold the place
   std::int32_t texts = 0;
   std::int64_t tokens = 0;
   std::shared_ptr<const LinearCorrection> correction;  // null: too few texts
 };
 
-/// Any thread.
+/// All members are safe from any thread.
 class CorrectionLearner {
  public:
   explicit CorrectionLearner(const LinearFitOptions& options = {}) : options_(options) {}
 
-  /// Answers only: texts that nobody generated change little that readers look at.
+  /// Adds a sample if its text is an answer: the change of other texts hardly affects their readers.
   void add(const AnchorSample& sample);
 
-  /// All places, in the order in which they were first seen. on_progress: share done, 0 to 1. Ends early when stopped.
+  /// Fits and returns all places, in the order in which they were first seen. on_progress gets the fraction done, 0 to
+  /// 1. Ends early when stopped.
   std::vector<LearnedPlace> fit(const std::function<void(double)>& on_progress, const std::stop_token& stop) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far one distribution of the next token is from another.
+// The divergence of two distributions of the next token.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// log softmax.
+/// Returns the log softmax of logits [V].
 inline std::vector<float> log_probabilities(std::span<const float> logits) {
   const double most = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
@@ -20,7 +20,7 @@ inline std::vector<float> log_probabilities(std::span<const float> logits) {
   return result;
 }
 
-/// KL(p || q) of log probabilities of equal number, in nats.
+/// Returns KL(p || q) in nats, from log probabilities [V] of each.
 inline double divergence(std::span<const float> p, std::span<const float> q) {
   double sum = 0.0;
   for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(static_cast<double>(p[i])) * (p[i] - q[i]);

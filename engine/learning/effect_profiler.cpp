@@ -14,11 +14,11 @@
 namespace baton {
 namespace {
 
-constexpr const char* kNoHandOver = "no hand-over is short enough for the context, and long enough to measure";
+constexpr const char* kNoHandOver = "no hand-over both fits the context and is long enough to measure";
 
 using Distributions = std::vector<std::vector<float>>;  // log probabilities of each token of an answer
 
-/// How many equal values would spread the sum as widely: (sum x)^2 / sum x^2.
+/// Returns the effective number of values: (sum x)^2 / sum x^2.
 double effective_size(std::span<const double> values) {
   double sum = 0.0, squares = 0.0;
   for (const double value : values) {
@@ -49,7 +49,7 @@ class EffectMeasurement {
     for (const CalibrationHandOver& one : hand_overs) cases_.push_back({one, {}, {}});
   }
 
-  /// The answers, and what full prefill makes of them. False when it was stopped.
+  /// Decodes the answers and measures full prefill on them. Returns false when stopped.
   bool prepare() {
     std::vector<GenerationRequest> requests;
     std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
@@ -76,7 +76,7 @@ class EffectMeasurement {
     return true;
   }
 
-  /// Mean divergence of each candidate; all of them have the same first layer.
+  /// Returns the mean divergence of each candidate; all candidates must have the same first layer.
   std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
     const auto segments = record(candidates.front().range, static_cast<std::int64_t>(candidates.size()));
     if (!segments) return std::nullopt;
@@ -100,7 +100,7 @@ class EffectMeasurement {
     for (const GenerationResult& result : *results) {
       for (const PartUse& use : result.uses) {
         if (!use.reason.empty())
-          throw EngineError(EngineError::Kind::memory, "an answer was not reused: " + use.reason);
+          throw EngineError(EngineError::Kind::memory, "an answer's KV was not reused: " + use.reason);
       }
     }
     std::size_t tokens = 0;
@@ -115,7 +115,7 @@ class EffectMeasurement {
     return means;
   }
 
-  /// Of the first candidate that was measured.
+  /// The effective number of hand-overs of the first measured candidate.
   double weighty() const { return weighty_; }
 
   bool empty() const { return cases_.empty(); }
@@ -149,7 +149,7 @@ class EffectMeasurement {
     return consumer_prompt(one.from, std::move(answer));
   }
 
-  /// The answers' segments, with the hidden states at the input of the first layer.
+  /// Makes the answers' segments, with the hidden states at the input of the range's first layer.
   std::optional<std::vector<SegmentHandle>> record(const LayerRange& range, std::int64_t readers) {
     std::vector<GenerationRequest> requests;
     for (const Case& one : cases_) {
@@ -191,7 +191,7 @@ class EffectMeasurement {
   double weighty_ = 0.0;
 };
 
-/// The share of all groups that begin before `start`.
+/// Returns the fraction of all groups that begin before `start`.
 double done_of(std::int32_t start, std::int32_t layers) {
   const double rest = 1.0 - static_cast<double>(start) / layers;
   return 1.0 - rest * rest;
@@ -205,7 +205,7 @@ std::optional<LayerEffect> measure_effect(LocalEngine& engine, std::span<const C
   const std::int32_t layers = engine.model().config.layers;
   std::int32_t measured = 0;
   const auto progress = [&] {
-    // About L ends, L detections, and a first layer or two.
+    // About L candidates for the end, L for the detection layer, and one or two for the first layer.
     if (options.on_progress) options.on_progress(std::min(1.0, measured / (2.0 * layers)));
   };
   if (!measurement.prepare()) return std::nullopt;
@@ -253,7 +253,8 @@ std::optional<GroupEffect> measure_groups(LocalEngine& author, LocalEngine& read
     throw ModelError(fmt::format("{} and {} cannot hand KV over: {}", author.model().path.string(),
                                  reader.model().path.string(), difference));
   if (layers < 2)
-    throw ModelError(fmt::format("{}: a model of one layer has no group of layers", reader.model().path.string()));
+    throw ModelError(fmt::format("{}: a model of one layer has no group of layers; expected at least 2 layers",
+                                 reader.model().path.string()));
   EffectMeasurement measurement(author, reader, hand_overs, options, groups.reply_tokens);
   if (!measurement.prepare()) return std::nullopt;
   GroupEffect effect;

@@ -15,10 +15,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int32_t kSchema = 1;
-constexpr std::int32_t kMostLayers = 4096;
-constexpr std::uintmax_t kLargestFile = 4 << 20;
+constexpr std::int32_t kMaxLayers = 4096;
+constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
 
-/// Six digits: enough to find the range again, and readable.
+/// Writes six digits, which are enough to find the same range again.
 std::string list_of(const std::vector<double>& values) {
   std::string text;
   for (const double value : values) {
@@ -77,17 +77,17 @@ void read_range(const JsonFields& fields, const std::string& key, std::int32_t l
 }
 
 std::optional<LayerEffect> read_effect(const JsonFields& fields, std::int32_t layers, const std::string& origin) {
-  constexpr double kMost = 1e6;
+  constexpr double kMaxDivergence = 1e6;
   const Json* value = fields.find("effect");
   if (value == nullptr) return std::nullopt;
   const JsonFields inner(*value, origin, "effect.");
   LayerEffect effect;
   effect.range = read_layers(inner, layers);
-  effect.direct = inner.number("kl_direct", 0, kMost);
-  effect.weighty = inner.number("weighty", 0, kMost);
-  effect.start = read_list(inner, "left_start", layers, 0, kMost, true);
-  effect.end = read_list(inner, "left_end", layers, 0, kMost, true);
-  effect.detect = read_list(inner, "left_detect", layers, 0, kMost, true);
+  effect.direct = inner.number("kl_direct", 0, kMaxDivergence);
+  effect.weighty = inner.number("weighty", 0, kMaxDivergence);
+  effect.start = read_list(inner, "left_start", layers, 0, kMaxDivergence, true);
+  effect.end = read_list(inner, "left_end", layers, 0, kMaxDivergence, true);
+  effect.detect = read_list(inner, "left_detect", layers, 0, kMaxDivergence, true);
   return effect;
 }
 
@@ -162,7 +162,7 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   profile.source = fields.text_or("source", "");
   profile.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
   profile.tokens = fields.integer("tokens", 1, INT32_MAX);
-  const std::int32_t layers = fields.integer("layers", 4, kMostLayers);
+  const std::int32_t layers = fields.integer("layers", 4, kMaxLayers);
   profile.similarity = read_list(fields, "similarity", layers, -1, 1, false);
   profile.similarity_error = read_list(fields, "similarity_error", layers, 0, 2, true);
   profile.correlation = read_list(fields, "correlation", layers - 1, -1, 1, true);
@@ -173,7 +173,7 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   const auto reading = parse_reading(fields.text_or("reading", ""));
   if (!reading) fields.fail("reading", "expected \"slope\", \"level\" or \"effect\"");
   if (*reading == RangeReading::effect && !profile.effect)
-    fields.fail("effect", "expected an object: it is the reading");
+    fields.fail("effect", "expected an object, because \"reading\" is \"effect\"");
   profile.reading = *reading;
   return profile;
 }
@@ -196,9 +196,9 @@ std::optional<std::string> read_profile_file(const fs::path& path) {
   if (path.empty() || !fs::exists(path, error)) return std::nullopt;
   if (!fs::is_regular_file(path, error)) throw ModelError(fmt::format("{}: not a file", path.string()));
   const std::uintmax_t size = fs::file_size(path, error);
-  if (error || size > kLargestFile) {
+  if (error || size > kMaxFileBytes) {
     throw ModelError(
-        fmt::format("{}: has {} bytes; a profile has at most {}", path.string(), error ? 0 : size, kLargestFile));
+        fmt::format("{}: has {} bytes, expected at most {}", path.string(), error ? 0 : size, kMaxFileBytes));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(size), '\0');
@@ -215,7 +215,7 @@ FoundProfile find_profile(const Model& model) {
     StoredProfile profile = parse_profile(*text, path.string());
     const auto layers = static_cast<std::int32_t>(profile.similarity.size());
     if (profile.fingerprint != model.fingerprint) {
-      found.ignored = fmt::format("{}: is of other weights or another configuration", path.string());
+      found.ignored = fmt::format("{}: belongs to other weights or another configuration", path.string());
     } else if (layers != model.config.layers) {
       throw ModelError(
           fmt::format("{}: \"layers\" is {}, expected {}, the model's", path.string(), layers, model.config.layers));

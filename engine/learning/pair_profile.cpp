@@ -12,15 +12,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int32_t kSchema = 1;
-constexpr std::int32_t kMostLayers = 4096;
-constexpr double kMost = 1e6;
+constexpr std::int32_t kMaxLayers = 4096;
+constexpr double kMaxDivergence = 1e6;
 
 GroupPoint read_point(const Json& value, std::int32_t layers, const std::string& origin) {
   const JsonFields fields(value, origin, "points.");
   GroupPoint point;
   point.start = fields.integer("start", 0, layers - 2);
   point.end = fields.integer("end", point.start + 1, layers - 1);
-  point.left = fields.number("left", 0, kMost);
+  point.left = fields.number("left", 0, kMaxDivergence);
   return point;
 }
 
@@ -52,13 +52,13 @@ StoredPair parse_pair(std::string_view text, const std::string& origin) {
     if (value->empty()) fields.fail(key, "expected a text");
   }
   profile.source = fields.text_or("source", "");
-  profile.layers = fields.integer("layers", 2, kMostLayers);
-  profile.left = fields.number("left", 0, kMost);
+  profile.layers = fields.integer("layers", 2, kMaxLayers);
+  profile.left = fields.number("left", 0, kMaxDivergence);
   GroupEffect& effect = profile.effect;
   effect.hand_overs = fields.integer("hand_overs", 1, INT32_MAX);
   effect.tokens = fields.integer("tokens", 1, INT32_MAX);
-  effect.direct = fields.number("kl_direct", 0, kMost);
-  effect.weighty = fields.number("weighty", 0, kMost);
+  effect.direct = fields.number("kl_direct", 0, kMaxDivergence);
+  effect.weighty = fields.number("weighty", 0, kMaxDivergence);
   const Json* points = fields.find("points");
   if (points == nullptr || !points->is_array() || points->empty()) fields.fail("points", "expected a list of groups");
   for (const Json& point : *points) effect.points.push_back(read_point(point, profile.layers, origin));
@@ -76,7 +76,7 @@ std::optional<StoredPair> find_pair(const Model& author, const Model& reader) {
   StoredPair profile = parse_pair(*text, file.string());
   if (profile.author != author.fingerprint || profile.reader != reader.fingerprint ||
       profile.layers != reader.config.layers) {
-    throw ModelError(fmt::format("{}: is not of these two models; remove it", file.string()));
+    throw ModelError(fmt::format("{}: belongs to other models than these two; remove the file", file.string()));
   }
   return profile;
 }

@@ -13,7 +13,7 @@
 namespace baton {
 namespace {
 
-/// d = 1 - the mean over heads of the cosine of two rows of values, eq. 1.
+/// Returns d = 1 - the mean over heads of the cosine of two rows of values (eq. 1).
 double deviation(std::span<const float> a, std::span<const float> b, std::size_t head_width) {
   double cosines = 0.0;
   for (std::size_t begin = 0; begin < a.size(); begin += head_width) {
@@ -29,7 +29,7 @@ double deviation(std::span<const float> a, std::span<const float> b, std::size_t
   return 1.0 - cosines * static_cast<double>(head_width) / static_cast<double>(a.size());
 }
 
-/// Compares the tokens that have KV in both. On the engine's thread.
+/// Compares the tokens that have KV in both segments. Runs on the engine's thread.
 LayerSample compare(const Segment& decoded, const Segment& prefilled) {
   const auto head_width = static_cast<std::size_t>(decoded.layout().shape.head_dim);
   const std::size_t width = head_width * static_cast<std::size_t>(decoded.layout().shape.kv_heads);
@@ -46,13 +46,13 @@ LayerSample compare(const Segment& decoded, const Segment& prefilled) {
   return sample_of(deviations);
 }
 
-constexpr std::size_t kAtOnce = 16;  // hand-overs: their segments must fit the engine's budget
+constexpr std::size_t kAtOnce = 16;  // hand-overs at a time, since their segments must fit the engine's budget
 
 class ProfileMeasurement {
  public:
   ProfileMeasurement(LocalEngine& engine, const ProfilerOptions& options) : engine_(engine), options_(options) {}
 
-  /// False when it was stopped.
+  /// Returns false when stopped.
   bool add(std::span<const CalibrationHandOver> hand_overs, const BatchProgress& progress) {
     std::vector<const CalibrationHandOver*> known;
     std::vector<GenerationRequest> requests;
@@ -67,7 +67,8 @@ class ProfileMeasurement {
         run_all(engine_, std::move(requests), options_.stop, [&](double share) { progress(0.8 * share); });
     if (!decoded) return false;
 
-    std::vector<LayerSample> samples(known.size());  // filled in on the engine's thread; without tokens: left out
+    std::vector<LayerSample> samples(
+        known.size());  // written on the engine's thread; samples without tokens are left out
     requests.clear();
     for (std::size_t i = 0; i < known.size(); ++i) {
       const std::vector<TokenId>& answer = (*decoded)[i].tokens;
@@ -100,13 +101,12 @@ class ProfileMeasurement {
   bool fits(std::size_t tokens) {
     const auto context = static_cast<std::size_t>(engine_.model().options.context);
     if (tokens < context) return true;
-    why_left_out_ = fmt::format("a prompt had {} tokens; the context is {}", tokens, context);
+    why_left_out_ = fmt::format("a prompt has {} tokens; the context has {}", tokens, context);
     return false;
   }
   bool long_enough(const std::vector<TokenId>& answer) {
     if (answer.size() >= static_cast<std::size_t>(options_.min_tokens)) return true;
-    why_left_out_ =
-        fmt::format("an answer had {} tokens; at least {} are compared", answer.size(), options_.min_tokens);
+    why_left_out_ = fmt::format("an answer has {} tokens; expected at least {}", answer.size(), options_.min_tokens);
     return false;
   }
 
@@ -136,7 +136,7 @@ std::vector<PromptPart> consumer_prompt(const CalibrationHandOver& hand_over, Pr
 }
 
 double rounding_of(DType kv_dtype) {
-  // Two vectors, each rounded to within u per element, differ by up to about u^2 in the cosine; above that by a margin.
+  // The cosine of two vectors that are rounded to within u per element differs by up to about u^2; a margin is added.
   constexpr double kUnit = 1.0 / 512;
   return kv_dtype == DType::f32 ? 1e-10 : 4 * kUnit * kUnit;
 }
@@ -144,9 +144,9 @@ double rounding_of(DType kv_dtype) {
 std::optional<MeasuredProfile> measure_profile(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                                const ProfilerOptions& options) {
   const std::string path = engine.model().path.string();
-  if (const std::int32_t layers = engine.model().config.layers; layers < kFewestRangeLayers) {
+  if (const std::int32_t layers = engine.model().config.layers; layers < kMinRangeLayers) {
     throw ModelError(fmt::format("{}: a model of {} layers has no layer range; at least {} are needed", path, layers,
-                                 kFewestRangeLayers));
+                                 kMinRangeLayers));
   }
   ProfileMeasurement measurement(engine, options);
   for (std::size_t begin = 0; begin < hand_overs.size(); begin += kAtOnce) {

@@ -7,8 +7,8 @@
 namespace baton {
 namespace {
 
-// Steps of more rows spend their time computing, whatever launching costs, and seldom come again in the same form.
-constexpr std::int64_t kMostReplayedRows = 64;
+// Steps of more rows are bound by computation, not by launches, and seldom recur in the same form.
+constexpr std::int64_t kMaxReplayedRows = 64;
 
 bool is_whole(const StepRows& rows, std::int32_t layers) {
   return rows.detections.empty() && std::all_of(rows.path.begin(), rows.path.end(), [&](const RowPath& path) {
@@ -61,8 +61,8 @@ void Forward::prepare(const StepRows& rows) {
     received_.clear();
 }
 
-/// A phase is layers of the same rows. Phases of few rows spend their time being launched, and come again: a whole
-/// decode step, and the layers of rectify in which text alone runs.
+/// A phase is a range of layers with the same rows. Phases of few rows are bound by launches and recur, so the backend
+/// may replay them: a whole decode step, or the layers of rectify in which only text runs.
 std::span<const float> Forward::run(StepRows& rows) {
   check(rows);
   prepare(rows);
@@ -70,10 +70,10 @@ std::span<const float> Forward::run(StepRows& rows) {
   find_changes(rows);
   if (marked_) {
     backend_.take_marks();
-    beside_ = 0;
+    alongside_ = 0;
   }
   marked_ = true;
-  if (moved_) move_on();  // a step that comes again finds everything where it was
+  if (moved_) move_on();  // a replayed step needs all buffers at the same addresses
   parts_.clear();
   backend_.mark();
   const std::int32_t layers = model_.config.layers;
@@ -91,7 +91,7 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
   if (!whole_) activate(rows, begin);
   phase_end_ = end;
   const std::int64_t size = whole_ ? rows.size() : count();
-  const bool again = size <= kMostReplayedRows && !detects(rows, begin) && !rows.before_layer;
+  const bool again = size <= kMaxReplayedRows && !detects(rows, begin) && !rows.before_layer;
   const auto part_of = [&](std::int32_t first, std::int32_t last) {
     return std::span(times_.layer).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
   };
@@ -118,7 +118,7 @@ void Forward::arrive(const StepRows& rows, std::int32_t layer) {
   end_part({&times_.arriving, 1});
 }
 
-void Forward::beside(const std::function<void()>& work) {
+void Forward::alongside(const std::function<void()>& work) {
   backend_.mark();
   try {
     work();
@@ -127,16 +127,17 @@ void Forward::beside(const std::function<void()>& work) {
     throw;
   }
   backend_.mark();
-  ++beside_;
+  ++alongside_;
 }
 
-/// The rows are in the other buffer now.
+/// Swaps the buffers of the residual stream.
 void Forward::move_on() {
   std::swap(x_, next_x_);
   moved_ = !moved_;
 }
 
-/// What was given since the last part ended belongs to this one, in equal parts to its numbers.
+/// Ends a part of times_: the work submitted since the last part is attributed to it, in equal fractions to its
+/// numbers.
 void Forward::end_part(std::span<double> part) {
   parts_.push_back(part);
   backend_.mark();
@@ -147,14 +148,15 @@ void Forward::take_times() {
   std::fill(times_.layer.begin(), times_.layer.end(), 0.0);
   if (!closed_) backend_.mark();
   std::vector<double> between = backend_.take_marks();
-  times_.beside.clear();
-  for (std::size_t i = 0; i < beside_; ++i) times_.beside.push_back(between.at(2 * i));  // and what lies in between
-  between.erase(between.begin(), between.begin() + static_cast<std::ptrdiff_t>(2 * beside_));
+  times_.alongside.clear();
+  for (std::size_t i = 0; i < alongside_; ++i)
+    times_.alongside.push_back(between.at(2 * i));  // odd entries are the work in between
+  between.erase(between.begin(), between.begin() + static_cast<std::ptrdiff_t>(2 * alongside_));
   for (std::size_t i = 0; i < between.size(); ++i) {
     const std::span<double> part = i < parts_.size() ? parts_[i] : std::span(&times_.other, 1);
     for (double& one : part) one += between[i] / static_cast<double>(part.size());
   }
-  beside_ = 0;
+  alongside_ = 0;
   marked_ = false;
 }
 
@@ -204,7 +206,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   slabs_.clear();
   for (const KvCache* cache : rows.caches) slabs_.push_back(cache->slab(layer));
 
-  const DType operand = backend_.operand_type(w.qkv->dtype);  // of what only products read
+  const DType operand = backend_.operand_type(w.qkv->dtype);  // type of activations that only matrix products read
   const TensorView first_normed = normed_.view(operand, count(), c.width);
   if (!normed_is_in_) backend_.rms_norm(first_normed, residual(), w.input_norm, c.norm_eps);
   backend_.matmul(qkv, first_normed, *w.qkv, w.qkv_bias);
@@ -219,7 +221,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   const bool detecting = detects(rows, layer);
   if (detecting) {
     end_part({&times_.layer[static_cast<std::size_t>(layer)], 1});
-    compare_values(rows, layer, v);  // before the cached values are written over
+    compare_values(rows, layer, v);  // before the cached values are overwritten
   }
   backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
   if (detecting) {
@@ -252,7 +254,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   }
 }
 
-/// The next layer has the same rows, and nothing looks at their residual streams before its first norm.
+/// True when the next layer has the same rows and nothing reads their residual streams before its first norm.
 bool Forward::leads_on(const StepRows& rows, std::int32_t layer) const {
   return layer + 1 < phase_end_ && std::none_of(rows.caches.begin(), rows.caches.end(), [&](const KvCache* cache) {
            return cache->layout().hidden_width > 0 && cache->layout().hidden_layer == layer + 1;

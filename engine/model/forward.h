@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one idea of the engine: a layer runs over a set of rows. Prefill is all rows of a prompt, a decode step is one
-// row of each running sequence, parallel agents are more rows of the same step, a reuse method is which rows run in
-// which layers.
+// Forward: the central idea of the engine is that a layer runs over a set of rows. A prefill has all rows of a prompt,
+// a decode step has one row of each running sequence, parallel agents add rows to the same step, and a reuse method
+// decides which rows run in which layers.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,38 @@
 
 namespace baton {
 
-/// Where the time of a step went, milliseconds, on the device. Layers that a backend may replay as one are timed as
-/// one, the logits behind them included, and count in equal parts.
+/// The times of a step on the device, in milliseconds. Layers that a backend may replay together are timed together,
+/// including the logits after them, and get equal fractions.
 struct StepTimes {
-  std::vector<double> layer;   // [L], without detection
-  double detect = 0.0;         // comparing values and choosing rows
-  double other = 0.0;          // final norm, logits
-  double arriving = 0.0;       // StepRows::before_layer, and waiting for what it gave
-  std::vector<double> beside;  // what Forward::beside was called for since the last step
+  std::vector<double> layer;      // [L], without detection
+  double detect = 0.0;            // detections: comparing values and choosing rows
+  double other = 0.0;             // final norm, logits
+  double arriving = 0.0;          // StepRows::before_layer and its work
+  std::vector<double> alongside;  // time of each Forward::alongside call since the last step
 };
 
-/// Runs rows through the layers of a model. Owns the activations, which grow to the largest step seen and then stay.
-/// One thread at a time; the model and backend must outlive it.
+/// Runs rows through the layers of a model. Owns the activations, which grow to the largest step seen and are then
+/// reused. Not thread-safe; the model and the backend must outlive the object.
 class Forward {
  public:
   Forward(Backend& backend, const Model& model);
 
-  /// Writes keys and values of all rows into their caches (committing is the caller's) and returns the logits
-  /// [logits_rows, V] f32 in the order asked for, without the first rows.choices.size() of them; valid until the next
-  /// call. `rows.path` then says which layers each row really ran through. Throws std::invalid_argument for a schedule
-  /// that makes no sense.
+  /// Writes the keys and values of all rows into their caches (the caller commits them) and returns the logits of
+  /// rows.logits_rows, [n, V] f32 in that order, without those of the first rows.choices.size() rows; valid until the
+  /// next call. Sets `rows.path` to the layers that each row actually ran through. Throws std::invalid_argument for an
+  /// inconsistent schedule.
   std::span<const float> run(StepRows& rows);
 
-  /// Operations of the backend beside the layers, timed with the next run.
-  void beside(const std::function<void()>& work);
+  /// Runs backend operations outside of a step; the next run measures their time (StepTimes::alongside).
+  void alongside(const std::function<void()>& work);
 
-  /// Of the last run: the tokens that rows.choices asked for.
+  /// The tokens that the last run chose for rows.choices.
   std::span<const ChosenToken> chosen() const { return chosen_; }
 
-  /// For whoever places KV into caches of the same backend.
+  /// The RoPE angles, also for placing KV into caches of the same backend.
   RopeTable& angles() { return table_; }
 
-  /// Of the last run.
+  /// The times of the last run.
   const StepTimes& times() const { return times_; }
 
  private:
@@ -80,18 +80,18 @@ class Forward {
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
   RopeTable table_;
-  RopeAngles step_angles_;  // of all positions up to the step's last
+  RopeAngles step_angles_;  // angles of all positions up to the step's last
   StepTimes times_;
-  std::vector<std::span<double>> parts_;  // of times_, each ended by a mark of the backend
-  std::size_t beside_ = 0;                // pieces of work that are timed with the next run
-  bool marked_ = false;                   // there are marks of what failed
+  std::vector<std::span<double>> parts_;  // parts of times_, each ended by a mark of the backend
+  std::size_t alongside_ = 0;             // pending calls of alongside()
+  bool marked_ = false;                   // marks of a failed run are left
   bool closed_ = false;                   // the last part has ended
   bool moved_ = false;                    // x_ and next_x_ have changed places
 
-  std::vector<bool> changes_;   // [L + 1] rows enter or leave there
+  std::vector<bool> changes_;   // [L + 1] true where rows enter or leave
   bool whole_ = true;           // all rows of the step run through all layers
-  std::int32_t phase_end_ = 0;  // up to where the layers have the rows of this one
-  bool normed_is_in_ = false;   // the layer's input norm was computed with the residual before it
+  std::int32_t phase_end_ = 0;  // end of the layers with the same rows as this one
+  bool normed_is_in_ = false;   // the layer's input norm was fused with the residual before it
 
   // The rows of the current layer are the active ones, in the step's order; matrices hold them without gaps.
   std::vector<std::int32_t> active_;    // indices into the step's rows
@@ -99,12 +99,12 @@ class Forward {
   std::vector<std::int32_t> position_;
 
   Buffer x_;         // [T, C] residual stream
-  Buffer next_x_;    // [T, C] where it moves to when the active rows change
+  Buffer next_x_;    // [T, C] residual stream after a change of the active rows
   Buffer normed_;    // [T, C]
   Buffer qkv_;       // [T, (H + 2K) D]
   Buffer q_;         // [T, H D] queries of the rows that a detection leaves
   Buffer attended_;  // [T, H D]
-  Buffer delta_;     // [T, C] what attention or the MLP adds
+  Buffer delta_;     // [T, C] output of attention or of the MLP
   Buffer gate_up_;   // [T, 2F]
   Buffer hidden_;    // [T, F]
   Buffer cos_;       // [T, D/2] of the active rows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rows of a step run in a layer: rows enter from stored hidden states, leave early, or are dropped by a
+// The rows of a step that run in a layer: rows enter from stored hidden states, leave early, or are dropped by a
 // detection.
 #include <fmt/format.h>
 
@@ -19,40 +19,44 @@ void Forward::check(const StepRows& rows) const {
   const std::int32_t layers = model_.config.layers;
   const auto refuse = [](const std::string& message) { throw std::invalid_argument("step: " + message); };
   if (rows.choices.size() > rows.logits_rows.size())
-    refuse(fmt::format("{} choices for {} rows of logits", rows.choices.size(), rows.logits_rows.size()));
+    refuse(fmt::format("found {} choices; expected at most {}, the rows of logits", rows.choices.size(),
+                       rows.logits_rows.size()));
   if (rows.path.empty() && rows.detections.empty()) return;
   for (const Detection& detection : rows.detections) {
     if (detection.layer < 0 || detection.leave <= detection.layer || detection.leave > layers)
-      refuse(fmt::format("a detection at layer {}, up to {} of {}", detection.layer, detection.leave, layers));
+      refuse(fmt::format("a detection at layer {} up to layer {} is invalid; the model has {} layers", detection.layer,
+                         detection.leave, layers));
   }
-  if (rows.path.size() != rows.token.size()) refuse(fmt::format("{} paths for {} rows", rows.path.size(), rows.size()));
+  if (rows.path.size() != rows.token.size())
+    refuse(fmt::format("found {} paths; expected {}, one for each row", rows.path.size(), rows.size()));
   for (std::size_t i = 0; i < rows.path.size(); ++i) {
     const RowPath& path = rows.path[i];
     if (path.enter < 0 || path.enter >= path.leave || path.leave > layers) {
-      refuse(fmt::format("row {} runs through layers [{}, {}) of {}", i, path.enter, path.leave, layers));
+      refuse(fmt::format("row {} runs through layers [{}, {}); the model has {} layers", i, path.enter, path.leave,
+                         layers));
     }
     const KvLayout& layout = rows.caches[static_cast<std::size_t>(rows.sequence[i])]->layout();
     if (path.enter > 0 && (layout.hidden_width != model_.config.width || layout.hidden_layer != path.enter)) {
-      refuse(fmt::format("row {} enters at layer {}, of which its cache holds no hidden states", i, path.enter));
+      refuse(fmt::format("row {} enters at layer {}; its cache holds no hidden states of that layer", i, path.enter));
     }
     if (path.detection < 0) continue;
     if (path.detection >= static_cast<std::int32_t>(rows.detections.size()))
-      refuse(fmt::format("row {}: no detection {}", i, path.detection));
+      refuse(fmt::format("row {}: unknown detection {}", i, path.detection));
     const Detection& detection = rows.detections[static_cast<std::size_t>(path.detection)];
     if (path.leave != detection.layer + 1 || detection.leave < path.leave || detection.leave > layers ||
         !detection.choose) {
-      refuse(fmt::format("row {} leaves before {}; its detection is at layer {}, up to {} of {}", i, path.leave,
-                         detection.layer, detection.leave, layers));
+      refuse(fmt::format("row {} leaves before layer {}; its detection is at layer {}, up to layer {} of {}", i,
+                         path.leave, detection.layer, detection.leave, layers));
     }
   }
   for (const std::int32_t row : rows.logits_rows) {
     const RowPath& path = rows.path[static_cast<std::size_t>(row)];
     if (path.leave != layers || path.detection >= 0)
-      refuse(fmt::format("logits of row {}, which leaves early or may", row));
+      refuse(fmt::format("found logits of row {}, which may leave early; expected a row through all layers", row));
   }
 }
 
-/// In which layers rows may enter or leave. A layer that detects is a phase of its own.
+/// Finds the layers in which rows may enter or leave. A layer with a detection is a phase of its own.
 void Forward::find_changes(const StepRows& rows) {
   changes_.assign(static_cast<std::size_t>(model_.config.layers) + 1, false);
   if (whole_) return;
@@ -64,7 +68,7 @@ void Forward::find_changes(const StepRows& rows) {
   }
 }
 
-/// Makes the rows of `layer` the active ones and brings their residual streams together.
+/// Makes the rows of `layer` the active rows and gathers their residual streams.
 void Forward::activate(StepRows& rows, std::int32_t layer) {
   if (layer == 0) {
     active_.clear();
@@ -79,9 +83,9 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
     return;
   }
   if (!changes_[static_cast<std::size_t>(layer)]) return;
-  std::vector<std::int32_t> next, from, to;  // rows of the layer; of those that go on: where they were and will be
-  std::vector<std::int32_t> entering;        // where the others will be
-  std::size_t before = 0;                    // in active_, which has the order of the rows
+  std::vector<std::int32_t> next, from, to;  // rows of the layer; old and new indices of rows that stay
+  std::vector<std::int32_t> entering;        // new indices of rows that enter
+  std::size_t before = 0;                    // index into active_, which keeps the order of the rows
   for (std::int32_t i = 0; i < static_cast<std::int32_t>(rows.path.size()); ++i) {
     const RowPath& path = rows.path[static_cast<std::size_t>(i)];
     if (!runs_in(path, layer)) continue;
@@ -121,7 +125,7 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
   set_active(rows);
 }
 
-/// What follows from active_: sequences, positions and angles.
+/// Derives sequences, positions and angles from active_.
 void Forward::set_active(const StepRows& rows) {
   sequence_.clear();
   position_.clear();
@@ -147,7 +151,7 @@ RowSpan Forward::span_of(std::int32_t layer) {
   return {sequence_, position_, key_begin_};
 }
 
-/// Hidden states at the input of the layer go into the caches that keep those of this layer.
+/// Stores hidden states at the input of the layer in the caches that keep those of this layer.
 void Forward::keep_hidden(const StepRows& rows, std::int32_t layer) {
   for (std::size_t cache = 0; cache < rows.caches.size(); ++cache) {
     const KvLayout& layout = rows.caches[cache]->layout();
@@ -166,7 +170,7 @@ void Forward::keep_hidden(const StepRows& rows, std::int32_t layer) {
   }
 }
 
-/// Fills in the deviations of the rows that a detection of this layer looks at.
+/// Computes the deviations of the rows that a detection of this layer compares.
 void Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v) {
   deviation_.assign(active_.size(), 0.0f);
   index_.assign(active_.size(), kNoSequence);
@@ -177,8 +181,8 @@ void Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTens
   backend_.value_deviation(deviation_, slabs_, model_.kv_shape(), {index_, position_, key_begin_}, v);
 }
 
-/// Asks the detections of this layer which of their rows go on, and drops the others, here, in the middle of the layer.
-/// Returns the queries of the rows that are left.
+/// Asks the detections of this layer which of their rows continue, and drops the other rows in the middle of the layer.
+/// Returns the queries of the remaining rows.
 TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q) {
   std::vector<char> dropped(active_.size(), 0);
   for (std::size_t d = 0; d < rows.detections.size(); ++d) {
@@ -192,7 +196,8 @@ TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q
       at.push_back(i);
     }
     const std::vector<bool> chosen = detection.choose(deviation);
-    if (chosen.size() != at.size()) throw std::logic_error("step: a detection must answer for each of its rows");
+    if (chosen.size() != at.size())
+      throw std::logic_error("step: a detection must return one flag for each of its rows");
     for (std::size_t i = 0; i < at.size(); ++i) {
       dropped[at[i]] = chosen[i] ? 0 : 1;
       if (chosen[i]) rows.path[static_cast<std::size_t>(active_[at[i]])].leave = detection.leave;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// make_random_model: every weight is a function of the seed, its matrix and its place there.
+// make_random_model: every weight is a function of the seed, its matrix and its index in the matrix.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ std::string utf8(unsigned code_point) {
   return {static_cast<char>(0xc0 | (code_point >> 6)), static_cast<char>(0x80 | (code_point & 0x3f))};
 }
 
-/// GPT-2's printable stand-in for each byte.
+/// Returns GPT-2's printable character for each byte.
 std::vector<std::string> byte_symbols() {
   std::vector<std::string> symbols;
   unsigned next = 256;

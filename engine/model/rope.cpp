@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
+/// Llama 3.1: long wavelengths are stretched by the factor, short ones are kept, and those in between are blended.
 double llama3(double frequency, const RopeConfig& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = rope.original_context;
@@ -20,7 +20,8 @@ double llama3(double frequency, const RopeConfig& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-/// YaRN (arXiv 2309.00071): which pairs turn how often within the original context decides how far each is stretched.
+/// YaRN (arXiv 2309.00071): the number of rotations of a pair within the original context decides how far its
+/// wavelength is stretched.
 class Yarn {
  public:
   Yarn(const RopeConfig& rope, std::int32_t head_dim) : factor_(rope.factor) {

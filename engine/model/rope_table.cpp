@@ -15,8 +15,8 @@ RopeAngles RopeTable::range(std::int32_t begin, std::int32_t n) {
 }
 
 void RopeTable::grow(std::int32_t positions) {
-  constexpr std::int32_t kLeast = 1024;
-  const std::int32_t grown = std::max({kLeast, positions, 2 * positions_});
+  constexpr std::int32_t kMinPositions = 1024;
+  const std::int32_t grown = std::max({kMinPositions, positions, 2 * positions_});
   std::vector<std::int32_t> all(static_cast<std::size_t>(grown));
   std::iota(all.begin(), all.end(), 0);
   const std::size_t half = all.size() * rope_.inverse_frequencies().size();

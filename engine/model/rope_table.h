@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The angles of all positions up to the longest seen, where the backend can read them: made once, for steps to gather
-// and for placing to point into.
+// RopeTable: the angles of all positions up to the largest seen, in backend memory. They are computed once; steps
+// gather from the table, and placing KV points into it.
 #pragma once
 
 #include "engine/backend/device.h"
@@ -9,12 +9,13 @@
 
 namespace baton {
 
-/// One thread at a time. The device and the rope must outlive it.
+/// Not thread-safe. The device and the rope must outlive the object.
 class RopeTable {
  public:
   RopeTable(Device& device, const Rope& rope) : device_(device), rope_(rope) {}
 
-  /// Angles of positions [begin, begin + n), valid until a longer range is asked for. Throws BackendError.
+  /// Returns the angles of positions [begin, begin + n), valid until a call for larger positions. Throws BackendError
+  /// when there is no memory.
   RopeAngles range(std::int32_t begin, std::int32_t n);
 
  private:

@@ -60,7 +60,8 @@ void Sampler::penalise(std::span<float> logits, std::span<const TokenId> seen) {
 }
 
 TokenId id_of(const ChosenToken& chosen, std::size_t logits) {
-  if (chosen.id < 0) throw std::runtime_error(fmt::format("none of {} logits is finite", logits));
+  if (chosen.id < 0)
+    throw std::runtime_error(fmt::format("expected at least one finite logit, found none among {}", logits));
   return chosen.id;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sequence's tokens are chosen by: parameters, what was seen, and the state of a seeded generator. The choice
-// itself is engine/backend/choose.h.
+// Sampler: the state by which a sequence's tokens are chosen: parameters, seen tokens and a seeded generator.
+// engine/backend/choose.h implements the choice.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct SamplingParams {
   std::int32_t top_k = 0;           // 0: off
   float top_p = 1.0f;               // 1: off
   float min_p = 0.0f;               // 0: off
-  float repetition_penalty = 1.0f;  // 1: off; over prompt and output, as Transformers does it
+  float repetition_penalty = 1.0f;  // 1: off; over prompt and output, as in Transformers
   std::uint64_t seed = 0;
 
-  /// Empty when sound, otherwise what is wrong, with the expected range.
+  /// Returns the first invalid parameter with the value found and the range expected; empty when all are valid.
   std::string problem() const;
 };
 
@@ -32,30 +32,30 @@ class Sampler {
   /// Throws std::invalid_argument with params.problem().
   explicit Sampler(const SamplingParams& params);
 
-  /// The choice takes more than logits: what was seen, too.
+  /// True when the choice needs the seen tokens in addition to the logits.
   bool penalises() const { return params_.repetition_penalty != 1.0f; }
 
-  /// How the next token is chosen by one that does not penalise. The same until advance().
+  /// Returns the parameters of the next choice, for a sampler that does not penalise; unchanged until advance().
   TokenChoice next() const;
-  /// The next token, on the host. `logits` [V] is scratch where the sampler penalises. `seen`: ids of prompt and output
-  /// so far. The same until advance().
+  /// Chooses the next token on the host. `logits` [V] is overwritten when the sampler penalises. `seen`: ids of prompt
+  /// and output so far. The result is unchanged until advance().
   ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen);
-  /// A token was chosen.
+  /// Advances the generator after a token was chosen.
   void advance();
 
-  /// choose(), taken. Throws std::runtime_error when no logit is finite.
+  /// Chooses the next token and advances. Throws std::runtime_error when no logit is finite.
   TokenId sample(std::span<float> logits, std::span<const TokenId> seen);
 
  private:
   void penalise(std::span<float> logits, std::span<const TokenId> seen);
 
   SamplingParams params_;
-  std::uint64_t state_;  // of splitmix64; one step for each token that is not greedy
+  std::uint64_t state_;  // state of splitmix64; one step for each token that is not chosen greedily
   TokenChooser chooser_;
   std::vector<bool> marked_;  // [V] all false between calls
 };
 
-/// The id of a choice among `logits`. Throws std::runtime_error when none was finite.
+/// Returns the id of a choice among `logits` logits. Throws std::runtime_error when none of them was finite.
 TokenId id_of(const ChosenToken& chosen, std::size_t logits);
 
 }  // namespace baton

@@ -56,7 +56,7 @@ const Entry& find_entry(std::string_view name) {
   const auto* entry =
       std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Entry& one) { return one.name == name; });
   if (entry == std::end(kShapes)) {
-    throw ModelError(fmt::format("shape '{}' is not known; known are {}", name, fmt::join(shape_names(), ", ")));
+    throw ModelError(fmt::format("unknown shape '{}'; expected one of {}", name, fmt::join(shape_names(), ", ")));
   }
   return *entry;
 }

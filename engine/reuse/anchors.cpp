@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// anchors: reused tokens are corrected on their way into the cache (KVComm, anchor_choice.h); those whose correction is
-// not to be trusted run through all layers.
+// anchors: the KV of reused tokens is corrected while it is copied into the cache (KVComm, anchor_choice.h); tokens
+// whose correction is uncertain run through all layers.
 #include "engine/reuse/policy.h"
 
 namespace baton {

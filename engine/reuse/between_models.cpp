@@ -21,15 +21,15 @@ KvFormat kv_format_of(const Model& model) {
 std::string kv_difference(const KvFormat& author, const KvFormat& reader) {
   if (author.tokenizer != reader.tokenizer) return "their tokenizers differ";
   const auto differ = [](const char* what, std::int64_t one, std::int64_t other) {
-    return fmt::format("{} {} against {}", one, what, other);
+    return fmt::format("they differ in {}: {} and {}", what, one, other);
   };
   if (author.layers != reader.layers) return differ("layers", author.layers, reader.layers);
-  if (author.width != reader.width) return differ("wide", author.width, reader.width);
+  if (author.width != reader.width) return differ("hidden width", author.width, reader.width);
   if (author.kv_heads != reader.kv_heads) return differ("KV heads", author.kv_heads, reader.kv_heads);
-  if (author.head_dim != reader.head_dim) return differ("wide heads", author.head_dim, reader.head_dim);
-  if (author.qk_norm != reader.qk_norm) return "one of them normalises its keys";
+  if (author.head_dim != reader.head_dim) return differ("head width", author.head_dim, reader.head_dim);
+  if (author.qk_norm != reader.qk_norm) return "only one of them normalises its keys";
   if (author.dtype != reader.dtype)
-    return fmt::format("KV in {} against {}", name_of(author.dtype), name_of(reader.dtype));
+    return fmt::format("they differ in the KV type: {} and {}", name_of(author.dtype), name_of(reader.dtype));
   return {};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two models must share for one to read the other's KV (method droidspeak).
+// The properties that two models must share for one to read the other's KV (method droidspeak).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace baton {
 
 struct Model;
 
-/// All that decides whether another model's KV can be read: vocabulary and shapes. Weights may differ, and so may the
-/// encoding of positions: KV moves before RoPE.
+/// The properties that decide whether another model's KV can be read: vocabulary and shapes. The weights may differ,
+/// and so may the encoding of positions, since KV is handed over before RoPE.
 struct KvFormat {
   std::uint64_t tokenizer = 0;  // Tokenizer::identity
   std::int32_t layers = 0;      // L
@@ -25,7 +25,7 @@ struct KvFormat {
 
 KvFormat kv_format_of(const Model& model);
 
-/// Why `reader` cannot take KV that `author` made: the first difference, or empty.
+/// Returns why `reader` cannot read KV that `author` made: the first difference, or empty.
 std::string kv_difference(const KvFormat& author, const KvFormat& reader);
 std::string kv_difference(const Model& author, const Model& reader);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cacheblend: all tokens run through layer 0 and have their values compared in layer 1; the share that differs most is
-// recomputed in all layers from there (CacheBlend, arXiv 2405.16444). The share is taken per segment.
+// cacheblend: all tokens run through layer 0, and their values are compared in layer 1. The fraction of tokens that
+// deviate most is recomputed in all layers from there (CacheBlend, arXiv 2405.16444). The fraction counts per segment.
 #include <cmath>
 
 #include "engine/reuse/policy.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// direct: reused tokens are not run at all; their keys are only moved to the new positions.
+// direct: reused tokens are not run; their keys are only rotated to the new positions.
 #include "engine/reuse/policy.h"
 
 namespace baton {

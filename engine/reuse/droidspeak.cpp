@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// droidspeak: a group of layers is recomputed for all reused tokens, from the hidden states that their author had at
-// its first layer; the other layers keep the author's keys and values, who may be another model (DroidSpeak,
-// docs/methods.md).
+// droidspeak: a group of layers is recomputed for all reused tokens, from the hidden states that their author stored at
+// the group's first layer. The other layers keep the author's keys and values. The author may be another model
+// (DroidSpeak, docs/methods.md).
 #include "engine/reuse/policy.h"
 
 namespace baton {

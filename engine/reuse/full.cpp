@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// full: every token through every layer. prefix and lockstep: the same behind what the cache holds exactly, but for
-// what lockstep with a tolerance takes from anchors.
+// full: every token runs through every layer. prefix and lockstep: the same after the exact KV that the cache holds,
+// except for texts that lockstep with a tolerance takes from anchors.
 #include "engine/reuse/policy.h"
 
 namespace baton {

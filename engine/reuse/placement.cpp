@@ -18,7 +18,7 @@ bool same_shape(const KvLayout& a, const KvLayout& b) {
 
 void check(const KvCache& cache, std::int32_t position, const Segment* segment, std::int32_t first, std::int32_t n) {
   if (segment != nullptr && !same_shape(segment->layout(), cache.layout()))
-    throw std::invalid_argument("place: the segment is of another model's shape");
+    throw std::invalid_argument("place: the segment's shape differs from the cache's");
   const std::int32_t length = segment != nullptr ? segment->length() : n;
   if (first < 0 || n < 0 || first + n > length || position < 0 || position + n > cache.capacity()) {
     throw std::invalid_argument(fmt::format("place: tokens [{}, {}) of {} at position {} of {}", first, first + n,
@@ -26,7 +26,7 @@ void check(const KvCache& cache, std::int32_t position, const Segment* segment, 
   }
 }
 
-/// Hidden states, where both keep those of the same layer.
+/// Copies hidden states where segment and cache keep those of the same layer.
 void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
                   std::int32_t n) {
   const KvLayout& from = segment.layout();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the policies share: one small file for each method.
+// The builder that the methods' schedules share. Each method has one small file.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace baton {
 
-/// Collects the rows of a prompt in order of position, text and segments.
+/// Collects the rows of a prompt, text and segments, by ascending position.
 class ScheduleBuilder {
  public:
   explicit ScheduleBuilder(const ScheduleInput& input) : input_(input) {}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// rectify: reused tokens enter at l_s from their stored hidden states, are compared in l_d, and the chosen ones go on
-// to l_e (RelayCaching, docs/methods.md). The received attention and the last tokens choose without any computation;
-// where what the author left chooses, nothing else does, and nothing is compared.
+// rectify: reused tokens enter at l_s from their stored hidden states and are compared in l_d; the chosen tokens run on
+// to l_e (RelayCaching, docs/methods.md). Received attention and the suffix choose tokens without any computation.
+// Where the author's entropy or attention alone chooses, the tokens are not compared.
 #include "engine/reuse/policy.h"
 #include "engine/reuse/selection.h"
 
 namespace baton {
 namespace {
 
-/// The choice where it is known before anything runs; empty: a detection has to choose.
+/// Returns the choice where it is known before the prompt runs; empty: a detection has to choose.
 std::vector<bool> choose_known(const SelectionOptions& selection, std::span<const float> entropy,
                                std::span<const float> received) {
   using Score = SelectionOptions::Score;
@@ -19,7 +19,7 @@ std::vector<bool> choose_known(const SelectionOptions& selection, std::span<cons
   return {};
 }
 
-/// [first, first + n) of what is kept for each token of a segment; empty: not kept for all of them.
+/// Returns elements [first, first + n) of a value per token of a segment; empty where not all tokens have the value.
 std::span<const float> part_of(std::span<const float> values, std::size_t first, std::size_t n) {
   return first + n <= values.size() ? values.subspan(first, n) : std::span<const float>();
 }

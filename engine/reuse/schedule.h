@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PromptSchedule: which positions of a prompt run through which layers. Every reuse method is a function that makes one
-// (docs/methods.md has the table); the engine runs it without knowing the method.
+// PromptSchedule: the layers that each position of a prompt runs through. Every reuse method is a function that makes a
+// schedule (docs/methods.md has the table); the engine runs the schedule without knowing the method.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace baton {
 
-/// Reused KV inside a prompt: that of a segment's n tokens at positions [begin, begin + n), or of text that anchors
-/// know.
+/// Reused KV inside a prompt: a segment's n tokens at positions [begin, begin + n), or fixed text whose KV comes from
+/// anchors.
 struct PlacedSegment {
   std::int32_t begin = 0;
-  const Segment* segment = nullptr;  // null: text
-  std::vector<bool> recompute{};     // anchors: [n] tokens that run all the same; empty: none
-  std::int32_t text_length = 0;      // n of text
+  const Segment* segment = nullptr;  // null: fixed text
+  std::vector<bool> recompute{};     // anchors: [n] tokens that are recomputed; empty: none
+  std::int32_t text_length = 0;      // n of fixed text
   std::int32_t length() const { return segment != nullptr ? segment->length() : text_length; }
   std::int32_t end() const { return begin + length(); }
 };
@@ -30,25 +30,25 @@ struct ScheduledRow {
 };
 
 struct PromptSchedule {
-  std::vector<ScheduledRow> rows;     // ascending positions; the last is the prompt's last token, through all layers
-  std::vector<Detection> detections;  // the rows of one must run in one step
+  std::vector<ScheduledRow> rows;     // ascending positions; the last row is the prompt's last token, in all layers
+  std::vector<Detection> detections;  // all rows of one detection must run in one step
 };
 
-/// Layers [begin, end) in which text and chosen tokens run, and behind which text runs alone.
+/// Layers [begin, end) in which only text and chosen tokens run; after `end`, only text runs.
 struct SparseLayers {
   std::int32_t begin = 0, end = 0;
 };
-/// Empty, at the end of all layers, where every row of the schedule runs through all of them.
+/// Returns the sparse layers of a schedule; [layers, layers) where every row runs through all layers.
 SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layers);
 
 struct ScheduleInput {
   std::int32_t length = 0;                  // tokens of the prompt
-  std::int32_t prefix = 0;                  // positions that are in the cache already, exactly
-  std::span<const PlacedSegment> segments;  // ascending, apart from each other; the prefix may reach into the first
+  std::int32_t prefix = 0;                  // positions [0, prefix) of the cache hold exact KV
+  std::span<const PlacedSegment> segments;  // ascending and disjoint; the prefix may reach into the first
   std::int32_t layers = 0;                  // L
 };
 
-/// The schedule of options.method. Throws std::invalid_argument where options.range is not what the method needs.
+/// Returns the schedule of options.method. Throws std::invalid_argument when options.range does not fit the method.
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
 
 }  // namespace baton

@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr float kRounding = 1e-6f;  // a deviation of equal values that were rounded differently on their way
+constexpr float kRounding = 1e-6f;  // deviation of equal values with different intermediate rounding
 
 double mean(std::span<const float> values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -23,7 +23,7 @@ void add_above(std::vector<bool>& chosen, std::span<const float> values, double 
   }
 }
 
-/// The share of the tokens with the best scores. Both ends are part of the budget, the head first.
+/// Chooses options.share of the tokens by score. Head and suffix count towards the fraction, the head first.
 std::vector<bool> best_share(const SelectionOptions& options, std::span<const float> values) {
   const std::size_t n = values.size();
   std::vector<double> scores(values.begin(), values.end());

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostFollowed = 64;  // anchors that one answer is compared with while it is decoded
+constexpr std::size_t kMaxFollowed = 64;  // maximum anchors that one answer is compared with while it is decoded
 
 std::uint64_t hash_of(const std::string& name, std::uint64_t seed) {
   const std::vector<TokenId> letters(name.begin(), name.end());
@@ -60,7 +60,7 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
       slot.key = places[i];
       for (std::size_t next = i + 1; next < request.prompt.size() && request.prompt[next].slot.empty(); ++next)
         slot.following += static_cast<std::int32_t>(request.prompt[next].tokens.size());
-      // The last token of an answer that was cut off has no KV, so the text behind it does not begin where the KV ends.
+      // The last token of a truncated answer has no KV, so the text after the answer does not begin where the KV ends.
       if (segments[i]->length() < static_cast<std::int32_t>(part.tokens.size())) slot.following = 0;
     }
     before.push_back(text);
@@ -94,7 +94,7 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
   return turn;
 }
 
-/// Aligns all pairs of texts that the choice will ask for and nobody has aligned yet, at once.
+/// Aligns, in one batch, all pairs of texts that the choice will ask for and that are not aligned yet.
 void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
   memo_.trim();
   std::map<const SketchedText*, std::vector<std::int32_t>> rows;
@@ -102,7 +102,7 @@ void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
   const auto want = [&](const SharedText& text, const SharedText& other) {
     for (const SharedText& one : {text, other}) {
       if (!rows.contains(one.get())) rows[one.get()] = sketcher_.rows_of(*one);
-      if (rows[one.get()].size() != one->tokens.size()) return;  // a file's text with tokens of another vocabulary
+      if (rows[one.get()].size() != one->tokens.size()) return;  // text of a file with tokens of another vocabulary
     }
     if (memo_.expects(text, other)) texts.emplace_back(text, other);
   };
@@ -120,7 +120,7 @@ void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
   try {
     std::vector<Alignment> alignments = backend_.align(sketcher_.table(), pairs);
     for (std::size_t i = 0; i < texts.size(); ++i) memo_.add(texts[i].first, texts[i].second, std::move(alignments[i]));
-  } catch (const BackendError&) {  // no memory on the device: they are aligned one by one, on the host
+  } catch (const BackendError&) {  // without device memory, the pairs are aligned one by one on the host
   }
 }
 
@@ -151,8 +151,7 @@ void Anchors::place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& sl
   if (slot.following == 0) return;
   std::vector<std::int32_t> row(static_cast<std::size_t>(slot.following));
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::int32_t>(i);
-  // Weights sum to 1, so the text's own KV cancels out: what is left is the mean of what it was in the anchors'
-  // prompts.
+  // The weights sum to 1, so the text's own KV cancels out and the mean of its KV in the anchors' prompts is left.
   std::vector<CorrectionSource> sources;
   for (std::size_t a = 0; a < slot.choice.anchors.size(); ++a) {
     const SharedAnchor& anchor = slot.choice.anchors[a];
@@ -189,10 +188,10 @@ void Anchors::follow(RequestId id, const std::string& slot, const std::string& p
   const auto [entry, added] = following_.try_emplace(id);
   Follower& follower = entry->second;
   if (added) {
-    for (const SharedAnchor& anchor : store_.anchors(slot, pool, kMostFollowed)) {
+    for (const SharedAnchor& anchor : store_.anchors(slot, pool, kMaxFollowed)) {
       try {
-        memory_.bring(anchor);
-      } catch (const BackendError&) {  // no memory now: those who need it will ask again
+        memory_.upload(anchor);
+      } catch (const BackendError&) {  // without memory now, the readers will upload the anchor when they need it
       }
       if (!compares_ahead_) continue;
       const bool known = std::any_of(follower.others.begin(), follower.others.end(),
@@ -215,8 +214,8 @@ void Anchors::ended(RequestId id, std::span<const TokenId> answer, std::int32_t 
   if (found == following_.end()) return;
   const Follower& follower = found->second;
   if (with_kv == static_cast<std::int32_t>(answer.size()) && !answer.empty()) {
-    const SharedText text = sketcher_.sketch(answer);  // for its readers too: tokens are projected once
-    // What was compared must be the text as its readers will know it: not cut by a stop string.
+    const SharedText text = sketcher_.sketch(answer);  // also for the readers: tokens are projected once
+    // The compared text must equal the text that readers get; a stop string may have cut it.
     for (std::size_t i = 0; i < follower.aligners.size() && follower.tokens == answer.size(); ++i)
       memo_.add(text, follower.others[i], follower.aligners[i].result());
     memo_.trim();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchors: what the anchor pools of an engine make of a prompt, and what they learn from it (KVComm; docs/methods.md).
-// The pools themselves are in engine/reuse/anchors/anchor_store.h.
+// Anchors: applies the anchor pools of an engine to a prompt and adds the prompt's texts to the pools (KVComm;
+// docs/methods.md). engine/reuse/anchors/anchor_store.h holds the pools.
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@
 
 namespace baton {
 
-/// The place of each placeholder of a prompt: the fixed text and the names in front of it, and the fixed text behind.
-/// Nothing for fixed text.
+/// Returns the key of each part of a prompt. A placeholder's key covers the fixed text and the names before the
+/// placeholder, and the fixed text after it. The key of a part of fixed text is empty.
 std::vector<AnchorKey> places_of(const std::vector<PromptPart>& prompt, const std::string& pool);
 
 /// A placeholder whose text has KV, in one prompt.
@@ -36,7 +36,7 @@ struct AnchorTurn {
   bool learning = false;                         // all of the prompt is computed, and its texts become anchors
 };
 
-/// The engine's thread only, but for store().
+/// Used by the engine's thread only, except for store().
 class Anchors {
  public:
   Anchors(Backend& backend, const Model& model, std::int64_t budget_bytes)
@@ -49,23 +49,25 @@ class Anchors {
   AnchorStore& store() { return store_; }
   const AnchorStore& store() const { return store_; }
 
-  /// `segments`: of each part of the prompt, null where it has no KV to reuse.
+  /// Chooses what happens to each placeholder of a prompt. `segments`: the segment of each part; null: the part has no
+  /// KV to reuse.
   AnchorTurn look(const GenerationRequest& request, const AnchorOptions& options,
                   std::span<const std::shared_ptr<const Segment>> segments);
 
-  /// Tokens [first, n) of the slot go into the cache, corrected, in these layers.
+  /// Copies tokens [first, n) of the slot, corrected, into these layers of the cache.
   void place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
              const AnchorOptions& options, LayerSpan layers);
-  /// The fixed text behind it, in all layers.
+  /// Copies the anchors' KV of the fixed text after the slot into all layers of the cache.
   void place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
 
-  /// The slots of a turn that was computed in full, and whose cache keeps raw keys, become anchors.
+  /// Makes anchors of the slots of a turn that was computed in full. The cache must keep keys before RoPE.
   void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);
 
-  /// A request decodes an answer that others will read as `slot`. Nothing shall be left to do when its readers begin:
-  /// the anchors are brought to where the backend reads them; on the host, the answer is compared with them token by
-  /// token. (A device compares whole texts, and many pairs of them in the time of one.)
+  /// Prepares the anchors for the readers of an answer that a request is decoding, so that no work is left when the
+  /// readers begin: uploads the anchors of `slot` to the backend and, on the host, compares the answer with them token
+  /// by token. (A device compares whole texts, many pairs of them in the time of one.)
   void follow(RequestId id, const std::string& slot, const std::string& pool, std::span<const TokenId> answer);
+  /// Reports that a request has ended with this answer, whose first `with_kv` tokens have KV.
   void ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv);
 
  private:
@@ -75,7 +77,7 @@ class Anchors {
     std::size_t tokens = 0;
   };
 
-  using Pools = std::vector<AnchorPoolView>;  // beside AnchorTurn::slots
+  using Pools = std::vector<AnchorPoolView>;  // parallel to AnchorTurn::slots
   void compare(const AnchorTurn& turn, const Pools& pools);
 
   Backend& backend_;

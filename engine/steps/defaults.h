@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine does where its options leave it to the device.
+// The defaults of engine options that depend on the device.
 #pragma once
 
 #include "engine/local_engine.h"

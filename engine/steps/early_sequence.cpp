@@ -16,12 +16,12 @@ EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(
 }
 
 void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
-  for (EarlyPart& part : parts) {  // who speaks of a request that is over has not heard of it yet
+  for (EarlyPart& part : parts) {  // the caller may not know yet that this request has ended
     const auto over = ended_.find(part.follows);
     if (over == ended_.end()) continue;
     part = {over->second, 0};
   }
-  // A part that keeps following keeps what it has: the tokens decoded so far are asked for only later.
+  // A part that still follows the same request keeps its tokens; refresh() asks for further ones later.
   const std::vector<TokenId> before = known_;
   const std::size_t same_parts =
       static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
@@ -70,7 +70,7 @@ void EarlySequence::ended(RequestId id, const std::vector<TokenId>* tokens) {
     if (part.follows != id) continue;
     part.follows = 0;
     if (tokens != nullptr) part.tokens = ended_[id] = *tokens;
-    if (i == part_) {  // what a stop string cut off was followed, too
+    if (i == part_) {  // tokens that a stop string cut off were followed, too
       keep_first(part_begin_ + std::min(known_.size() - part_begin_, part.tokens.size()));
     }
     if (tokens != nullptr) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What any thread asks of the engine: requests, early prompts, settings, statistics.
+// The functions that any thread may call: requests, early prompts, settings, statistics.
 #include "engine/steps/engine_core.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kUsualPositions = 16384;  // whose angles are made before anybody waits for a token
+constexpr std::int32_t kUsualPositions = 16384;  // RoPE angles computed when the engine opens, before a request waits
 
 }  // namespace
 
@@ -43,12 +43,13 @@ RequestId EngineCore::submit(GenerationRequest request) {
   resolve(request.reuse);
   const auto bytes = static_cast<std::int64_t>(bytes_for(request, length + request.max_tokens));
   if (bytes > options_.kv_budget_bytes) {
-    throw EngineError(EngineError::Kind::memory,
-                      fmt::format("the KV cache of {} prompt tokens and {} new ones takes {} bytes; the budget is {}",
-                                  length, request.max_tokens, bytes, options_.kv_budget_bytes));
+    throw EngineError(
+        EngineError::Kind::memory,
+        fmt::format("the KV cache of {} prompt tokens and {} new tokens needs {} bytes; the budget is {} bytes", length,
+                    request.max_tokens, bytes, options_.kv_budget_bytes));
   }
   const std::lock_guard lock(mutex_);
-  if (stopping_) throw EngineError(EngineError::Kind::invalid, "the engine is closing and takes no more requests");
+  if (stopping_) throw EngineError(EngineError::Kind::invalid, "the engine is closing and accepts no more requests");
   const RequestId id = ++last_id_;
   incoming_.push_back(std::make_unique<Sequence>(id, std::move(request), *model_));
   wake_.notify_one();
@@ -96,13 +97,13 @@ void EngineCore::park() {
       store_.park();
       try {
         backend_->wait();
-      } catch (const std::exception&) {  // the device has failed: its requests will say so
+      } catch (const std::exception&) {  // the device has failed; its requests will report the error
       }
       done->set_value();
     });
     wake_.notify_one();
   }
-  over.wait();  // also over when the engine ends before: the order goes with its promise
+  over.wait();  // also returns when the engine ends first, since destroying the order breaks its promise
 }
 
 void EngineCore::stop() {
@@ -148,10 +149,11 @@ void EngineCore::resolve(ReuseOptions& reuse) const {
   const std::int32_t layers = model_->config.layers;
   if (reuse.method->layers == Method::Layers::group) {
     if (reuse.range.is_group(layers)) return;
-    throw EngineError(EngineError::Kind::invalid,
-                      fmt::format("reuse: {} needs the group of layers that readers recompute, start < end < {}; "
-                                  "not {} to {}",
-                                  reuse.method->name, layers, reuse.range.start, reuse.range.end));
+    throw EngineError(
+        EngineError::Kind::invalid,
+        fmt::format("reuse: {} needs the group of layers that readers recompute; expected start < end < {}, "
+                    "found {} to {}",
+                    reuse.method->name, layers, reuse.range.start, reuse.range.end));
   }
   if (!reuse.range.valid(layers)) reuse.range = layer_range();
   if (reuse.range.valid(layers)) return;

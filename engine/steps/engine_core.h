@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineCore: what StepEngine and its thread share. Functions of the first part may be called from any thread; the rest
-// belongs to the engine's thread. A step is a transaction: plan rows, reserve, run, commit or fail the requests that
-// took part.
+// EngineCore: the state that StepEngine and its thread share. The public functions may be called from any thread; the
+// private functions run on the engine's thread. A step is a transaction: plan rows, reserve memory, run, then commit,
+// or fail the requests that took part.
 #pragma once
 
 #include <algorithm>
@@ -49,42 +49,42 @@ class EngineCore {
   using List = std::deque<std::unique_ptr<Sequence>>;
   using Order = std::function<void(PrefillAhead& ahead)>;
 
-  /// What was copied for a sequence before its first step.
+  /// The KV that was copied for a sequence before its first step.
   struct Copied {
     RequestId id;
     std::int32_t tokens;
   };
 
-  /// What a sequence has in a step.
+  /// The rows of one sequence in a step.
   struct Part {
     Sequence* sequence;
     std::int32_t rows;
   };
 
-  /// Fills in the model's layer range. A method that needs one and has none is refused.
+  /// Fills in the model's layer range. Throws EngineError when the method needs a layer range and the model has none.
   void resolve(ReuseOptions& reuse) const;
   std::size_t bytes_for(const GenerationRequest& request, std::int32_t positions) const;
 
-  /// Sleeps until there is something to do; false when the engine is to end.
+  /// Sleeps until there is work. Returns false when the engine is closing.
   bool wait_for_work();
 
-  /// For caches of early prompts: requests that wait come first.
+  /// Bytes of the KV budget that caches of early prompts may use; waiting requests have priority.
   std::int64_t free_bytes() const;
   void apply_cancels();
   void admit();
 
-  /// Returns the logits of the prompt's last token where they were computed ahead.
+  /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);
   void step();
 
-  /// Sequences whose segments are still on their way from host memory have them placed layer by layer.
+  /// Makes the step place, layer by layer, the segments of its sequences that are still being uploaded.
   void wait_for_layers(const std::vector<Part>& parts);
 
-  /// What a request has decoded so far; null when it is not running.
+  /// Returns the tokens that a request has decoded so far, or null when the request is not running.
   const std::vector<TokenId>* decoded(RequestId id) const;
   void sample(const std::vector<Sequence*>& sequences, std::span<const float> logits);
 
-  /// A sequence takes its next token; advance() says whether it was the last.
+  /// Appends the next token to a sequence; advance() returns whether that token was the last.
   template <class Advance>
   void take(Sequence& sequence, const Advance& advance) {
     try {
@@ -96,16 +96,16 @@ class EngineCore {
     }
   }
 
-  /// An answer that will be corrected by anchors is compared with them as it comes.
+  /// Compares the answer so far with the anchors that will correct it.
   void follow(Sequence& sequence);
   void end(Sequence* sequence, FinishReason reason, const std::string& error);
   void end(List& list, List::iterator at, FinishReason reason, const std::string& error);
 
-  /// The step has said how long copying took the sequences that were started before it.
+  /// Adds the copy times that the last step measured to the sequences that were started before it.
   void take_copy_times();
   void count_kv(std::int64_t bytes);
 
-  std::unique_ptr<Backend> backend_;  // first: outlives all that it has handed out
+  std::unique_ptr<Backend> backend_;  // declared first, since it must outlive all of its buffers
   std::shared_ptr<const Model> model_;
   BackendInfo device_;
   EngineInfo info_;
@@ -123,7 +123,7 @@ class EngineCore {
   LayerRange range_;                                // guarded by mutex_
   std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
 
-  // The rest belongs to the engine's thread.
+  // The members below belong to the engine's thread.
   List waiting_;
   List running_;
   std::vector<RequestId> cancelling_;

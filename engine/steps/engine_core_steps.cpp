@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's thread: requests are admitted, steps run, answers are delivered.
+// The engine's thread: admits requests, runs steps and delivers answers.
 #include "engine/steps/engine_core.h"
 #include "engine/steps/hand_over.h"
 #include "engine/steps/scheduler.h"
@@ -37,7 +37,7 @@ bool EngineCore::wait_for_work() {
     if (stopping_) return false;
   }
   for (Order& order : orders) order(ahead_);
-  store_.settle();  // what anchors were charged since
+  store_.settle();  // anchors may have been charged to the budget since the last step
   count_kv(0);
   return true;
 }
@@ -60,17 +60,17 @@ void EngineCore::admit() {
   while (!waiting_.empty() && static_cast<std::int32_t>(running_.size()) < options_.max_sequences) {
     Sequence& next = *waiting_.front();
     const EarlyId early = next.request().early;
-    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.longest()));
-    if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // its turn comes when others end
-    const std::int64_t own = ahead_.bytes_of(early);           // it takes that over, or it goes
+    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
+    if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
+    const std::int64_t own = ahead_.bytes_of(early);           // taken over by the request, or evicted
     while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
-      if (!ahead_.give_back(early)) break;
+      if (!ahead_.evict_last(early)) break;
     }
     std::vector<float> logits;
     try {
       logits = start(next);
     } catch (const std::exception& error) {
-      if (ahead_.give_back(0)) continue;
+      if (ahead_.evict_last(0)) continue;
       if (!running_.empty()) return;
       end(waiting_, waiting_.begin(), FinishReason::error, error.what());
       continue;
@@ -87,15 +87,15 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
   const KvLayout layout = layout_for(request, *model_, request.reuse.range);
-  auto early = ahead_.take(request.early, prompt, sequence.longest(), layout);
-  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.longest());
+  auto early = ahead_.take(request.early, prompt, sequence.max_positions(), layout);
+  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
   const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
   corrector_.use(corrections());
   PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, in_place,
                           costs_);
   PrefillTimes times;
   times.match = milliseconds(Clock::now() - begin);
-  forward_.beside([&] { assembly.place(*backend_, forward_.angles(), cache); });
+  forward_.alongside([&] { assembly.place(*backend_, forward_.angles(), cache); });
   placed_.push_back({sequence.id(), assembly.placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
   sequence.on_step_begin(begin);
@@ -112,8 +112,8 @@ void EngineCore::step() {
 
   rows_.clear();
   std::vector<Part> parts;
-  std::vector<Sequence*> alone;     // whose tokens are chosen where the logits are
-  std::vector<Sequence*> sampling;  // those that get their logits, of the rows:
+  std::vector<Sequence*> alone;     // sequences whose tokens the backend chooses
+  std::vector<Sequence*> sampling;  // sequences that get their logits, with the rows:
   std::vector<std::int32_t> others;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (share[i] == 0) continue;
@@ -144,10 +144,10 @@ void EngineCore::step() {
   try {
     logits = forward_.run(rows_);
   } catch (const std::exception& error) {
-    // Once more without them; unless attention was summed up, which would count twice.
+    // The step is retried without early prompts, unless it sums attention, which a retry would count twice.
     const bool summed = std::any_of(rows_.caches.begin(), rows_.caches.end(),
                                     [](const KvCache* cache) { return cache->received() != nullptr; });
-    const bool dropped = ahead_.drop_parts() || ahead_.give_back(0);
+    const bool dropped = ahead_.drop_parts() || ahead_.evict_last(0);
     if (dropped && !summed) return;
     for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
     return;
@@ -156,7 +156,7 @@ void EngineCore::step() {
   take_copy_times();
   const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
   ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
-  count_kv(0);  // with the caches that were begun for rows ahead
+  count_kv(0);  // includes the caches that were started for rows ahead
   std::size_t row = 0;
   for (const Part& part : parts) {
     part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
@@ -178,12 +178,12 @@ void EngineCore::step() {
 void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
   std::vector<Sequence*> arriving;
   for (const Part& part : parts) {
-    if (part.sequence->assembly().is_arriving()) arriving.push_back(part.sequence);
+    if (part.sequence->assembly().is_uploading()) arriving.push_back(part.sequence);
   }
   if (arriving.empty()) return;
   rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
     for (Sequence* sequence : arriving)
-      sequence->assembly().place_arrived(*backend_, forward_.angles(), sequence->cache(), layer);
+      sequence->assembly().place_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
 }
 
@@ -216,7 +216,7 @@ void EngineCore::end(List& list, List::iterator at, FinishReason reason, const s
   const std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
   const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
-  ahead_.forget(sequence->request().early);  // of a request that did not come to take it
+  ahead_.forget(sequence->request().early);  // an early prompt that the request never took over
   sequence->close(reason, error);
   ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
   anchors_.ended(sequence->id(), sequence->result().tokens,
@@ -226,12 +226,12 @@ void EngineCore::end(List& list, List::iterator at, FinishReason reason, const s
   try {
     sequence->deliver();
   } catch (const std::exception&) {
-    // A host's on_finished threw: it has been told, and the engine goes on for the others.
+    // The host's own on_finished threw; the engine continues for the other requests.
   }
 }
 
 void EngineCore::take_copy_times() {
-  const std::vector<double>& taken = forward_.times().beside;
+  const std::vector<double>& taken = forward_.times().alongside;
   for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
     costs_.on_copy(placed_[i].tokens, taken[i]);
     for (const auto& sequence : running_) {

@@ -13,7 +13,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   result.segments.resize(request.prompt.size());
   if (!cache.layout().raw_keys) return;
   const std::span<const TokenId> tokens(sequence.tokens());
-  const bool lends = !backend.info().host_memory;  // what is in host memory, others can read
+  const bool lends = !backend.info().host_memory;  // other engines can read host memory directly
   bool lent = false;
   const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops,
                         const std::string& origin, std::span<const float> entropy, bool elsewhere) -> SegmentHandle {
@@ -29,7 +29,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
       try {
         store.lend(handle, segment->copy_to_host());
         lent = true;
-      } catch (const BackendError&) {  // readers of this model have it all the same
+      } catch (const BackendError&) {  // readers of this model still have the segment
       }
     }
     return handle;
@@ -55,7 +55,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
       if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)));
     }
   } catch (const std::exception&) {
-    // The answer is complete; only its reuse is lost.
+    // The answer is complete; only the reuse of its KV is lost.
   }
 }
 

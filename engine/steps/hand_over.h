@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an answer that is complete leaves for later prompts.
+// The hand-over of a finished sequence's KV to later prompts.
 #pragma once
 
 #include "engine/steps/anchors.h"
@@ -8,8 +8,8 @@
 
 namespace baton {
 
-/// Makes segments of what later prompts will hold, and a prefix of what is exact. Without memory for them there are
-/// none, and the later prompts are computed. The engine's thread only.
+/// Stores the parts that later prompts will hold as segments, and the exact KV as a prefix. Where memory is short,
+/// segments are left out and later prompts are computed instead. Called on the engine's thread only.
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors);
 
 }  // namespace baton

@@ -9,12 +9,12 @@
 namespace baton {
 namespace {
 
-// Rows of one sequence that are taken together, since its KV is read once for all of them; with the row that decodes
-// they are one tile of the CPU's product.
+// Rows of one sequence run in blocks, since its KV is read once for a block. 11 rows and one decode row are one tile of
+// the CPU's matrix product.
 constexpr std::int32_t kBlock = 11;
-constexpr std::int32_t kNextBlock = 4;  // of a mirror whose turn comes next: what it lags behind is waited for
-constexpr std::int32_t kUrgent = 32;    // rows that a prompt which is wanted next may have beside decoding sequences
-constexpr std::int32_t kIdleRows = 32;  // of a step that nobody waits for: a request that comes waits for no more
+constexpr std::int32_t kNextBlock = 4;  // block of a prompt whose turn is next: the request will wait for its backlog
+constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in a step with decoding sequences
+constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
 
 }  // namespace
 
@@ -63,7 +63,7 @@ std::optional<EarlySequence::Taken> PrefillAhead::take(EarlyId id, std::span<con
   return taken;
 }
 
-bool PrefillAhead::give_back(EarlyId but) {
+bool PrefillAhead::evict_last(EarlyId but) {
   for (std::size_t i = early_.size(); i-- > 0;) {
     if (!early_[i]->started() || early_[i]->id() == but) continue;
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -99,7 +99,7 @@ bool PrefillAhead::has_work(std::int64_t free_bytes) const {
   });
 }
 
-/// Gives a sequence its cache, with what is known of its beginning. False when there is no memory for it.
+/// Allocates a sequence's cache and copies the cached prefix into it. Returns false when there is no memory.
 bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
   const std::int64_t bytes = bytes_for(sequence);
   if (bytes > free_bytes) return false;
@@ -111,7 +111,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
     for (const PrefixCache::Piece& piece : match.pieces)
       place(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
     sequence.start(std::move(cache), match.length);
-  } catch (const std::exception&) {  // its request will compute it
+  } catch (const std::exception&) {  // the request will compute the prompt
     sequence.give_up();
     return false;
   }
@@ -139,7 +139,7 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     left = std::max(0, left - count);
     return true;
   };
-  // Prompts that are complete are asked for next: they do not wait for a block to fill.
+  // Requests of complete prompts are submitted next, so these prompts do not wait until a block is full.
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     if (backlog < 1 || !one->settled()) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefillAhead: the early prompts of an engine, and the rows of each step that are spared for them.
+// PrefillAhead: the early prompts of an engine, and the rows that each step adds for them.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-/// The engine's thread only.
+/// Used by the engine's thread only.
 class PrefillAhead {
  public:
   PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
@@ -24,34 +24,35 @@ class PrefillAhead {
   void forget(EarlyId id);
   void clear() { early_.clear(); }
 
-  /// Takes in what running requests have decoded.
+  /// Appends the tokens that running requests have decoded to the prompts that follow them.
   void refresh(const DecodedTokens& decoded);
-  /// A request is over; `tokens` are null when its answer does not count.
+  /// Reports that a request has ended. `tokens`: its answer, or null when the request failed.
   void ended(RequestId id, const std::vector<TokenId>* tokens);
 
-  /// The KV that was computed for a request whose prompt is `prompt`; see EarlySequence::take.
+  /// Returns the KV that was computed ahead for a request whose prompt is `prompt`; see EarlySequence::take.
   std::optional<EarlySequence::Taken> take(EarlyId id, std::span<const TokenId> prompt, std::int32_t positions,
                                            const KvLayout& layout);
 
-  /// Takes the memory of the prompt that is needed last, but not of `but`. False when there is none to take.
-  bool give_back(EarlyId but);
+  /// Evicts the started early prompt that is needed last, other than `but`. Returns false when there is none.
+  bool evict_last(EarlyId but);
 
   std::int64_t bytes() const;
   std::int64_t bytes_of(EarlyId id) const;
 
-  /// There is something to run, given that `free_bytes` may be taken for caches.
+  /// True when an early prompt has rows to run, given that its cache may use `free_bytes`.
   bool has_work(std::int64_t free_bytes) const;
 
-  /// Adds rows to a step that has `decoding` sequences' rows, and, where `prefilling`, rows of prompts: then none.
-  /// Rows of prompts' last tokens ask for their logits behind those that the step asks for already.
+  /// Adds rows to a step with rows of `decoding` sequences. Adds none when the step is `prefilling`, that is, holds
+  /// rows of submitted prompts. The logits of prompts' last tokens are appended to those that the step already asks
+  /// for.
   void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes);
-  /// The step took so long; `logits` are those that add_rows asked for.
+  /// Reports the duration of the step. `logits`: the rows that add_rows asked for, [n, V].
   void commit(double milliseconds, std::span<const float> logits);
-  /// The step failed: what took part is dropped. False when nothing had.
+  /// Drops the early prompts that took part in a failed step. Returns false when none took part.
   bool drop_parts();
 
   std::int32_t knee() const { return spare_.knee(); }
-  std::int32_t rows() const;  // of the step that add_rows was called for
+  std::int32_t rows() const;  // rows that the last add_rows added
 
  private:
   struct Part {
@@ -71,9 +72,9 @@ class PrefillAhead {
   PrefixCache& prefixes_;
   std::int32_t max_rows_;
   SpareRows spare_;
-  std::vector<std::unique_ptr<EarlySequence>> early_;  // by id: the oldest is served first
-  std::vector<Part> parts_;                            // of the step
-  std::int32_t decoding_ = 0;                          // sequences in it
+  std::vector<std::unique_ptr<EarlySequence>> early_;  // ascending ids; the oldest is served first
+  std::vector<Part> parts_;                            // of the current step
+  std::int32_t decoding_ = 0;                          // decoding sequences of the current step
   bool prefilling_ = false;
 };
 

@@ -6,12 +6,12 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostEntries = 64;
-constexpr std::int32_t kWorthKeeping = 16;  // tokens more than what there is already
+constexpr std::size_t kMaxEntries = 64;
+constexpr std::int32_t kWorthKeeping = 16;  // minimum new tokens for which an entry is added
 
 }  // namespace
 
-/// Its tokens follow those of its parent up to position `begin`, where they differ.
+/// An entry's tokens follow those of its parent up to position `begin`, where the entry branches off.
 struct PrefixCache::Entry {
   Entry* parent = nullptr;
   std::int32_t begin = 0;
@@ -33,7 +33,7 @@ struct PrefixCache::Entry {
   }
 };
 
-/// The entries that a prompt goes along, and how far.
+/// The entries along a prompt, and how far the prompt matches them.
 struct PrefixCache::Walk {
   std::vector<Entry*> entries;
   std::int32_t length = 0;
@@ -56,22 +56,22 @@ PrefixCache::Walk PrefixCache::walk(std::span<const TokenId> prompt) const {
   return walk;
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t longest) {
+PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32_t max_tokens) {
   const Walk walk = living(this->walk(prompt));
   Match match;
-  for (std::size_t i = 0; i < walk.entries.size() && walk.entries[i]->begin < longest; ++i) {
+  for (std::size_t i = 0; i < walk.entries.size() && walk.entries[i]->begin < max_tokens; ++i) {
     const Entry& entry = *walk.entries[i];
     const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
     std::shared_ptr<const Segment> segment = store_.read(entry.handle);
-    if (!segment) break;  // no room where it could be read
-    match.length = std::min(end, longest);
+    if (!segment) break;  // no memory to upload the segment
+    match.length = std::min(end, max_tokens);
     match.pieces.push_back({std::move(segment), entry.begin, match.length - entry.begin});
   }
   use(walk, match.pieces.size());
   return match;
 }
 
-/// The part of the walk whose segments are still there. What branches off one that was taken back goes with it.
+/// Returns the beginning of the walk up to the first evicted segment, and drops the evicted entry with its branches.
 PrefixCache::Walk PrefixCache::living(Walk walk) {
   for (std::size_t i = 0; i < walk.entries.size(); ++i) {
     if (store_.peek(walk.entries[i]->handle)) continue;
@@ -82,7 +82,7 @@ PrefixCache::Walk PrefixCache::living(Walk walk) {
   return walk;
 }
 
-/// Counts a use of the first entries, the deepest first, so that the store gives up a text before what it stands on.
+/// Counts a use of the first entries, the deepest first, so that the store evicts an entry before its parents.
 void PrefixCache::use(const Walk& walk, std::size_t count) {
   ++clock_;
   for (std::size_t i = count; i-- > 0;) {
@@ -108,16 +108,16 @@ void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const To
   entry->handle = std::move(handle);
   entry->last_use = clock_;
   entry->parent->children.push_back(std::move(entry));
-  if (++entries_ > kMostEntries) drop_oldest();
+  if (++entries_ > kMaxEntries) drop_oldest();
 }
 
-/// With all that branch off it.
+/// Drops an entry and all its branches.
 void PrefixCache::drop(const Entry& entry) {
   entries_ -= entry.size();
   std::erase_if(entry.parent->children, [&](const auto& child) { return child.get() == &entry; });
 }
 
-/// Of the entries that nothing branches off.
+/// Drops the least recently used entry without branches.
 void PrefixCache::drop_oldest() {
   const Entry* oldest = nullptr;
   std::vector<const Entry*> left = {root_.get()};

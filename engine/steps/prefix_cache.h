@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixCache: exact KV of the beginnings of prompts, for prompts that begin with the same tokens. What prompts have in
-// common is stored once: an entry holds only what differs from the one it branches off.
+// PrefixCache: exact KV of prompt prefixes, for prompts that begin with the same tokens. The cache is a tree, so a
+// common prefix is stored once: an entry holds only the tokens after the point where it branches off its parent.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace baton {
 
-/// The engine's thread only. The segments count in the store and can be evicted there.
+/// Used by the engine's thread only. The segments count towards the store's budget, and the store may evict them.
 class PrefixCache {
  public:
   explicit PrefixCache(SegmentStore& store);
@@ -26,13 +26,14 @@ class PrefixCache {
     std::int32_t count = 0;
   };
   struct Match {
-    std::vector<Piece> pieces;  // one behind the other, from position 0
-    std::int32_t length = 0;    // tokens of all of them
+    std::vector<Piece> pieces;  // contiguous, from position 0
+    std::int32_t length = 0;    // tokens of all pieces
   };
-  /// The longest beginning of the prompt that is there, at most `longest` tokens.
-  Match find(std::span<const TokenId> prompt, std::int32_t longest);
+  /// Returns the longest cached prefix of the prompt, at most `max_tokens` tokens.
+  Match find(std::span<const TokenId> prompt, std::int32_t max_tokens);
 
-  /// Keeps positions [0, n) of the cache for `tokens`, unless nearly all of it is there.
+  /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, unless nearly all of the prefix
+  /// is cached already.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens);
 
   void clear();
@@ -47,7 +48,7 @@ class PrefixCache {
   void drop_oldest();
 
   SegmentStore& store_;
-  std::unique_ptr<Entry> root_;  // of no tokens
+  std::unique_ptr<Entry> root_;  // holds no tokens
   std::size_t entries_ = 0;
   std::uint64_t clock_ = 0;
 };

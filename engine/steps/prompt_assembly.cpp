@@ -11,8 +11,8 @@
 namespace baton {
 namespace {
 
-/// Where the first part begins that is to become a segment. It has to be run: a prefix brings neither the hidden states
-/// nor the attention that belong to a segment.
+/// Returns the position of the first part that becomes a segment. Such a part must be run, since a prefix holds neither
+/// the hidden states nor the attention of a segment.
 std::int32_t first_to_record(const GenerationRequest& request) {
   std::int32_t at = 0;
   for (const PromptPart& part : request.prompt) {
@@ -22,14 +22,14 @@ std::int32_t first_to_record(const GenerationRequest& request) {
   return at;
 }
 
-/// Where the backend reads it.
-std::shared_ptr<const Segment> bring_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
-                                              PartUse& use) {
+/// Returns the segment in memory that the backend can read, or null and a reason.
+std::shared_ptr<const Segment> upload_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
+                                               PartUse& use) {
   if (backend.info().host_memory) return segment;
   try {
     return segment->copy_to(backend);
   } catch (const BackendError&) {
-    use.reason = "the device has no room for its KV, which is of another model";
+    use.reason = "there is no device memory for its segment, which is from another model";
     return nullptr;
   }
 }
@@ -48,7 +48,7 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
-  const bool for_relay = reuse.record && !reuse.method->ahead;  // whose caches are begun before their requests
+  const bool for_relay = reuse.record && !reuse.method->ahead;  // lockstep begins its caches before the requests
   layout.received = for_relay;
   if (range.start > 0 && (for_relay || reuse.method->hidden_states)) {
     layout.hidden_width = model.config.width;
@@ -102,7 +102,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     if (segment && begin + segment->length() > prefix_.length) segments[i] = std::move(segment);
   }
   begins_.push_back(at);
-  bring(segments);
+  start_uploads(segments);
   const bool anchored = takes_anchors(request.reuse);
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   learned_.resize(segments.size());
@@ -133,7 +133,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   schedule = make_schedule(request.reuse, {length, known, placed_, model.config.layers});
 }
 
-/// What the anchors made of a slot; false when it is to be computed.
+/// Applies the anchors' choice to a slot. Returns false when the slot is to be computed in full.
 bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const {
   const AnchorChoice& choice = slot.choice;
   use.reason = choice.reason;
@@ -150,7 +150,8 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
     uncertain.share = anchor_options_.recompute;
     uncertain.suffix = 0;
     const std::span<const float> entropy = slot.segment->entropy;
-    const std::vector<float> mismatch = choice.mismatch(slot.length());  // of texts that nobody generated
+    const std::vector<float> mismatch =
+        choice.mismatch(slot.length());  // texts that were not generated have no entropy
     placed.recompute = select_by_entropy(uncertain, entropy.empty() ? mismatch : entropy);
   }
   return true;
@@ -169,31 +170,31 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   const KvLayout expected = layout_for(request, model, request.reuse.range);
   const bool injects = request.reuse.method->hidden_states;
   if (!segment) {
-    use.reason = "its segment was evicted: over the memory budget";
+    use.reason = "its segment was evicted to stay within the memory budget";
   } else if (segment->tokens() != part.tokens) {
     use.reason = "its segment holds other tokens";
   } else if (segment->length() < request.reuse.min_tokens) {
-    use.reason =
-        fmt::format("{} tokens with KV, fewer than {}: cheaper in full", segment->length(), request.reuse.min_tokens);
+    use.reason = fmt::format("its segment has {} tokens; segments of fewer than {} are computed in full",
+                             segment->length(), request.reuse.min_tokens);
   } else if (segment->layout().layers != expected.layers || segment->layout().shape != expected.shape) {
-    use.reason = "its segment is of another model";
+    use.reason = "its segment is from another model";
   } else if (injects && request.reuse.range.start > 0 &&
              (segment->layout().hidden_width != expected.hidden_width ||
               segment->layout().hidden_layer != expected.hidden_layer)) {
     use.reason = fmt::format("its segment holds no hidden states of layer {}", request.reuse.range.start);
   } else if (portable) {
-    return bring_portable(segment, backend, use);
+    return upload_portable(segment, backend, use);
   } else {
     std::shared_ptr<const Segment> read = store.read(part.segment);
-    if (!read) use.reason = "its segment is in host memory, and the device has no room for it";
+    if (!read) use.reason = "its segment is in host memory, and there is no device memory for it";
     return read;
   }
   store.use(part.segment);
   return nullptr;
 }
 
-/// Begins to copy what is in host memory, the first layers of all of it first.
-void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segments) const {
+/// Starts the uploads of segments in host memory, layer by layer over all segments.
+void PromptAssembly::start_uploads(std::span<const std::shared_ptr<const Segment>> segments) const {
   for (std::int32_t layer = 0; layer < layers_; layer += Segment::layers_per_group(layers_)) {
     for (const PrefixCache::Piece& piece : prefix_.pieces) piece.segment->upload(layer);
     for (const std::shared_ptr<const Segment>& segment : segments) {
@@ -202,8 +203,8 @@ void PromptAssembly::bring(std::span<const std::shared_ptr<const Segment>> segme
   }
 }
 
-/// What a learned correction adds follows from all layers at once.
-bool PromptAssembly::comes_by_layer(std::size_t placed) const {
+/// A learned correction needs all layers at once, so corrected segments are not placed by layer.
+bool PromptAssembly::uploads_by_layer(std::size_t placed) const {
   const Segment* segment = placed_[placed].segment;
   return segment != nullptr && segment->is_uploading() && !learned_[corrected_[placed]];
 }
@@ -219,7 +220,7 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
     placed_tokens_ += piece.count;
   }
   for (std::size_t i = 0; i < placed_.size(); ++i) {
-    if (comes_by_layer(i)) {
+    if (uploads_by_layer(i)) {
       late_.push_back(i);
       continue;
     }
@@ -229,7 +230,7 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
   if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
 }
 
-void PromptAssembly::place_arrived(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
+void PromptAssembly::place_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
   while (arrived_ <= std::min(layer, layers_ - 1)) {
     const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
     for (const std::size_t i : late_pieces_) {
@@ -255,7 +256,7 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache, 
   }
 }
 
-void PromptAssembly::let_go() {
+void PromptAssembly::release_segments() {
   prefix_.pieces.clear();
   placed_.clear();
   pinned_.clear();

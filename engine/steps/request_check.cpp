@@ -18,7 +18,7 @@ void check_tokens(const char* what, std::span<const TokenId> tokens, const Model
 }
 
 void check_method(const ReuseOptions& reuse) {
-  if (reuse.method == nullptr) invalid("reuse: the method is null; expected one of the table (engine/reuse/methods.h)");
+  if (reuse.method == nullptr) invalid("reuse: the method is null; expected a row of the method table");
 }
 
 }  // namespace
@@ -33,7 +33,8 @@ void check(const EarlyPrompt& prompt, const Model& model) {
   if (prompt.longest < 1)
     invalid(fmt::format("early prompt: longest is {}; expected at least 1 token", prompt.longest));
   if (prompt.reuse.record || takes_segments(prompt.reuse))
-    invalid("early prompt: only exact KV can be computed ahead; expected full, prefix or lockstep, without record");
+    invalid(
+        "early prompt: only exact KV can be computed ahead; expected method full, prefix or lockstep, without record");
 }
 
 void check(const GenerationRequest& request, const Model& model) {
@@ -42,11 +43,11 @@ void check(const GenerationRequest& request, const Model& model) {
     length += static_cast<std::int64_t>(part.tokens.size());
     check_tokens("prompt", part.tokens, model);
   }
-  if (length == 0) invalid("prompt: has no tokens; expected at least one");
+  if (length == 0) invalid("the prompt has no tokens; expected at least 1");
   if (request.max_tokens < 1)
     invalid(fmt::format("max_tokens: {} is too small; expected at least 1", request.max_tokens));
   for (const std::string& stop : request.stop) {
-    if (stop.empty()) invalid("stop: a stop string is empty");
+    if (stop.empty()) invalid("stop: found an empty string; expected at least 1 byte in each");
   }
   if (const std::string problem = request.sampling.problem(); !problem.empty()) invalid(problem);
   check_method(request.reuse);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine refuses before it takes anything in. Each throws EngineError with what is wrong and what was expected.
+// Validation of requests and early prompts at the engine's border. Each function throws EngineError that says what was
+// found and what was expected.
 #pragma once
 
 #include "engine/model/model.h"

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-// What a row adds is seen in steps of many: a few take as long as reading the weights.
+// Only steps of many rows show the time per row; a step of few rows takes as long as reading the weights.
 constexpr double kMany = 128.0;
 
 double mixed(double known, double measured) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReuseCosts: what this engine was seen to take for a token that is computed, and for one that is copied.
+// ReuseCosts: measured times of this engine per computed token and per copied token.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace baton {
 
 class ReuseCosts {
  public:
-  /// Milliseconds of a row through all layers, in steps that prefill, and of a token that is placed; 0: not known yet.
+  /// row_ms: milliseconds of one row through all layers, in steps that prefill. copy_ms: milliseconds of one placed
+  /// token. 0: not measured yet.
   double row_ms() const { return row_ms_; }
   double copy_ms() const { return copy_ms_; }
 
-  /// A step that prefills took so long for rows with these paths, which count by the layers that they ran through.
+  /// Adds the times of a prefill step. A row counts by the number of layers in its path.
   void on_step(std::span<const RowPath> paths, const StepTimes& times);
   void on_copy(std::int32_t tokens, double milliseconds);
 

@@ -13,7 +13,7 @@ std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int
     rows[i] = sequences[i].tokens;
     left -= rows[i];
   }
-  left = std::max(left, 1);  // a step full of decodes still moves the oldest prompt
+  left = std::max(left, 1);  // a step full of decode rows still advances the oldest prompt
   for (std::size_t i = 0; i < sequences.size() && left > 0; ++i) {
     if (sequences[i].decoding) continue;
     rows[i] = std::min(sequences[i].tokens, left);

@@ -34,7 +34,8 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
     recomputed_[static_cast<std::size_t>(at)] = true;
     if (assembly_->ahead(at)) result_.kv_ahead += model_.config.layers;
   }
-  cache_->commit(rows().empty() ? prompt_length_ : rows().front().position);  // what lies before the first is in place
+  cache_->commit(rows().empty() ? prompt_length_
+                                : rows().front().position);  // positions before the first scheduled row hold KV
 }
 
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
@@ -44,7 +45,7 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
     step.path.push_back({0, model_.config.layers, -1});
     return 1;
   }
-  std::int32_t from = -1;  // detection of the schedule that the newest of the step stands for
+  std::int32_t from = -1;  // the schedule's detection that the newest one of the step maps to
   std::size_t at = next_row_;
   const auto continues = [&] {
     return at > next_row_ && rows()[at].path.detection >= 0 &&
@@ -75,7 +76,7 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
     const ScheduledRow& row = rows()[next_row_ + i];
     const auto at = static_cast<std::size_t>(row.position);
     computed_[at] = paths[i].computed();
-    const bool grouped = row.path.anew && paths[i].computed() < model_.config.layers;  // no token is chosen there
+    const bool grouped = row.path.anew && paths[i].computed() < model_.config.layers;  // droidspeak chooses no tokens
     recomputed_[at] = !grouped && (row.path.detection < 0 || paths[i].leave > row.path.leave);
   }
   next_row_ += paths.size();
@@ -109,12 +110,12 @@ TokenChoice Sequence::choice() const {
 bool Sequence::advance(std::span<float> logits) {
   begin_output();
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
-  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of what the model said
+  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of the distribution before sampling
   if (!request_.forced.empty()) return advance({-1, entropy});
   return advance({sampler_.choose(logits, tokens_).id, entropy});
 }
 
-/// The logits of the last prompt token are there.
+/// Called when the logits of the last prompt token are available.
 void Sequence::begin_output() {
   if (prefilled_) return;
   prefilled_ = true;
@@ -122,11 +123,11 @@ void Sequence::begin_output() {
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;
-  assembly_->let_go();
+  assembly_->release_segments();
   if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
 }
 
-/// Forced answers end when they have been run: the call after their last token is the one for its successor.
+/// A forced answer ends when all of its tokens have been run: in the call that would choose the token after the last.
 bool Sequence::advance(const ChosenToken& chosen) {
   begin_output();
   const bool forced = !request_.forced.empty();
@@ -185,7 +186,7 @@ void Sequence::close(FinishReason reason, const std::string& error) {
 void Sequence::deliver() {
   cache_.reset();
   assembly_.reset();
-  request_.prompt.clear();  // with its segments: who has the result holds the last handles
+  request_.prompt.clear();  // also drops its segments; the result then holds the last handles
   const auto on_finished = std::move(request_.callbacks.on_finished);
   if (on_finished) on_finished(std::move(result_));
 }

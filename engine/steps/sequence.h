@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence: one running request. Knows its tokens, its KV cache and how its output becomes text; the scheduler and
-// the step loop move it forward.
+// Sequence: one running request. It owns its tokens, its KV cache and the decoding of its output to text; the scheduler
+// and the step loop advance it.
 #pragma once
 
 #include <chrono>
@@ -22,44 +22,44 @@ class Sequence {
   RequestId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }  // prompt and output
   std::int32_t prompt_length() const { return prompt_length_; }
-  /// Positions the sequence may ever fill.
-  std::int32_t longest() const { return prompt_length_ + request_.max_tokens; }
+  /// Maximum number of positions that the sequence can fill.
+  std::int32_t max_positions() const { return prompt_length_ + request_.max_tokens; }
 
   const GenerationRequest& request() const { return request_; }
 
-  /// The sequence may run: its cache, with all that could be reused in place, and what is left to run.
+  /// Makes the sequence runnable. `cache` holds all reused KV; `assembly` holds the schedule of the rest.
   void start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times);
   KvCache& cache() { return *cache_; }
   std::size_t cache_bytes() const { return cache_ ? cache_->bytes() : 0; }
   const PromptAssembly& assembly() const { return *assembly_; }
   PromptAssembly& assembly() { return *assembly_; }
 
-  /// Rows that no step has run yet; 1 while decoding.
+  /// Number of rows left to run; 1 while decoding.
   std::int32_t pending() const { return decoding() ? 1 : static_cast<std::int32_t>(rows().size() - next_row_); }
   bool decoding() const { return next_row_ == rows().size(); }
 
-  /// Adds the next `share` rows to a step; more when a detection would be split. Returns how many.
+  /// Adds the next `share` rows to a step, or more where that would split a detection. Returns the number of rows.
   std::int32_t add_rows(std::int32_t share, StepRows& step);
-  /// The step succeeded: `paths` are those of the rows that were added, as they were really run.
+  /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
   void commit(std::span<const RowPath> paths, const StepTimes& times);
 
   void on_step_begin(Clock::time_point now);
 
-  /// Nobody has to see the logits but who chooses the next token: they may stay on the device.
+  /// True when only the choice of the next token needs the logits, so that they may stay on the device.
   bool chooses_alone() const;
-  /// How the next token is to be chosen.
+  /// The parameters of the next token's choice.
   TokenChoice choice() const;
-  /// Takes the token that choice() gave. True when the sequence has ended.
+  /// Appends the token that was chosen with choice(). Returns true when the sequence has ended.
   bool advance(const ChosenToken& chosen);
-  /// The same from the logits of the newest token, which are scratch.
+  /// Chooses and appends the next token from the newest logits [V], which are overwritten.
   bool advance(std::span<float> logits);
 
-  /// Ends the sequence: the result is complete but for its segments, and the cache still there.
+  /// Ends the sequence: completes the result except for its segments, and keeps the cache.
   void close(FinishReason reason, const std::string& error);
   GenerationResult& result() { return result_; }
-  /// Of what each output token was drawn from, where the output is to become a segment; may have one more.
+  /// Entropy of the distribution of each output token, where the output becomes a segment; may hold one more value.
   const std::vector<float>& entropy() const { return entropy_; }
-  /// Gives back the KV cache and then calls on_finished, once.
+  /// Frees the KV cache and then calls on_finished, once.
   void deliver();
 
  private:
@@ -75,9 +75,9 @@ class Sequence {
   std::vector<TokenId> tokens_;
   std::optional<KvCache> cache_;
   std::optional<PromptAssembly> assembly_;
-  std::size_t next_row_ = 0;  // of the prompt's schedule
+  std::size_t next_row_ = 0;  // index into the prompt's schedule
   SparseLayers sparse_;
-  std::vector<std::int32_t> computed_;  // [prompt] layers whose KV was computed
+  std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
   Sampler sampler_;
   StreamDecoder decoder_;
@@ -86,7 +86,7 @@ class Sequence {
   std::vector<float> entropy_;
   GenerationResult result_;
   FinishReason reason_ = FinishReason::eos;
-  bool prefilled_ = false;  // the logits of the last prompt token have been there
+  bool prefilled_ = false;  // the logits of the last prompt token were available
   Clock::time_point submitted_;
   Clock::time_point first_step_{};
   Clock::time_point first_token_{};

@@ -9,25 +9,25 @@
 namespace baton {
 namespace {
 
-constexpr double kFirstLimit = 4.0;       // rows to begin with
-constexpr double kSaved = 16.0;           // rows that can be saved up, or twice the limit
-constexpr std::int32_t kPlainEvery = 32;  // steps
-constexpr double kNewest = 0.2;           // weight of the newest plain step in the mean
-constexpr double kNewestOfAll = 0.05;     // of the newest step in the other means
-constexpr double kAim = 0.87;             // the part of the allowed slow-down that is aimed at
-constexpr double kGain = 0.05;            // by which part the limit moves in a step, at most
-constexpr double kUsed = 0.8;             // the part of the limit whose use shows that there could be more
+constexpr double kFirstLimit = 4.0;       // initial limit, rows
+constexpr double kSaved = 16.0;           // maximum saved rows, if above twice the limit
+constexpr std::int32_t kPlainEvery = 32;  // steps between two steps without added rows
+constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
+constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means
+constexpr double kAim = 0.87;             // target, as a fraction of the allowed slow-down
+constexpr double kGain = 0.05;            // maximum change of the limit in a step, as a fraction
+constexpr double kUsed = 0.8;             // use of the limit, as a fraction, from which it may grow
 
 void add(double& mean, double value, double newest) { mean += newest * (value - mean); }
 
 }  // namespace
 
-SpareRows::SpareRows(double slowdown, std::int32_t most) : slowdown_(slowdown), most_(most) {}
+SpareRows::SpareRows(double slowdown, std::int32_t max_rows) : slowdown_(slowdown), max_rows_(max_rows) {}
 
-/// A new level begins with what the next smaller one has found.
+/// A new level begins with the limit of the next smaller level.
 SpareRows::Level& SpareRows::level(std::int32_t decoding) {
   const auto [at, added] = levels_.try_emplace(decoding);
-  if (added) at->second.limit = at == levels_.begin() ? std::min(kFirstLimit, most_) : std::prev(at)->second.limit;
+  if (added) at->second.limit = at == levels_.begin() ? std::min(kFirstLimit, max_rows_) : std::prev(at)->second.limit;
   return at->second;
 }
 
@@ -36,7 +36,7 @@ std::int32_t SpareRows::next(std::int32_t decoding) {
   asked_ = true;
   if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
   now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
-  return static_cast<std::int32_t>(std::min(now.credit, most_));
+  return static_cast<std::int32_t>(std::min(now.credit, max_rows_));
 }
 
 void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
@@ -54,7 +54,7 @@ void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double millis
   const double aim = kAim * slowdown_;
   const double room = std::clamp((aim - now.slower) / aim, -1.0, 1.0);
   if (room > 0.0 && now.rows < kUsed * now.limit) return;
-  now.limit = std::clamp(now.limit * (1.0 + kGain * room), 1.0, most_);
+  now.limit = std::clamp(now.limit * (1.0 + kGain * room), 1.0, max_rows_);
 }
 
 std::int32_t SpareRows::knee() const {

@@ -14,7 +14,7 @@ StepEngine::StepEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const M
 StepEngine::~StepEngine() {
   core_->stop();
   if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // destroyed inside one of its own callbacks: the thread ends by itself
+    thread_.detach();  // destroyed inside one of its own callbacks; the thread ends by itself
   } else {
     thread_.join();
   }
@@ -44,7 +44,7 @@ AnchorStore& StepEngine::anchors() { return core_->anchors(); }
 std::shared_ptr<const Segment> StepEngine::segment(const SegmentHandle& handle) const { return core_->segment(handle); }
 std::shared_ptr<const Segment> StepEngine::portable(const SegmentHandle& handle) const {
   struct Kept {
-    std::shared_ptr<const EngineCore> core;  // its memory goes back there
+    std::shared_ptr<const EngineCore> core;  // keeps alive the core, which owns the segment's memory
     std::shared_ptr<const Segment> segment;
   };
   auto kept = std::make_shared<const Kept>(Kept{core_, core_->portable(handle)});

@@ -17,7 +17,7 @@ std::string StopStrings::push(std::string_view text) {
   if (first != std::string::npos) {
     found_ = true;
   } else {
-    std::size_t keep = 0;  // the longest end of the text that begins a stop string
+    std::size_t keep = 0;  // length of the longest suffix that begins a stop string
     for (const std::string& stop : stops_) {
       for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n) {
         if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) keep = n;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stop strings over streamed text: what may still become one is held back, so a stop string never shows.
+// Stop strings over streamed text. Text that may be the beginning of a stop string is held back, so no part of a stop
+// string is ever emitted.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +14,9 @@ class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);
 
-  /// Takes new text and returns what is now certain to stand before any stop string; "" once one was found.
+  /// Adds text and returns the text that is now certain to precede any stop string; "" once one was found.
   std::string push(std::string_view text);
-  /// The text held back when the output ends without a stop string.
+  /// Returns the text held back, when the output ends without a stop string.
   std::string finish();
 
   bool found() const { return found_; }

@@ -69,7 +69,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view tex
       continue;
     }
     const std::size_t match = at;
-    at = end;  // also when it is not taken: `tokenizers` does not look inside a match
+    at = end;  // also for a rejected match, since `tokenizers` does not search inside a match
     if (skip_special && token->special) continue;
     if (token->single_word && (word_before(text, match) || word_after(text, end))) continue;
     const std::size_t begin = token->lstrip ? std::max(spaces_before(text, match), done) : match;
@@ -97,7 +97,7 @@ std::vector<AddedToken> parse_added_tokens(const Json* list, Vocabulary& vocabul
     token.single_word = bool_member(value, "single_word", false, inside);
     token.lstrip = bool_member(value, "lstrip", false, inside);
     token.rstrip = bool_member(value, "rstrip", false, inside);
-    if (token.content.empty()) inside.fail("an added token without text");
+    if (token.content.empty()) inside.fail("found an added token without text");
     vocabulary.add(token.content, token.id, inside);
     out.push_back(std::move(token));
   }

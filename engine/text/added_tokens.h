@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Added tokens: found in the text before anything else happens to it, the longest first.
+// Added tokens: searched for in the text before all other steps, the longest token first.
 #pragma once
 
 #include <string_view>
@@ -15,13 +15,13 @@ struct AddedToken {
   std::string content;
   TokenId id = 0;
   bool special = false;
-  bool normalized = false;   // searched for in the normalised text, normalised itself
+  bool normalized = false;   // normalised, and searched for in the normalised text
   bool single_word = false;  // only between word boundaries
-  bool lstrip = false;       // takes the spaces before it along
+  bool lstrip = false;       // includes the spaces before the token
   bool rstrip = false;
 };
 
-/// Finds a set of added tokens. Immutable; safe from any thread.
+/// Finds a set of added tokens. Immutable and safe from any thread.
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
@@ -32,7 +32,7 @@ class AddedTokenFinder {
     std::size_t end = 0;
     const AddedToken* token = nullptr;  // nullptr: text between tokens
   };
-  /// Parts of the text in order. With `skip_special`, special tokens count as text.
+  /// Returns the parts of the text in order. With `skip_special`, special tokens count as text.
   std::vector<Part> split(std::string_view text, bool skip_special) const;
 
  private:
@@ -48,10 +48,10 @@ class AddedTokenFinder {
   std::vector<std::int32_t> token_of_node_;
 };
 
-/// Reads "added_tokens" and adds them to the vocabulary.
+/// Reads "added_tokens" and adds the tokens to the vocabulary. Throws ModelError.
 std::vector<AddedToken> parse_added_tokens(const Json* list, Vocabulary& vocabulary, const Where& where);
 
-/// The two finders: before the normaliser, and after it.
+/// The two finders: one for the original text, and one for the normalised text.
 struct AddedTokens {
   AddedTokenFinder raw;
   AddedTokenFinder normalized;

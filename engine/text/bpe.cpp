@@ -17,7 +17,7 @@ constexpr std::uint32_t kNoMerge = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
 constexpr TokenId kMissing = -1;
-// Up to here a scan for the lowest rank beats a heap (words of ordinary text have 2 to 12 symbols).
+// Up to this number of symbols a scan for the lowest rank is faster than a heap (ordinary words have 2 to 12 symbols).
 constexpr std::size_t kShortWord = 40;
 
 std::uint64_t key_of(TokenId left, TokenId right) {
@@ -70,7 +70,7 @@ void Bpe::to_symbols(std::string_view word, std::vector<TokenId>& symbols) const
       flush();
       symbols.push_back(id);
     } else if (bytes_) {
-      // `tokenizers` does not flush a pending unknown here. All 256 bytes exist, so there never is one.
+      // `tokenizers` does not flush a pending unknown token here. All 256 bytes exist, so none is ever pending.
       for (std::size_t i = 0; i < bytes; ++i) symbols.push_back((*bytes_)[static_cast<unsigned char>(word[at + i])]);
     } else if (unknown_) {
       if (!fuse_unknown_) flush();
@@ -90,14 +90,14 @@ void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scra
   }
   scratch.ids.clear();
   to_symbols(word, scratch.ids);
-  if (scratch.ids.size() >= kEnd) throw ModelError("a text of more than 4 G characters cannot be tokenised");
+  if (scratch.ids.size() >= kEnd) throw ModelError("the text has too many characters; expected fewer than 2^32");
   scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch);
   out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
 void Bpe::merge_short(Scratch& scratch) const {
   auto& ids = scratch.ids;
-  auto& ranks = scratch.ranks;  // of the pair that begins at the symbol
+  auto& ranks = scratch.ranks;  // rank of the pair that begins at the symbol
   if (ids.size() < 2) return;
   ranks.assign(ids.size() - 1, kNoMerge);
   for (std::size_t i = 0; i + 1 < ids.size(); ++i) ranks[i] = rank(ids[i], ids[i + 1]);
@@ -136,7 +136,7 @@ void Bpe::merge_long(Scratch& scratch) const {
     const auto found = static_cast<std::uint32_t>(heap.back() >> 32);
     const auto at = static_cast<std::uint32_t>(heap.back());
     heap.pop_back();
-    if (ranks[at] != found) continue;  // one of the two has been merged since
+    if (ranks[at] != found) continue;  // one of the two symbols has been merged since
     const std::uint32_t right = next[at];
     ids[at] = merged_[found];
     ids[right] = kMissing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding of one word: characters to ids, then the merges in the order of their ranks.
+// Byte-pair encoding of one word: maps characters to ids, then applies merges in the order of their ranks.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace baton::text {
 
-/// Pairs of ids -> rank of their merge and the id they become. Open addressing: one look-up per neighbour pair is
-/// where encoding spends its time.
+/// Maps a pair of ids to the rank of their merge and the merged id. The table uses open addressing, since encoding
+/// spends most of its time in one look-up per pair of neighbours.
 class MergeTable {
  public:
   struct Merge {
@@ -23,7 +23,7 @@ class MergeTable {
     TokenId id = 0;
   };
   explicit MergeTable(std::size_t merges);
-  /// A pair that is already there takes the new merge.
+  /// Adds a merge, which replaces an earlier merge of the same pair.
   void set(TokenId left, TokenId right, Merge merge);
   const Merge* find(TokenId left, TokenId right) const;
 
@@ -38,10 +38,10 @@ class MergeTable {
   std::size_t mask_ = 0;
 };
 
-/// Immutable; safe from any thread. Ids as `tokenizers` gives them, time n log n in the length of the word.
+/// Immutable and safe from any thread. Returns the ids that `tokenizers` returns, in time n log n of the word's length.
 class Bpe {
  public:
-  /// Reads "model" of a tokenizer.json and adds its tokens to `vocabulary`.
+  /// Reads "model" of a tokenizer.json and adds its tokens to `vocabulary`. Throws ModelError.
   Bpe(const Json& model, Vocabulary& vocabulary, const Where& where);
 
   /// Memory for one encode call.
@@ -52,7 +52,7 @@ class Bpe {
   };
   void encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const;
 
-  /// With ignore_merges a word that is a token is taken whole; special tokens never are.
+  /// With ignore_merges, a word that is a token, other than a special one, becomes that token.
   void never_whole(std::string_view token) { words_.erase(token); }
 
  private:

@@ -32,7 +32,7 @@ void reject_affix(const Json& model, const char* key, const Where& where) {
 }  // namespace
 
 Bpe::Bpe(const Json& model, Vocabulary& vocabulary, const Where& where) {
-  // Files of the first versions have no type.
+  // Files of the earliest versions have no type.
   const std::string type = optional_string(model, "type", where).value_or("BPE");
   if (type != "BPE") where.fail(fmt::format("the model type {} is not supported", in_quotes(type)));
   reject_affix(model, "continuing_subword_prefix", where);
@@ -70,7 +70,7 @@ void Bpe::read_vocabulary(const Json& model, Vocabulary& vocabulary, const Where
     bytes_.emplace();
     for (unsigned byte = 0; byte < 256; ++byte) {
       const auto id = vocabulary.id(fmt::format("<0x{:02X}>", byte));
-      if (!id) where.fail(fmt::format("byte_fallback without the token <0x{:02X}>", byte));
+      if (!id) where.fail(fmt::format("byte_fallback needs the token <0x{:02X}>, which is missing", byte));
       (*bytes_)[byte] = *id;
     }
   }

@@ -14,7 +14,7 @@ constexpr bool prints_itself(unsigned byte) {
 
 struct Alphabet {
   std::array<char32_t, 256> character{};
-  std::array<std::int16_t, 256 + 68> byte{};  // 68 bytes are no printable Latin-1: they stand from U+0100 on
+  std::array<std::int16_t, 256 + 68> byte{};  // the 68 bytes that are not printable Latin-1 map to U+0100 and up
 
   constexpr Alphabet() {
     for (auto& entry : byte) entry = -1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/chat_template.h"
 
+#include <fmt/format.h>
+
 #include "engine/base/errors.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/parser.h"
@@ -9,8 +11,8 @@
 namespace baton {
 namespace {
 
-// A template of a megabyte is no template; official ones have up to 20 KB.
-constexpr std::size_t kLongestTemplate = 1u << 20;
+// Official templates have up to 20 KB.
+constexpr std::size_t kMaxTemplateBytes = 1u << 20;
 
 class JinjaTemplate : public ChatTemplate {
  public:
@@ -27,7 +29,7 @@ class JinjaTemplate : public ChatTemplate {
       dict.set("content", utf8::repaired(message.content), unused);
       list.push_back(Value::dict(std::move(dict)));
     }
-    // What Transformers passes; tokens that a model does not have are no variables at all.
+    // The variables that Transformers passes; tokens that a model does not have are undefined.
     std::vector<std::pair<std::string, Value>> variables = {
         {"messages", Value::list(std::move(list))},
         {"tools", Value()},
@@ -48,8 +50,10 @@ class JinjaTemplate : public ChatTemplate {
 }  // namespace
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::parse(std::string_view source, const std::string& origin) {
-  if (source.size() > kLongestTemplate) throw ModelError(origin + ": the chat template is too long");
-  if (!utf8::is_valid(source)) throw ModelError(origin + ": the chat template is not UTF-8");
+  if (source.size() > kMaxTemplateBytes)
+    throw ModelError(fmt::format("{}: the chat template has {} bytes, expected at most {}", origin, source.size(),
+                                 kMaxTemplateBytes));
+  if (!utf8::is_valid(source)) throw ModelError(origin + ": the chat template is not valid UTF-8");
   return std::make_shared<JinjaTemplate>(source, origin);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: the part of Jinja that the official templates of the supported families use, rendered exactly as
-// Transformers renders them. A construct outside it is an error, never a wrong prompt.
+// Chat templates: the subset of Jinja that the official templates of the supported families use, rendered exactly as
+// Transformers renders it. A construct outside of the subset is an error, never a wrong prompt.
 #pragma once
 
 #include <memory>
@@ -23,15 +23,15 @@ struct ChatOptions {
   std::vector<std::pair<std::string, bool>> flags;  // further variables, for example {"enable_thinking", false}
 };
 
-/// Immutable after parse; safe from any thread.
+/// Immutable after parse and safe from any thread.
 class ChatTemplate {
  public:
-  /// Throws ModelError with line and column of what is broken or not supported.
+  /// Throws ModelError with line and column of an invalid or unsupported construct.
   static std::shared_ptr<const ChatTemplate> parse(std::string_view source, const std::string& origin);
 
   virtual ~ChatTemplate() = default;
 
-  /// Throws ModelError: the template's own raise_exception, an unknown variable's member, a run that does not end.
+  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, or too many steps.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const = 0;
 };
 

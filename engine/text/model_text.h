@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelText: the text side of a model, which is all of it that building a prompt needs (agents/prompt.h).
+// ModelText: the text side of a model, which is all that building a prompt needs (agents/prompt.h).
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@
 
 namespace baton {
 
-/// Which model it is, and what turns messages into token ids and token ids into text.
+/// The identity of a model, and the conversion of messages to token ids and of token ids to text.
 struct ModelText {
   std::filesystem::path path;  // for messages and records
-  std::string fingerprint;     // of configuration, headers and a sample of the weights; empty: no weights were opened
+  std::string fingerprint;     // hash of configuration, headers and a sample of the weights; empty: weights not opened
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
   ChatOptions chat_options;                           // BOS and EOS as text

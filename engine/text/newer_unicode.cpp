@@ -53,7 +53,7 @@ struct CodePoints {
   char32_t first, last;
 };
 
-// Marks and compatibility characters of Unicode 10 to 14.
+// Marks and compatibility characters added in Unicode 10 to 14.
 constexpr std::array<CodePoints, 42> kUnknownToNormaliser = {{
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},

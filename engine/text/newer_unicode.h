@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the Unicode tables of Hugging Face's libraries differ from ours. Their regular expressions know Unicode 16, and
-// PCRE2 10.42 only 14 (with a newer PCRE2 the rest is simply named twice); their normal forms know Unicode 9.
+// The differences between the Unicode tables of Hugging Face's libraries and ours. Their regular expressions use
+// Unicode 16, and PCRE2 10.42 uses 14 (with a newer PCRE2 the additions are redundant); their normal forms use
+// Unicode 9.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace baton::text {
 
-/// The category ("Lo", "Nd") of a character of Unicode 15, 15.1 or 16; empty for other characters.
+/// Returns the category ("Lo", "Nd") of a character added in Unicode 15, 15.1 or 16; empty for other characters.
 std::string_view newer_category(char32_t c);
-/// The newer characters of a category ("L", "Nd", "Alphabetic") as members of a class of a regular expression.
+/// Returns the newer characters of a category ("L", "Nd", "Alphabetic") as members of a regular expression's class.
 std::string newer_ranges(std::string_view category);
-/// Characters that `tokenizers` neither changes nor moves in NFC, NFD, NFKC and NFKD.
+/// True for characters that `tokenizers` neither changes nor reorders in NFC, NFD, NFKC and NFKD.
 bool stays_in_normal_forms(char32_t c);
 
 }  // namespace baton::text

@@ -16,7 +16,7 @@
 namespace baton::text {
 namespace {
 
-constexpr int kDeepestSequence = 16;
+constexpr int kMaxSequenceDepth = 16;
 
 struct Prepend : Normalizer::Step {
   explicit Prepend(std::string prefix_) : prefix(std::move(prefix_)) {}
@@ -58,7 +58,7 @@ struct Lowercase : Normalizer::Step {
     out.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
       const auto [c, bytes] = utf8::at(text, i);
-      if (c == 0x130) {  // the one character whose lower case is two
+      if (c == 0x130) {  // the only character whose lower case has two characters
         out += "i\xCC\x87";
       } else {
         utf8::append(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
@@ -93,7 +93,7 @@ struct UnicodeForm : Normalizer::Step {
     const auto length =
         utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
                      &mapped, static_cast<utf8proc_option_t>(options));
-    if (length < 0) throw std::bad_alloc();  // the text is valid UTF-8: nothing else can fail
+    if (length < 0) throw std::bad_alloc();  // with valid UTF-8, only the allocation can fail
     const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
     out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
   }
@@ -111,7 +111,7 @@ Normalizer Normalizer::parse(const Json* value, const Where& where) {
 void Normalizer::add(const Json& value, const Where& where, int depth) {
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kDeepestSequence) where.fail("too many sequences inside each other");
+    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "normalizers", where)) {
       add(part, where.in("normalizers").in(i++), depth + 1);

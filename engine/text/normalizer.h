@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "normalizer" of tokenizer.json: what happens to the text before it is cut into words.
+// The "normalizer" of tokenizer.json, which changes the text before it is split into words.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,15 @@
 
 namespace baton::text {
 
-/// Immutable; safe from any thread.
+/// Immutable and safe from any thread.
 class Normalizer {
  public:
-  /// `value` may be null: nothing is done.
+  /// A null `value` makes a normalizer that does nothing. Throws ModelError.
   static Normalizer parse(const Json* value, const Where& where);
 
   bool changes_nothing() const { return steps_.empty(); }
-  /// `text` is valid UTF-8. `keeps_start` becomes false when characters at the start were taken away.
+  /// Returns the normalised text. `text` must be valid UTF-8. Sets `keeps_start` to false when characters at the start
+  /// were removed.
   std::string apply(std::string_view text, bool& keeps_start) const;
 
   struct Step {

@@ -8,9 +8,9 @@
 namespace baton::text {
 namespace {
 
-constexpr int kDeepestSequence = 16;
+constexpr int kMaxSequenceDepth = 16;
 
-/// Ids of a special token of a template.
+/// Returns the ids of a special token of a template.
 std::vector<TokenId> template_ids(const Json& value, const std::string& name, const Vocabulary& vocabulary,
                                   const Where& where) {
   const Where inside = where.in("special_tokens");
@@ -32,13 +32,14 @@ void add_template(PostProcessor& out, const Json& value, const Vocabulary& vocab
       auto& side = text_seen ? after : before;
       side.insert(side.end(), ids.begin(), ids.end());
     } else if (const Json* sequence = find(part, "Sequence", single)) {
-      if (text_seen || string_member(*sequence, "id", single) != "A") single.fail("the text must be there once");
+      if (text_seen || string_member(*sequence, "id", single) != "A")
+        single.fail("expected the sequence 'A' exactly once");
       text_seen = true;
     } else {
       single.fail("expected a SpecialToken or a Sequence");
     }
   }
-  if (!text_seen) single.fail("the text is missing");
+  if (!text_seen) single.fail("the sequence 'A' is missing");
   out.before.insert(out.before.begin(), before.begin(), before.end());
   out.after.insert(out.after.end(), after.begin(), after.end());
 }
@@ -46,7 +47,7 @@ void add_template(PostProcessor& out, const Json& value, const Vocabulary& vocab
 void add(PostProcessor& out, const Json& value, const Vocabulary& vocabulary, const Where& where, int depth) {
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kDeepestSequence) where.fail("too many sequences inside each other");
+    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "processors", where)) {
       add(out, part, vocabulary, where.in("processors").in(i++), depth + 1);

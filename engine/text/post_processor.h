@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "post_processor" of tokenizer.json: the tokens around a single text, such as a BOS.
+// The "post_processor" of tokenizer.json, which adds tokens around a single text, such as a BOS.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct PostProcessor {
   std::vector<TokenId> after;
 };
 
-/// `value` may be null: no tokens.
+/// A null `value` adds no tokens. Throws ModelError.
 PostProcessor parse_post_processor(const Json* value, const Vocabulary& vocabulary, const Where& where);
 
 }  // namespace baton::text

@@ -12,14 +12,14 @@
 namespace baton::text {
 namespace {
 
-constexpr int kDeepestSequence = 16;
+constexpr int kMaxSequenceDepth = 16;
 constexpr const char* kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// \w+|[^\w\s]+ as Rust's regex crate reads it, which has the joiners among the word characters.
+// \w+|[^\w\s]+ as in Rust's regex crate, whose word characters include the joiners.
 constexpr const char* kWords =
     R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)";
 
-/// Writes every word anew: `rewrite(word, text, out)` appends what stands for it.
+/// Rewrites every word: `rewrite(word, text, out)` appends its replacement.
 template <typename Rewrite>
 void rewrite_words(Words& words, const Rewrite& rewrite) {
   std::string out;
@@ -79,7 +79,7 @@ PrependScheme parse_scheme(const Json& value, const Where& where) {
     if (*name == "never") return PrependScheme::never;
     where.fail(fmt::format("the prepend_scheme {} is not supported", in_quotes(*name)));
   }
-  // Before prepend_scheme there was add_prefix_space.
+  // Older files have add_prefix_space instead of prepend_scheme.
   return bool_member(value, "add_prefix_space", true, where) ? PrependScheme::always : PrependScheme::never;
 }
 
@@ -97,7 +97,7 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   };
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kDeepestSequence) where.fail("too many sequences inside each other");
+    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "pretokenizers", where)) {
       add(part, where.in("pretokenizers").in(i++), depth + 1);

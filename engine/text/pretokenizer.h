@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "pre_tokenizer" of tokenizer.json: cuts the normalised text into words. BPE never merges across words.
+// The "pre_tokenizer" of tokenizer.json, which splits the normalised text into words. BPE never merges across words.
 #pragma once
 
 #include <memory>
@@ -10,21 +10,21 @@
 
 namespace baton::text {
 
-/// A text and the words it is cut into, in order. A step may cut words further, drop some and rewrite the text.
+/// A text and its words, in order. A step may split words further, drop words and rewrite the text.
 struct Words {
   struct Word {
     std::size_t begin = 0;
     std::size_t end = 0;
-    bool starts_text = false;  // nothing of what the caller gave lies before it
+    bool starts_text = false;  // the word begins the caller's text
   };
   std::string text;
   std::vector<Word> words;
 };
 
-/// Immutable; safe from any thread.
+/// Immutable and safe from any thread.
 class PreTokenizer {
  public:
-  /// `value` may be null: the text is one word.
+  /// A null `value` makes the whole text one word. Throws ModelError.
   static PreTokenizer parse(const Json* value, const Where& where);
 
   void apply(Words& words) const;

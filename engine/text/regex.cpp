@@ -12,11 +12,11 @@
 namespace baton::text {
 namespace {
 
-// Tokenisers' patterns take a handful of steps per character; the limits only end what would not end by itself.
+// Tokenisers' patterns need a few steps per character; the limits only end matches that would not end in practice.
 constexpr std::uint32_t kMatchLimit = 50'000'000;
 constexpr std::uint32_t kDepthLimit = 100'000;
 constexpr std::uint32_t kHeapLimitKib = 65'536;
-constexpr std::size_t kLongestPattern = 16'384;
+constexpr std::size_t kMaxPatternBytes = 16'384;
 constexpr std::size_t kMatchStackBytes = 1u << 20;
 
 std::string message_of(int code) {
@@ -43,7 +43,9 @@ struct Regex::Compiled {
 };
 
 Regex::Regex(std::string_view oniguruma, const Where& where) {
-  if (oniguruma.size() > kLongestPattern) where.fail("the regular expression is too long");
+  if (oniguruma.size() > kMaxPatternBytes)
+    where.fail(
+        fmt::format("the regular expression has {} bytes, expected at most {}", oniguruma.size(), kMaxPatternBytes));
   const std::string pattern = translated_regex(oniguruma, where);
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (!context) throw std::bad_alloc();
@@ -55,7 +57,7 @@ Regex::Regex(std::string_view oniguruma, const Where& where) {
                           context.get()));
   if (!code)
     where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // where there is no JIT, pcre2_match interprets
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without a JIT, pcre2_match interprets the code
   compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where});
 }
 
@@ -69,7 +71,7 @@ void Regex::split(std::string_view text, std::vector<Span>& out) const {
   pcre2_set_match_limit(context.get(), kMatchLimit);
   pcre2_set_depth_limit(context.get(), kDepthLimit);
   pcre2_set_heap_limit(context.get(), kHeapLimitKib);
-  JitStack stack;  // made only when the 32 KiB that PCRE2 takes from the thread's own stack are not enough
+  JitStack stack;  // allocated only when the 32 KiB that PCRE2 uses of the thread's own stack are not enough
 
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   std::size_t end_of_last = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The regular expressions of tokenizer.json. They are written for Oniguruma; PCRE2 runs them after a translation of
-// what the two read differently (\s, \w, \h, script names).
+// The regular expressions of tokenizer.json. They are written for Oniguruma; PCRE2 runs them after a translation of the
+// constructs that the two read differently (\s, \w, \h, script names).
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace baton::text {
 
-/// A part of a text [begin, end): a match, or what lies between two.
+/// A part [begin, end) of a text: a match, or the text between two matches.
 struct Span {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool match = false;
 };
 
-/// What PCRE2 must be given so that it matches what Oniguruma matches. Fails for a construct outside of what
-/// tokenisers use, by name.
+/// Returns a PCRE2 pattern that matches what the Oniguruma pattern matches. Throws ModelError that names the construct,
+/// for constructs that tokenisers do not use.
 std::string translated_regex(std::string_view oniguruma, const Where& where);
 
-/// Immutable; safe from any thread.
+/// Immutable and safe from any thread.
 class Regex {
  public:
   Regex(std::string_view oniguruma, const Where& where);

@@ -11,7 +11,7 @@
 namespace baton::text {
 namespace {
 
-// White_Space of Unicode. PCRE2's own \s also has U+180E.
+// White_Space of Unicode. PCRE2's own \s also contains U+180E.
 constexpr std::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpace =
@@ -19,7 +19,7 @@ constexpr std::string_view kNotSpace =
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr std::string_view kHex = "0-9a-fA-F";
 
-/// Members of a class for all characters of the categories.
+/// Returns the members of a class that contains all characters of the categories.
 std::string members_of(std::initializer_list<std::string_view> categories) {
   std::string out;
   for (const auto category : categories) out += fmt::format("\\p{{{}}}", category) + newer_ranges(category);
@@ -138,7 +138,7 @@ class Translation {
       negated = !negated;
     }
     const bool category = std::find(kCategories.begin(), kCategories.end(), name) != kCategories.end();
-    // A bare script name means the script's extensions too in PCRE2.
+    // In PCRE2, a bare script name also matches the script's extensions.
     std::string own = fmt::format("\\{}{{{}{}}}", negated && inside ? 'P' : 'p', category ? "" : "sc:", name);
     if (category && !(negated && inside)) own += newer_ranges(name);
     put(inside ? own : fmt::format("[{}{}]", negated ? "^" : "", own), close + 1);
@@ -194,7 +194,7 @@ class Translation {
 
   std::string_view pattern_;
   const Where& where_;
-  // Oniguruma's word characters (with marks, and the numbers of Latin-1 that are no digits), and its digits.
+  // Oniguruma's word characters (including marks, and the numbers of Latin-1 that are not digits), and its digits.
   std::string word_, digit_;
   std::size_t at_ = 0;
   std::string out_;

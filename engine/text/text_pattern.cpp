@@ -67,7 +67,7 @@ PatternPtr regex_pattern(std::string_view oniguruma, const Where& where) {
 }
 
 PatternPtr string_pattern(std::string text, const Where& where) {
-  if (text.empty()) where.fail("an empty string to search for");
+  if (text.empty()) where.fail("found an empty string; expected at least one character to search for");
   return std::make_shared<StringPattern>(std::move(text));
 }
 
@@ -111,7 +111,7 @@ bool is_word(char32_t c) {
   if (found == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
   const std::string_view newer = newer_category(c);
   if (newer.starts_with('L') || newer.starts_with('M') || newer == "Nd") return true;
-  // The symbols that Unicode calls alphabetic: letters in circles and squares.
+  // The alphabetic symbols of Unicode: letters in circles and squares.
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
          (c >= 0x1F170 && c <= 0x1F189);
 }

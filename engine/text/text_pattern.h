@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a text is searched for: a regular expression, a fixed string or a class of characters.
+// TextPattern: a pattern to search for in a text: a regular expression, a fixed string or a class of characters.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace baton::text {
 
-/// Immutable; safe from any thread.
+/// Immutable and safe from any thread.
 class TextPattern {
  public:
   virtual ~TextPattern() = default;
@@ -25,10 +25,10 @@ using CharacterClass = bool (*)(char32_t);
 PatternPtr regex_pattern(std::string_view oniguruma, const Where& where);
 PatternPtr string_pattern(std::string text, const Where& where);
 PatternPtr character_pattern(CharacterClass member);
-/// {"Regex": "..."} or {"String": "..."}.
+/// Reads {"Regex": "..."} or {"String": "..."}. Throws ModelError.
 PatternPtr parse_pattern(const Json& value, const Where& where);
 
-/// Every match replaced by `content`, which is taken as it is.
+/// Returns the text with every match replaced by `content`, which is inserted literally.
 std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content);
 
 bool is_space(char32_t c);        // White_Space

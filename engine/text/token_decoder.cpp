@@ -11,8 +11,8 @@
 namespace baton::text {
 namespace {
 
-constexpr int kDeepestSequence = 16;
-constexpr std::int32_t kLongestStrip = 1024;
+constexpr int kMaxSequenceDepth = 16;
+constexpr std::int32_t kMaxStrip = 1024;
 
 std::string character_member(const Json& value, const char* key, const Where& where) {
   const std::string text = string_member(value, key, where);
@@ -35,7 +35,7 @@ TokenDecoder TokenDecoder::parse(const Json* value, const Where& where) {
 void TokenDecoder::add(const Json& value, const Where& where, int depth) {
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
-    if (depth == kDeepestSequence) where.fail("too many sequences inside each other");
+    if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");
     std::size_t i = 0;
     for (const Json& part : array_member(value, "decoders", where)) {
       add(part, where.in("decoders").in(i++), depth + 1);
@@ -44,7 +44,7 @@ void TokenDecoder::add(const Json& value, const Where& where, int depth) {
   }
   if (type == "Strip") {
     const auto count = [&](const char* key) {
-      return static_cast<std::size_t>(index_of(member(value, key, where), kLongestStrip, where.in(key)));
+      return static_cast<std::size_t>(index_of(member(value, key, where), kMaxStrip, where.in(key)));
     };
     steps_.push_back(strip_step(character_member(value, "content", where), count("start"), count("stop"), joined_));
     return;
@@ -54,7 +54,7 @@ void TokenDecoder::add(const Json& value, const Where& where, int depth) {
     joined_ = true;
     return;
   }
-  // The steps below look at single tokens: after a step that joins them they would see pieces of no fixed size.
+  // The steps below read single tokens; after a step that joins tokens they would see pieces of arbitrary sizes.
   if (joined_)
     where.fail(fmt::format("the decoder {} after one that joins all tokens is not supported", in_quotes(type)));
   if (type == "ByteLevel") {

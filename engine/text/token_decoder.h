@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "decoder" of tokenizer.json as a chain of steps through which tokens flow one by one, so that a growing text and
-// a whole one are decoded by the same code.
+// The "decoder" of tokenizer.json: a chain of steps that tokens pass through one by one, so that the same code decodes
+// a growing text and a whole text.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace baton::text {
 
 using Emit = std::function<void(std::string_view)>;
 
-/// The state of one step in one run.
+/// The state of one step while one text is decoded.
 class DecoderRun {
  public:
   virtual ~DecoderRun() = default;
@@ -23,25 +23,26 @@ class DecoderRun {
   virtual void finish(const Emit&) {}
 };
 
-/// Immutable; safe from any thread.
+/// Immutable and safe from any thread.
 class DecoderStep {
  public:
   virtual ~DecoderStep() = default;
   virtual std::unique_ptr<DecoderRun> run() const = 0;
-  /// What the step makes of a token in the middle of a text, as bytes. `is_bytes`: an earlier step resolved them.
+  /// Returns the bytes of a token in the middle of a text after this step. `is_bytes`: an earlier step already resolved
+  /// the token to bytes.
   virtual std::string bytes(std::string token, bool& is_bytes) const = 0;
 };
 
 class TokenDecoder {
  public:
-  /// `value` may be null: tokens are joined with spaces.
+  /// A null `value` joins tokens with spaces. Throws ModelError.
   static TokenDecoder parse(const Json* value, const Where& where);
 
-  /// All steps of one text in a row.
+  /// The chain of all steps for one text.
   class Run {
    public:
     explicit Run(const TokenDecoder& decoder);
-    /// Appends the text that became final.
+    /// Adds a token and appends the text that became final.
     void push(std::string_view token, std::string& out);
     void finish(std::string& out);
 
@@ -56,7 +57,7 @@ class TokenDecoder {
   void add(const Json& value, const Where& where, int depth);
 
   std::vector<std::shared_ptr<const DecoderStep>> steps_;
-  bool joined_ = false;  // an earlier step makes one token of all
+  bool joined_ = false;  // an earlier step joins all tokens to one
 };
 
 }  // namespace baton::text

@@ -10,7 +10,7 @@
 namespace baton::text {
 namespace {
 
-/// A step made of a function that starts a run and one that gives the bytes of a token.
+/// A step that consists of a function that starts a text and a function that returns the bytes of a token.
 template <typename MakeRun, typename Bytes>
 class Step : public DecoderStep {
  public:
@@ -32,7 +32,7 @@ StepPtr make_step(MakeRun make_run, Bytes to_bytes) {
 
 std::string as_is(std::string token, bool&) { return token; }
 
-/// No decoder at all: tokens with spaces between them.
+/// The step of a tokenizer without decoder: joins tokens with spaces.
 class Spaced : public DecoderRun {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -45,7 +45,7 @@ class Spaced : public DecoderRun {
   bool first_ = true;
 };
 
-/// Bytes of all tokens as one text; a character that is not complete yet waits.
+/// Joins the bytes of all tokens to one text and holds back an incomplete character.
 class ByteLevel : public DecoderRun {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -76,7 +76,8 @@ std::optional<char> fallback_byte(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-/// A run of byte tokens is text when all of it is UTF-8, else one U+FFFD for each: known only when the run ends.
+/// A run of byte tokens is text when all of it is valid UTF-8, and otherwise one U+FFFD for each token, so the result
+/// is known only when the run ends.
 class ByteFallback : public DecoderRun {
  public:
   void push(std::string_view token, const Emit& emit) override {
@@ -149,7 +150,7 @@ class StripJoined : public DecoderRun {
   void push(std::string_view piece, const Emit& emit) override {
     const std::string_view body = without_start(piece, rule_.content, start_left_);
     start_left_ = body.empty() ? start_left_ - (piece.size() - body.size()) / rule_.content.size() : 0;
-    held_ += body;  // what may turn out to be the end waits
+    held_ += body;  // held back, since it may be the end of the token
     const std::size_t ready = without_end(held_, rule_.content, rule_.stop).size();
     emit(std::string_view(held_).substr(0, ready));
     held_.erase(0, ready);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The single steps of a decoder. `joined`: what arrives are pieces of one long token, not tokens.
+// The steps of a decoder. `joined`: the input consists of pieces of one long token instead of tokens.
 #pragma once
 
 #include "engine/text/text_pattern.h"
@@ -14,9 +14,9 @@ StepPtr byte_level_step();
 StepPtr byte_fallback_step();
 StepPtr fuse_step();
 StepPtr replace_step(PatternPtr pattern, std::string content);
-/// Takes away up to `start` times `content` (one character) at the start and `stop` times at the end of a token.
+/// Removes `content` (one character) up to `start` times at the start of a token and up to `stop` times at its end.
 StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, bool joined);
-/// `first_is_prefix`: marks in the first token stand for nothing.
+/// `first_is_prefix`: marks in the first token are removed instead of replaced by spaces.
 StepPtr metaspace_step(std::string mark, bool first_is_prefix);
 
 }  // namespace baton::text

@@ -46,7 +46,7 @@ class BpeTokenizer : public Tokenizer {
     const auto added =
         text::parse_added_tokens(text::find(json, "added_tokens", root), vocabulary_, root.in("added_tokens"));
     for (const text::AddedToken& token : added) {
-      // `tokenizers` decodes such a token as it was searched for.
+      // `tokenizers` decodes such a token to its normalised form.
       bool unused = true;
       if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused);
       if (!token.special) continue;
@@ -92,7 +92,7 @@ class BpeTokenizer : public Tokenizer {
   }
 
   const text::TokenDecoder& decoder() const { return decoder_; }
-  /// The token as it is decoded.
+  /// Returns the text that a token is decoded to.
   const std::string* token(TokenId id) const {
     const auto it = normalized_.find(id);
     return it == normalized_.end() ? vocabulary_.token(id) : &it->second;
@@ -137,7 +137,7 @@ class BpeTokenizer : public Tokenizer {
   text::TokenDecoder decoder_;
   std::unordered_set<TokenId> special_;
   text::AddedTokens added_;
-  std::unordered_map<TokenId, std::string> normalized_;  // added tokens that stand in the normalised text
+  std::unordered_map<TokenId, std::string> normalized_;  // added tokens that are searched for in the normalised text
   text::PostProcessor around_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to token ids and back: tokenizer.json of Hugging Face, byte-level BPE (GPT-2, Llama 3, Qwen) and
-// SentencePiece-style BPE (Llama 2, Mistral, Phi 3). Exactly the ids that Hugging Face `tokenizers` gives.
+// Tokenizer: converts text to token ids and back, from a tokenizer.json of Hugging Face with byte-level BPE (GPT-2,
+// Llama 3, Qwen) or SentencePiece-style BPE (Llama 2, Mistral, Phi 3). The ids equal those of Hugging Face
+// `tokenizers`.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,11 @@ namespace baton {
 using TokenId = std::int32_t;
 
 enum class SpecialTokens : std::uint8_t {
-  recognise,  // special tokens written in the text become their ids: text of the author of a prompt
-  as_text,    // they are plain text: questions, tool results, anything hostile
+  recognise,  // special tokens in the text become their ids; for text by the author of a prompt
+  as_text,    // special tokens are plain text; for untrusted text such as questions and tool results
 };
 
-/// What a StreamDecoder holds: the state of one decoding in a tokenizer's own form.
+/// The state of one StreamDecoder; each tokenizer defines its form.
 class DecodeStream {
  public:
   virtual ~DecodeStream() = default;
@@ -28,10 +29,10 @@ class DecodeStream {
   virtual std::string finish() = 0;
 };
 
-/// Immutable after load; all members are const and safe from any thread.
+/// Immutable after loading; all members are const and safe from any thread.
 class Tokenizer {
  public:
-  /// Throws ModelError naming what is broken or not supported (a model type, normaliser, pre-tokeniser or decoder).
+  /// Throws ModelError that names the invalid or unsupported part (model type, normaliser, pre-tokeniser or decoder).
   static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& origin);
 
   virtual ~Tokenizer() = default;

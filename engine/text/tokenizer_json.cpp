@@ -63,9 +63,9 @@ const Json& array_member(const Json& object, const char* key, const Where& where
 }
 
 std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kLongest = 60;
-  return fmt::format("'{}'",
-                     text.size() <= kLongest ? std::string(text) : utf8::repaired(text.substr(0, kLongest)) + "...");
+  constexpr std::size_t kMaxShownBytes = 60;
+  return fmt::format("'{}'", text.size() <= kMaxShownBytes ? std::string(text)
+                                                           : utf8::repaired(text.substr(0, kMaxShownBytes)) + "...");
 }
 
 }  // namespace baton::text

@@ -30,8 +30,8 @@ const std::string* Vocabulary::token(TokenId id) const {
 }
 
 TokenId id_limit(std::size_t tokens) {
-  constexpr std::size_t kMostTokens = 16'000'000;
-  return static_cast<TokenId>(4 * std::min(tokens, kMostTokens) + 4096);
+  constexpr std::size_t kMaxTokens = 16'000'000;
+  return static_cast<TokenId>(4 * std::min(tokens, kMaxTokens) + 4096);
 }
 
 }  // namespace baton::text

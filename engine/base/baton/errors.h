@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library throws. Everything derives from baton::Error; what() is meant to be shown to a person.
+// The exceptions of the library. All of them derive from baton::Error; what() is a message for the user.
 #pragma once
 
 #include <stdexcept>
@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
 /// One mistake in a workflow file.
 struct Diagnostic {
   std::string file;
-  int line = 0;      // from 1; 0: no place
+  int line = 0;      // from 1; 0: unknown
   int column = 0;    // from 1, in characters
   int length = 1;    // of the marked text, in characters
   std::string code;  // stable, "E0203"
@@ -26,14 +26,14 @@ struct Diagnostic {
   std::string source_line;  // the line itself, or empty
 };
 
-/// A workflow that cannot be used. what() shows every mistake as a compiler does: place, code, caret, hint.
+/// A workflow cannot be used. what() shows every mistake like a compiler: place, code, caret and hint.
 class WorkflowError : public Error {
  public:
   WorkflowError(const std::string& text, std::vector<Diagnostic> mistakes) : Error(text), items(std::move(mistakes)) {}
   std::vector<Diagnostic> items;  // sorted by file, line and column; at least one
 };
 
-/// A missing or unknown input of a run, or an option that cannot be used.
+/// An input of a run is missing or unknown, or an option cannot be used.
 class InputError : public Error {
  public:
   explicit InputError(const std::string& text, std::vector<std::string> missing_inputs = {})
@@ -41,7 +41,7 @@ class InputError : public Error {
   std::vector<std::string> missing;  // required inputs that were not given, in the order of the file
 };
 
-/// A model, a device or memory that could not be had.
+/// A model or a device cannot be used, or there is no memory.
 class ResourceError : public Error {
  public:
   enum class Kind { model, device, memory };

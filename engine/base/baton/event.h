@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed events of a run, in the order they happen. Plain data, part of the vocabulary (see run_record.h).
+// Typed events of a run, in the order in which they happen. Plain data, part of the vocabulary (see run_record.h).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace baton {
 
 struct RunStarted {
   std::string workflow;
-  int turns = 0;  // agent turns planned
+  int turns = 0;  // number of planned agent turns
 };
 
 struct AgentStarted {
@@ -36,7 +36,7 @@ struct Token {
   std::string agent;
   int round = 1;
   std::int32_t id = 0;
-  std::string text;  // text that became final with this token; may be empty
+  std::string text;  // the text that became final with this token; may be empty
 };
 
 struct ToolCalled {
@@ -56,7 +56,7 @@ struct AgentFinished {
 struct Relayed {
   std::string from;
   std::string to;
-  int round = 1;  // of `to`
+  int round = 1;  // round of `to`
   SlotRecord slot;
 };
 
@@ -71,11 +71,12 @@ struct RunFinished {
 using Event =
     std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished>;
 
-/// Called in order, never from two threads at once for one run, on a thread of the SDK: return soon, do not throw.
+/// Called in order on a thread of the SDK, never concurrently for one run. The callback must return soon and must not
+/// throw.
 using EventCallback = std::function<void(const Event&)>;
 
-/// One line of JSON with a "type" field in snake_case ("agent_started"), and with `t_ms`, the time since the run
-/// started, as its last field where it is given.
+/// Returns one line of JSON with a "type" field in snake_case ("agent_started"). If given, `t_ms`, the time since the
+/// run started in milliseconds, is the last field.
 std::string to_json(const Event& event, std::optional<double> t_ms = {});
 
 }  // namespace baton

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunRecord: what a run did, agent by agent and placeholder by placeholder. Plain data: with event.h and named_texts.h
-// it is the vocabulary that every layer may include (docs/decisions/0003).
+// RunRecord: the record of a run, agent by agent and placeholder by placeholder. Plain data: together with event.h and
+// named_texts.h it is the vocabulary that every layer may include (docs/decisions/0003).
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace baton {
 
-/// What the anchors said of one placeholder (method anchors).
+/// How the anchors judged the text of one placeholder (method anchors).
 struct SlotAnchors {
-  int anchors = 0;              // that it was corrected by, or would have been
-  double ambiguity = 0.0;       // entropy of their weights over log(anchors), 0 to 1
-  double distance = 0.0;        // of the text from the nearest, per token: 0 equal, about 1 unrelated
-  double predicted_error = -1;  // relative error of K and V that is expected of the correction; below 0: not known
+  int anchors = 0;              // anchors that corrected the text, or would have corrected it
+  double ambiguity = 0.0;       // entropy of the anchors' weights over log(anchors), 0 to 1
+  double distance = 0.0;        // distance from the nearest anchor per token: 0 equal, about 1 unrelated
+  double predicted_error = -1;  // expected relative error of the corrected K and V; below 0: unknown
 };
 
-/// What became of one placeholder of one agent's prompt.
+/// How the KV of one placeholder of one agent's prompt was obtained.
 struct SlotRecord {
   std::string name;  // "agent_analyst_current"
   std::int64_t tokens = 0;
   std::string method;  // full, prefix, direct, rectify, lockstep, anchors, ...
   std::int64_t reused_tokens = 0;
   std::int64_t recomputed_tokens = 0;
-  std::int64_t ahead_tokens = 0;  // of the recomputed ones: before all of the prompt was known (lockstep)
-  double kv_reuse_rate = 0.0;     // share of (token, layer) entries not recomputed, 0 to 1
-  double kv_reuse_bound = 0.0;  // the rate if no token had been chosen to be recomputed: what the method's layers allow
-  int hops = 0;                 // approximate hand-overs behind this KV; 0: exact
-  bool corrected = false;       // method rectify: by what `baton learn` found for this place
-  std::string reason;           // why this method
+  std::int64_t ahead_tokens = 0;  // recomputed tokens from before all of the prompt was known (lockstep)
+  double kv_reuse_rate = 0.0;     // fraction of (token, layer) entries not recomputed, 0 to 1
+  double kv_reuse_bound = 0.0;    // upper bound of the rate: the method chooses no token to recompute
+  int hops = 0;                   // number of approximate hand-overs in this KV's history; 0: exact
+  bool corrected = false;         // method rectify: a correction from `baton learn` was added
+  std::string reason;             // why this method was used
   std::optional<SlotAnchors> anchors;
 };
 
@@ -42,7 +42,7 @@ struct KvRecord {
   std::int64_t entries = 0;
   std::int64_t reused = 0;
   std::int64_t computed = 0;
-  std::int64_t ahead = 0;  // of the computed ones: before all of the prompt was known, in steps of others (lockstep)
+  std::int64_t ahead = 0;  // computed entries from before all of the prompt was known (lockstep)
   double reuse_rate = 0.0;
 };
 
@@ -50,22 +50,22 @@ struct KvRecord {
 struct AgentRecord {
   std::string agent;
   std::string role;
-  std::string model;  // its name in the workflow
+  std::string model;  // the model's name in the workflow
   int round = 1;
   TurnState state = TurnState::ok;
-  std::string error;  // why, when the state is not ok
+  std::string error;  // the cause, when the state is not ok
   int attempts = 1;
   std::int64_t prompt_tokens = 0;
   std::int64_t output_tokens = 0;
-  std::string output;  // of a failed turn with a fallback: the fallback
-  std::string answer;  // what the agent's output.pattern or output.schema found in the output, or empty
-  std::optional<FinishReason> finish_reason;  // none: nothing was generated
-  bool truncated = false;                     // max_tokens, or the end of the context, cut the output off
+  std::string output;  // the fallback, for a failed turn that has one
+  std::string answer;  // the part of the output that output.pattern or output.schema selects, or empty
+  std::optional<FinishReason> finish_reason;  // empty: nothing was generated
+  bool truncated = false;                     // the output was cut off by max_tokens or by the end of the context
   KvRecord kv;
-  double ttft_ms = 0.0;  // from the last input being complete to the first token, everything included
+  double ttft_ms = 0.0;  // from the completion of the last input to the first token
   double prefill_ms = 0.0;
   double decode_ms = 0.0;
-  double tokens_per_s = 0.0;  // of decode
+  double tokens_per_s = 0.0;  // decode speed
   std::vector<SlotRecord> slots;
 };
 
@@ -73,8 +73,8 @@ struct MemoryRecord {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_peak_bytes = 0;
   std::int64_t segments_peak_bytes = 0;
-  std::int64_t host_segments_peak_bytes = 0;  // of a device's segments, moved to host memory
-  std::int64_t anchors_bytes = 0;             // of the pools, at the end
+  std::int64_t host_segments_peak_bytes = 0;  // segments in the host tier of a device
+  std::int64_t anchors_bytes = 0;             // size of all pools at the end of the run
 };
 
 struct RunRecord {
@@ -84,7 +84,7 @@ struct RunRecord {
   std::string workflow;
   RunState state = RunState::ok;
   std::string error;
-  std::optional<ErrorKind> error_kind;  // of a failed run
+  std::optional<ErrorKind> error_kind;  // set for a failed run
   std::string model_path;
   std::string model_fingerprint;
   std::string device;
@@ -98,7 +98,7 @@ struct RunRecord {
   std::vector<AgentRecord> agents;
   MemoryRecord memory;
 
-  /// The record as one JSON object (docs/cli.md gives the schema). Invalid UTF-8 becomes U+FFFD.
+  /// Returns the record as one JSON object (docs/cli.md has the schema). Invalid UTF-8 becomes U+FFFD.
   std::string to_json(int indent = 2) const;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of runs and turns, why generation ended and what made a run fail, each with its name in JSON. Plain data
-// (see run_record.h).
+// The states of runs and turns, the reasons why generation ended and the kinds of errors, each with its name in JSON.
+// Plain data (see run_record.h).
 #pragma once
 
 #include <array>
@@ -19,10 +19,11 @@ enum class TurnState : std::uint8_t { ok, failed, skipped, cancelled };
 /// eos: the model ended its answer; stop: a stop string; length: max_tokens.
 enum class FinishReason : std::uint8_t { eos, stop, length, cancelled, error };
 
-/// What made a run fail: one of its agents; memory, a device or a model; or the host, whose callback threw.
+/// The cause of a failed run. agent: a turn failed; resources: memory, a device or a model; host: a callback of the
+/// host threw.
 enum class ErrorKind : std::uint8_t { agent, resources, host };
 
-/// The names of an enumeration's values in their order; they are the same in JSON and in the C interface.
+/// The names of an enumeration's values, in order; JSON and the C interface use the same names.
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNamesOf{};
 template <>
@@ -41,7 +42,7 @@ constexpr std::string_view name_of(FinishReason reason) {
 }
 constexpr std::string_view name_of(ErrorKind kind) { return kNamesOf<ErrorKind>[static_cast<std::size_t>(kind)]; }
 
-/// Empty where there is no value.
+/// Returns the name of a value, or an empty name without a value.
 template <typename Enum>
 constexpr std::string_view name_of(const std::optional<Enum>& value) {
   return value ? name_of(*value) : std::string_view();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One call of a tool, and what it gives.
+// One call of a tool and its result.
 #pragma once
 
 #include <chrono>
@@ -10,15 +10,15 @@
 namespace baton::inline v1 {
 
 struct ToolCall {
-  std::string text;                            // what the tool works on: the output named by `from`
+  std::string text;                            // the tool's input: the output named by `from`
   std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text
-  std::chrono::milliseconds timeout{10000};    // how long the caller will wait
-  std::stop_token stop;                        // return soon once this is requested
+  std::chrono::milliseconds timeout{10000};    // the longest time that the caller will wait
+  std::stop_token stop;                        // the tool must return soon once a stop is requested
 };
 
 struct ToolResult {
   bool ok = true;
-  std::string text;  // fills condition_<agent>_current, an error message included
+  std::string text;  // the value of condition_<agent>_current; may be an error message
 };
 
 }  // namespace baton::inline v1

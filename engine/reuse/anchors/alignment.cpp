@@ -13,7 +13,8 @@ Alignment align(const SketchedText& text, const SketchedText& other) {
 }
 
 Alignment align_by_index(const SketchedText& text, const SketchedText& other) {
-  if (other.size() < text.size()) throw std::invalid_argument("align_by_index: the other text is shorter");
+  if (other.size() < text.size())
+    throw std::invalid_argument("align_by_index: the other text is shorter than the text");
   Alignment alignment;
   double squares = 0.0;
   for (std::int64_t i = 0; i < text.size(); ++i) {

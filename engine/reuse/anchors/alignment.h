@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Alignments of sketched texts: engine/backend/alignment.h, and the paper's own.
+// Alignments of sketched texts: by edit distance (engine/backend/alignment.h), and by index as in the paper (KVComm).
 #pragma once
 
 #include "engine/backend/alignment.h"
@@ -9,7 +9,8 @@ namespace baton {
 
 Alignment align(const SketchedText& text, const SketchedText& other);
 
-/// Token i stands for token i, as in the paper; `other` is at least as long. The distance is the root mean square.
+/// Pairs token i with token i, as in the paper. The distance is the root mean square of the tokens' distances. Throws
+/// std::invalid_argument when `other` is shorter than `text`.
 Alignment align_by_index(const SketchedText& text, const SketchedText& other);
 
 }  // namespace baton

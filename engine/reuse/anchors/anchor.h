@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchor: what happened to the KV of one text when it was read in one place of one agent's prompt (KVComm). Immutable,
-// in host memory, before RoPE: an anchor has no position.
+// Anchor: the measured change of the KV of one text in one place of one agent's prompt (KVComm). An anchor is immutable
+// and lives in host memory; its keys are before RoPE, so it has no position.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace baton {
 
 using SharedText = std::shared_ptr<const SketchedText>;
 
-/// Widths of the KV that an anchor speaks of.
+/// The shape of an anchor's KV.
 struct AnchorShape {
   std::int32_t layers = 0;  // L
   std::int32_t width = 0;   // K * D
@@ -25,18 +25,18 @@ struct AnchorShape {
 
 struct Anchor {
   AnchorShape shape;
-  SharedText text;                 // the first `length` tokens of which have KV
-  std::vector<SharedText> before;  // the placeholders in front of it, in the same prompt
+  SharedText text;                 // its first `length` tokens have KV
+  std::vector<SharedText> before;  // the texts of the placeholders before it in the same prompt
   std::int32_t length = 0;         // n
-  std::int32_t following = 0;      // t: tokens of the fixed text behind it
-  /// [L, n, 2 K D] bf16: keys before RoPE, then values, in the prompt minus those of the text as it was handed over.
+  std::int32_t following = 0;      // t: tokens of the fixed text after it
+  /// [L, n, 2 K D] bf16: keys before RoPE, then values; the KV in the prompt minus the KV that was handed over.
   std::span<const std::uint16_t> offset;
-  std::span<const std::uint16_t> text_kv;  // [L, t, 2 K D] bf16: keys before RoPE and values of the text behind it
-  std::shared_ptr<const void> owner;       // of both
+  std::span<const std::uint16_t> text_kv;  // [L, t, 2 K D] bf16: keys before RoPE, then values of the fixed text
+  std::shared_ptr<const void> owner;       // owns `offset` and `text_kv`
   mutable std::atomic<std::uint64_t> uses{0};
 
   std::int64_t bytes() const;
-  /// Offsets of one layer, [n, 2 K D].
+  /// The offsets of one layer, [n, 2 K D].
   std::span<const std::uint16_t> offset_of(std::int32_t layer) const {
     const auto rows = static_cast<std::size_t>(length) * 2 * static_cast<std::size_t>(shape.width);
     return offset.subspan(static_cast<std::size_t>(layer) * rows, rows);
@@ -49,19 +49,19 @@ struct Anchor {
 
 using SharedAnchor = std::shared_ptr<const Anchor>;
 
-/// Where in which prompts: the model is the store's own.
+/// The place in the prompts of the store's model.
 struct AnchorKey {
-  std::uint64_t context = 0;  // hash of the fixed text and the names before the placeholder, and the text behind it
+  std::uint64_t context = 0;  // hash of the fixed text and names before the placeholder, and of the text after it
   std::string slot;
   std::string pool;  // AnchorOptions::pool
   auto operator<=>(const AnchorKey&) const = default;
 };
 
-/// What a pool's corrections left when the truth was known.
+/// The measured error of a pool's correction, from a turn that was computed in full.
 struct AnchorRecord {
-  float distance = 0.0f;  // of the text from the nearest anchor
+  float distance = 0.0f;  // distance of the text from the nearest anchor
   float error = 0.0f;     // |corrected - true| / |true| over K and V of all layers but the first
-  float plain = 0.0f;     // the same without a correction
+  float plain = 0.0f;     // the error without a correction
 };
 
 }  // namespace baton

@@ -11,12 +11,12 @@ namespace baton {
 namespace {
 
 constexpr float kTemperature = 0.15f;   // distances this much above the nearest weigh 1/e
-constexpr float kContext = 0.5f;        // of the distances of the placeholders in front
-constexpr float kLeast = 0.002f;        // weights below this are left out: they move nothing, and cost a pass each
+constexpr float kContext = 0.5f;        // weight of the distances of the placeholders before the text
+constexpr float kMinWeight = 0.002f;    // smaller weights are left out: they change nothing and cost a pass each
 constexpr std::size_t kNeighbours = 8;  // records that predict an error
-constexpr float kFarther = 1.5f;        // than the farthest text that was measured: unknown ground
+constexpr float kFarther = 1.5f;        // beyond this multiple of the farthest measured distance, the error is unknown
 constexpr float kNear = 0.05f;
-constexpr std::size_t kMostAligned = std::size_t{1} << 21;  // tokens in a memo, before it begins anew
+constexpr std::size_t kMaxAlignedTokens = std::size_t{1} << 21;  // tokens of a memo before it is cleared
 
 std::uint64_t pair_hash(const SketchedText& text, const SketchedText& other, bool aligned) {
   return (text.hash * 0x9e3779b97f4a7c15u) ^ (other.hash + 0x7f4a7c15u + (text.hash << 7) + (aligned ? 0 : 1));
@@ -30,7 +30,7 @@ bool same_place(const Anchor& anchor, const SketchedText& text, std::span<const 
                     [](const auto& a, const auto& b) { return same(*a, *b); });
 }
 
-/// The mean error of the records nearest in distance; below 0 without any.
+/// Returns the mean error of the records nearest in distance; below 0 without records.
 float expected_error(std::vector<AnchorRecord> records, float distance) {
   if (records.empty()) return -1.0f;
   const auto nearer = [&](const AnchorRecord& a, const AnchorRecord& b) {
@@ -43,7 +43,7 @@ float expected_error(std::vector<AnchorRecord> records, float distance) {
   return sum / static_cast<float>(n);
 }
 
-/// How far the pool has been measured.
+/// Returns the largest distance that the pool has measured.
 float farthest(const std::vector<AnchorRecord>& records) {
   float most = 0.0f;
   for (const AnchorRecord& record : records) most = std::max(most, record.distance);
@@ -65,7 +65,7 @@ void weigh(AnchorChoice& choice, const AnchorOptions& options, std::span<const f
   for (float& weight : weights) {
     weight /= sum;
     if (weight > 0.0f) entropy -= weight * std::log(weight);
-    if (weight < kLeast) weight = 0.0f;
+    if (weight < kMinWeight) weight = 0.0f;
   }
   choice.ambiguity = weights.size() > 1 ? entropy / std::log(static_cast<float>(weights.size())) : 0.0f;
   sum = std::accumulate(weights.begin(), weights.end(), 0.0f);
@@ -85,33 +85,33 @@ void learn(AnchorChoice& choice, std::string reason) {
   choice.reason = std::move(reason);
 }
 
-/// By what the pool has measured.
+/// Gate error: decides by the errors that the pool has measured.
 void judge_by_error(AnchorChoice& choice, const AnchorOptions& options, const AnchorPoolView& pool, bool exact) {
   const auto size = static_cast<std::int32_t>(pool.anchors.size());
   if (exact) {
     choice.kind = AnchorChoice::Kind::hit;
     choice.error = 0.0f;
-    choice.reason = "seen in this very place before";
+    choice.reason = "the same text was seen in this place before";
     return;
   }
-  // Up to half of the pool every text is learned, then every second one, then what is far from all that was measured.
+  // Every text is learned until the pool is half full, then every second text, then texts far from all measured ones.
   if (size < (options.size + 1) / 2) return learn(choice, fmt::format("anchor {} of {}", size + 1, options.size));
   if (size < options.size && pool.since_learning > 0)
     return learn(choice, fmt::format("anchor {} of {}", size + 1, options.size));
   choice.error = expected_error(pool.records, choice.distance);
-  if (choice.error < 0.0f) return learn(choice, "the pool's error is not known yet");
+  if (choice.error < 0.0f) return learn(choice, "the pool has not measured an error yet");
   if (choice.distance > kFarther * farthest(pool.records) + kNear)
-    return learn(choice, fmt::format("distance {:.2f}: unlike all anchors", choice.distance));
+    return learn(choice, fmt::format("unlike all anchors: the distance is {:.2f}", choice.distance));
   if (choice.error > options.refuse) {
     choice.kind = AnchorChoice::Kind::refuse;
-    choice.reason = fmt::format("expected error {:.2f} above {:.2f}", choice.error, options.refuse);
+    choice.reason = fmt::format("expected error {:.2f}, above the limit of {:.2f}", choice.error, options.refuse);
   } else {
     choice.kind = choice.error > options.trust ? AnchorChoice::Kind::refine : AnchorChoice::Kind::hit;
     choice.reason = fmt::format("expected error {:.2f}", choice.error);
   }
 }
 
-/// KVComm eq. 5; with one anchor its entropy says nothing, so the distance does.
+/// Gate entropy (KVComm eq. 5). With one anchor the entropy is always 0, so the distance decides.
 void judge_by_entropy(AnchorChoice& choice, const AnchorOptions& options, std::size_t anchors, bool exact) {
   constexpr float kAlone = 0.5f;
   if (!exact && (choice.ambiguity > options.gamma || (anchors == 1 && choice.distance > kAlone))) {
@@ -149,7 +149,7 @@ bool AlignmentMemo::expects(const SharedText& text, const SharedText& other) {
 }
 
 void AlignmentMemo::trim() {
-  if (tokens_ <= kMostAligned) return;
+  if (tokens_ <= kMaxAlignedTokens) return;
   known_.clear();
   tokens_ = 0;
 }
@@ -183,7 +183,7 @@ AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& 
   }
   const std::size_t usable = choice.anchors.size();
   if (usable == 0) {
-    learn(choice, pool.anchors.empty() ? "first text of its pool" : "longer than every anchor");
+    learn(choice, pool.anchors.empty() ? "the pool has no anchor yet" : "the text is longer than every anchor");
     return choice;
   }
   choice.distance = *std::min_element(distances.begin(), distances.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pool of anchors makes of a text: near enough to be corrected, a new anchor, or neither (KVComm eq. 5; ours:
-// docs/decisions/0015).
+// The decision of an anchor pool about a text: correct it, make it a new anchor, or compute it in full (KVComm eq. 5;
+// ours: docs/decisions/0015).
 #pragma once
 
 #include <span>
@@ -17,38 +17,39 @@ namespace baton {
 struct AnchorPoolView {
   std::vector<SharedAnchor> anchors;
   std::vector<AnchorRecord> records;  // the newest
-  std::uint64_t turns = 0;            // that asked the pool
-  std::uint64_t since_learning = 0;   // turns since the last that was computed in full
+  std::uint64_t turns = 0;            // turns that asked the pool
+  std::uint64_t since_learning = 0;   // turns since the last one that was computed in full
 };
 
 struct AnchorChoice {
   enum class Kind : std::uint8_t {
-    hit,     // corrected
-    refine,  // corrected; uncertain tokens are recomputed
-    refuse,  // computed: the pool cannot predict such texts
+    hit,     // the text is corrected
+    refine,  // the text is corrected, and its uncertain tokens are recomputed
+    refuse,  // the text is computed, because the expected error is too large
     learn,   // all of the prompt is computed, and the text becomes an anchor
   };
   Kind kind = Kind::learn;
-  std::vector<SharedAnchor> anchors;  // those that count, and beside them their weights (sum 1) and alignments
+  std::vector<SharedAnchor> anchors;  // anchors of nonzero weight; parallel to weights (sum 1) and alignments
   std::vector<float> weights;
   std::vector<std::shared_ptr<const Alignment>> alignments;
-  float distance = 1.0f;   // of the nearest anchor
+  float distance = 1.0f;   // distance of the nearest anchor
   float ambiguity = 0.0f;  // entropy of the weights over log(anchors), 0 to 1
-  float error = -1.0f;     // predicted, relative; below 0: not known
+  float error = -1.0f;     // predicted relative error; below 0: unknown
   std::string reason;
 
-  /// [n] how little each token is like its counterparts, 0 to 1.
+  /// Returns [n]: the distance of each token from its counterparts in the anchors, 0 to 1.
   std::vector<float> mismatch(std::int32_t n) const;
 };
 
-/// Alignments of pairs of texts; an agent's answer meets the same anchors in each prompt that reads it. One thread.
+/// Memo of the alignments of pairs of texts, since every prompt that reads an answer compares it with the same anchors.
+/// Not thread-safe.
 class AlignmentMemo {
  public:
   std::shared_ptr<const Alignment> find(const SharedText& text, const SharedText& other, bool aligned);
   void add(const SharedText& text, const SharedText& other, Alignment alignment);
-  /// True when the pair has not been aligned, nor asked for by this: whoever asks will add it.
+  /// Returns true when the pair is neither aligned nor already expected; the caller must then add the alignment.
   bool expects(const SharedText& text, const SharedText& other);
-  /// Begins anew where it has grown large.
+  /// Clears the memo when it has grown large.
   void trim();
 
  private:
@@ -56,10 +57,11 @@ class AlignmentMemo {
   bool is_of(const Known::const_iterator& entry, const SketchedText& text) const;
   std::shared_ptr<const Alignment> keep(std::uint64_t key, Alignment alignment);
 
-  std::size_t tokens_ = 0;  // of all that are known
-  Known known_;             // null: expected
+  std::size_t tokens_ = 0;  // tokens of all alignments in known_
+  Known known_;             // null values: expected
 };
 
+/// Decides about `text` in a prompt whose earlier placeholders hold `before`.
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
                             std::span<const SharedText> before, AlignmentMemo& memo);
 

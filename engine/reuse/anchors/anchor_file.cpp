@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file: a head of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with their places
-// and checksums. All numbers are little-endian.
+// The file consists of a header of 64 bytes, the arrays of the anchors (each at a multiple of 64), and an index with
+// their offsets and checksums. All numbers are little-endian.
 #include "engine/reuse/anchors/anchor_file.h"
 
 #include <fmt/format.h>
@@ -20,20 +20,20 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t kMagic = 0x31524f48434e4142u;  // "BANCHOR1"
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint32_t kMost = 1u << 26;  // of anything that is counted: tokens, anchors
+constexpr std::uint32_t kMaxCount = 1u << 26;  // limit of every count: tokens, anchors
 
 struct Head {
   std::uint64_t magic = kMagic;
   std::uint64_t model = 0;  // hash of the model's key
-  std::uint64_t index = 0;  // where it begins; it goes to the end of the file
+  std::uint64_t index = 0;  // offset of the index, which extends to the end of the file
   std::uint64_t index_hash = 0;
-  std::uint64_t head_hash = 0;  // of the four before
+  std::uint64_t head_hash = 0;  // hash of the four fields before
   std::uint64_t unused[3] = {};
 };
 static_assert(sizeof(Head) == kAlignment);
 
 std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;  // whole words at a time, by the hash of token ids
+  std::uint64_t hash = 0x9e3779b97f4a7c15u;  // the hash of token ids, applied to whole words
   const std::size_t words = bytes.size() / sizeof(TokenId);
   hash = hash_of({reinterpret_cast<const TokenId*>(bytes.data()), words}, hash);
   TokenId rest = 0;
@@ -79,7 +79,8 @@ class AnchorFileReader {
   }
   std::uint32_t count() {
     const auto count = number<std::uint32_t>();
-    if (count > kMost) throw AnchorFileError("a count is out of range");
+    if (count > kMaxCount)
+      throw AnchorFileError(fmt::format("a count of {} is invalid: expected at most {}", count, kMaxCount));
     return count;
   }
   template <class T>
@@ -102,7 +103,7 @@ class AnchorFileReader {
     text->hash = hash_of(text->tokens);
     return text;
   }
-  /// An array elsewhere in the file.
+  /// Reads a reference to an array in the file.
   std::span<const std::uint16_t> data(std::size_t expected) {
     const auto begin = number<std::uint64_t>(), bytes = number<std::uint64_t>(), hash = number<std::uint64_t>();
     if (begin % kAlignment != 0 || begin > file_.size() || bytes > file_.size() - begin || bytes != expected * 2)
@@ -153,7 +154,7 @@ Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::strin
   Head head;
   if (bytes.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
   std::memcpy(&head, bytes.data(), sizeof(Head));
-  if (head.magic != kMagic) throw AnchorFileError("it is no anchor file of this version");
+  if (head.magic != kMagic) throw AnchorFileError("it is not an anchor file of this version");
   if (head.head_hash != hash_of_head(head) || head.index < sizeof(Head) || head.index > bytes.size() ||
       head.index_hash != hash_of_bytes(bytes.subspan(head.index))) {
     throw AnchorFileError("a checksum is wrong");
@@ -172,12 +173,12 @@ Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::strin
     view.records = reader.array<AnchorRecord>();
     for (std::uint32_t n = reader.count(); n > 0; --n) {
       const std::shared_ptr<Anchor> anchor = read_anchor(reader);
-      if (anchor->shape != shape) throw AnchorFileError("an anchor's KV has other sizes than the model's");
+      if (anchor->shape != shape) throw AnchorFileError("an anchor's KV differs in shape from the model's");
       anchor->owner = file;
       view.anchors.push_back(anchor);
     }
   }
-  if (!reader.at_end()) throw AnchorFileError("something follows its end");
+  if (!reader.at_end()) throw AnchorFileError("it has data after its end");
   return pools;
 }
 
@@ -199,7 +200,7 @@ void save_anchors(const std::filesystem::path& file, const std::string& model_ke
   AtomicFile out(file);
   Head head;
   head.model = hash_of_text(model_key);
-  out.write(std::as_bytes(std::span(&head, 1)));  // again, with the rest, at the end
+  out.write(std::as_bytes(std::span(&head, 1)));  // rewritten with the remaining fields at the end
   std::uint64_t at = sizeof(head);
   AnchorFileWriter index;
   const auto data = [&](std::span<const std::uint16_t> values) {

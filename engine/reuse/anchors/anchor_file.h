@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Anchors between processes: one file for one model, checksummed and mapped into memory, so that pools of gigabytes are
-// there at once and only what is read takes memory.
+// Anchor files: one checksummed file for one model. The file is mapped into memory, so that pools of gigabytes load at
+// once and only pages that are read take memory.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,14 @@ class AnchorFileError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What anchors of this model are keyed by: its weights and its tokenizer.
+/// Returns the key of a model's anchors, made from its weights, its tokenizer and the type of its KV.
 std::string anchor_model_key(const Model& model);
 
-/// Writes all pools; an existing file is replaced at once or not at all. Throws AnchorFileError.
+/// Writes all pools; an existing file is replaced atomically. Throws AnchorFileError when writing fails.
 void save_anchors(const std::filesystem::path& file, const std::string& model_key, const AnchorStore& store);
 
-/// Adds the pools of the file to the store. Throws AnchorFileError, the store being as it was, when the file is
-/// damaged, of another model, shape or version. Returns the number of anchors.
+/// Adds the pools of the file to the store and returns the number of anchors. Throws AnchorFileError and leaves the
+/// store unchanged when the file is damaged or belongs to another model, shape or version.
 std::int64_t load_anchors(const std::filesystem::path& file, const std::string& model_key, AnchorShape shape,
                           AnchorStore& store);
 

@@ -43,7 +43,7 @@ const std::byte* AnchorMemory::copy_of(const SharedAnchor& anchor, std::span<con
   return known->second.memory.data();
 }
 
-void AnchorMemory::bring(const SharedAnchor& anchor) {
+void AnchorMemory::upload(const SharedAnchor& anchor) {
   copy_of(anchor, anchor->offset);
   copy_of(anchor, anchor->text_kv);
 }

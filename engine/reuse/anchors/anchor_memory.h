@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AnchorMemory: anchors where the backend can read them. An anchor lives in host memory
-// (engine/reuse/anchors/anchor.h); a device gets a copy when it is first needed, or before, and keeps it for as long as
-// the anchor lives, so that the budget of the anchors bounds both.
+// AnchorMemory: anchors in memory that the backend can read. An anchor lives in host memory
+// (engine/reuse/anchors/anchor.h); it is uploaded to a device before its first use, and the copy lives as long as the
+// anchor, so that the budget of the anchors bounds both.
 #pragma once
 
 #include <map>
@@ -14,30 +14,30 @@
 
 namespace baton {
 
-/// The engine's thread only.
+/// Used by the engine's thread only.
 class AnchorMemory {
  public:
   explicit AnchorMemory(Device& device) : device_(device), host_memory_(device.info().host_memory) {}
 
-  /// Copies an anchor that is not there yet. Throws BackendError when there is no memory.
-  void bring(const SharedAnchor& anchor);
+  /// Uploads an anchor unless the device has a copy. Throws BackendError when there is no memory.
+  void upload(const SharedAnchor& anchor);
 
-  /// A matrix of each layer.
+  /// One matrix for each layer.
   struct Layers {
     ConstTensorView first;
     ConstTensorView operator()(std::int32_t layer) const;
   };
-  // [n, 2 K D] and [t, 2 K D] bf16, valid while the anchor lives. They bring it.
+  // Return [n, 2 K D] and [t, 2 K D] bf16 per layer, valid while the anchor lives. Both upload the anchor if need be.
   Layers offset(const SharedAnchor& anchor);
   Layers text(const SharedAnchor& anchor);
 
-  /// Pieces of memory that a device holds.
+  /// Number of pieces of memory on the device.
   std::size_t size() const { return copies_.size(); }
 
  private:
-  /// Of one piece of host memory, which anchors may share.
+  /// The device copy of one piece of host memory, which several anchors may share.
   struct Copy {
-    std::vector<std::weak_ptr<const Anchor>> users;  // while one of them lives, the piece is what it was
+    std::vector<std::weak_ptr<const Anchor>> users;  // while one of them lives, the host memory is unchanged
     Buffer memory;
     bool is_used_by(const Anchor* anchor) const;
     bool is_unused() const;

@@ -11,7 +11,7 @@ struct AnchorStoreStats {
   std::int64_t peak_bytes = 0;
   std::int64_t pools = 0;
   std::int64_t anchors = 0;
-  std::int64_t learned = 0;  // since the store was made
+  std::int64_t learned = 0;  // samples since the store was made
   std::int64_t pruned = 0;
 };
 

@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kRecords = 64;
-constexpr std::size_t kMostPools = 4096;  // prompts that never come again leave pools behind
+constexpr std::size_t kMaxPools = 4096;  // prompts that never recur leave pools behind
 
 struct AnchorHeap {
   std::vector<std::uint16_t> offset, text;
@@ -62,9 +62,10 @@ AnchorPoolView AnchorStore::ask(const AnchorKey& key) {
   return view;
 }
 
-/// Makes the pool, in place of the one that was not used for longest where there are too many.
+/// Returns the pool, and makes it where it is missing. Where there are too many pools, the least recently used one is
+/// removed.
 AnchorStore::Pool& AnchorStore::pool_of(const AnchorKey& key, std::int64_t& freed) {
-  if (pools_.size() >= kMostPools && pools_.find(key) == pools_.end()) {
+  if (pools_.size() >= kMaxPools && pools_.find(key) == pools_.end()) {
     const auto oldest = std::min_element(pools_.begin(), pools_.end(), [](const auto& a, const auto& b) {
       return a.second.last_use < b.second.last_use;
     });
@@ -112,7 +113,7 @@ void AnchorStore::work() {
       if (seen) seen(sample);
       make(sample);
     } catch (const std::exception&) {
-      // Without memory for it there is no anchor; later texts will bring others.
+      // Without memory the sample is lost; later texts will make other anchors.
     }
     const std::lock_guard lock(mutex_);
     --pending_;
@@ -186,7 +187,7 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
         pool.view.records[pool.next_record++ % kRecords] = *record;
       }
     }
-    stats_.bytes += change + freed;  // pool_of has taken its part away
+    stats_.bytes += change + freed;  // `change` holds -freed, which prune() has already subtracted
     change -= prune(pool, static_cast<std::size_t>(std::max(1, size)));
     change -= keep_budget();
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes);
@@ -194,12 +195,12 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
   if (on_bytes_) on_bytes_(change);
 }
 
-/// Of the older half the least used goes (KVComm section 3.3). Returns the bytes given back.
+/// Removes the least used anchors of the older half (KVComm section 3.3). Returns the bytes freed.
 std::int64_t AnchorStore::prune(Pool& pool, std::size_t size) {
   std::int64_t freed = 0;
   std::vector<SharedAnchor>& anchors = pool.view.anchors;
   while (anchors.size() > size) {
-    const auto half = anchors.begin() + static_cast<std::ptrdiff_t>((anchors.size() + 1) / 2);  // in the order of birth
+    const auto half = anchors.begin() + static_cast<std::ptrdiff_t>((anchors.size() + 1) / 2);  // oldest first
     const auto least = std::min_element(anchors.begin(), half,
                                         [](const SharedAnchor& a, const SharedAnchor& b) { return a->uses < b->uses; });
     freed += (*least)->bytes();
@@ -210,7 +211,7 @@ std::int64_t AnchorStore::prune(Pool& pool, std::size_t size) {
   return freed;
 }
 
-/// The largest pool gives first.
+/// Removes anchors of the largest pool first.
 std::int64_t AnchorStore::keep_budget() {
   std::int64_t freed = 0;
   while (stats_.bytes > budget_) {
@@ -228,12 +229,12 @@ std::int64_t AnchorStore::keep_budget() {
 }
 
 std::vector<SharedAnchor> AnchorStore::anchors(const std::string& slot, const std::string& pool,
-                                               std::size_t most) const {
+                                               std::size_t max_count) const {
   std::vector<SharedAnchor> found;
   const std::lock_guard lock(mutex_);
   for (const auto& [key, one] : pools_) {
     if (key.slot != slot || key.pool != pool) continue;
-    const auto count = std::min(one.view.anchors.size(), most - found.size());
+    const auto count = std::min(one.view.anchors.size(), max_count - found.size());
     found.insert(found.end(), one.view.anchors.begin(), one.view.anchors.begin() + static_cast<std::ptrdiff_t>(count));
   }
   return found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AnchorStore: the anchor pools of one model. Pools are bounded in anchors and all of them together in bytes; new
-// anchors are made from measured KV on a thread of the store's own, and join their pool without taking anything away
-// from readers.
+// AnchorStore: the anchor pools of one model. The number of anchors bounds each pool, and a byte budget bounds all
+// pools together. The store's own thread makes new anchors from measured KV and adds them to their pool without
+// changing what readers hold.
 #pragma once
 
 #include <condition_variable>
@@ -17,11 +17,11 @@
 
 namespace baton {
 
-/// A text with the KV that it really has in a prompt, and that which it was handed over with. bf16, in host memory.
+/// A text with its computed KV in a prompt and the KV that was handed over with it. bf16, in host memory.
 struct AnchorSample {
   AnchorKey key;
-  std::string reader;     // whose prompt it is
-  std::int32_t size = 0;  // anchors that the pool may hold
+  std::string reader;     // the agent whose prompt holds the text
+  std::int32_t size = 0;  // maximum anchors of the pool
   AnchorShape shape;
   SharedText text;
   std::vector<SharedText> before;
@@ -31,10 +31,10 @@ struct AnchorSample {
   std::int32_t following = 0;          // t
   std::vector<std::uint16_t> text_kv;  // [L, t, 2 K D]
   bool generated = false;              // the text is an answer
-  AnchorChoice choice;                 // how the pool would have corrected it; empty: there was no anchor
+  AnchorChoice choice;                 // how the pool would have corrected the text; empty: the pool had no anchor
 };
 
-/// Any thread.
+/// All members are safe from any thread.
 class AnchorStore {
  public:
   explicit AnchorStore(std::int64_t budget_bytes);
@@ -42,31 +42,33 @@ class AnchorStore {
   AnchorStore(const AnchorStore&) = delete;
   AnchorStore& operator=(const AnchorStore&) = delete;
 
-  /// The pool as it is, with all samples that were given before; what is asked for counts as a turn.
+  /// Returns the pool with all samples that were given before. The call counts as a turn of the pool.
   AnchorPoolView ask(const AnchorKey& key);
-  /// The turn was computed in full; the pool waits as long as `check` again.
+  /// Reports that the turn was computed in full, which restarts the pool's count of turns up to `check`.
   void learning(const AnchorKey& key);
 
-  /// Measures what the pool's correction would have left, and adds the sample as an anchor. Returns at once.
+  /// Queues a sample: the store's thread measures the error that the pool's correction would have left, and adds the
+  /// sample as an anchor. Returns at once.
   void learn(AnchorSample sample);
-  /// Waits until all samples are anchors.
+  /// Waits until all queued samples are anchors.
   void flush() const;
 
-  /// Adds an anchor as it is; one of the same texts in the same place is replaced.
+  /// Adds an anchor. An anchor with the same key and texts is replaced.
   void add(const AnchorKey& key, SharedAnchor anchor, std::int32_t size, const AnchorRecord* record = nullptr);
 
-  /// The anchors of all pools of that name and slot, at most `most`.
-  std::vector<SharedAnchor> anchors(const std::string& slot, const std::string& pool, std::size_t most) const;
+  /// Returns the anchors of all pools of that name and slot, at most `max_count`.
+  std::vector<SharedAnchor> anchors(const std::string& slot, const std::string& pool, std::size_t max_count) const;
 
   AnchorStoreStats stats() const;
   std::int64_t budget_bytes() const { return budget_; }
-  /// Called without locks held, with the change in bytes, whenever anchors come or go; set before use.
+  /// Sets a callback that gets the change in bytes whenever anchors are added or removed. It is called without locks
+  /// held, and must be set before the store is used.
   void on_bytes(std::function<void(std::int64_t)> changed) { on_bytes_ = std::move(changed); }
 
-  /// Called with every sample that is learned, on the store's thread, one at a time; null: with none.
+  /// Sets a callback that gets every learned sample, on the store's thread, one at a time; null: no callback.
   void on_sample(std::function<void(const AnchorSample&)> seen);
 
-  /// Pools in the order of their keys.
+  /// Returns all pools in the order of their keys.
   std::map<AnchorKey, AnchorPoolView> all() const;
   void restore(const AnchorKey& key, AnchorPoolView pool);
 
@@ -89,14 +91,15 @@ class AnchorStore {
   std::map<AnchorKey, Pool> pools_;
   std::deque<AnchorSample> samples_;
   std::function<void(const AnchorSample&)> on_sample_;
-  std::size_t pending_ = 0;  // samples given and not yet anchors
+  std::size_t pending_ = 0;  // samples that are not anchors yet
   bool stopping_ = false;
   std::uint64_t clock_ = 0;
   AnchorStoreStats stats_;
-  std::jthread worker_;  // last: it uses all of the above
+  std::jthread worker_;  // declared last, since it uses all other members
 };
 
-/// [rows, 2 K D] += sum over the choice's anchors of weight * offset; one layer of one text. `aligned` rows only.
+/// Adds to rows [n, 2 K D] of one layer of one text the sum over the choice's anchors of weight * offset, for aligned
+/// tokens only.
 void add_offsets(std::span<float> rows, const AnchorChoice& choice, std::int32_t layer, std::int32_t n);
 
 }  // namespace baton

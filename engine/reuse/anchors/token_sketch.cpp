@@ -10,7 +10,7 @@ namespace baton {
 namespace {
 
 constexpr std::int64_t kWidth = SketchedText::kSketch;
-constexpr std::int32_t kSample = 256;  // tokens whose distances say what is typical
+constexpr std::int32_t kSample = 256;  // tokens from which the typical distance is estimated
 
 }  // namespace
 

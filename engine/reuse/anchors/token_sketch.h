@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far tokens are from each other in a model's input embeddings, from short sketches of them (random projections:
-// distances stay within a few percent, and comparing two tokens costs the same for every model).
+// Distances of tokens in a model's input embeddings, from short sketches of the embeddings. A sketch is a random
+// projection: distances stay within a few percent, and comparing two tokens costs the same for every model.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SketchedText {
 
 std::uint64_t hash_of(std::span<const TokenId> tokens, std::uint64_t seed = 0);
 
-/// Where the backend may be called: on the engine's thread.
+/// Used by the engine's thread only, since it calls the backend.
 class TokenSketcher {
  public:
   TokenSketcher(Backend& backend, const Model& model)
@@ -33,9 +33,10 @@ class TokenSketcher {
 
   std::shared_ptr<const SketchedText> sketch(std::span<const TokenId> tokens);
 
-  /// Where in table() the sketches of a text's tokens are; empty where one of them is none of the model's.
+  /// Returns the rows of table() that hold the sketches of a text's tokens; empty when a token is not in the model's
+  /// vocabulary.
   std::vector<std::int32_t> rows_of(const SketchedText& text);
-  /// All sketches so far [rows, kSketch] f32, for the backend; until the next call of another member.
+  /// Returns all sketches so far, [rows, kSketch] f32 in backend memory, valid until the next call of another member.
   ConstTensorView table();
 
  private:
@@ -50,11 +51,11 @@ class TokenSketcher {
   const Model& model_;
   const bool host_memory_;
   std::unique_ptr<Matrix> projection_;  // [kSketch, C]
-  float scale_ = 0.0f;                  // 1 / the typical distance of two tokens; 0: not known yet
-  std::vector<std::int32_t> known_;     // [V] where in sketches_; below 0: not there
+  float scale_ = 0.0f;                  // 1 / the typical distance of two tokens; 0: not measured yet
+  std::vector<std::int32_t> known_;     // [V] row of sketches_; below 0: none yet
   std::vector<float> sketches_;         // [rows, kSketch]
-  Buffer device_;                       // the same, where the backend does not read host memory
-  std::size_t sent_ = 0;                // bytes of sketches_ that are there
+  Buffer device_;                       // copy of sketches_, where the backend does not read host memory
+  std::size_t sent_ = 0;                // bytes of sketches_ that were uploaded
 };
 
 }  // namespace baton

@@ -41,7 +41,7 @@ const Corrector::Loaded& Corrector::load(const LinearCorrection& correction) {
   return entry->second;
 }
 
-/// What becomes different for each token, [n, (L - 1) 2 K D] bf16 in the backend's memory.
+/// Returns the change of each token's KV, [n, (L - 1) 2 K D] bf16 in backend memory.
 Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correction) {
   const Loaded& map = load(correction);
   const std::int64_t n = segment.length(), width = correction.shape.width;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Corrector: puts segments into a cache the way their new place was seen to change texts (engine/reuse/
-// linear_correction.h). The engine's thread only.
+// Corrector: copies segments into a cache and adds the learned correction of their new place
+// (engine/reuse/corrections/linear_correction.h). Used by the engine's thread only.
 #pragma once
 
 #include <map>
@@ -17,14 +17,14 @@ class Corrector {
  public:
   Corrector(Backend& backend, const Model& model) : backend_(backend), model_(model) {}
 
-  /// From now on these; null: none.
+  /// Sets the corrections that later calls use; null: none.
   void use(std::shared_ptr<const Corrections> corrections);
 
-  /// What was learned for a place, or null.
+  /// Returns the correction of a place, or null.
   std::shared_ptr<const LinearCorrection> find(const AnchorKey& place) const;
 
-  /// Tokens [first, n) of the segment go to positions [position + first, ...), corrected in all layers but the first.
-  /// Throws BackendError.
+  /// Copies tokens [first, n) of the segment to positions [position + first, position + n), corrected in all layers but
+  /// the first. Throws BackendError when there is no memory.
   void place(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
              const LinearCorrection& correction);
 
@@ -38,7 +38,7 @@ class Corrector {
   Backend& backend_;
   const Model& model_;
   std::shared_ptr<const Corrections> corrections_;
-  std::map<const LinearCorrection*, Loaded> loaded_;  // of corrections_
+  std::map<const LinearCorrection*, Loaded> loaded_;  // the matrices of corrections_ in backend memory
 };
 
 }  // namespace baton

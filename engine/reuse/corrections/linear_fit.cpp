@@ -16,11 +16,11 @@ using Eigen::MatrixXf;
 using Eigen::VectorXd;
 
 constexpr std::int32_t kAsideEvery = 8;
-constexpr std::size_t kMostAside = 24;                     // texts
-constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};  // of the mean of the covariance's diagonal
-constexpr int kIterations = 4;                             // of the subspace; the spectra fall fast
+constexpr std::size_t kMaxAsideTexts = 24;                 // maximum held-out texts
+constexpr double kPenalties[] = {1e-2, 1e-3, 1e-4, 1e-5};  // fractions of the mean of the covariance's diagonal
+constexpr int kIterations = 4;                             // subspace iterations; the spectra decay fast
 
-/// Tokens by rows, layers [first, L) by columns.
+/// Returns a matrix with a row for each token and columns for layers [first, L).
 Rows rows_of(std::span<const std::uint16_t> kv, AnchorShape shape, std::int32_t n, std::int32_t first) {
   const std::int64_t width = std::int64_t{2} * shape.width;
   Rows rows(n, (shape.layers - first) * width);
@@ -38,7 +38,7 @@ struct Text {
   Rows y;  // [n, F'] changes
 };
 
-/// A map with its columns' span reduced to `rank` directions of the largest changes: encoder^T [F, r], V [F', r].
+/// A map reduced to the `rank` directions of the largest changes: encoder^T [F, r], V [F', r].
 struct Factors {
   MatrixXd encoder;
   MatrixXd decoder;
@@ -49,11 +49,11 @@ MatrixXd orthonormal(const MatrixXd& basis) {
   return qr.householderQ() * MatrixXd::Identity(basis.rows(), basis.cols());
 }
 
-/// The leading directions of the fitted changes, Y Y^T being given as a product with a basis.
+/// Returns the leading directions of the fitted changes; Y Y^T is given as a function that multiplies it by a basis.
 template <class Product>
 MatrixXd leading(std::int64_t outputs, std::int64_t rank, const Product& product) {
   MatrixXd basis(outputs, std::min(rank, outputs));
-  std::uint64_t state = 1;  // any start will do; the same one every time
+  std::uint64_t state = 1;  // a fixed seed, so that results repeat
   for (std::int64_t i = 0; i < basis.size(); ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     basis.data()[i] = static_cast<double>(state >> 33) / static_cast<double>(1u << 31) - 0.5;
@@ -71,14 +71,14 @@ struct LinearFit::State {
   std::int32_t texts = 0;
   std::int64_t tokens = 0;
   std::vector<Text> aside;
-  // By covariance: sums over tokens of x, y, x x^T, x y^T.
+  // With covariance: sums over tokens of x, y, x x^T, x y^T.
   VectorXd sum_x, sum_y;
   MatrixXd xx, xy;
-  // By inner products: some of the tokens.
+  // With inner products: the drawn tokens.
   Rows x, y;
   std::int64_t kept = 0, stride = 1, seen = 0;
 
-  bool by_covariance() const { return inputs <= options.most_inputs; }
+  bool by_covariance() const { return inputs <= options.max_inputs; }
 
   void count(const Text& text) {
     sum_x += text.x.colwise().sum().transpose().cast<double>();
@@ -91,7 +91,7 @@ struct LinearFit::State {
   void keep(const Text& text) {
     for (Eigen::Index i = 0; i < text.x.rows(); ++i) {
       if (seen++ % stride != 0) continue;
-      if (kept == options.most_tokens) {  // every second one goes, and of what comes as many are passed over
+      if (kept == options.max_tokens) {  // drops every second token, and skips as many of those that follow
         for (std::int64_t k = 0; 2 * k < kept; ++k) {
           x.row(k) = x.row(2 * k).eval();
           y.row(k) = y.row(2 * k).eval();
@@ -141,7 +141,7 @@ struct LinearFit::State {
     return {cx.transpose() * (weights * v), v};
   }
 
-  /// What the map leaves of the squared changes of the texts set aside.
+  /// Returns the fraction of the squared changes of the held-out texts that the map leaves.
   double left(const Factors& factors) const {
     const MatrixXf encoder = factors.encoder.cast<float>(), decoder = factors.decoder.cast<float>();
     const Eigen::RowVectorXf mx = mean_x().transpose().cast<float>(), my = mean_y().transpose().cast<float>();
@@ -156,7 +156,8 @@ struct LinearFit::State {
 };
 
 LinearFit::LinearFit(AnchorShape shape, const LinearFitOptions& options) : state_(std::make_unique<State>()) {
-  if (shape.layers < 2 || shape.width < 1) throw std::invalid_argument("linear fit: a shape without layers to correct");
+  if (shape.layers < 2 || shape.width < 1)
+    throw std::invalid_argument("linear fit: expected at least 2 layers and a width of at least 1");
   state_->shape = shape;
   state_->options = options;
   state_->inputs = std::int64_t{shape.layers} * 2 * shape.width;
@@ -168,8 +169,8 @@ LinearFit::LinearFit(AnchorShape shape, const LinearFitOptions& options) : state
     state_->xy = MatrixXd::Zero(state_->inputs, state_->outputs);
   } else {
     const std::int64_t token_bytes = (state_->inputs + state_->outputs) * static_cast<std::int64_t>(sizeof(float));
-    std::int64_t& tokens = state_->options.most_tokens;
-    tokens = std::clamp<std::int64_t>(tokens, 2, std::max<std::int64_t>(2, options.most_bytes / token_bytes));
+    std::int64_t& tokens = state_->options.max_tokens;
+    tokens = std::clamp<std::int64_t>(tokens, 2, std::max<std::int64_t>(2, options.max_bytes / token_bytes));
     state_->x.resize(tokens, state_->inputs);
     state_->y.resize(tokens, state_->outputs);
   }
@@ -181,11 +182,11 @@ LinearFit::LinearFit(LinearFit&&) noexcept = default;
 void LinearFit::add(std::span<const std::uint16_t> base, std::span<const std::uint16_t> truth, std::int32_t n) {
   State& state = *state_;
   if (n < 1 || static_cast<std::int64_t>(base.size()) != n * state.inputs || truth.size() != base.size())
-    throw std::invalid_argument("linear fit: the text is of another shape");
+    throw std::invalid_argument("linear fit: the text's KV differs in shape from the fit's");
   Text text{rows_of(base, state.shape, n, 0), rows_of(truth, state.shape, n, 1)};
   text.y -= text.x.rightCols(state.outputs);
   ++state.texts;
-  if (state.texts % kAsideEvery == 2 && state.aside.size() < kMostAside) {
+  if (state.texts % kAsideEvery == 2 && state.aside.size() < kMaxAsideTexts) {
     state.aside.push_back(std::move(text));
     return;
   }

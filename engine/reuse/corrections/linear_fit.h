@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LinearFit: finds the linear correction of a place by ridge regression over the texts that were seen there.
+// LinearFit: fits the linear correction of a place by ridge regression over the texts that were seen there.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,29 @@
 namespace baton {
 
 struct LinearFitOptions {
-  std::int32_t rank = 256;  // of the map, at most; 0: as it comes
-  /// Up to so many inputs (L * 2 K D) all tokens count, through their covariance; above, `most_tokens` of them do, or
-  /// as many as fit in `most_bytes`, evenly drawn, through their inner products.
-  std::int64_t most_inputs = 2048;
-  std::int64_t most_tokens = 2048;
-  std::int64_t most_bytes = std::int64_t{512} << 20;
+  std::int32_t rank = 256;  // maximum rank of the map; 0: not limited
+  /// Up to max_inputs inputs (L * 2 K D), the fit uses the covariance of all tokens. With more inputs it uses the inner
+  /// products of at most max_tokens tokens, evenly drawn, or as many as fit into max_bytes.
+  std::int64_t max_inputs = 2048;
+  std::int64_t max_tokens = 2048;
+  std::int64_t max_bytes = std::int64_t{512} << 20;
 };
 
-/// One thread at a time.
+/// Not thread-safe.
 class LinearFit {
  public:
   explicit LinearFit(AnchorShape shape, const LinearFitOptions& options = {});
   ~LinearFit();
   LinearFit(LinearFit&&) noexcept;
 
-  /// A text of n tokens: KV as it was handed over and as it is in the place, [L, n, 2 K D] bf16. One text in eight is
-  /// set aside to choose the penalty by, and to say what the map leaves.
+  /// Adds a text of n tokens: its KV as handed over and as computed in the place, each [L, n, 2 K D] bf16. One text in
+  /// eight is held out, to choose the penalty and to measure the remaining change. Throws std::invalid_argument when
+  /// the sizes differ from the shape.
   void add(std::span<const std::uint16_t> base, std::span<const std::uint16_t> truth, std::int32_t n);
 
   std::int32_t texts() const;
   std::int64_t tokens() const;
-  /// Null: fewer than two texts, one of them set aside.
+  /// Returns the correction; null with fewer than two texts, since one must be held out.
   std::shared_ptr<const LinearCorrection> fit() const;
 
  private:
@@ -40,7 +41,8 @@ class LinearFit {
   std::unique_ptr<State> state_;
 };
 
-/// The changes of n tokens, [n, (L - 1) * 2 K D], by the definition: for tests and for what is not hot.
+/// Returns the changes of n tokens, [n, (L - 1) * 2 K D], computed on the host by the definition; for tests and code
+/// that is not performance-critical.
 std::vector<float> apply(const LinearCorrection& correction, std::span<const std::uint16_t> base, std::int32_t n);
 
 }  // namespace baton

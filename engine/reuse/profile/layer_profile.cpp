@@ -14,7 +14,7 @@ namespace {
 
 double at(const std::vector<double>& values, std::int32_t layer) { return values[static_cast<std::size_t>(layer)]; }
 
-/// The layer of the lowest similarity, or the last one when no layer deviates by more than rounding.
+/// Returns the layer of lowest similarity, or the last layer when no layer deviates by more than rounding.
 std::int32_t lowest_layer(const LayerCurves& curves) {
   const auto lowest = std::min_element(curves.similarity.begin(), curves.similarity.end());
   if (1.0 - *lowest <= curves.rounding) return static_cast<std::int32_t>(curves.similarity.size()) - 1;
@@ -58,7 +58,7 @@ std::int32_t end_layer(const LayerCurves& curves, std::int32_t lowest, EndReadin
   std::int32_t rises = 0;
   std::int32_t stable = 0;  // in a row, up to l
   for (std::int32_t l = lowest + 1; l < layers; ++l) {
-    // The end is the layer before the stable ones; by then the similarity must have been seen to rise.
+    // The end is the layer before the stable ones; the similarity must have risen before.
     const bool counts = reading == EndReading::level ? l - 1 > lowest : rises >= settings.rises;
     stable = is_stable(l) && counts ? stable + 1 : 0;
     if (stable == settings.stable) return l - settings.stable;
@@ -67,18 +67,18 @@ std::int32_t end_layer(const LayerCurves& curves, std::int32_t lowest, EndReadin
   return layers - 1;
 }
 
-/// The paper asks for the first turn from positive to negative. Where growth slows down from the first layer on (as for
-/// a curve whose low beginning is rounding noise and left out), a later turn would only be a ripple of the plateau: on
-/// the nano model that was layer 6 of 10. So the first clearly negative second difference counts, whatever is before.
+/// The paper takes the first change of sign from positive to negative. Where growth slows down from the first layer on
+/// (for example when the first layers are left out as rounding noise), a later change of sign is only a ripple of the
+/// plateau: on the nano model it was layer 6 of 10. So the first clearly negative second difference counts.
 std::int32_t detection_layer(const std::vector<double>& correlation, std::int32_t start, double flat) {
   for (std::int32_t l = 1; l + 1 < static_cast<std::int32_t>(correlation.size()); ++l) {
     const double bend = at(correlation, l + 1) - 2 * at(correlation, l) + at(correlation, l - 1);
-    if (bend < -flat) return std::max(l, start) + 1;  // false for what is not known
+    if (bend < -flat) return std::max(l, start) + 1;  // false for NaN
   }
   return start + 1;
 }
 
-/// [n] rank of each value, from 1; equal values share the mean of theirs.
+/// Returns [n]: the rank of each value, from 1; equal values get the mean of their ranks.
 std::vector<double> ranks_of(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -104,9 +104,9 @@ FoundRange find_range(const LayerCurves& curves, EndReading reading, const Range
         fmt::format("layer range: {} correlations for {} layers; expected one fewer than layers",
                     curves.correlation.size(), layers));
   }
-  if (layers < kFewestRangeLayers) {
+  if (layers < kMinRangeLayers) {
     return {{},
-            fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestRangeLayers)};
+            fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kMinRangeLayers)};
   }
   for (std::int32_t l = 0; l < layers; ++l) {
     if (!std::isfinite(at(curves.similarity, l)))

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-/// Means and squares of a curve over resamples; NaN values are left out.
+/// Sums of a curve and of its squares over resamples, without NaN values.
 class ValueSpread {
  public:
   explicit ValueSpread(std::size_t size) : count_(size), sum_(size), squares_(size) {}
@@ -63,7 +63,7 @@ LayerSample sample_of(const std::vector<std::vector<double>>& deviations) {
 }
 
 LayerCurves curves_of(std::span<const LayerSample> samples, double rounding) {
-  if (samples.empty()) throw std::invalid_argument("layer profile: no samples");
+  if (samples.empty()) throw std::invalid_argument("layer profile: found no samples; expected at least 1");
   const std::size_t layers = samples.front().deviation.size();
   LayerCurves curves;
   curves.rounding = rounding;
@@ -72,7 +72,8 @@ LayerCurves curves_of(std::span<const LayerSample> samples, double rounding) {
   std::vector<double> known(curves.correlation.size(), 0.0);
   double tokens = 0.0;
   for (const LayerSample& sample : samples) {
-    if (sample.deviation.size() != layers) throw std::invalid_argument("layer profile: samples of different models");
+    if (sample.deviation.size() != layers)
+      throw std::invalid_argument("layer profile: the samples differ in their number of layers");
     const auto weight = static_cast<double>(sample.tokens);
     tokens += weight;
     for (std::size_t l = 0; l < layers; ++l) curves.similarity[l] += weight * (1.0 - sample.deviation[l]);

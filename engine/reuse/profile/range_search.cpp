@@ -14,8 +14,8 @@ namespace baton {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr double kNothing = 1e-9;  // nats: rounding
-constexpr double kFewest = 0.01;   // a share of the tokens below which there is no choice
+constexpr double kNothing = 1e-9;   // nats; smaller divergences are rounding
+constexpr double kMinShare = 0.01;  // minimum fraction of tokens that makes a choice meaningful
 
 std::size_t index_of(std::int32_t layer) { return static_cast<std::size_t>(layer); }
 
@@ -23,9 +23,9 @@ std::size_t index_of(std::int32_t layer) { return static_cast<std::size_t>(layer
 
 std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandidates& measure,
                                         const RangeSearchSettings& settings) {
-  if (layers < kFewestRangeLayers) {
+  if (layers < kMinRangeLayers) {
     throw std::invalid_argument(
-        fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kFewestRangeLayers));
+        fmt::format("a model of {} layers has no layer range; at least {} are needed", layers, kMinRangeLayers));
   }
   LayerEffect effect;
   for (auto* curve : {&effect.start, &effect.end, &effect.detect}) curve->assign(index_of(layers), kUnknown);
@@ -35,12 +35,12 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
   if (!direct) return std::nullopt;
   effect.direct = direct->front();
   if (!(effect.direct > kNothing)) {
-    effect.problem = "direct reuse leaves nothing to recompute on these hand-overs";
+    effect.problem = "direct reuse does not differ from full prefill on these hand-overs";
     return effect;
   }
   const auto left = [&](double divergence) { return divergence / effect.direct; };
 
-  effect.start[0] = 0.0;  // from the embeddings through all layers is full prefill
+  effect.start[0] = 0.0;  // recomputing from the embeddings through all layers is full prefill
   LayerRange& range = effect.range;
   for (std::int32_t l = 1; l <= last - 2; ++l) {
     const RangeCandidate from{{l, l + 1, last}};
@@ -63,10 +63,10 @@ std::optional<LayerEffect> search_range(std::int32_t layers, const MeasureCandid
   }
 
   candidates.clear();
-  const double cost = 1 + (range.end - range.start - 1) * settings.share;  // layers times shares of the tokens
+  const double cost = 1 + (range.end - range.start - 1) * settings.share;  // layers times fractions of tokens
   for (std::int32_t l = range.start + 1; l < range.end; ++l) {
     const double share = (cost - (l - range.start)) / (range.end - l);
-    if (share > kFewest) candidates.push_back({{range.start, l, range.end}, share});
+    if (share > kMinShare) candidates.push_back({{range.start, l, range.end}, share});
   }
   const auto choices = measure(candidates);
   if (!choices) return std::nullopt;

@@ -9,7 +9,8 @@
 namespace baton::jinja {
 namespace {
 
-/// The digits at the start of `text`, at least `least` and at most `most`; returns how many, 0 when there are too few.
+/// Parses the digits at the start of `text`, from `least` to `most` of them. Returns their number, or 0 when there are
+/// too few.
 std::size_t digits(std::string_view text, int base, std::size_t least, std::size_t most, unsigned& value) {
   most = std::min(most, text.size());
   const auto [end, error] = std::from_chars(text.data(), text.data() + most, value, base);
@@ -47,7 +48,7 @@ std::optional<std::string> unescape(std::string_view literal, std::string& out) 
     } else if (c == 'N') {
       return "\\N in a string is not supported";
     } else {
-      out += '\\';  // Python keeps what it does not know
+      out += '\\';  // Python keeps unknown escapes
       ++i;
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The renderer's half that computes expressions.
+// The half of the renderer that evaluates expressions.
 #include <fmt/format.h>
 
 #include "engine/text/jinja/library.h"
@@ -8,13 +8,13 @@
 namespace baton::jinja {
 namespace {
 
-// Expressions in expressions and macros in macros together; a thread's stack holds several times as many.
-constexpr int kDeepestEvaluation = 1000;
+// Limit of nested expressions and macro calls together; a thread's stack holds several times as many.
+constexpr int kMaxEvaluationDepth = 1000;
 
 class Deeper {
  public:
   explicit Deeper(int& depth) : depth_(depth) {
-    if (++depth_ > kDeepestEvaluation) {
+    if (++depth_ > kMaxEvaluationDepth) {
       --depth_;
       throw Fault("the template calls itself too deeply");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The filters of single values: texts, numbers, JSON.
+// The filters of single values: texts, numbers and JSON.
 #include "engine/text/jinja/filters.h"
 
 #include <fmt/format.h>
@@ -81,7 +81,7 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
     first = false;
     out += line;
     budget.spend_bytes(line.size() + space.size());
-    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
 }
@@ -94,7 +94,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
   if (given.given(1)) {
     if (given.given(1)->is_string()) throw Fault("tojson with a str as indent is not supported");
     style.indent = static_cast<int>(std::clamp<std::int64_t>(given.integer(1, 0), 0, 100));
-    style.item_separator.assign(1, ',');  // assigning "," makes GCC 12 warn of an overlap that cannot be
+    style.item_separator.assign(1, ',');  // assigning "," makes GCC 12 warn of an impossible overlap
   }
   if (const Value* separators = given.given(2)) {
     const SequenceValue* two = separators->as_sequence();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that every template sees, and the matching of arguments to parameters.
+// The functions that every template may call, and the matching of arguments to parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace baton::jinja {
 namespace {
 
-constexpr std::int64_t kLongestRange = 100'000;  // that of Jinja's sandbox
+constexpr std::int64_t kMaxRangeLength = 100'000;  // the limit of Jinja's sandbox
 
 Value range(const Arguments& arguments, Budget& budget) {
   const Parameters given("range", arguments, {"start", "stop", "step"});
@@ -22,7 +22,7 @@ Value range(const Arguments& arguments, Budget& budget) {
   if (step == 0) throw Fault("the step of a range is zero");
   Values out;
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
-    if (static_cast<std::int64_t>(out.size()) == kLongestRange) throw Fault("a range becomes too long");
+    if (static_cast<std::int64_t>(out.size()) == kMaxRangeLength) throw Fault("a range becomes too long");
     out.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -62,7 +62,8 @@ Value strftime_now(const Arguments& arguments, Budget&) {
   std::tm local{};
   localtime_r(&now, &local);
   std::array<char, 512> buffer{};
-  // An empty result and one that does not fit look the same: a mark in front tells them apart.
+  // strftime returns 0 both for an empty result and for one that does not fit; a mark before the format tells them
+  // apart.
   const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("." + format).c_str(), &local);
   if (size == 0 || format.find('\0') != std::string::npos) throw Fault("the format of strftime_now is too long");
   return std::string(buffer.data() + 1, size - 1);

@@ -17,7 +17,7 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
-/// Line ends become \n, and a last one goes away, as Jinja does before anything else.
+/// Replaces all line ends by \n and removes a final one, which is Jinja's first step.
 std::string normalised(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -62,7 +62,7 @@ class Lexer {
     while (at_ < source_.size() && is_python_space(utf8::at(source_, at_).value)) advance(utf8::at(source_, at_).bytes);
   }
 
-  /// The text before a tag as the tag's sign ("-", "+" or none) leaves it.
+  /// Returns the text before a tag, trimmed as the tag's sign ("-", "+" or none) demands.
   std::string_view before_tag(std::string_view text, char sign, bool is_print) const {
     if (sign == '-') {
       while (!text.empty()) {
@@ -114,7 +114,8 @@ class Lexer {
     }
   }
 
-  /// Takes "-%}", "+%}" or "%}" (or another end) with the whitespace that goes with it; false when it is not here.
+  /// Consumes "-%}", "+%}" or "%}" (or another end) with the whitespace that it removes. Returns false when the input
+  /// does not continue with the end.
   bool take_end(std::string_view end, bool trims_newline) {
     const std::size_t old = at_;
     if (here("-") && rest().substr(1).starts_with(end)) {
@@ -137,10 +138,10 @@ class Lexer {
       if (take_end("#}", true)) return;
       advance(1);
     }
-    fail(origin_, begin, "a comment without end");
+    fail(origin_, begin, "the comment has no end");
   }
 
-  /// After "{%": when it is a raw block, all of it.
+  /// Consumes a whole raw block after "{%"; does nothing for other tags.
   bool skip_raw(Place begin) {
     const std::size_t old = at_;
     const Place old_place = place_;
@@ -180,11 +181,11 @@ class Lexer {
         advance(1);
       }
     }
-    fail(origin_, begin, "a raw block without end");
+    fail(origin_, begin, "the raw block has no end");
   }
 
   void inside_tag(std::string_view end, TokenKind end_kind, Place begin) {
-    std::string brackets;  // those that are open, innermost last
+    std::string brackets;  // open brackets, innermost last
     while (true) {
       // A sign before the end belongs to the end: {{ a -}}.
       const Place here_place = place();
@@ -192,7 +193,7 @@ class Lexer {
         out_.push_back({end_kind, std::string(end), here_place});
         return;
       }
-      if (at_ >= source_.size()) fail(origin_, begin, "a tag without end");
+      if (at_ >= source_.size()) fail(origin_, begin, "the tag has no end");
       const char c = source_[at_];
       if (is_python_space(utf8::at(source_, at_).value)) {
         skip_space();
@@ -226,7 +227,7 @@ class Lexer {
     };
     std::size_t end = digits(0);
     bool real = false;
-    // "a.0.1" is an element of an element, not a number with a point.
+    // "a.0.1" is an element of an element, not a decimal number.
     const bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     if (!after_dot && end + 1 < text.size() && text[end] == '.' && is_digit(text[end + 1])) {
       real = true;
@@ -250,7 +251,7 @@ class Lexer {
     const std::string_view text = rest();
     std::size_t end = 1;
     while (end < text.size() && text[end] != quote) end += text[end] == '\\' ? 2 : 1;
-    if (end >= text.size()) fail_here("a string without end");
+    if (end >= text.size()) fail_here("the string has no end");
     std::string value;
     if (const auto error = unescape(text.substr(1, end - 1), value)) fail_here(*error);
     out_.push_back({TokenKind::string, std::move(value), place()});
@@ -280,7 +281,7 @@ class Lexer {
   const std::string& origin_;
   std::size_t at_ = 0;
   Place place_;
-  bool line_start_ = true;  // what was taken last ended a line
+  bool line_start_ = true;  // the last consumed text ended a line
   std::vector<TemplateToken> out_;
 };
 

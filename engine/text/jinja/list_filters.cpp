@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The filters of lists, and of what can be walked like one.
+// The filters of lists and of other iterable values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace baton::jinja {
 namespace {
 
-/// value.a.b or value.0: what the parameter "attribute" of filters means.
+/// Returns value.a.b or value.0 for the parameter "attribute" of filters.
 Value by_path(const Value& value, const Value& path, Budget& budget) {
   if (!path.is_string()) return element_of(value, path, budget);
   Value out = value;
@@ -56,7 +56,7 @@ Value first(const Value& value, const Arguments& arguments, Budget& budget) {
 
 Value last(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("last", arguments, {});
-  length(value, budget);  // fails for a generator, as Jinja does
+  length(value, budget);  // fails for a generator, as in Jinja
   const Values items = elements(value, budget);
   return items.empty() ? Value::undefined("there is no last item") : items.back();
 }
@@ -71,7 +71,7 @@ Value join(const Value& value, const Arguments& arguments, Budget& budget) {
     is_first = false;
     out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
     budget.spend_bytes(separator.size());
-    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
 }
@@ -98,7 +98,7 @@ Value items(const Value& value, const Arguments& arguments, Budget& budget) {
   return generator(std::move(out));
 }
 
-/// What sorting and comparing without regard to case see.
+/// Returns the value that sorting and case-insensitive comparison use.
 Value folded(const Value& value) { return value.is_string() ? Value(lower(value.text())) : value; }
 
 void sort_by(Values& items, const Value* path, bool with_case, bool backwards, Budget& budget) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// value.name: keys of dicts, members of namespaces and loops, methods.
+// The evaluation of value.name: keys of dicts, members of namespaces and loops, and methods.
 #include <fmt/format.h>
 
 #include <algorithm>

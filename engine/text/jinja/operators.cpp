@@ -24,7 +24,7 @@ std::int64_t whole_power(std::int64_t base, std::int64_t exponent) {
   for (; exponent > 0; --exponent) {
     if (__builtin_mul_overflow(out, base, &out)) fail_overflow();
     if (out == 0 || out == 1 || (out == -1 && base == -1)) {
-      // 0, 1 and -1 repeat: no need to count on.
+      // Powers of 0, 1 and -1 repeat, so the loop need not run on.
       return out == -1 && exponent % 2 == 0 ? 1 : out;
     }
   }
@@ -70,7 +70,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
   if (value.is_string()) {
     if (value.is_safe()) throw Fault("repeating a safe string is not supported");
     const std::string& text = value.text();
-    if (count != 0 && text.size() > kLongestString / count) throw Fault("a string becomes too long");
+    if (count != 0 && text.size() > kMaxStringBytes / count) throw Fault("a string becomes too long");
     budget.spend_bytes(text.size() * count);
     std::string out;
     for (std::size_t i = 0; i < count; ++i) out += text;
@@ -92,7 +92,7 @@ bool is_list(const Value& value) {
 Value sum(const Value& a, const Value& b, Budget& budget) {
   if (a.is_safe() || b.is_safe()) throw Fault("adding to a safe string is not supported");
   if (a.is_string()) {
-    if (a.text().size() + b.text().size() > kLongestString) throw Fault("a string becomes too long");
+    if (a.text().size() + b.text().size() > kMaxStringBytes) throw Fault("a string becomes too long");
     budget.spend_bytes(a.text().size() + b.text().size());
     return a.text() + b.text();
   }
@@ -103,14 +103,14 @@ Value sum(const Value& a, const Value& b, Budget& budget) {
   return Value::sequence(a.as_sequence()->kind, std::move(out));
 }
 
-/// The index as Python counts it, or nothing when it is outside.
+/// Returns the index that Python would use, or nothing when the index is out of range.
 std::optional<std::size_t> position(std::int64_t index, std::size_t size) {
   if (index < 0) index += static_cast<std::int64_t>(size);
   if (index < 0 || index >= static_cast<std::int64_t>(size)) return std::nullopt;
   return static_cast<std::size_t>(index);
 }
 
-/// Positions that a slice takes from something of this size.
+/// Returns the positions that a slice selects from a sequence of this size.
 std::vector<std::size_t> slice_positions(const Value& from, const Value& to, const Value& step, std::size_t size) {
   std::int64_t storage = 0;
   const auto integer = [&storage](const Value& value) {
@@ -184,7 +184,7 @@ Value element_of(const Value& value, const Value& key, Budget& budget) {
       return Value::undefined(fmt::format("the string has no character {}", *index));
     }
   }
-  // As in Jinja: what is no element may be a member.
+  // As in Jinja, a name that is not an element may be a member.
   if (key.is_string() && !value.as_dict()) return member_of(value, key.text(), budget);
   if (key.is_string()) {
     static constexpr std::string_view kMethods[] = {"keys", "values", "items", "get"};

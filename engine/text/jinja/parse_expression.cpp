@@ -11,9 +11,9 @@
 namespace baton::jinja {
 namespace {
 
-// Official templates stay below 20; the evaluator walks the tree by recursion.
-constexpr int kDeepestTree = 200;
-constexpr int kDeepestNesting = 60;
+// Limits of the tree's depth, since the evaluator is recursive. Official templates stay below 20.
+constexpr int kMaxTreeDepth = 200;
+constexpr int kMaxNesting = 60;
 
 }  // namespace
 
@@ -27,14 +27,14 @@ ExpressionParser::Node ExpressionParser::make(ExpressionKind kind, Place place, 
 
 void ExpressionParser::add(Node& parent, ExpressionPtr child) {
   if (child) parent->depth = std::max(parent->depth, child->depth + 1);
-  if (parent->depth > kDeepestTree) in_.fail_at(parent->place, "the expression is too deep");
+  if (parent->depth > kMaxTreeDepth) in_.fail_at(parent->place, "the expression is too deep");
   parent->items.push_back(std::move(child));
 }
 
 ExpressionPtr ExpressionParser::done(Node node) { return node; }
 
 ExpressionPtr ExpressionParser::expression() {
-  if (++nesting_ > kDeepestNesting) in_.fail_at(in_.current().place, "the expression is too deep");
+  if (++nesting_ > kMaxNesting) in_.fail_at(in_.current().place, "the expression is too deep");
   ExpressionPtr out = conditional();
   --nesting_;
   return out;
@@ -171,7 +171,7 @@ ExpressionPtr ExpressionParser::power() {
 ExpressionPtr ExpressionParser::unary(bool with_filters) {
   ExpressionPtr value;
   if (in_.current().is_symbol("-") || in_.current().is_symbol("+")) {
-    if (++nesting_ > kDeepestNesting) in_.fail_at(in_.current().place, "the expression is too deep");
+    if (++nesting_ > kMaxNesting) in_.fail_at(in_.current().place, "the expression is too deep");
     const TemplateToken token = in_.next();
     Node node = make(ExpressionKind::unary, token.place, token.text);
     add(node, unary(false));

@@ -9,7 +9,7 @@
 namespace baton::jinja {
 namespace {
 
-constexpr int kDeepestBlock = 60;
+constexpr int kMaxBlockDepth = 60;
 
 std::string shown(const TemplateToken& token) {
   return token.kind == TokenKind::end ? "the end of the template" : fmt::format("'{}'", token.text);
@@ -32,9 +32,9 @@ class StatementParser {
     return node;
   }
 
-  /// Statements up to a tag with one of the names, which stays the current token; with no names, up to the end.
+  /// Parses statements up to a tag with one of the names, which stays the current token; without names, up to the end.
   Block block(Names ends) {
-    if (++nesting_ > kDeepestBlock) in_.fail_at(in_.current().place, "blocks lie too deep in each other");
+    if (++nesting_ > kMaxBlockDepth) in_.fail_at(in_.current().place, "blocks are nested too deeply");
     Block out;
     while (true) {
       const TemplateToken& token = in_.current();
@@ -63,7 +63,7 @@ class StatementParser {
     return out;
   }
 
-  /// The rest of a tag, its body, and the name that ends it.
+  /// Parses the rest of a tag, its body, and the name that ends the body.
   Block body(Names ends) {
     in_.expect(TokenKind::block_end, "the end of the tag");
     return block(ends);
@@ -84,7 +84,7 @@ class StatementParser {
     if (tag.text == "break" || tag.text == "continue") return loop_control(tag);
     if (tag.text == "generation") {
       Node node = make(StatementKind::scope, tag.place);
-      // A loop around the block cannot be left from inside: in Jinja the block is a function of its own.
+      // break and continue cannot leave a loop around the block, since in Jinja the block is a function of its own.
       const int loops = std::exchange(loops_, 0);
       node->body = body_to("endgeneration");
       loops_ = loops;
@@ -105,7 +105,7 @@ class StatementParser {
     node->body = body({"endif", "else", "elif"});
     const TemplateToken end = in_.next();
     if (end.is_name("elif")) {
-      if (++nesting_ > kDeepestBlock) in_.fail_at(end.place, "blocks lie too deep in each other");
+      if (++nesting_ > kMaxBlockDepth) in_.fail_at(end.place, "blocks are nested too deeply");
       node->otherwise.push_back(if_statement(end.place));
       --nesting_;
     } else if (end.is_name("else")) {
@@ -181,7 +181,7 @@ class StatementParser {
     return make(tag.text == "break" ? StatementKind::break_ : StatementKind::continue_, tag.place);
   }
 
-  /// a | a.b | a, b | (a, b)
+  /// Parses a target: a | a.b | a, b | (a, b).
   void read_targets(Statement& statement, bool with_members) {
     const bool parentheses = in_.skip_symbol("(");
     do {
@@ -206,7 +206,7 @@ class StatementParser {
     return name;
   }
 
-  /// filter a | b: the first name has no "|" before it, so it is read as a call of its own.
+  /// Parses "filter a | b". The first name has no "|" before it and is parsed separately.
   ExpressionPtr block_filters(Place place) {
     in_.put_back_symbol("|");
     return expressions_.filters(block_text(place));

@@ -43,7 +43,7 @@ std::string Renderer::render(const Block& block, const std::vector<std::pair<std
 
 void Renderer::write(std::string& out, std::string_view text) {
   budget_.spend_bytes(text.size());
-  if (out.size() + text.size() > kLongestString) throw Fault("the output becomes too long");
+  if (out.size() + text.size() > kMaxStringBytes) throw Fault("the output becomes too long");
   out += text;
 }
 
@@ -130,7 +130,7 @@ void Renderer::assign(const Statement& statement, Value value, const ScopePtr& s
   if (statement.unpacks) {
     values = elements(value, budget_);
     if (values.size() != statement.targets.size()) {
-      throw Fault(fmt::format("{} values for {} names", values.size(), statement.targets.size()));
+      throw Fault(fmt::format("cannot unpack {} values into {} names", values.size(), statement.targets.size()));
     }
   } else {
     values.push_back(std::move(value));
@@ -143,7 +143,7 @@ void Renderer::assign(const Statement& statement, Value value, const ScopePtr& s
     }
     const Value owner = look_up(target.name, scope);
     const auto* members = owner.get<std::shared_ptr<Namespace>>();
-    if (members == nullptr) throw Fault(fmt::format("'{}' is no namespace: it cannot be changed", target.name));
+    if (members == nullptr) throw Fault(fmt::format("'{}' cannot be changed; expected a namespace", target.name));
     if (target.member.starts_with('_')) throw Fault(fmt::format("the member '{}' is not safe", target.member));
     (*members)->members.insert_or_assign(target.member, std::move(values[i]));
   }
@@ -164,7 +164,7 @@ Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope
 
 void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
   scopes_with_macros_.push_back(scope);
-  // The scope is emptied when the renderer ends, which undoes the circle of scope and macro.
+  // The scope is cleared when the renderer ends, which breaks the reference cycle of scope and macro.
   scope->set(statement.text, Value(Value::Data(std::make_shared<const Callable>(
                                  Callable{statement.text, [this, &statement, scope](const Arguments& arguments) {
                                             return call_macro(statement, scope, arguments);

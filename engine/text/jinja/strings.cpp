@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's str: its methods, and the functions on texts that the filters share with them.
+// The methods of Python's str, and the functions on texts that filters and methods share.
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 47> kPythonMethods = {
     "rfind",        "rindex",     "rjust",     "rpartition",  "rsplit",    "rstrip",       "split",        "splitlines",
     "startswith",   "strip",      "swapcase",  "title",       "translate", "upper",        "zfill"};
 
-/// Upper or lower case, character by character. Where Python would write several characters or look at the
-/// neighbours, this fails rather than write another text.
+/// Converts to upper or lower case, character by character. Where Python's result has several characters or depends on
+/// the neighbours, the function throws instead of returning a different text.
 std::string with_case(const std::string& text, bool to_upper) {
   std::string out;
   out.reserve(text.size());
@@ -47,7 +47,7 @@ bool is_cased(char32_t c) {
   return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL || category == UTF8PROC_CATEGORY_LT;
 }
 
-/// str.title(): a letter after a letter is small, another one is large.
+/// Implements str.title(): a letter after a letter becomes lower case, any other letter upper case.
 std::string titled(const std::string& text) {
   std::string out;
   bool after_letter = false;
@@ -151,7 +151,7 @@ Value joined(const std::string& separator, const Value& parts, Budget& budget) {
     first = false;
     out += part.text();
     budget.spend_bytes(part.text().size() + separator.size());
-    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
 }
@@ -162,9 +162,9 @@ Value strings(std::vector<std::string> items) {
   return Value::list(std::move(out));
 }
 
-/// The method applied; `text` is what it belongs to.
+/// Applies a method of `text`.
 Value call_method(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
-  budget.spend_bytes(4 * text.size());  // for copies and for the parts of a split
+  budget.spend_bytes(4 * text.size());  // for copies and for the pieces of a split
   const auto none = [&] { return Parameters(name, arguments, {}); };
   if (name == "upper") return none(), upper(text);
   if (name == "lower") return none(), lower(text);
@@ -254,7 +254,7 @@ std::string stripped(const std::string& text, const std::string* characters, boo
   const auto goes = [&](std::size_t at) {
     const auto [c, bytes] = utf8::at(text, at);
     if (characters == nullptr) return is_python_space(c);
-    // Whole characters of valid UTF-8 cannot be found across the borders of others.
+    // In valid UTF-8, whole characters are never found across character boundaries.
     return characters->find(text.substr(at, bytes)) != std::string::npos;
   };
   std::size_t begin = 0, end = text.size();
@@ -269,7 +269,7 @@ std::string with_replacements(const std::string& text, const std::string& old_te
   const auto add = [&](std::string_view piece) {
     out += piece;
     budget.spend_bytes(piece.size());
-    if (out.size() > kLongestString) throw Fault("a string becomes too long");
+    if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   };
   std::size_t begin = 0;
   for (; most != 0; --most) {

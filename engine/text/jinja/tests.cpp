@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tests after "is".
+// The tests after the keyword "is".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using Test = bool (*)(const Value&, const Arguments&, Budget&);
 
-/// A test of the value alone.
+/// A test without arguments.
 template <bool (*holds)(const Value&)>
 bool plain(const Value& value, const Arguments& arguments, Budget&) {
   const Parameters none("this test", arguments, {});
@@ -67,7 +67,7 @@ bool equal_to(const Value& value, const Arguments& arguments, Budget& budget) {
   return equal(value, Parameters("this test", arguments, {"other"}).required(0), budget) == wanted;
 }
 
-/// Python's "is", for the values that exist once; for others it would depend on how Python keeps them.
+/// Implements Python's "is" for singletons; for other values the result would depend on Python's object identity.
 bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters parameters("sameas", arguments, {"other"});
   const Value& other = parameters.required(0);
@@ -77,7 +77,7 @@ bool same_as(const Value& value, const Arguments& arguments, Budget& budget) {
   return type_name(value) == type_name(other) && equal(value, other, budget);
 }
 
-/// The order of the two is one of -1, 0, 1.
+/// True when the order of the two values, -1, 0 or 1, is one of the given orders.
 template <int first, int second>
 bool ordered(const Value& value, const Arguments& arguments, Budget& budget) {
   const int order = compare(value, Parameters("this test", arguments, {"other"}).required(0), budget);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// str(), repr() and json.dumps().
+// The equivalents of Python's str(), repr() and json.dumps().
 #include <fmt/format.h>
 #include <utf8proc.h>
 
@@ -14,13 +14,13 @@
 namespace baton::jinja {
 namespace {
 
-/// A text that grows within the limits.
+/// A text that grows up to the limits.
 class Growing {
  public:
   explicit Growing(Budget& budget) : budget_(budget) {}
   void add(std::string_view piece) {
     budget_.spend_bytes(piece.size());
-    if (text_.size() + piece.size() > kLongestString) throw Fault("a string becomes too long");
+    if (text_.size() + piece.size() > kMaxStringBytes) throw Fault("a string becomes too long");
     text_ += piece;
   }
   std::string take() { return std::move(text_); }
@@ -216,7 +216,7 @@ std::string number_text(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   std::array<char, 32> buffer{};
   const double size = std::fabs(value);
-  // Python writes a power of ten for exponents below -4 and from 16 on.
+  // Python uses scientific notation for exponents below -4 and from 16 on.
   const bool power = size != 0.0 && (size < 1e-4 || size >= 1e16);
   const auto format = power ? std::chars_format::scientific : std::chars_format::fixed;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, format);

@@ -18,7 +18,7 @@ int depth_of(const Value& value) {
 }
 
 int checked_depth(int deepest_inside) {
-  if (deepest_inside >= kDeepestValue) throw Fault("lists lie too deep in each other");
+  if (deepest_inside >= kMaxValueDepth) throw Fault("lists are nested too deeply");
   return deepest_inside + 1;
 }
 
@@ -176,7 +176,7 @@ int compare(const Value& a, const Value& b, Budget& budget) {
   }
   if (a.is_string() && b.is_string()) {
     budget.spend_bytes(std::min(a.text().size(), b.text().size()));
-    return a.text().compare(b.text());  // UTF-8 sorts as its code points do
+    return a.text().compare(b.text());  // UTF-8 sorts in the order of its code points
   }
   const SequenceValue *list_a = a.as_sequence(), *list_b = b.as_sequence();
   if (list_a && list_b && list_a->kind == list_b->kind && is_ordered_list(*list_a)) {

@@ -34,8 +34,8 @@ class Budget {
   std::size_t left_ = 2'000'000;
 };
 
-inline constexpr std::size_t kLongestString = 16u << 20;
-inline constexpr int kDeepestValue = 100;
+inline constexpr std::size_t kMaxStringBytes = 16u << 20;
+inline constexpr int kMaxValueDepth = 100;
 
 class Value;
 using Values = std::vector<Value>;

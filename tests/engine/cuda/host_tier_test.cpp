@@ -199,7 +199,7 @@ TEST_CASE("a prompt with more segments than the device has room for computes the
     const Run both = ask(*engine, {text(9, 7), first, text(6, 8), second, text(6, 9)}, reuse_of("direct"));
     CHECK(both.result.uses[1].from_segment);
     CHECK_FALSE(both.result.uses[3].from_segment);
-    CHECK_THAT(both.result.uses[3].reason, Catch::Contains("no room"));
+    CHECK_THAT(both.result.uses[3].reason, Catch::Contains("no device memory"));
   }
   CHECK(engine->stats().segments.peak_bytes == bytes);
 }

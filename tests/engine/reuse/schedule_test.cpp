@@ -353,20 +353,21 @@ TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
   const auto two = [](std::span<const float>) { return std::vector<bool>(2, true); };
   run(cache, {2, 4, -1}, {}, {0});
   run(cache, {0, 2, 0}, {{1, 4, yes}});
-  CHECK_THROWS_WITH(run(cache, {2, 2, -1}), Contains("layers [2, 2) of 4"));
-  CHECK_THROWS_WITH(run(cache, {0, 5, -1}), Contains("layers [0, 5) of 4"));
-  CHECK_THROWS_WITH(run(cache, {-1, 4, -1}), Contains("layers [-1, 4) of 4"));
+  CHECK_THROWS_WITH(run(cache, {2, 2, -1}), Contains("layers [2, 2); the model has 4"));
+  CHECK_THROWS_WITH(run(cache, {0, 5, -1}), Contains("layers [0, 5); the model has 4"));
+  CHECK_THROWS_WITH(run(cache, {-1, 4, -1}), Contains("layers [-1, 4); the model has 4"));
   CHECK_THROWS_WITH(run(cache, {1, 4, -1}), Contains("enters at layer 1"));
   CHECK_THROWS_WITH(run(plain, {2, 4, -1}), Contains("no hidden states"));
-  CHECK_THROWS_WITH(run(cache, {0, 2, 1}, {{1, 4, yes}}), Contains("no detection 1"));
-  CHECK_THROWS_WITH(run(cache, {0, 3, 0}, {{1, 4, yes}}), Contains("leaves before 3; its detection is at layer 1"));
-  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 5, yes}}), Contains("up to 5 of 4"));
-  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 1, yes}}), Contains("up to 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 1}, {{1, 4, yes}}), Contains("unknown detection 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 3, 0}, {{1, 4, yes}}),
+                    Contains("leaves before layer 3; its detection is at layer 1"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 5, yes}}), Contains("up to layer 5 is invalid"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 1, yes}}), Contains("up to layer 1 is invalid"));
   CHECK_THROWS_WITH(run(cache, {0, 4, -1}, {{9, 10, yes}}), Contains("a detection at layer 9"));
   CHECK_THROWS_AS(run(cache, {0, 2, 0}, {{1, 4, {}}}), std::invalid_argument);
   CHECK_THROWS_WITH(run(cache, {0, 3, -1}, {}, {0}), Contains("logits of row 0"));
   CHECK_THROWS_WITH(run(cache, {0, 4, 0}, {{3, 4, yes}}, {0}), Contains("logits of row 0"));  // it may be dropped
-  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 4, two}}), Contains("must answer for each"));
+  CHECK_THROWS_WITH(run(cache, {0, 2, 0}, {{1, 4, two}}), Contains("must return one flag for each"));
 
   StepRows rows;
   rows.add_row(rows.add_cache(&cache), 0, 1);

@@ -64,7 +64,7 @@ TEST_CASE("anchors: the first prompt is computed in full, the same prompt again 
     CHECK(same(first, full));
     CHECK(first.result.kv_computed == first.result.kv_entries);
     CHECK(first.result.hops == 0);
-    CHECK(first.result.uses[1].reason == "first text of its pool");
+    CHECK(first.result.uses[1].reason == "the pool has no anchor yet");
     const Run again = ask(*engine, prompt, anchors());
     CHECK(again.result.uses[1].method->name == "anchors");
     CHECK(again.result.uses[3].from_segment);
@@ -120,7 +120,7 @@ TEST_CASE("anchors: a placeholder that cannot be predicted is computed alone", "
   CHECK(last.result.uses[3].reason.find("expected error") != std::string::npos);
   REQUIRE(last.result.uses[3].anchors);
   CHECK(last.result.uses[3].anchors->predicted_error > 1e-6f);
-  CHECK(last.result.uses[1].method->name == "anchors");  // seen in this very place
+  CHECK(last.result.uses[1].method->name == "anchors");  // the same text was seen in this place
 }
 
 TEST_CASE("anchors: lockstep takes them within its tolerance, and says what it saves", "[anchors]") {

@@ -170,9 +170,9 @@ TEST_CASE("droidspeak: what cannot be read is computed, and why is said", "[reus
     return run.result.uses[1].reason;
   };
   CHECK(reason(*reader, part, droidspeak(1, 4)) == "its segment holds no hidden states of layer 1");
-  CHECK(reason(*engine_of(2, {.kv_heads = 3}), part, droidspeak(2, 4)) == "its segment is of another model");
-  CHECK(reason(*engine_of(2, {.layers = 7}), part, droidspeak(2, 4)) == "its segment is of another model");
-  CHECK(reason(*engine_of(2, {.kv_dtype = DType::f32}), part, droidspeak(2, 4)) == "its segment is of another model");
+  CHECK(reason(*engine_of(2, {.kv_heads = 3}), part, droidspeak(2, 4)) == "its segment is from another model");
+  CHECK(reason(*engine_of(2, {.layers = 7}), part, droidspeak(2, 4)) == "its segment is from another model");
+  CHECK(reason(*engine_of(2, {.kv_dtype = DType::f32}), part, droidspeak(2, 4)) == "its segment is from another model");
   PromptPart other = part;
   other.tokens.front() ^= 1;
   CHECK(reason(*reader, other, droidspeak(2, 4)) == "its segment holds other tokens");
@@ -195,12 +195,12 @@ TEST_CASE("droidspeak: models that differ in what KV hangs on are told apart", "
   };
   CHECK(difference({.seed = 5}).empty());
   CHECK(difference({.ffn_width = 96, .context = 128}).empty());
-  CHECK(difference({.layers = 4}) == "3 layers against 4");
-  CHECK(difference({.width = 64}) == "48 wide against 64");
-  CHECK(difference({.kv_heads = 3}) == "2 KV heads against 3");
-  CHECK(difference({.head_dim = 8}) == "16 wide heads against 8");
-  CHECK(difference({.qk_norm = true}) == "one of them normalises its keys");
-  CHECK(difference({.kv_dtype = DType::f32}) == "KV in bf16 against f32");
+  CHECK(difference({.layers = 4}) == "they differ in layers: 3 and 4");
+  CHECK(difference({.width = 64}) == "they differ in hidden width: 48 and 64");
+  CHECK(difference({.kv_heads = 3}) == "they differ in KV heads: 2 and 3");
+  CHECK(difference({.head_dim = 8}) == "they differ in head width: 16 and 8");
+  CHECK(difference({.qk_norm = true}) == "only one of them normalises its keys");
+  CHECK(difference({.kv_dtype = DType::f32}) == "they differ in the KV type: bf16 and f32");
   std::string json = byte_tokenizer_json();
   json.insert(json.size() - 1, " ");
   KvFormat other = kv_format_of(*base);
@@ -257,7 +257,7 @@ TEST_CASE("droidspeak: groups are measured between two engines, and kept", "[reu
   CHECK(measure_groups(*author, *reader, hand_overs, {}, {.reply_tokens = 6, .step = 5})->points.size() ==
         2);  // 0 to 4, 5
   CHECK_THROWS_WITH(measure_groups(*author, *engine_of(2, {.kv_heads = 3}), hand_overs, {}),
-                    Catch::Matchers::Contains("2 KV heads against 3"));
+                    Catch::Matchers::Contains("they differ in KV heads: 2 and 3"));
   std::stop_source stopped;
   stopped.request_stop();
   CHECK_FALSE(measure_groups(*author, *reader, hand_overs, {.stop = stopped.get_token()}));

@@ -108,7 +108,7 @@ TEST_CASE("what is not supported is named with its place") {
   CHECK_THAT(complaint("{{ messages[0].content.nothing.more }}"), Contains("no member 'nothing'"));
   CHECK_THAT(complaint("{{ '\xC4\xB0'|lower }}"), Contains("the other case of this character"));
   CHECK_THAT(complaint("{{ ['x'|safe] }}"), Contains("safe"));
-  CHECK_THAT(complaint("\xFF"), Contains("not UTF-8"));
+  CHECK_THAT(complaint("\xFF"), Contains("not valid UTF-8"));
 }
 
 TEST_CASE("hostile templates end") {
@@ -147,7 +147,7 @@ TEST_CASE("hostile templates end") {
   CHECK_THAT(complaint("{{ 1" + repeated("+1", 5000) + " }}"), Contains("too deep"));
   CHECK_THAT(complaint("{{ a" + repeated(".b", 5000) + " }}"), Contains("too deep"));
   CHECK_THAT(complaint("{% if 0 %}" + repeated("{% elif 0 %}", 5000) + "{% endif %}"), Contains("too deep"));
-  CHECK_THAT(complaint(std::string(2'000'000, 'x')), Contains("too long"));
+  CHECK_THAT(complaint(std::string(2'000'000, 'x')), Contains("expected at most 1048576"));
   // Circles of values are freed (the leak checker looks).
   CHECK(run("{% set ns = namespace() %}{% set ns.me = ns %}{% macro f() %}{% endmacro %}{% set ns.f = f %}ok") == "ok");
 }

@@ -36,7 +36,7 @@ TEST_CASE("anchors on a device: copied once, read by layer, gone with the anchor
   const auto backend = make_emulated_backend();
   AnchorMemory memory(*backend);
   auto first = anchor_of(10), second = anchor_of(1000);
-  memory.bring(first);
+  memory.upload(first);
   REQUIRE(memory.size() == 2);  // offsets, and the text behind
   for (const SharedAnchor& anchor : {first, second, first}) {
     for (std::int32_t layer = 0; layer < 3; ++layer) {
@@ -55,7 +55,7 @@ TEST_CASE("anchors on a device: copied once, read by layer, gone with the anchor
   REQUIRE(memory.size() == 4);
   first.reset();
   const SharedAnchor third = anchor_of(500);
-  memory.bring(third);
+  memory.upload(third);
   check(*backend, memory.offset(sharing)(2), sharing->offset_of(2));
   REQUIRE(memory.size() == 5);  // the first one's text is gone
   sharing.reset();
@@ -70,7 +70,7 @@ TEST_CASE("anchors of a backend that reads host memory stay where they are") {
   const auto backend = make_cpu_backend(1);
   AnchorMemory memory(*backend);
   const SharedAnchor anchor = anchor_of(7);
-  memory.bring(anchor);
+  memory.upload(anchor);
   REQUIRE(memory.size() == 0);
   REQUIRE(memory.offset(anchor)(1).data == std::as_bytes(anchor->offset_of(1)).data());
   REQUIRE(memory.text(anchor)(2).data == std::as_bytes(anchor->text_of(2)).data());

@@ -107,15 +107,15 @@ TEST_CASE("the layers of rectify in which text runs alone are replayed", "[repla
 TEST_CASE("work beside the steps is timed with the next one", "[replay]") {
   Relayed subject(make_emulated_backend());
   for (const int pieces : {2, 0, 1}) {
-    for (int i = 0; i < pieces; ++i) subject.forward.beside([] {});
+    for (int i = 0; i < pieces; ++i) subject.forward.alongside([] {});
     subject.run(1, true);
-    CHECK(subject.forward.times().beside == std::vector<double>(static_cast<std::size_t>(pieces), 1.0));
+    CHECK(subject.forward.times().alongside == std::vector<double>(static_cast<std::size_t>(pieces), 1.0));
     CHECK(subject.forward.times().layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
   }
-  REQUIRE_THROWS(subject.forward.beside([] { throw std::runtime_error("no"); }));
-  subject.forward.beside([] {});
+  REQUIRE_THROWS(subject.forward.alongside([] { throw std::runtime_error("no"); }));
+  subject.forward.alongside([] {});
   subject.run(1, true);  // times of what failed, and beside it, are lost, no others
-  CHECK(subject.forward.times().beside.empty());
+  CHECK(subject.forward.times().alongside.empty());
   CHECK(subject.forward.times().layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
 }
 

@@ -174,7 +174,7 @@ TEST_CASE("anchor file: what was saved is there again, and a damaged file is ref
     }
   };
   CHECK(refused("another", kShape, "another model"));
-  CHECK(refused("key", {4, 8}, "other sizes"));
+  CHECK(refused("key", {4, 8}, "differs in shape"));
   const std::vector<char> good = bytes_of(file);
   for (std::size_t at = 0; at < good.size(); at += at < 64 ? 1 : 37) {
     if (at >= 40 && at < 64) continue;  // unused bytes of the head

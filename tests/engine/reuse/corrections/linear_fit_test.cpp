@@ -79,7 +79,7 @@ TEST_CASE("linear fit: a map of low rank is found again, with all tokens and wit
     World world(3, 0.0f);
     LinearFitOptions options;
     options.rank = 3;
-    if (!covariance) options.most_inputs = 1, options.most_tokens = 200;
+    if (!covariance) options.max_inputs = 1, options.max_tokens = 200;
     LinearFit fit(kShape, options);
     CHECK(fit.fit() == nullptr);
     for (int t = 0; t < 40; ++t) {
