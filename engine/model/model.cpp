@@ -8,6 +8,7 @@
 
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/sampler.h"
 
 namespace baton {

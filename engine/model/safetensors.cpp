@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <set>
@@ -12,6 +11,7 @@
 
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/fingerprint.h"
 
 namespace baton {
 namespace {
@@ -256,6 +256,14 @@ ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t 
   throw ModelError(fmt::format("tensor \"{}\" is missing; searched {}", name, searched));
 }
 
+StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  const ConstTensorView view = matrix(name, rows, cols);
+  const BlockType type = view.dtype == DType::f32    ? BlockType::f32
+                         : view.dtype == DType::bf16 ? BlockType::bf16
+                                                     : BlockType::f16;
+  return {view.data, type, rows, cols};
+}
+
 std::vector<std::string> SafetensorsFolder::names() const {
   std::vector<std::string> names;
   for (const auto& file : files_)
@@ -271,30 +279,12 @@ std::size_t SafetensorsFolder::total_bytes() const {
 }
 
 std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
-  constexpr std::size_t kPages = 64, kPageBytes = 4096;
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
-  XXH3_128bits_reset(state.get());
-  const auto add = [&](const void* data, std::size_t bytes) { XXH3_128bits_update(state.get(), data, bytes); };
-  const auto add_sized = [&](const void* data, std::uint64_t bytes) {
-    add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
-    add(data, bytes);
-  };
-
-  add_sized(config_json.data(), config_json.size());
+  std::vector<FingerprintPart> parts;
   for (const auto& file : files_) {
     const std::span<const std::byte> bytes = file->map.bytes();
-    add_sized(bytes.data(), file->data_offset);
-    const std::span<const std::byte> data = bytes.subspan(file->data_offset);
-    if (data.size() <= kPages * kPageBytes) {
-      add_sized(data.data(), data.size());
-      continue;
-    }
-    const std::size_t last = data.size() - kPageBytes;
-    for (std::size_t page = 0; page < kPages; ++page)  // divided first: the product could leave 64 bits
-      add(data.data() + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
+    parts.push_back({bytes.first(file->data_offset), bytes.subspan(file->data_offset)});
   }
-  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return fingerprint_of(config_json, parts);
 }
 
 }  // namespace baton
