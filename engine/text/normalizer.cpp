@@ -128,7 +128,7 @@ void Normalizer::add(const Json& value, const Where& where, int depth) {
     steps_.push_back(std::make_shared<Lowercase>());
   } else if (type == "Prepend") {
     steps_.push_back(std::make_shared<Prepend>(string_member(value, "prepend", where)));
-  } else if (type == "ReplaceText") {
+  } else if (type == "Replace") {
     steps_.push_back(std::make_shared<ReplaceText>(parse_pattern(member(value, "pattern", where), where.in("pattern")),
                                                    string_member(value, "content", where)));
   } else if (type == "Strip") {
