@@ -9,10 +9,9 @@
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/config.h"
+#include "engine/model/model_files.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/tokenizer.h"
 
 namespace baton {
 
@@ -21,16 +20,6 @@ struct ModelOptions {
   DType kv_dtype = DType::bf16;  // of the KV cache
   std::int32_t context = 0;      // 0: the model's own; larger than the model's own is an error
   LoadProgress progress;
-};
-
-/// Sampling defaults of generation_config.json, where it has any; temperature 0 means greedy.
-struct GenerationDefaults {
-  bool do_sample = false;
-  float temperature = 1.0f;
-  std::int32_t top_k = 0;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
 };
 
 struct Model {
@@ -42,15 +31,18 @@ struct Model {
   Weights weights;
   GenerationDefaults generation;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const ChatTemplate> chat_template;  // null: the folder has none
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: there is none
   ChatOptions chat_options;                           // bos and eos text
   KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }
   KvLayout kv_layout() const { return {kv_shape(), config.layers}; }  // nothing kept beside keys and values
 };
 
-/// Opens a Hugging Face folder. Throws ModelError with the file and what was expected.
+/// A model without its weights and its fingerprint. Throws ModelError with the file and what was expected.
+Model describe_model(const ModelFiles& files, const std::filesystem::path& path, const ModelOptions& options);
+
+/// Opens a Hugging Face folder or a GGUF file. Throws ModelError with the file and what was expected.
 /// The backend must outlive the model.
-std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& folder,
+std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& path,
                                         const ModelOptions& options);
 
 }  // namespace baton

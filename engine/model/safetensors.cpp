@@ -272,6 +272,12 @@ std::vector<std::string> SafetensorsFolder::names() const {
   return names;
 }
 
+std::vector<std::int64_t> SafetensorsFolder::shape(const std::string& name) const {
+  for (const auto& file : files_)
+    if (const auto found = file->tensors.find(name); found != file->tensors.end()) return found->second.shape;
+  throw ModelError(fmt::format("tensor \"{}\" is missing", name));
+}
+
 std::size_t SafetensorsFolder::total_bytes() const {
   std::size_t bytes = 0;
   for (const auto& file : files_) bytes += file->map.bytes().size() - file->data_offset;

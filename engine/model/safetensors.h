@@ -49,6 +49,8 @@ class SafetensorsFolder final : public WeightSource {
   /// a type other than F32, BF16 and F16.
   ConstTensorView matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const;
   std::vector<std::string> names() const;
+  /// Throws ModelError when it is missing.
+  std::vector<std::int64_t> shape(const std::string& name) const;
   std::size_t total_bytes() const override;
   /// fingerprint_of config.json and the files.
   std::string fingerprint(std::string_view config_json) const;
