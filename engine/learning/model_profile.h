@@ -50,7 +50,7 @@ std::string to_json(const StoredProfile& profile);
 /// The file's text may be anything. Throws ModelError naming `origin`, the field, what it is and what it should be.
 StoredProfile parse_profile(std::string_view text, const std::string& origin);
 
-/// "baton.profile.json" in the model's folder.
+/// file_beside(model, "baton.profile.json").
 std::filesystem::path profile_beside(const std::filesystem::path& model);
 /// In $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
 std::filesystem::path profile_in_cache(const std::string& fingerprint);

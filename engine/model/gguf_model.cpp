@@ -17,10 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The text of the file beside the model, "model.gguf" -> "model.config.json"; of a split one without its number.
-std::optional<std::string> beside(const fs::path& path, const std::string& name, fs::path& file) {
-  const auto part = gguf_part_name(path.filename().string());
-  file = path.parent_path() / ((part ? part->stem : path.stem().string()) + name);
+/// The text of a file beside the model; empty: there is none.
+std::optional<std::string> text_of(const fs::path& file) {
   if (std::error_code ignored; !fs::exists(file, ignored)) return std::nullopt;
   const MappedFile map(file);
   return std::string(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
@@ -28,10 +26,12 @@ std::optional<std::string> beside(const fs::path& path, const std::string& name,
 
 class GgufModel final : public ModelFiles {
  public:
-  explicit GgufModel(const fs::path& path) : files_(path) {
-    changes_ = beside(path, ".config.json", changes_file_);
-    tokenizer_ = beside(path, ".tokenizer.json", tokenizer_file_);
-  }
+  explicit GgufModel(const fs::path& path)
+      : files_(path),
+        changes_file_(file_beside(path, "config.json")),
+        tokenizer_file_(file_beside(path, "tokenizer.json")),
+        changes_(text_of(changes_file_)),
+        tokenizer_(text_of(tokenizer_file_)) {}
 
   ModelConfig config() const override {
     Json changes;

@@ -149,6 +149,12 @@ std::unique_ptr<ModelFiles> open_model_files(const fs::path& path) {
   return std::make_unique<Folder>(path);
 }
 
+fs::path file_beside(const fs::path& model, const std::string& name) {
+  if (model.extension() != ".gguf") return model / name;
+  const auto part = gguf_part_name(model.filename().string());
+  return model.parent_path() / fmt::format("{}.{}", part ? part->stem : model.stem().string(), name);
+}
+
 bool is_model(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path / "config.json", ignored)) return true;

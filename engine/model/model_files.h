@@ -53,4 +53,8 @@ std::unique_ptr<ModelFiles> open_model_files(const std::filesystem::path& path);
 /// Whether a model may be there: a folder that holds config.json, or a GGUF file (of a split one, the first part).
 bool is_model(const std::filesystem::path& path);
 
+/// Where a file that belongs to a model goes: into its folder, or beside a GGUF file under a name that begins as its
+/// own does, "model.gguf" -> "model.baton.profile.json"; of a split one without the part's number.
+std::filesystem::path file_beside(const std::filesystem::path& model, const std::string& name);
+
 }  // namespace baton
