@@ -138,7 +138,7 @@ Json config_json(const GgufFiles& files) {
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
 
-  Json config = {{"architectures", {architecture.class_}},
+  Json config = {{"architectures", {std::string(architecture.class_)}},
                  {"num_hidden_layers", metadata.integer(prefix + "block_count", 1, kMax)},
                  {"hidden_size", width},
                  {"num_attention_heads", heads},

@@ -89,7 +89,7 @@ Json template_of(const GgufMetadata& metadata, const Tokens& tokens, bool bos, b
     const std::int64_t id = special_id(metadata, which, tokens.texts.size());
     if (id < 0) return;
     single.push_back({{"SpecialToken", {{"id", which}, {"type_id", 0}}}});
-    specials[which] = {{"id", which}, {"ids", {id}}};
+    specials[which] = {{"id", which}, {"ids", {static_cast<std::uint64_t>(id)}}};
   };
   if (metadata.flag_or("tokenizer.ggml.add_bos_token", bos)) add("bos");
   single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
@@ -101,7 +101,8 @@ Json template_of(const GgufMetadata& metadata, const Tokens& tokens, bool bos, b
 // How the pre-tokenizers of byte-level BPE cut a text into words. The expressions are those of the models' own
 // tokenizer.json files.
 constexpr const char* kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekkenWords = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"

@@ -50,8 +50,8 @@ def byte_level(path):
 def pieces(path):
     out = writer(path)
     out.add_tokenizer_model("llama")
-    tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)] + ["\u2581", "H", "e", "He", "\u2581He"]
-    out.add_token_list(tokens)
+    byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
+    out.add_token_list(["<unk>", "<s>", "</s>", *byte_tokens, "\u2581", "H", "e", "He", "\u2581He"])
     out.add_token_scores([0.0] * 259 + [-1.0, -2.0, -3.0, -4.0, -5.0])
     out.add_token_types([2, 3, 3] + [6] * 256 + [1] * 5)
     out.add_bos_token_id(1)

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares greedy answers and tokenizers on published GGUF files with llama.cpp's (Python package xllamacpp).
 
-    python tests/published/greedy_peer.py --bin build/release/bin --models DIR [--only NAME] [--prompts 50] [--tokens 64]
-                                          [--dtype bf16]
+    python tests/published/greedy_peer.py --bin build/release/bin --models DIR
+        [--only NAME] [--prompts 50] [--tokens 64] [--dtype bf16] [--gap 0.5]
 
-For every file: the ids of every text are equal, and so are the greedy tokens, up to near ties. Both answer the same ids.
-Where two answers part, the peer's own logits say how near the two best tokens were there. llama.cpp rounds activations to
-8 bits in products with quantised weights, so that its own answers part from those with exact products. A file passes when at most one prompt in ten parts, and none of them where the peer's best token leads by
-more than --gap (natural logarithm of the ratio of the two probabilities).
+For every file: the ids of every text are equal, and so are the greedy tokens, up to near ties. Both answer the same
+ids. Where two answers part, the peer's own logits say how near the two best tokens were there. llama.cpp rounds
+activations to 8 bits in products with quantised weights, so that its own answers part from those with exact products.
+A file passes when at most one prompt in ten parts, and none of them where the peer's best token leads by more than
+--gap (natural logarithm of the ratio of the two probabilities).
 """
 
 import argparse
@@ -88,10 +89,10 @@ def compare_answers(peer, options, model, texts):
             sys.exit(f"the peer stopped after {len(theirs)} of {options.tokens} tokens")
         if parted is not None:
             gaps.append(leads[parted])
-            print(f"  parts at token {parted}: the peer's lead is {leads[parted]:.3f}, ours {ours['gaps'][parted]:.3f}; "
-                  f"{text[:50]!r}")
-    print(f"  {len(texts) - len(gaps)} of {len(texts)} answers of {options.tokens} tokens are the same; largest lead where "
-          f"two part: {max(gaps, default=0.0):.3f}")
+            print(f"  parts at token {parted}: the peer's lead is {leads[parted]:.3f}, ours "
+                  f"{ours['gaps'][parted]:.3f}; {text[:50]!r}")
+    print(f"  {len(texts) - len(gaps)} of {len(texts)} answers of {options.tokens} tokens are the same; largest lead "
+          f"where two part: {max(gaps, default=0.0):.3f}")
     return len(gaps) * 10 <= len(texts) and max(gaps, default=0.0) <= options.gap
 
 

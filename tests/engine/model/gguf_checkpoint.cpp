@@ -132,13 +132,15 @@ void add_tokenizer(GgufWriter& writer, const Json& tokenizer, const std::string&
   std::vector<std::int32_t> types(count, 5);  // unused, unless a token takes the id
   std::vector<float> scores(count, 0.0f);
   for (const auto& [text, id] : tokenizer["model"]["vocab"].items()) {
-    texts[id] = text;
+    const auto index = id.get<std::size_t>();
+    texts[index] = text;
     const bool byte = pieces && text.size() == 6 && text.starts_with("<0x");
-    types[id] = byte ? 6 : 1;
+    types[index] = byte ? 6 : 1;
   }
   for (const Json& token : tokenizer["added_tokens"]) {
-    texts[token["id"]] = token["content"];
-    types[token["id"]] = token["special"] ? 3 : 4;
+    const auto index = token["id"].get<std::size_t>();
+    texts[index] = token["content"].get<std::string>();
+    types[index] = token["special"].get<bool>() ? 3 : 4;
   }
   for (std::size_t id = 0; id < count; ++id)
     if (types[id] == 5) texts[id] = "[unused " + std::to_string(id) + "]";
@@ -151,7 +153,7 @@ void add_tokenizer(GgufWriter& writer, const Json& tokenizer, const std::string&
   for (std::size_t rank = merges.size(); rank-- > 0;) {
     std::string joined = merges[rank];
     joined.erase(joined.find(' '), 1);
-    scores[tokenizer["model"]["vocab"][joined]] = -static_cast<float>(rank) - 1.0f;
+    scores[tokenizer["model"]["vocab"][joined].get<std::size_t>()] = -static_cast<float>(rank) - 1.0f;
   }
   writer.text("tokenizer.ggml.model", pieces ? "llama" : "gpt2");
   writer.texts("tokenizer.ggml.tokens", texts);
@@ -159,7 +161,8 @@ void add_tokenizer(GgufWriter& writer, const Json& tokenizer, const std::string&
   if (pieces) {
     writer.reals("tokenizer.ggml.scores", scores);
     if (const Json& unknown = tokenizer["model"]["unk_token"]; unknown.is_string())
-      writer.number("tokenizer.ggml.unknown_token_id", tokenizer["model"]["vocab"][unknown.get<std::string>()]);
+      writer.number("tokenizer.ggml.unknown_token_id",
+                    tokenizer["model"]["vocab"][unknown.get<std::string>()].get<std::uint32_t>());
   } else {
     writer.text("tokenizer.ggml.pre", pre);
     writer.texts("tokenizer.ggml.merges", merges);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model is the same whether it is opened from a folder or from the GGUF file made of it.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
@@ -162,7 +164,7 @@ TEST_CASE("chat template, special tokens and ends of an answer come from the met
   CHECK(model->config.eos_tokens == std::vector<std::int32_t>{257, 256});
   CHECK(model->config.bos_token == 256);
   CHECK(model->chat_template->render({{"user", "hi"}}, model->chat_options) == "<|start|>hi<|end|>");
-  CHECK(model->tokenizer->encode_with_template("a") == std::vector<TokenId>{256, 'a' - '!'});
+  CHECK(model->tokenizer->encode_with_template("a") == std::vector<TokenId>{256, 'a'});
   CHECK(model->generation.temperature == 1.0f);
 }
 
@@ -225,7 +227,7 @@ TEST_CASE("what a GGUF file has that is not supported is refused by name") {
   };
   CHECK_THAT(tokenizer([&](GgufWriter& w) { bpe(w, "no-such", {}); }),
              Contains("\"tokenizer.ggml.pre\" is \"no-such\", expected one of default, gpt-2"));
-  CHECK_THAT(tokenizer([&](GgufWriter& w) { bpe(w, "gpt-2", {"a z"}); }), Contains("the token 'z' is not in"));
+  CHECK_THAT(tokenizer([&](GgufWriter& w) { bpe(w, "gpt-2", {"a z"}); }), Contains("the token 'az' is not in"));
   CHECK_THAT(tokenizer([&](GgufWriter& w) {
                bpe(w, "gpt-2", {});
                w.integers("tokenizer.ggml.token_type", {1});
