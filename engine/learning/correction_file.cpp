@@ -12,6 +12,7 @@
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
 #include "engine/learning/model_profile.h"
+#include "engine/model/model_files.h"
 #include "engine/model/safetensors.h"
 
 namespace baton {
@@ -157,7 +158,7 @@ Corrections load_corrections(const fs::path& file, const Model& model) {
   return corrections;
 }
 
-fs::path corrections_beside(const fs::path& model) { return model / "baton.corrections.safetensors"; }
+fs::path corrections_beside(const fs::path& model) { return file_beside(model, "baton.corrections.safetensors"); }
 
 fs::path corrections_in_cache(const std::string& fingerprint) {
   const fs::path profile = profile_in_cache(fingerprint);

@@ -19,7 +19,7 @@ void save_corrections(const std::filesystem::path& file, const Model& model, con
 /// or belongs to another model.
 Corrections load_corrections(const std::filesystem::path& file, const Model& model);
 
-/// "baton.corrections.safetensors" in the model's folder.
+/// file_beside(model, "baton.corrections.safetensors").
 std::filesystem::path corrections_beside(const std::filesystem::path& model);
 /// The path in $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
 std::filesystem::path corrections_in_cache(const std::string& fingerprint);

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "engine/base/json_fields.h"
+#include "engine/model/model_files.h"
 
 namespace baton {
 namespace fs = std::filesystem;
@@ -178,7 +179,7 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
   return profile;
 }
 
-fs::path profile_beside(const fs::path& model) { return model / "baton.profile.json"; }
+fs::path profile_beside(const fs::path& model) { return file_beside(model, "baton.profile.json"); }
 
 fs::path profile_in_cache(const std::string& fingerprint) {
   const char* cache = std::getenv("XDG_CACHE_HOME");

@@ -50,7 +50,7 @@ std::string to_json(const StoredProfile& profile);
 /// Parses untrusted text. Throws ModelError that names `origin`, the field, the value found and the one expected.
 StoredProfile parse_profile(std::string_view text, const std::string& origin);
 
-/// "baton.profile.json" in the model's folder.
+/// file_beside(model, "baton.profile.json").
 std::filesystem::path profile_beside(const std::filesystem::path& model);
 /// The path in $XDG_CACHE_HOME/baton/profiles or ~/.cache/baton/profiles, named by fingerprint; empty without a home.
 std::filesystem::path profile_in_cache(const std::string& fingerprint);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What config.json of a Hugging Face folder says about a model, checked once at the border.
+// What a model's config.json (or the metadata of its GGUF file, in the same terms) says, checked once at the border.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@ struct RopeConfig {
   double beta_slow = 1.0;             // yarn
   double attention_factor = 0.0;      // yarn; 0: 0.1 ln(factor) + 1
   bool truncate = true;               // yarn
+  std::vector<float> divisors;        // [D/2] of each frequency, instead of a scaling; empty: none (GGUF files)
 };
 
 struct ModelConfig {

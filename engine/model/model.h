@@ -9,6 +9,7 @@
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/model/config.h"
+#include "engine/model/model_files.h"
 #include "engine/model/rope.h"
 #include "engine/model/weights.h"
 #include "engine/text/model_text.h"
@@ -22,16 +23,6 @@ struct ModelOptions {
   LoadProgress progress;
 };
 
-/// Sampling defaults of generation_config.json, where it has any; temperature 0 means greedy.
-struct GenerationDefaults {
-  bool do_sample = false;
-  float temperature = 1.0f;
-  std::int32_t top_k = 0;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-};
-
 struct Model : ModelText {
   ModelConfig config;
   ModelOptions options;
@@ -42,9 +33,12 @@ struct Model : ModelText {
   KvLayout kv_layout() const { return {kv_shape(), config.layers}; }  // nothing kept beside keys and values
 };
 
-/// Opens a Hugging Face folder. Throws ModelError with the file and what was expected.
+/// A model without its weights and its fingerprint. Throws ModelError with the file and what was expected.
+Model describe_model(const ModelFiles& files, const std::filesystem::path& path, const ModelOptions& options);
+
+/// Opens a Hugging Face folder or a GGUF file. Throws ModelError with the file and what was expected.
 /// The backend must outlive the model.
-std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& folder,
+std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem::path& path,
                                         const ModelOptions& options);
 
 }  // namespace baton

@@ -57,6 +57,8 @@ Rope::Rope(const ModelConfig& config) {
   inverse_frequencies_.resize(config.head_dim / 2);
   for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
     inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / config.head_dim);
+  for (std::size_t pair = 0; pair < rope.divisors.size(); ++pair)
+    inverse_frequencies_[pair] /= static_cast<double>(rope.divisors[pair]);
 
   switch (rope.scaling) {
     case RopeScaling::none:

@@ -9,9 +9,9 @@
 #include <set>
 #include <system_error>
 
-#include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/mapped_file.h"
+#include "engine/model/fingerprint.h"
 
 namespace baton {
 namespace {
@@ -256,12 +256,26 @@ ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t 
   throw ModelError(fmt::format("tensor \"{}\" is missing; searched {}", name, searched));
 }
 
+StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  const ConstTensorView view = matrix(name, rows, cols);
+  const BlockType type = view.dtype == DType::f32    ? BlockType::f32
+                         : view.dtype == DType::bf16 ? BlockType::bf16
+                                                     : BlockType::f16;
+  return {view.data, type, rows, cols};
+}
+
 std::vector<std::string> SafetensorsFolder::names() const {
   std::vector<std::string> names;
   for (const auto& file : files_)
     for (const auto& [name, info] : file->tensors) names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::vector<std::int64_t> SafetensorsFolder::shape(const std::string& name) const {
+  for (const auto& file : files_)
+    if (const auto found = file->tensors.find(name); found != file->tensors.end()) return found->second.shape;
+  throw ModelError(fmt::format("tensor \"{}\" is missing", name));
 }
 
 std::size_t SafetensorsFolder::total_bytes() const {
@@ -271,27 +285,12 @@ std::size_t SafetensorsFolder::total_bytes() const {
 }
 
 std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
-  constexpr std::size_t kPages = 64, kPageBytes = 4096;
-  StreamHash hash;
-  const auto add_sized = [&](const void* data, std::uint64_t bytes) {
-    hash.add(&bytes, sizeof bytes);  // so that no two lists of parts give the same stream
-    hash.add(data, bytes);
-  };
-
-  add_sized(config_json.data(), config_json.size());
+  std::vector<FingerprintPart> parts;
   for (const auto& file : files_) {
     const std::span<const std::byte> bytes = file->map.bytes();
-    add_sized(bytes.data(), file->data_offset);
-    const std::span<const std::byte> data = bytes.subspan(file->data_offset);
-    if (data.size() <= kPages * kPageBytes) {
-      add_sized(data.data(), data.size());
-      continue;
-    }
-    const std::size_t last = data.size() - kPageBytes;
-    for (std::size_t page = 0; page < kPages; ++page)  // divided first: the product could leave 64 bits
-      hash.add(data.data() + last / (kPages - 1) * page + last % (kPages - 1) * page / (kPages - 1), kPageBytes);
+    parts.push_back({bytes.first(file->data_offset), bytes.subspan(file->data_offset)});
   }
-  return hash.hex();
+  return fingerprint_of(config_json, parts);
 }
 
 }  // namespace baton

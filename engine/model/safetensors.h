@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/model/weight_source.h"
 #include "engine/tensor/view.h"
 
 namespace baton {
@@ -35,20 +36,23 @@ std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::
 /// All tensors of a model folder (model.safetensors, or the shards of model.safetensors.index.json). Read-only maps;
 /// safe from any thread. Files that another process truncates while they are mapped are out of scope: the system
 /// answers with SIGBUS.
-class SafetensorsFolder {
+class SafetensorsFolder final : public WeightSource {
  public:
   explicit SafetensorsFolder(const std::filesystem::path& folder);
-  ~SafetensorsFolder();
+  ~SafetensorsFolder() override;
   SafetensorsFolder(SafetensorsFolder&&) noexcept;
   SafetensorsFolder& operator=(SafetensorsFolder&&) noexcept;
 
-  bool contains(const std::string& name) const;
+  bool contains(const std::string& name) const override;
+  StoredWeight weight(const std::string& name, std::int64_t rows, std::int64_t cols) const override;
   /// The tensor as a matrix [shape0, rest]; a vector is [1, n]. Throws ModelError when missing, of another shape or of
   /// a type other than F32, BF16 and F16.
   ConstTensorView matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const;
   std::vector<std::string> names() const;
-  std::size_t total_bytes() const;
-  /// XXH3-128 over config.json, every header, and 64 evenly spaced pages of every file, as hex.
+  /// Throws ModelError when it is missing.
+  std::vector<std::int64_t> shape(const std::string& name) const;
+  std::size_t total_bytes() const override;
+  /// fingerprint_of config.json and the files.
   std::string fingerprint(std::string_view config_json) const;
 
  private:

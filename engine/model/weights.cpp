@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -34,15 +35,26 @@ float element(ConstTensorView view, std::int64_t index) {
   return view.dtype == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
+/// The element type of a weight that lies so that a view can point at it.
+std::optional<DType> plain_type(const StoredWeight& weight) {
+  std::optional<DType> type;
+  if (weight.type == BlockType::f32) type = DType::f32;
+  if (weight.type == BlockType::bf16) type = DType::bf16;
+  if (weight.type == BlockType::f16) type = DType::f16;
+  const bool aligned = type && reinterpret_cast<std::uintptr_t>(weight.data) % size_of(*type) == 0;
+  return aligned && weight.interleaved == 0 ? type : std::nullopt;
+}
+
 /// NaN and infinity have all exponent bits set. An f32 value above the largest bf16 would round to infinity there.
-void check_finite(ConstTensorView view, const std::string& name) {
+/// `first_row`: of the view in the tensor.
+void check_finite(ConstTensorView view, const std::string& name, bool is_vector, std::int64_t first_row = 0) {
   const std::int64_t count = view.rows * view.cols;
   const std::int64_t index = view.dtype == DType::f32    ? first_above<std::uint32_t>(view.data, count, 0x7f7f7fff)
                              : view.dtype == DType::bf16 ? first_above<std::uint16_t>(view.data, count, 0x7f7f)
                                                          : first_above<std::uint16_t>(view.data, count, 0x7bff);
   if (index < 0) return;
-  const std::string where =
-      view.rows == 1 ? fmt::format("[{}]", index) : fmt::format("[{}, {}]", index / view.cols, index % view.cols);
+  const std::string where = is_vector ? fmt::format("[{}]", index)
+                                      : fmt::format("[{}, {}]", first_row + index / view.cols, index % view.cols);
   throw ModelError(
       fmt::format("tensor \"{}\" holds {} at {}, expected finite values", name, element(view, index), where));
 }
@@ -55,12 +67,16 @@ struct WeightPart {
 
 class Loader {
  public:
-  Loader(Backend& backend, const SafetensorsFolder& files, DType dtype)
-      : backend_(backend), files_(files), dtype_(dtype) {}
+  Loader(Backend& backend, const WeightSource& files, DType dtype) : backend_(backend), files_(files), dtype_(dtype) {}
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<ConstTensorView> views;
-    for (const WeightPart& part : parts) views.push_back(checked(part.name, part.rows, cols));
+    std::vector<std::vector<std::byte>> dequantized(parts.size());  // goes when the backend has its own copy
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const StoredWeight weight = files_.weight(parts[i].name, parts[i].rows, cols);
+      views.push_back(plain_type(weight) ? checked(weight, parts[i].name)
+                                         : dense(dequantized[i], weight, parts[i].name));
+    }
     std::unique_ptr<Matrix> matrix = backend_.load_matrix(views, dtype_);
     bytes_ += matrix->bytes;
     return matrix;
@@ -69,8 +85,11 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const ConstTensorView view = checked(part.name, 1, part.rows);
-      for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(element(view, i));
+      const StoredWeight weight = files_.weight(part.name, 1, part.rows);
+      std::vector<float> stored(static_cast<std::size_t>(part.rows));
+      dequantize(stored, weight.row(0), weight.type);
+      check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
+      for (std::int64_t i = 0; i < part.rows; ++i) values.push_back(stored[static_cast<std::size_t>(weight.place(i))]);
     }
     bytes_ += values.size() * sizeof(float);
     return values;
@@ -80,14 +99,33 @@ class Loader {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  ConstTensorView checked(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-    const ConstTensorView view = files_.matrix(name, rows, cols);
-    check_finite(view, name);
+  static ConstTensorView checked(const StoredWeight& weight, const std::string& name) {
+    const ConstTensorView view =
+        BasicView<const std::byte>{weight.data, *plain_type(weight), weight.rows, weight.cols, weight.cols};
+    check_finite(view, name, false);
     return view;
   }
 
+  /// The weight's values in `memory`, in the type that the matrix will have.
+  ConstTensorView dense(std::vector<std::byte>& memory, const StoredWeight& weight, const std::string& name) const {
+    memory.resize(static_cast<std::size_t>(weight.rows * weight.cols) * size_of(dtype_));
+    std::vector<float> row(static_cast<std::size_t>(weight.cols));
+    const ConstTensorView values = view_of(row.data(), 1, weight.cols);
+    const TensorView out{memory.data(), dtype_, weight.rows, weight.cols, weight.cols};
+    for (std::int64_t i = 0; i < weight.rows; ++i) {
+      dequantize(row, weight.row(i), weight.type);
+      check_finite(values, name, false, i);
+      if (dtype_ == DType::f32) {
+        std::copy(row.begin(), row.end(), out.f32(i));
+      } else {
+        std::transform(row.begin(), row.end(), out.bf16(i), f32_to_bf16);
+      }
+    }
+    return out;
+  }
+
   Backend& backend_;
-  const SafetensorsFolder& files_;
+  const WeightSource& files_;
   DType dtype_;
   std::size_t bytes_ = 0;
 };
@@ -139,7 +177,7 @@ void Weights::keep_vectors(Device& device) {
   kept.push_back(device.keep(final_norm));
 }
 
-Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,
+Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress) {
   if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
   Loader loader(backend, files, dtype);

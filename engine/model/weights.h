@@ -8,7 +8,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/model/config.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/weight_source.h"
 
 namespace baton {
 
@@ -44,7 +44,7 @@ using LoadProgress = std::function<void(double)>;
 
 /// Reads and checks everything; throws ModelError naming the tensor: missing, wrong shape, NaN or infinite values.
 /// `dtype` is the type the matrices are kept in: bf16 or f32.
-Weights load_weights(Backend& backend, const ModelConfig& config, const SafetensorsFolder& files, DType dtype,
+Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress = {});
 
 }  // namespace baton

@@ -38,8 +38,9 @@ class BpeDecodeStream : public DecodeStream {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  BpeTokenizer(const Json& json, const Where& root)
-      : bpe_(text::member(json, "model", root), vocabulary_, root.in("model")),
+  BpeTokenizer(const Json& json, const Where& root, std::uint64_t identity)
+      : Tokenizer(identity),
+        bpe_(text::member(json, "model", root), vocabulary_, root.in("model")),
         normalizer_(text::Normalizer::parse(text::find(json, "normalizer", root), root.in("normalizer"))),
         pre_tokenizer_(text::PreTokenizer::parse(text::find(json, "pre_tokenizer", root), root.in("pre_tokenizer"))),
         decoder_(text::TokenDecoder::parse(text::find(json, "decoder", root), root.in("decoder"))) {
@@ -167,9 +168,12 @@ std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const s
   } catch (const Json::exception& error) {
     root.fail(fmt::format("not JSON: {}", error.what()));
   }
-  const auto tokenizer = std::make_shared<BpeTokenizer>(parsed, root);
-  tokenizer->identity_ = hash_bytes(json.data(), json.size());
-  return tokenizer;
+  return text::make_tokenizer(parsed, origin, hash_bytes(json.data(), json.size()));
+}
+
+std::shared_ptr<const Tokenizer> text::make_tokenizer(const Json& json, const std::string& origin,
+                                                      std::uint64_t identity) {
+  return std::make_shared<BpeTokenizer>(json, Where{origin, ""}, identity);
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special) : stream_(tokenizer.stream(skip_special)) {}

@@ -35,6 +35,7 @@ class Tokenizer {
   /// Throws ModelError that names the invalid or unsupported part (model type, normaliser, pre-tokeniser or decoder).
   static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& origin);
 
+  explicit Tokenizer(std::uint64_t identity = 0) : identity_(identity) {}
   virtual ~Tokenizer() = default;
 
   /// The same for the same tokenizer.json: ids mean the same then.
@@ -61,7 +62,7 @@ class Tokenizer {
   virtual std::unique_ptr<DecodeStream> stream(bool skip_special) const = 0;
 
  private:
-  std::uint64_t identity_ = 0;
+  std::uint64_t identity_;
 };
 
 /// Decodes a growing list of ids: gives out text only when it is complete UTF-8. The pieces joined are

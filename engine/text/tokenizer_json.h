@@ -2,12 +2,17 @@
 // Reading tokenizer.json with errors that say where: "folder/tokenizer.json: pre_tokenizer.pretokenizers[1]: ...".
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/base/errors.h"
+
+namespace baton {
+class Tokenizer;
+}
 
 namespace baton::text {
 
@@ -34,6 +39,9 @@ bool bool_member(const Json& object, const char* key, bool otherwise, const Wher
 /// A whole number in [0, limit).
 std::int32_t index_of(const Json& value, std::int32_t limit, const Where& where);
 const Json& array_member(const Json& object, const char* key, const Where& where);
+
+/// Tokenizer::parse of a tokenizer.json that is a value already; `identity`: Tokenizer::identity.
+std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const std::string& origin, std::uint64_t identity);
 
 /// A string for error messages, shortened.
 std::string in_quotes(std::string_view text);

@@ -56,9 +56,9 @@ void add_models(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "As JSON");
   verb->footer(
-      "A model is a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare names are looked "
-      "for\n"
-      "in the folders of BATON_MODEL_PATH (colon-separated) and beside the program.\n\n"
+      "A model is a GGUF file, or a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare "
+      "names\n"
+      "are looked for in the folders of BATON_MODEL_PATH (colon-separated) and beside the program.\n\n"
       "Examples:\n"
       "  BATON_MODEL_PATH=~/models baton models\n"
       "  baton run team.yaml --model qwen3-0.6b");

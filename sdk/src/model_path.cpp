@@ -11,6 +11,7 @@
 #include <baton/errors.h>
 #include <baton/system.h>
 
+#include "engine/model/model_files.h"
 #include "sdk/src/package_share.h"
 
 namespace baton::inline v1 {
@@ -78,13 +79,16 @@ fs::path find_model(const std::string& model, const fs::path& base) {
   std::vector<fs::path> tried = {
       (base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself
   if (bare) {
-    for (const auto& folder : model_search_path()) tried.push_back(folder / model);
+    for (const auto& folder : model_search_path()) {
+      tried.push_back(folder / model);
+      if (!model.ends_with(".gguf")) tried.push_back(folder / (model + ".gguf"));
+    }
   }
   for (const auto& folder : tried) {
-    std::error_code error;
-    if (fs::is_regular_file(folder / "config.json", error)) return folder;
+    if (is_model(folder)) return folder;
   }
-  std::string text = fmt::format("model '{}' was not found; looked for config.json in:", model);
+  std::string text =
+      fmt::format("model '{}' was not found; looked for a .gguf file, or for a folder with config.json, at:", model);
   for (const auto& folder : tried) text += fmt::format("\n  {}", folder.string());
   if (bare) text += "\nAdd the folder it is in to BATON_MODEL_PATH, or give a path.";
   throw ResourceError(Kind::model, text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a model's folder is: a path as it stands, or a bare name looked for in the usual places (baton/system.h).
+// Where a model is: a path as it stands, or a bare name looked for in the usual places (baton/system.h).
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace baton::inline v1 {
 
 /// `model` as written in a workflow or an option; relative paths start in `base`. A folder counts when it holds
-/// config.json. Throws ResourceError listing where it looked.
+/// config.json, and a file when it is a .gguf one. Throws ResourceError listing where it looked.
 std::filesystem::path find_model(const std::string& model, const std::filesystem::path& base);
 
 /// Where what is installed beside the library may lie (share/baton of a prefix), in order: from the program, from the

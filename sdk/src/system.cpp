@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine has.
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "engine/backend/make_backend.h"
 #include "sdk/src/internal.h"
@@ -20,23 +18,17 @@ DeviceInfo describe_device(const std::string& name) {
   }
 }
 
-ModelInfo describe_model(const fs::path& folder) {
+ModelInfo model_info(const fs::path& path) {
   ModelInfo info;
-  info.name = folder.filename().string();
-  info.path = folder;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".safetensors") continue;
-    if (const auto bytes = entry.file_size(error); !error) info.bytes += static_cast<std::int64_t>(bytes);
-  }
-  if (info.bytes == 0) info.problem = "no .safetensors file";
+  info.name = path.filename().string();
+  info.path = path;
   try {
-    std::ostringstream text;
-    text << std::ifstream(folder / "config.json").rdbuf();
-    const ModelConfig config = parse_config(text.str(), (folder / "config.json").string());
+    const auto files = open_model_files(path);
+    const ModelConfig config = files->config();
     info.architecture = config.architecture;
     info.layers = config.layers;
     info.context = config.context;
+    info.bytes = static_cast<std::int64_t>(files->bytes());
   } catch (const std::exception& problem) {
     info.problem = problem.what();
   }
@@ -53,12 +45,12 @@ std::vector<ModelInfo> models() {
     std::error_code error;
     std::vector<fs::path> here;
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (fs::is_regular_file(entry.path() / "config.json", error)) here.push_back(entry.path());
+      if (is_model(entry.path())) here.push_back(entry.path());
     }
     std::sort(here.begin(), here.end());
     for (const auto& model : here) {
       const auto same_name = [&](const ModelInfo& other) { return other.name == model.filename().string(); };
-      if (std::none_of(models.begin(), models.end(), same_name)) models.push_back(describe_model(model));
+      if (std::none_of(models.begin(), models.end(), same_name)) models.push_back(model_info(model));
     }
   }
   return models;

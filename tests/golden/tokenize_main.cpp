@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers questions about a tokenizer.json, one a line, for check_tokenizers.py. Texts are hexadecimal.
+// Answers questions about a tokenizer.json or a model's tokenizer, one a line, for check_tokenizers.py and
+// tests/published/greedy_peer.py. Texts are hexadecimal.
 //   r HEX  ids, special tokens recognised      t HEX  ids, special tokens as text      b HEX  ids with the template
 //   d IDS  text (hex), special tokens kept     s IDS  the same without them, from a StreamDecoder
 #include <fstream>
@@ -7,7 +8,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "engine/model/config.h"
+#include "engine/base/errors.h"
+#include "engine/model/model_files.h"
 #include "engine/text/tokenizer.h"
 
 namespace {
@@ -52,17 +54,22 @@ std::string answer(const baton::Tokenizer& tokenizer, char question, const std::
   return out;
 }
 
+std::shared_ptr<const baton::Tokenizer> tokenizer_of(const std::string& path) {
+  if (!path.ends_with(".json")) return baton::open_model_files(path)->text().tokenizer;
+  std::ifstream file(path, std::ios::binary);
+  const std::string json{std::istreambuf_iterator<char>(file), {}};
+  return baton::Tokenizer::parse(json, path);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "usage: baton_tokenize_check TOKENIZER_JSON < questions\n";
+    std::cerr << "usage: baton_tokenize_check TOKENIZER_JSON|MODEL < questions\n";
     return 2;
   }
-  std::ifstream file(argv[1], std::ios::binary);
-  const std::string json{std::istreambuf_iterator<char>(file), {}};
   try {
-    const auto tokenizer = baton::Tokenizer::parse(json, argv[1]);
+    const auto tokenizer = tokenizer_of(argv[1]);
     for (std::string line; std::getline(std::cin, line);) {
       if (line.size() >= 2) std::cout << answer(*tokenizer, line[0], line.substr(2));
       std::cout << '\n';

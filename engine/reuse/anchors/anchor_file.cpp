@@ -191,6 +191,8 @@ std::string anchor_model_key(const Model& model) {
   if (!model.path.empty() && std::filesystem::is_regular_file(file, missing)) {
     const MappedFile mapped(file);
     tokenizer = hash_of_bytes(mapped.bytes());
+  } else if (model.tokenizer) {  // of a GGUF file
+    tokenizer = model.tokenizer->identity();
   }
   return fmt::format("{}-{:016x}-{}", model.fingerprint, tokenizer, name_of(model.options.kv_dtype));
 }

@@ -33,7 +33,9 @@ std::string quoted(const std::string& text) { return nlohmann::json(text).dump()
 /// On the command line a path starts where the user stands, in a workflow at the file; a bare name stays one.
 std::string model_from_here(const std::string& model) {
   std::error_code error;
-  return fs::is_directory(model, error) ? fs::absolute(model).lexically_normal().string() : model;
+  return fs::is_directory(model, error) || fs::is_regular_file(model, error)
+             ? fs::absolute(model).lexically_normal().string()
+             : model;
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ void WorkflowArguments::add_to(CLI::App& verb) {
   verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);
-  verb.add_option("--model", models, "Use another model: a folder or a name; NAME= chooses which of several")
+  verb.add_option("--model", models,
+                  "Use another model: a folder, a .gguf file or a name; NAME= chooses which of several")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false);
   verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");

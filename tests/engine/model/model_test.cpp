@@ -133,7 +133,7 @@ TEST_CASE("types that are not kept are refused") {
 TEST_CASE("files that are missing or broken are named") {
   HostBackend backend;
   CHECK_THAT(error_of<ModelError>([&] { open_model(backend, "/no/such/model", {}); }),
-             Equals("/no/such/model: not a folder"));
+             Equals("/no/such/model: neither a folder nor a .gguf file"));
   for (const char* name : {"config.json", "tokenizer.json"}) {
     Folder folder;
     std::filesystem::remove(folder.path() / name);

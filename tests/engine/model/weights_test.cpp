@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "engine/model/safetensors.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/host_backend.h"
 #include "tests/support/golden.h"

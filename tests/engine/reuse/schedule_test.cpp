@@ -10,6 +10,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
+#include "engine/model/safetensors.h"
 #include "tests/support/golden.h"
 #include "tests/support/schedule_oracle.h"
 #include "tests/support/tiny_model.h"

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// GGUF files, versions 2 and 3, memory-mapped: one file, or the parts NAME-00001-of-0000N.gguf. Nothing is trusted:
+// every count, length, type and offset is checked against the file before a byte is used.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/tensor/block_types.h"
+
+namespace baton {
+
+enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
+
+struct GgufValue {
+  GgufType type = GgufType::u8;
+  std::size_t place = 0;             // byte of the file at which the value begins
+  std::span<const std::byte> bytes;  // of a number, of a text, or of all elements of an array
+  GgufType element = GgufType::u8;   // of an array
+  std::uint64_t count = 0;           // of an array
+};
+
+/// Metadata under check. Every error is a ModelError with the file, the key, the byte at which its value begins, what
+/// was found and what was expected. The file's bytes must outlive it.
+class GgufMetadata {
+ public:
+  GgufMetadata() = default;
+  GgufMetadata(std::string origin, std::map<std::string, GgufValue, std::less<>> values)
+      : origin_(std::move(origin)), values_(std::move(values)) {}
+
+  const GgufValue* find(std::string_view key) const;
+  bool contains(std::string_view key) const { return find(key) != nullptr; }
+  const std::string& origin() const { return origin_; }
+  std::vector<std::string> keys() const;
+
+  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) const;
+  std::int64_t integer_or(std::string_view key, std::int64_t fallback, std::int64_t low, std::int64_t high) const;
+  double number(std::string_view key, double low, double high) const;
+  double number_or(std::string_view key, double fallback, double low, double high) const;
+  bool flag_or(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key) const;
+  std::string text_or(std::string_view key, std::string_view fallback) const;
+  /// Elements of an array; views of the mapped file.
+  std::vector<std::string_view> texts(std::string_view key) const;
+  std::vector<std::int64_t> integers(std::string_view key) const;
+  std::vector<float> numbers(std::string_view key) const;
+
+  /// Throws ModelError.
+  [[noreturn]] void fail(std::string_view key, std::string_view expectation) const;
+
+ private:
+  const GgufValue& required(std::string_view key, std::string_view what) const;
+  const GgufValue& array(std::string_view key, std::string_view what) const;
+
+  std::string origin_;
+  std::map<std::string, GgufValue, std::less<>> values_;
+};
+
+struct GgufTensor {
+  std::uint32_t type_id = 0;         // as the file writes it
+  std::optional<BlockType> type;     // empty: a type that the engine does not load
+  std::vector<std::int64_t> shape;   // rows first, as in Hugging Face's files: the reverse of the file's order
+  std::span<const std::byte> bytes;  // of a type that is not known: empty
+};
+
+/// One file, parsed.
+struct GgufContents {
+  std::uint32_t version = 0;
+  std::uint32_t alignment = 0;
+  std::size_t data_offset = 0;  // byte at which the tensors' data begins
+  GgufMetadata metadata;
+  std::map<std::string, GgufTensor, std::less<>> tensors;
+};
+
+/// Parses and checks a whole file; `origin` names it in errors. Throws ModelError: not GGUF, another version,
+/// truncated, lying about counts or lengths, duplicate names, tensors that overlap or reach outside. A type that the
+/// engine does not load is no error until the tensor is asked for.
+GgufContents parse_gguf(std::span<const std::byte> file, const std::string& origin);
+
+/// "Q4_K", or for what is not known its number.
+std::string gguf_type_name(std::uint32_t id);
+
+/// A file or the whole set that it is a part of. Read-only maps; safe from any thread. Files that another process
+/// truncates while they are mapped are out of scope: the system answers with SIGBUS.
+class GgufFiles {
+ public:
+  explicit GgufFiles(const std::filesystem::path& path);
+  ~GgufFiles();
+  GgufFiles(const GgufFiles&) = delete;
+  GgufFiles& operator=(const GgufFiles&) = delete;
+
+  /// Of the first part, which has all of a set's.
+  const GgufMetadata& metadata() const;
+  /// nullptr: there is none.
+  const GgufTensor* find(std::string_view name) const;
+  std::vector<std::string> tensor_names() const;
+  std::size_t total_bytes() const;
+  /// "model-00001-of-00003.gguf" and so on: all files.
+  std::vector<std::filesystem::path> paths() const;
+  /// See fingerprint.h; `settings` is what beside the files decides the numbers.
+  std::string fingerprint(std::string_view settings) const;
+
+ private:
+  struct Part;
+  std::vector<std::unique_ptr<Part>> parts_;
+};
+
+/// The name of part `number` (from 1) of the set that a file name belongs to; empty: it is not a part of a set.
+struct GgufPartName {
+  std::string stem;  // before "-00001-of-00003.gguf"
+  std::uint32_t number = 0;
+  std::uint32_t count = 0;
+  std::string of(std::uint32_t part) const;
+};
+std::optional<GgufPartName> gguf_part_name(std::string_view file_name);
+
+}  // namespace baton

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/gguf_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "engine/base/json_fields.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int64_t kMax = INT32_MAX;  // what is a sensible number, parse_config knows
+
+struct Architecture {
+  std::string_view name;    // of general.architecture
+  std::string_view class_;  // of config.json
+};
+constexpr std::array<Architecture, 4> kArchitectures = {{{"llama", "LlamaForCausalLM"},
+                                                         {"qwen2", "Qwen2ForCausalLM"},
+                                                         {"qwen3", "Qwen3ForCausalLM"},
+                                                         {"phi3", "Phi3ForCausalLM"}}};
+
+const Architecture& architecture_of(const GgufMetadata& metadata) {
+  const std::string name = metadata.text("general.architecture");
+  std::vector<std::string_view> names;
+  for (const Architecture& one : kArchitectures) {
+    if (one.name == name) return one;
+    names.push_back(one.name);
+  }
+  metadata.fail("general.architecture", fmt::format("expected one of {}", fmt::join(names, ", ")));
+}
+
+/// The names of a layer's tensors in both kinds of files.
+constexpr std::pair<std::string_view, std::string_view> kLayerTensors[] = {
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},      {"self_attn.qkv_proj", "attn_qkv"},  {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},           {"mlp.gate_up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"}};
+
+/// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"; empty: a name that no file can have.
+std::string stored_name(std::string_view name) {
+  if (name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (name == "model.norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!name.starts_with(kLayers)) return "";
+  const std::string_view rest = name.substr(kLayers.size());
+  const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
+  for (const auto& [theirs, stored] : kLayerTensors)
+    if (rest.substr(dot + 1, kind - dot - 1) == theirs)
+      return fmt::format("blk.{}.{}{}", rest.substr(0, dot), stored, rest.substr(kind));
+  return "";
+}
+
+/// What would change the numbers and is not computed here must never be ignored: tensors that no supported model has.
+void reject_unknown_tensors(const GgufFiles& files, std::string_view architecture) {
+  std::set<std::string_view> known = {"attn_rot_embd"};  // angles, which old files stored
+  for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
+  for (const std::string& name : files.tensor_names()) {
+    if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
+        name == "rope_freqs.weight")
+      continue;
+    const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
+    const bool layer = name.starts_with("blk.") && dot != name.npos && kind > dot;
+    if (layer && known.contains(std::string_view(name).substr(dot + 1, kind - dot - 1))) continue;
+    throw ModelError(fmt::format("{}: tensor \"{}\" is not one of a model of the architecture {} as it is supported",
+                                 files.metadata().origin(), name, architecture));
+  }
+}
+
+void reject_unsupported(const GgufMetadata& metadata, const std::string& prefix) {
+  if (metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
+    metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported");
+  for (const char* key : {"logit_scale", "residual_scale", "embedding_scale", "attention.scale",
+                          "attention.logit_softcapping", "final_logit_softcapping", "attn_logit_softcapping"})
+    if (metadata.contains(prefix + key) && metadata.number(prefix + key, -1e30, 1e30) != 0.0)
+      metadata.fail(prefix + key, "but that is not supported for this architecture");
+}
+
+/// f32 settings are written as short as they are read: 1e-5 and not 9.99999974e-06, as config.json has them.
+double rounded(double value) {
+  const std::string text = fmt::format("{}", static_cast<float>(value));
+  return std::stod(text);
+}
+
+Json rope_scaling(const GgufMetadata& metadata, const std::string& prefix) {
+  const std::string scaling = prefix + "rope.scaling.";
+  // Before there were keys for kinds of scaling there was one for linear scaling.
+  const double old = metadata.number_or(prefix + "rope.scale_linear", 1.0, 1e-6, 1e6);
+  const std::string type = metadata.text_or(scaling + "type", old != 1.0 ? "linear" : "none");
+  const double factor = rounded(metadata.number_or(scaling + "factor", old, 0.0, 1e6));
+  if (type == "none" || (type == "linear" && (factor == 1.0 || factor == 0.0))) return nullptr;
+  if (type == "linear") return {{"rope_type", "linear"}, {"factor", factor}};
+  if (type != "yarn") metadata.fail(scaling + "type", "expected none, linear or yarn");
+  Json yarn = {{"rope_type", "yarn"}, {"factor", factor}};
+  if (metadata.contains(scaling + "original_context_length"))
+    yarn["original_max_position_embeddings"] = metadata.integer(scaling + "original_context_length", 1, kMax);
+  // The file's factor multiplies the usual one of the method.
+  const double attention = metadata.number_or(scaling + "attn_factor", 1.0, 1e-6, 1e6);
+  if (attention != 1.0 && factor > 1.0) yarn["attention_factor"] = attention * (0.1 * std::log(factor) + 1.0);
+  for (const char* beta : {"beta_fast", "beta_slow"})
+    if (metadata.contains(scaling + "yarn_" + beta)) yarn[beta] = metadata.number(scaling + "yarn_" + beta, 0.0, 1e6);
+  return yarn;
+}
+
+bool has_bias(const GgufFiles& files, const char* tensor) {
+  return files.find(fmt::format("blk.0.{}.bias", tensor)) != nullptr;
+}
+
+std::int64_t vocabulary_of(const GgufFiles& files) {
+  const GgufTensor* embedding = files.find("token_embd.weight");
+  if (embedding == nullptr)
+    throw ModelError(fmt::format("{}: tensor \"token_embd.weight\" is missing", files.metadata().origin()));
+  return embedding->shape.size() == 2 ? embedding->shape[0] : 0;
+}
+
+Json config_json(const GgufFiles& files) {
+  const GgufMetadata& metadata = files.metadata();
+  const Architecture& architecture = architecture_of(metadata);
+  const std::string prefix = std::string(architecture.name) + ".";
+  reject_unsupported(metadata, prefix);
+  reject_unknown_tensors(files, architecture.name);
+
+  const std::int64_t width = metadata.integer(prefix + "embedding_length", 1, kMax);
+  const std::int64_t heads = metadata.integer(prefix + "attention.head_count", 1, kMax);
+  const std::int64_t kv_heads = metadata.integer_or(prefix + "attention.head_count_kv", heads, 1, kMax);
+  const std::int64_t head_dim = metadata.integer_or(prefix + "attention.key_length", width / heads, 1, kMax);
+  if (metadata.integer_or(prefix + "attention.value_length", head_dim, 1, kMax) != head_dim)
+    metadata.fail(prefix + "attention.value_length", fmt::format("expected {}, the width of keys", head_dim));
+  if (metadata.integer_or(prefix + "rope.dimension_count", head_dim, 1, kMax) != head_dim)
+    metadata.fail(prefix + "rope.dimension_count",
+                  fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
+
+  Json config = {{"architectures", {std::string(architecture.class_)}},
+                 {"num_hidden_layers", metadata.integer(prefix + "block_count", 1, kMax)},
+                 {"hidden_size", width},
+                 {"num_attention_heads", heads},
+                 {"num_key_value_heads", kv_heads},
+                 {"head_dim", head_dim},
+                 {"intermediate_size", metadata.integer(prefix + "feed_forward_length", 1, kMax)},
+                 {"vocab_size", vocabulary_of(files)},
+                 {"max_position_embeddings", metadata.integer(prefix + "context_length", 1, kMax)},
+                 {"rms_norm_eps", rounded(metadata.number(prefix + "attention.layer_norm_rms_epsilon", 0.0, 1.0))},
+                 {"rope_theta", rounded(metadata.number_or(prefix + "rope.freq_base", 10000.0, 0.0, 1e15))},
+                 {"tie_word_embeddings", files.find("output.weight") == nullptr},
+                 {"eos_token_id", gguf_eos_tokens(metadata)}};
+  if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
+  if (architecture.name == "llama") {
+    config["attention_bias"] = has_bias(files, "attn_q");
+    config["mlp_bias"] = has_bias(files, "ffn_down");
+  }
+  if (architecture.name == "phi3" && metadata.contains(prefix + "attention.sliding_window"))
+    config["sliding_window"] = metadata.integer(prefix + "attention.sliding_window", 1, kMax);
+  if (metadata.contains("tokenizer.ggml.bos_token_id"))
+    config["bos_token_id"] = metadata.integer("tokenizer.ggml.bos_token_id", 0, kMax);
+  return config;
+}
+
+/// Llama 3 files store what each frequency is divided by.
+std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig& config) {
+  const GgufTensor* tensor = files.find("rope_freqs.weight");
+  if (tensor == nullptr) return {};
+  const std::size_t pairs = static_cast<std::size_t>(config.head_dim) / 2;
+  const std::string where = fmt::format("{}: tensor \"rope_freqs.weight\"", files.metadata().origin());
+  if (tensor->type != BlockType::f32 || tensor->shape != std::vector{static_cast<std::int64_t>(pairs)})
+    throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
+                                 fmt::join(tensor->shape, " x "), pairs));
+  std::vector<float> divisors(pairs);
+  dequantize(divisors, tensor->bytes, BlockType::f32);
+  for (const float divisor : divisors)
+    if (!(divisor >= 1e-6f && divisor <= 1e6f))
+      throw ModelError(fmt::format("{} holds {}, expected 1e-6 to 1e6", where, divisor));
+  return divisors;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
+  constexpr std::string_view kEnds[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>",      "<|end|>", "<end_of_turn>",
+                                        "<|eot|>",    "<|endoftext|>", "<|end_of_text|>", "</s>"};
+  constexpr std::int64_t kControl = 3;  // of tokenizer.ggml.token_type
+  std::vector<std::int32_t> ids;
+  const auto add = [&](std::int64_t id) {
+    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(static_cast<std::int32_t>(id));
+  };
+  for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
+    const std::string full = fmt::format("tokenizer.ggml.{}", key);
+    if (metadata.contains(full)) add(metadata.integer(full, 0, kMax));
+  }
+  if (!metadata.contains("tokenizer.ggml.tokens") || !metadata.contains("tokenizer.ggml.token_type")) return ids;
+  const std::vector<std::string_view> tokens = metadata.texts("tokenizer.ggml.tokens");
+  const std::vector<std::int64_t> types = metadata.integers("tokenizer.ggml.token_type");
+  for (std::size_t id = 0; id < std::min(tokens.size(), types.size()); ++id)
+    if (types[id] == kControl && std::ranges::find(kEnds, tokens[id]) != std::end(kEnds))
+      add(static_cast<std::int64_t>(id));
+  return ids;
+}
+
+ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
+  Json json = config_json(files);
+  if (!changes.is_null()) json.merge_patch(changes);
+  ModelConfig config = parse_config(json.dump(), files.metadata().origin() + ": metadata as config.json");
+  config.rope.divisors = frequency_divisors(files, config);
+  return config;
+}
+
+GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
+    : files_(files), head_dim_(config.head_dim), interleaved_(config.architecture == "LlamaForCausalLM") {}
+
+bool GgufWeights::contains(const std::string& name) const { return files_.find(stored_name(name)) != nullptr; }
+
+StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  const std::string stored = stored_name(name), &origin = files_.metadata().origin();
+  const GgufTensor* tensor = files_.find(stored);
+  if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
+  const std::string where = fmt::format("{}: tensor \"{}\"", origin, stored);
+  if (!tensor->type) {
+    std::vector<std::string_view> names;
+    for (std::int32_t type = 0; type < kBlockTypes; ++type)
+      names.push_back(format_of(static_cast<BlockType>(type)).name);
+    throw ModelError(fmt::format("{} is of type {}, expected one of {}", where, gguf_type_name(tensor->type_id),
+                                 fmt::join(names, ", ")));
+  }
+  const std::vector<std::int64_t> shape =
+      rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
+  if (tensor->shape != shape)
+    throw ModelError(
+        fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
+  const bool rotated = stored.find(".attn_q.") != stored.npos || stored.find(".attn_k.") != stored.npos;
+  return {tensor->bytes.data(), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
+}
+
+}  // namespace baton

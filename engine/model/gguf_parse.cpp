@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// A header (magic, version, counts), metadata pairs, the tensor table, padding, the tensors' data; all little-endian.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/base/json_fields.h"
+#include "engine/model/gguf.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxName = 65535;  // bytes of a key or a tensor's name, as the format has it
+constexpr std::size_t kMaxRank = 4;
+constexpr int kMaxDepth = 4;  // of arrays in arrays; no file is known that has any
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
+constexpr std::uint32_t kMaxAlignment = 1 << 20;
+constexpr std::uint32_t kDefaultAlignment = 32;
+constexpr std::size_t kLeastPair = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
+constexpr std::size_t kLeastTensor = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
+
+/// Bytes of a number; 0: a text, an array, or no type at all.
+std::size_t size_of(GgufType type) {
+  switch (type) {
+    case GgufType::u8:
+    case GgufType::i8:
+    case GgufType::boolean:
+      return 1;
+    case GgufType::u16:
+    case GgufType::i16:
+      return 2;
+    case GgufType::u32:
+    case GgufType::i32:
+    case GgufType::f32:
+      return 4;
+    case GgufType::u64:
+    case GgufType::i64:
+    case GgufType::f64:
+      return 8;
+    case GgufType::text:
+    case GgufType::array:
+      break;
+  }
+  return 0;
+}
+
+/// Reads forward through the bytes of a file; every read is checked.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> file, const std::string& origin) : file_(file), origin_(origin) {}
+
+  std::size_t place() const { return place_; }
+  std::size_t left() const { return file_.size() - place_; }
+
+  [[noreturn]] void fail(std::size_t place, const std::string& problem) const {
+    throw ModelError(fmt::format("{}: byte {}: {}", origin_, place, problem));
+  }
+
+  std::span<const std::byte> take(std::uint64_t bytes, std::string_view what) {
+    if (bytes > left())
+      fail(place_, fmt::format("{} takes {} bytes, but only {} follow; truncated?", what, bytes, left()));
+    const auto taken = file_.subspan(place_, static_cast<std::size_t>(bytes));
+    place_ += taken.size();
+    return taken;
+  }
+
+  template <class Value>
+  Value number(std::string_view what) {
+    Value value;
+    std::memcpy(&value, take(sizeof(Value), what).data(), sizeof(Value));
+    return value;
+  }
+
+  std::span<const std::byte> text(std::string_view what) {
+    const std::size_t begin = place_;
+    const auto length = number<std::uint64_t>(what);
+    if (length > left())
+      fail(begin, fmt::format("{} has a length of {}, but only {} bytes follow; truncated?", what, length, left()));
+    return take(length, what);
+  }
+
+  std::string name(std::string_view what) {
+    const std::size_t begin = place_;
+    const auto bytes = text(what);
+    if (bytes.empty() || bytes.size() > kMaxName)
+      fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what, bytes.size(), kMaxName));
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  /// Of a count whose elements take at least `least` bytes each.
+  std::uint64_t count(std::string_view what, std::size_t least) {
+    const std::size_t begin = place_;
+    const auto value = number<std::uint64_t>(what);
+    if (value > left() / least)
+      fail(begin, fmt::format("{} is {}, but only {} bytes follow, enough for {}; truncated?", what, value, left(),
+                              left() / least));
+    return value;
+  }
+
+  GgufType type(std::string_view what) {
+    const std::size_t begin = place_;
+    const auto id = number<std::uint32_t>(what);
+    if (id > static_cast<std::uint32_t>(GgufType::f64))
+      fail(begin, fmt::format("{} is {}, expected the number of a type, 0 to 12", what, id));
+    return static_cast<GgufType>(id);
+  }
+
+ private:
+  std::span<const std::byte> file_;
+  const std::string& origin_;
+  std::size_t place_ = 0;
+};
+
+GgufValue read_value(Reader& in, GgufType type, const std::string& what, int depth);
+
+void read_array(Reader& in, GgufValue& value, const std::string& what, int depth) {
+  if (depth == kMaxDepth) in.fail(value.place, fmt::format("{} has arrays in arrays deeper than {}", what, kMaxDepth));
+  value.element = in.type(what + ": the type of its elements");
+  const std::size_t size = size_of(value.element);
+  const std::size_t least = size != 0 ? size : value.element == GgufType::text ? 8 : 12;
+  value.count = in.count(what + ": the number of its elements", least);
+  if (size != 0) {
+    value.bytes = in.take(value.count * size, what);
+    return;
+  }
+  const std::size_t left = in.left();
+  const Reader start = in;
+  for (std::uint64_t i = 0; i < value.count; ++i) {
+    if (value.element == GgufType::text) {
+      in.text(what);
+    } else {
+      read_value(in, GgufType::array, what, depth + 1);
+    }
+  }
+  value.bytes = Reader(start).take(left - in.left(), what);
+}
+
+GgufValue read_value(Reader& in, GgufType type, const std::string& what, int depth) {
+  GgufValue value;
+  value.type = type;
+  value.place = in.place();
+  if (type == GgufType::text) {
+    value.bytes = in.text(what);
+  } else if (type == GgufType::array) {
+    read_array(in, value, what, depth);
+  } else {
+    value.bytes = in.take(size_of(type), what);
+    if (type == GgufType::boolean && std::to_integer<unsigned>(value.bytes[0]) > 1)
+      in.fail(value.place, fmt::format("{} is {}, expected 0 or 1", what, std::to_integer<unsigned>(value.bytes[0])));
+  }
+  return value;
+}
+
+std::map<std::string, GgufValue, std::less<>> read_metadata(Reader& in, std::uint64_t pairs) {
+  std::map<std::string, GgufValue, std::less<>> values;
+  for (std::uint64_t i = 0; i < pairs; ++i) {
+    const std::size_t begin = in.place();
+    const std::string key = in.name("a key");
+    const std::string what = fmt::format("key {}", baton::quoted(key));
+    const GgufType type = in.type(what + ": its type");
+    if (!values.emplace(key, read_value(in, type, what, 0)).second) in.fail(begin, what + " is there twice");
+  }
+  return values;
+}
+
+struct TableEntry {
+  std::string name;
+  std::string what;       // for errors
+  std::size_t place = 0;  // of its offset in the file
+  std::uint64_t offset = 0;
+  GgufTensor tensor;
+};
+
+TableEntry read_entry(Reader& in) {
+  TableEntry entry;
+  entry.name = in.name("a tensor's name");
+  entry.what = fmt::format("tensor {}", baton::quoted(entry.name));
+  const std::size_t rank_place = in.place();
+  const auto rank = in.number<std::uint32_t>(entry.what);
+  if (rank == 0 || rank > kMaxRank)
+    in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what, rank, kMaxRank));
+  std::uint64_t product = 1;
+  for (std::uint32_t axis = 0; axis < rank; ++axis) {
+    const std::size_t place = in.place();
+    const auto extent = in.number<std::uint64_t>(entry.what);
+    if (extent == 0 || extent > kMaxElements || product > kMaxElements / extent)
+      in.fail(place, fmt::format("{} has an extent of {} behind {} elements, expected at least 1 and at most {} in all",
+                                 entry.what, extent, product, kMaxElements));
+    product *= extent;
+    entry.tensor.shape.insert(entry.tensor.shape.begin(), static_cast<std::int64_t>(extent));
+  }
+  const std::size_t type_place = in.place();
+  entry.tensor.type_id = in.number<std::uint32_t>(entry.what);
+  entry.tensor.type = block_type_of(entry.tensor.type_id);
+  if (entry.tensor.type) {
+    const BlockFormat& format = format_of(*entry.tensor.type);
+    if (entry.tensor.shape.back() % format.values != 0)
+      in.fail(type_place, fmt::format("{} has rows of {} values, expected a multiple of {}, the block of {}",
+                                      entry.what, entry.tensor.shape.back(), format.values, format.name));
+  }
+  entry.place = in.place();
+  entry.offset = in.number<std::uint64_t>(entry.what);
+  return entry;
+}
+
+/// Gives each tensor its bytes, and checks that no two share any.
+void place_tensors(const Reader& in, std::vector<TableEntry>& table, std::span<const std::byte> data,
+                   std::uint32_t alignment) {
+  std::vector<const TableEntry*> order;
+  for (TableEntry& entry : table) {
+    if (entry.offset % alignment != 0)
+      in.fail(entry.place,
+              fmt::format("{} begins at {}, expected a multiple of {}", entry.what, entry.offset, alignment));
+    if (entry.offset > data.size())
+      in.fail(entry.place,
+              fmt::format("{} begins at {} of {} bytes of data; truncated?", entry.what, entry.offset, data.size()));
+    if (!entry.tensor.type) continue;  // its size is not known
+    std::int64_t values = 1;
+    for (const std::int64_t extent : entry.tensor.shape) values *= extent;
+    const auto bytes = static_cast<std::uint64_t>(row_bytes(*entry.tensor.type, values));
+    if (bytes > data.size() - entry.offset)
+      in.fail(entry.place, fmt::format("{} takes bytes {} to {} of {} bytes of data; truncated?", entry.what,
+                                       entry.offset, entry.offset + bytes, data.size()));
+    entry.tensor.bytes = data.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(bytes));
+    order.push_back(&entry);
+  }
+  std::ranges::sort(order, {}, &TableEntry::offset);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const TableEntry &before = *order[i - 1], &entry = *order[i];
+    if (before.offset + before.tensor.bytes.size() > entry.offset)
+      in.fail(entry.place, fmt::format("{} begins at {}, expected {} or more: it overlaps {}", entry.what, entry.offset,
+                                       before.offset + before.tensor.bytes.size(), before.what));
+  }
+}
+
+std::uint32_t read_version(Reader& in) {
+  if (in.left() < 4 || std::memcmp(in.take(4, "the magic").data(), "GGUF", 4) != 0)
+    in.fail(0, "expected a GGUF file, which begins with the letters GGUF");
+  const std::size_t place = in.place();
+  const auto version = in.number<std::uint32_t>("the version");
+  if ((version & 0xffffu) == 0 && version != 0) in.fail(place, "the file is big-endian, expected little-endian");
+  if (version != 2 && version != 3) in.fail(place, fmt::format("GGUF version {}, expected 2 or 3", version));
+  return version;
+}
+
+std::uint32_t alignment_of(const GgufMetadata& metadata) {
+  const std::int64_t alignment = metadata.integer_or("general.alignment", kDefaultAlignment, 1, kMaxAlignment);
+  if (!std::has_single_bit(static_cast<std::uint64_t>(alignment)))
+    metadata.fail("general.alignment", "expected a power of two");
+  return static_cast<std::uint32_t>(alignment);
+}
+
+}  // namespace
+
+GgufContents parse_gguf(std::span<const std::byte> file, const std::string& origin) {
+  Reader in(file, origin);
+  GgufContents contents;
+  contents.version = read_version(in);
+  const std::uint64_t tensors = in.count("the number of tensors", kLeastTensor);
+  const std::uint64_t pairs = in.count("the number of metadata pairs", kLeastPair);
+  contents.metadata = GgufMetadata(origin, read_metadata(in, pairs));
+  contents.alignment = alignment_of(contents.metadata);
+
+  std::vector<TableEntry> table;
+  for (std::uint64_t i = 0; i < tensors; ++i) table.push_back(read_entry(in));
+  const std::size_t end = in.place();
+  contents.data_offset = (end + contents.alignment - 1) / contents.alignment * contents.alignment;
+  if (contents.data_offset > file.size()) {
+    if (!table.empty())
+      in.fail(end,
+              fmt::format("the tensors' data begins at byte {} of {}; truncated?", contents.data_offset, file.size()));
+    contents.data_offset = file.size();  // a file of metadata alone needs no padding
+  }
+  place_tensors(in, table, file.subspan(contents.data_offset), contents.alignment);
+  for (TableEntry& entry : table) {
+    if (!contents.tensors.emplace(entry.name, std::move(entry.tensor)).second)
+      in.fail(entry.place, fmt::format("{} is listed twice", entry.what));
+  }
+  return contents;
+}
+
+}  // namespace baton

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model/gguf_tokenizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <unordered_map>
+
+#include "engine/base/hash.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/utf8.h"
+#include "engine/text/tokenizer_json.h"
+
+namespace baton {
+namespace {
+
+const std::string kTokens = "tokenizer.ggml.tokens", kTypes = "tokenizer.ggml.token_type",
+                  kScores = "tokenizer.ggml.scores", kMerges = "tokenizer.ggml.merges", kModel = "tokenizer.ggml.model",
+                  kPre = "tokenizer.ggml.pre";
+constexpr const char* kSpaceMark = "\u2581";  // SentencePiece's stand-in for a space
+
+enum class TokenType : std::uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+/// The tokens of the file, checked: texts, types, ids.
+struct Tokens {
+  std::vector<std::string_view> texts;
+  std::vector<TokenType> types;
+};
+
+Tokens read_tokens(const GgufMetadata& metadata) {
+  Tokens tokens;
+  tokens.texts = metadata.texts(kTokens);
+  if (tokens.texts.empty() || tokens.texts.size() > 16'000'000) metadata.fail(kTokens, "expected 1 to 16000000 tokens");
+  tokens.types.assign(tokens.texts.size(), TokenType::normal);
+  if (metadata.contains(kTypes)) {
+    const std::vector<std::int64_t> types = metadata.integers(kTypes);
+    if (types.size() != tokens.texts.size())
+      metadata.fail(kTypes, fmt::format("expected {} entries, one for each token", tokens.texts.size()));
+    for (std::size_t id = 0; id < types.size(); ++id) {
+      if (types[id] < 1 || types[id] > 6)
+        metadata.fail(kTypes, fmt::format("with {} at {}, expected 1 to 6", types[id], id));
+      tokens.types[id] = static_cast<TokenType>(types[id]);
+    }
+  }
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id)
+    if (!utf8::is_valid(tokens.texts[id])) metadata.fail(kTokens, fmt::format("whose token {} is not UTF-8", id));
+  return tokens;
+}
+
+/// An id that the metadata names, or -1.
+std::int64_t special_id(const GgufMetadata& metadata, const std::string& which, std::size_t tokens) {
+  const std::string key = fmt::format("tokenizer.ggml.{}_token_id", which);
+  if (!metadata.contains(key)) return -1;
+  return metadata.integer(key, 0, static_cast<std::int64_t>(tokens) - 1);
+}
+
+Json vocabulary_json(const GgufMetadata& metadata, const Tokens& tokens) {
+  Json vocabulary = Json::object();
+  Json::object_t& entries = vocabulary.get_ref<Json::object_t&>();
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
+    if (tokens.types[id] == TokenType::unused) continue;
+    const auto [known, added] = entries.emplace(std::string(tokens.texts[id]), id);
+    if (!added)
+      metadata.fail(kTokens, fmt::format("whose tokens {} and {} are both {}, expected different texts",
+                                         known->second.get<std::size_t>(), id, describe(known->first)));
+  }
+  return vocabulary;
+}
+
+Json added_tokens(const Tokens& tokens) {
+  Json added = Json::array();
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
+    const TokenType type = tokens.types[id];
+    const bool special = type == TokenType::control || type == TokenType::unknown;
+    if ((!special && type != TokenType::user_defined) || tokens.texts[id].empty()) continue;
+    added.push_back(
+        {{"id", id}, {"content", std::string(tokens.texts[id])}, {"special", special}, {"normalized", false}});
+  }
+  return added;
+}
+
+/// The tokens around a single text.
+Json template_of(const GgufMetadata& metadata, const Tokens& tokens, bool bos, bool eos) {
+  Json single = Json::array(), specials = Json::object();
+  const auto add = [&](const std::string& which) {
+    const std::int64_t id = special_id(metadata, which, tokens.texts.size());
+    if (id < 0) return;
+    single.push_back({{"SpecialToken", {{"id", which}, {"type_id", 0}}}});
+    specials[which] = {{"id", which}, {"ids", {static_cast<std::uint64_t>(id)}}};
+  };
+  if (metadata.flag_or("tokenizer.ggml.add_bos_token", bos)) add("bos");
+  single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  if (metadata.flag_or("tokenizer.ggml.add_eos_token", eos)) add("eos");
+  if (single.size() == 1) return nullptr;
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", specials}};
+}
+
+// How the pre-tokenizers of byte-level BPE cut a text into words. The expressions are those of the models' own
+// tokenizer.json files.
+constexpr const char* kLlama3Words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+                                     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTekkenWords = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+                                     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+                                     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kGpt4oWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+struct WordRule {
+  std::string_view name;  // of tokenizer.ggml.pre
+  const char* words;      // nullptr: GPT-2's
+  bool single_digits = false;
+  bool whole_words = false;  // a word that is a token is taken as it is ("ignore_merges")
+  bool composed = false;     // the text is brought to the form NFC first
+  bool bos = false;          // where the file does not say whether a BOS goes first
+};
+constexpr WordRule kWordRules[] = {
+    {"default", nullptr},
+    {"gpt-2", nullptr},
+    {"phi-2", nullptr},
+    {"smollm", nullptr, true},
+    {"starcoder", nullptr, true},
+    {"refact", nullptr, true},
+    {"command-r", nullptr, true},
+    {"codeshell", nullptr, true},
+    {"qwen2", kQwen2Words, false, false, true},
+    {"deepseek-r1-qwen", kQwen2Words, false, false, true},
+    {"llama-bpe", kLlama3Words, false, true, false, true},
+    {"llama3", kLlama3Words, false, true, false, true},
+    {"llama-v3", kLlama3Words, false, true, false, true},
+    {"falcon3", kLlama3Words, false, true, false, true},
+    {"dbrx", kLlama3Words},
+    {"smaug-bpe", kLlama3Words},
+    {"tekken", kTekkenWords, false, true, false, true},
+    {"gpt-4o", kGpt4oWords},
+};
+
+const WordRule& word_rule(const GgufMetadata& metadata) {
+  const std::string name = metadata.text_or(kPre, "default");
+  std::vector<std::string_view> names;
+  for (const WordRule& rule : kWordRules) {
+    if (rule.name == name) return rule;
+    names.push_back(rule.name);
+  }
+  metadata.fail(kPre, fmt::format("expected one of {}", fmt::join(names, ", ")));
+}
+
+Json byte_level_json(const GgufMetadata& metadata, const Tokens& tokens) {
+  const WordRule& rule = word_rule(metadata);
+  Json steps = Json::array();
+  if (rule.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  if (rule.words != nullptr)
+    steps.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", rule.words}}}, {"behavior", "Isolated"}, {"invert", false}});
+  steps.push_back({{"type", "ByteLevel"},
+                   {"add_prefix_space", metadata.flag_or("tokenizer.ggml.add_space_prefix", false)},
+                   {"use_regex", rule.words == nullptr}});
+
+  Json merges = Json::array();
+  for (const std::string_view merge : metadata.texts(kMerges)) {
+    if (!utf8::is_valid(merge)) metadata.fail(kMerges, fmt::format("whose entry {} is not UTF-8", merges.size()));
+    merges.push_back(std::string(merge));
+  }
+  return {{"added_tokens", added_tokens(tokens)},
+          {"normalizer", rule.composed ? Json{{"type", "NFC"}} : Json()},
+          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
+          {"post_processor", template_of(metadata, tokens, rule.bos, false)},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model",
+           {{"type", "BPE"},
+            {"ignore_merges", rule.whole_words},
+            {"vocab", vocabulary_json(metadata, tokens)},
+            {"merges", std::move(merges)}}}};
+}
+
+/// SentencePiece stores no merges but scores: two neighbours merge when their text joined is a token, the highest score
+/// first. In the order in which Transformers converts such a model.
+Json merges_by_score(const GgufMetadata& metadata, const Tokens& tokens) {
+  const std::vector<float> scores = metadata.numbers(kScores);
+  if (scores.size() != tokens.texts.size())
+    metadata.fail(kScores, fmt::format("expected {} entries, one for each token", tokens.texts.size()));
+  std::unordered_map<std::string_view, std::size_t> ids;
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id)
+    if (tokens.types[id] == TokenType::normal || tokens.types[id] == TokenType::user_defined)
+      ids.emplace(tokens.texts[id], id);
+
+  struct Merge {
+    float score;
+    std::string_view left, right;
+    std::size_t left_id, right_id;
+  };
+  std::vector<Merge> merges;
+  for (const auto& [text, id] : ids) {
+    constexpr std::size_t kLongest = 1024;  // bytes; what is tried grows with the square of the length
+    if (tokens.types[id] != TokenType::normal || text.size() > kLongest) continue;
+    for (std::size_t cut = utf8::at(text, 0).bytes; cut < text.size(); cut += utf8::at(text, cut).bytes) {
+      const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
+      if (left != ids.end() && right != ids.end())
+        merges.push_back({scores[id], left->first, right->first, left->second, right->second});
+    }
+  }
+  std::ranges::sort(merges, [](const Merge& a, const Merge& b) {
+    const auto order = [](const Merge& m) {
+      return std::tuple(-m.score, -static_cast<std::int64_t>(m.left.size()), -static_cast<std::int64_t>(m.right.size()),
+                        m.left_id, m.right_id);
+    };
+    return order(a) < order(b);
+  });
+  Json list = Json::array();
+  for (const Merge& merge : merges) list.push_back({std::string(merge.left), std::string(merge.right)});
+  return list;
+}
+
+Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
+  const bool prefix = metadata.flag_or("tokenizer.ggml.add_space_prefix", true);
+  Json normalizers = Json::array();
+  if (prefix) normalizers.push_back({{"type", "Prepend"}, {"prepend", kSpaceMark}});
+  normalizers.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}});
+  Json decoders = {{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}};
+  if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+
+  const bool has_bytes = std::ranges::find(tokens.types, TokenType::byte) != tokens.types.end();
+  Json model = {{"type", "BPE"},
+                {"byte_fallback", has_bytes},
+                {"fuse_unk", true},
+                {"vocab", vocabulary_json(metadata, tokens)},
+                {"merges", merges_by_score(metadata, tokens)}};
+  if (const std::int64_t unknown = special_id(metadata, "unknown", tokens.texts.size()); unknown >= 0)
+    model["unk_token"] = std::string(tokens.texts[static_cast<std::size_t>(unknown)]);
+  return {{"added_tokens", added_tokens(tokens)},
+          {"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
+          {"pre_tokenizer", nullptr},
+          {"post_processor", template_of(metadata, tokens, true, false)},
+          {"decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}}},
+          {"model", std::move(model)}};
+}
+
+/// The same for the same tokenizer, whatever else the file holds.
+std::uint64_t identity_of(const GgufMetadata& metadata) {
+  std::uint64_t hash = 0;
+  for (const std::string& key : metadata.keys()) {
+    if (!key.starts_with("tokenizer.ggml.")) continue;
+    const GgufValue& value = *metadata.find(key);
+    hash = hash_bytes(key.data(), key.size(), hash);
+    hash = hash_bytes(value.bytes.data(), value.bytes.size(), hash);
+  }
+  return hash;
+}
+
+}  // namespace
+
+Json gguf_tokenizer_json(const GgufMetadata& metadata) {
+  const std::string model = metadata.text(kModel);
+  if (model != "gpt2" && model != "llama")
+    metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
+  const Tokens tokens = read_tokens(metadata);
+  return model == "gpt2" ? byte_level_json(metadata, tokens) : sentence_piece_json(metadata, tokens);
+}
+
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
+  return text::make_tokenizer(gguf_tokenizer_json(metadata), metadata.origin() + ": metadata as tokenizer.json",
+                              identity_of(metadata));
+}
+
+std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which) {
+  if (!metadata.contains(kTokens)) return "";
+  const std::vector<std::string_view> tokens = metadata.texts(kTokens);
+  const std::int64_t id = special_id(metadata, which, tokens.size());
+  return id < 0 ? "" : std::string(tokens[static_cast<std::size_t>(id)]);
+}
+
+}  // namespace baton

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tensor/block_types.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "engine/tensor/dtype.h"
+
+namespace baton {
+namespace {
+
+constexpr std::array<BlockFormat, kBlockTypes> kFormats = {{
+    {"F32", 0, 1, 4},
+    {"F16", 1, 1, 2},
+    {"BF16", 30, 1, 2},
+    {"Q8_0", 8, 32, sizeof(BlockQ8_0)},
+    {"Q4_0", 2, 32, sizeof(BlockQ4_0)},
+    {"Q4_1", 3, 32, sizeof(BlockQ4_1)},
+    {"Q5_0", 6, 32, sizeof(BlockQ5_0)},
+    {"Q5_1", 7, 32, sizeof(BlockQ5_1)},
+    {"Q2_K", 10, 256, sizeof(BlockQ2_K)},
+    {"Q3_K", 11, 256, sizeof(BlockQ3_K)},
+    {"Q4_K", 12, 256, sizeof(BlockQ4_K)},
+    {"Q5_K", 13, 256, sizeof(BlockQ5_K)},
+    {"Q6_K", 14, 256, sizeof(BlockQ6_K)},
+    {"IQ4_NL", 20, 32, sizeof(BlockIQ4_NL)},
+    {"IQ4_XS", 23, 256, sizeof(BlockIQ4_XS)},
+    {"MXFP4", 39, 32, sizeof(BlockMXFP4)},
+}};
+
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
+static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
+static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144);
+static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
+static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 && sizeof(BlockMXFP4) == 17);
+
+// The order of roundings is part of the formats' meaning: scales are multiplied first, each product and sum is rounded
+// to f32 (the project compiles without contraction of products into sums).
+
+int half(const std::uint8_t* q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }  // value i of 32 in 16 bytes
+int bit(const std::uint8_t* bits, int i) { return bits[i / 8] >> (i % 8) & 1; }
+
+void read(float* out, const BlockQ8_0& block) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(block.q[i]) * d;
+}
+
+void read(float* out, const BlockQ4_0& block) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(half(block.q, i) - 8) * d;
+}
+
+void read(float* out, const BlockQ4_1& block) {
+  const float d = f16_to_f32(block.d), m = f16_to_f32(block.m);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(half(block.q, i)) * d + m;
+}
+
+void read(float* out, const BlockQ5_0& block) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>((half(block.q, i) | bit(block.high, i) << 4) - 16) * d;
+}
+
+void read(float* out, const BlockQ5_1& block) {
+  const float d = f16_to_f32(block.d), m = f16_to_f32(block.m);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(half(block.q, i) | bit(block.high, i) << 4) * d + m;
+}
+
+/// Value i of 256 in 64 bytes, two bits each, as Q2_K and Q3_K hold them.
+int quarter(const std::uint8_t* q, int i) { return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3; }
+
+void read(float* out, const BlockQ2_K& block) {
+  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
+  for (int i = 0; i < 256; ++i) {
+    const float scale = d * static_cast<float>(block.scales[i / 16] & 15);
+    const float minimum = dmin * static_cast<float>(block.scales[i / 16] >> 4);
+    out[i] = scale * static_cast<float>(quarter(block.q, i)) - minimum;
+  }
+}
+
+void read(float* out, const BlockQ3_K& block) {
+  const float d = f16_to_f32(block.d);
+  const std::array<std::int8_t, 16> scales = group_scales(block);
+  for (int i = 0; i < 256; ++i) {
+    const int q = quarter(block.q, i) | (block.high[i % 32] >> (i / 32) & 1) << 2;
+    out[i] = d * static_cast<float>(scales[i / 16]) * static_cast<float>(q - 4);
+  }
+}
+
+void read(float* out, const BlockQ4_K& block) {
+  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
+  const GroupScales groups = group_scales(block.scales);
+  for (int i = 0; i < 256; ++i) {
+    const int group = i / 32;
+    const int q = block.q[group / 2 * 32 + i % 32] >> (group % 2 * 4) & 15;
+    const float minimum = dmin * static_cast<float>(groups.minimum[group]);
+    out[i] = d * static_cast<float>(groups.scale[group]) * static_cast<float>(q) - minimum;
+  }
+}
+
+void read(float* out, const BlockQ5_K& block) {
+  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
+  const GroupScales groups = group_scales(block.scales);
+  for (int i = 0; i < 256; ++i) {
+    const int group = i / 32;
+    const int low = block.q[group / 2 * 32 + i % 32] >> (group % 2 * 4) & 15;
+    const int q = low | (block.high[i % 32] >> group & 1) << 4;
+    const float minimum = dmin * static_cast<float>(groups.minimum[group]);
+    out[i] = d * static_cast<float>(groups.scale[group]) * static_cast<float>(q) - minimum;
+  }
+}
+
+void read(float* out, const BlockQ6_K& block) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 256; ++i) {
+    const int begin = i / 128, at = i % 128;  // which half, and where in it
+    const int low = block.low[begin * 64 + at % 64] >> (at / 64 * 4) & 15;
+    const int high = block.high[begin * 32 + at % 32] >> (at / 32 * 2) & 3;
+    out[i] = d * static_cast<float>(block.scales[i / 16]) * static_cast<float>((low | high << 4) - 32);
+  }
+}
+
+void read(float* out, const BlockIQ4_NL& block) {
+  const float d = f16_to_f32(block.d);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kNonlinear4[half(block.q, i)]);
+}
+
+void read(float* out, const BlockIQ4_XS& block) {
+  const float d = f16_to_f32(block.d);
+  const std::array<std::int8_t, 8> scales = group_scales(block);
+  for (int i = 0; i < 256; ++i) {
+    const int q = half(block.q + i / 32 * 16, i % 32);
+    out[i] = d * static_cast<float>(scales[i / 32]) * static_cast<float>(kNonlinear4[q]);
+  }
+}
+
+void read(float* out, const BlockMXFP4& block) {
+  const float d = half_exponent(block.e);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(kE2M1Doubled[half(block.q, i)]);
+}
+
+/// A block may lie at any address: rows of a file are aligned, blocks of 17 or 18 bytes in them are not.
+template <class Block>
+void read_blocks(std::span<float> out, const std::byte* blocks, std::int64_t values) {
+  for (std::size_t i = 0; i < out.size(); i += static_cast<std::size_t>(values), blocks += sizeof(Block)) {
+    Block block;
+    std::memcpy(&block, blocks, sizeof(Block));
+    read(out.data() + i, block);
+  }
+}
+
+template <class Value, class Convert>
+void read_values(std::span<float> out, const std::byte* blocks, Convert convert) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Value value;
+    std::memcpy(&value, blocks + i * sizeof(Value), sizeof(Value));
+    out[i] = convert(value);
+  }
+}
+
+}  // namespace
+
+const BlockFormat& format_of(BlockType type) { return kFormats.at(static_cast<std::size_t>(type)); }
+
+std::optional<BlockType> block_type_of(std::uint32_t id) {
+  const auto* found = std::ranges::find(kFormats, id, &BlockFormat::id);
+  if (found == kFormats.end()) return std::nullopt;
+  return static_cast<BlockType>(found - kFormats.begin());
+}
+
+std::int64_t row_bytes(BlockType type, std::int64_t values) {
+  const BlockFormat& format = format_of(type);
+  return values / format.values * format.bytes;
+}
+
+void dequantize(std::span<float> out, std::span<const std::byte> blocks, BlockType type) {
+  const BlockFormat& format = format_of(type);
+  const auto count = static_cast<std::int64_t>(out.size());
+  if (count % format.values != 0 || static_cast<std::int64_t>(blocks.size()) < row_bytes(type, count)) {
+    throw std::invalid_argument(
+        fmt::format("dequantize: {} bytes of {} do not hold {} values", blocks.size(), format.name, out.size()));
+  }
+  const std::byte* data = blocks.data();
+  const std::int64_t values = format.values;
+  switch (type) {
+    case BlockType::f32:
+      return read_values<float>(out, data, [](float value) { return value; });
+    case BlockType::f16:
+      return read_values<std::uint16_t>(out, data, f16_to_f32);
+    case BlockType::bf16:
+      return read_values<std::uint16_t>(out, data, bf16_to_f32);
+    case BlockType::q8_0:
+      return read_blocks<BlockQ8_0>(out, data, values);
+    case BlockType::q4_0:
+      return read_blocks<BlockQ4_0>(out, data, values);
+    case BlockType::q4_1:
+      return read_blocks<BlockQ4_1>(out, data, values);
+    case BlockType::q5_0:
+      return read_blocks<BlockQ5_0>(out, data, values);
+    case BlockType::q5_1:
+      return read_blocks<BlockQ5_1>(out, data, values);
+    case BlockType::q2_k:
+      return read_blocks<BlockQ2_K>(out, data, values);
+    case BlockType::q3_k:
+      return read_blocks<BlockQ3_K>(out, data, values);
+    case BlockType::q4_k:
+      return read_blocks<BlockQ4_K>(out, data, values);
+    case BlockType::q5_k:
+      return read_blocks<BlockQ5_K>(out, data, values);
+    case BlockType::q6_k:
+      return read_blocks<BlockQ6_K>(out, data, values);
+    case BlockType::iq4_nl:
+      return read_blocks<BlockIQ4_NL>(out, data, values);
+    case BlockType::iq4_xs:
+      return read_blocks<BlockIQ4_XS>(out, data, values);
+    case BlockType::mxfp4:
+      return read_blocks<BlockMXFP4>(out, data, values);
+  }
+}
+
+GroupScales group_scales(const std::uint8_t (&packed)[12]) {
+  // Bytes 0 to 3: scales of groups 0 to 3, bytes 4 to 7: their minima, 6 bits each. Bytes 8 to 11: the low 4 bits of
+  // scales and minima of groups 4 to 7, whose high 2 bits are the high bits of bytes 0 to 7.
+  GroupScales groups{};
+  for (int i = 0; i < 4; ++i) {
+    groups.scale[i] = packed[i] & 63;
+    groups.minimum[i] = packed[4 + i] & 63;
+    groups.scale[4 + i] = static_cast<std::uint8_t>((packed[8 + i] & 15) | packed[i] >> 6 << 4);
+    groups.minimum[4 + i] = static_cast<std::uint8_t>(packed[8 + i] >> 4 | packed[4 + i] >> 6 << 4);
+  }
+  return groups;
+}
+
+std::array<std::int8_t, 16> group_scales(const BlockQ3_K& block) {
+  // Bytes 0 to 7 hold the low 4 bits of groups i and i + 8, bytes 8 to 11 the high 2 bits of groups i, i + 4, ...
+  std::array<std::int8_t, 16> scales{};
+  for (int g = 0; g < 16; ++g) {
+    const int low = block.scales[g % 8] >> (g / 8 * 4) & 15;
+    const int high = block.scales[8 + g % 4] >> (g / 4 * 2) & 3;
+    scales[static_cast<std::size_t>(g)] = static_cast<std::int8_t>((low | high << 4) - 32);
+  }
+  return scales;
+}
+
+std::array<std::int8_t, 8> group_scales(const BlockIQ4_XS& block) {
+  std::array<std::int8_t, 8> scales{};
+  for (int g = 0; g < 8; ++g) {
+    const int low = block.scales_l[g / 2] >> (g % 2 * 4) & 15;
+    const int high = block.scales_h >> (2 * g) & 3;
+    scales[static_cast<std::size_t>(g)] = static_cast<std::int8_t>((low | high << 4) - 32);
+  }
+  return scales;
+}
+
+float half_exponent(std::uint8_t e) {
+  // The exponent field of 2^(e - 128) is e - 1; below that the value is subnormal, and its bit stands in the mantissa.
+  const std::uint32_t bits = e < 2 ? 0x00200000u << e : static_cast<std::uint32_t>(e - 1) << 23;
+  return std::bit_cast<float>(bits);
+}
+
+}  // namespace baton

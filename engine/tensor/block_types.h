@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formats in which GGUF files store weights: a row of a matrix is a chain of blocks, each of a fixed number of
+// values that share scales. The layouts are those of the files, little-endian; the values are what
+// dequantize() computes: scalar code written to be read, the reference of every faster kernel. docs/models.md lists
+// which formats the engine loads.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace baton {
+
+static_assert(std::endian::native == std::endian::little, "block formats are read where they lie, little-endian");
+
+enum class BlockType : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+};
+inline constexpr std::int32_t kBlockTypes = 16;
+
+struct BlockFormat {
+  std::string_view name;  // as in file names: "Q4_K"
+  std::uint32_t id;       // the number of the type in a GGUF file
+  std::int64_t values;    // per block
+  std::int64_t bytes;     // per block
+};
+
+const BlockFormat& format_of(BlockType type);
+
+/// The type that a GGUF file means by a number; empty: a type that the engine does not load.
+std::optional<BlockType> block_type_of(std::uint32_t id);
+
+/// Bytes of a row of that many values, a multiple of format_of(type).values.
+std::int64_t row_bytes(BlockType type, std::int64_t values);
+
+/// Writes the first out.size() values of the blocks; out.size() is a multiple of format_of(type).values. Throws
+/// std::invalid_argument where `blocks` holds fewer or out.size() is no such multiple.
+void dequantize(std::span<float> out, std::span<const std::byte> blocks, BlockType type);
+
+// The layouts. `d` and other 16-bit scales are f16 bits. Where 4-bit quants of 32 values lie in 16 bytes, byte i holds
+// value i in its low half and value i + 16 in its high half.
+
+struct BlockQ8_0 {  // value = q * d
+  std::uint16_t d;
+  std::int8_t q[32];
+};
+
+struct BlockQ4_0 {  // value = (q - 8) * d
+  std::uint16_t d;
+  std::uint8_t q[16];
+};
+
+struct BlockQ4_1 {  // value = q * d + m
+  std::uint16_t d;
+  std::uint16_t m;
+  std::uint8_t q[16];
+};
+
+struct BlockQ5_0 {  // value = (q - 16) * d; bit i of `high`, read as one little-endian number, is bit 4 of value i
+  std::uint16_t d;
+  std::uint8_t high[4];
+  std::uint8_t q[16];
+};
+
+struct BlockQ5_1 {  // value = q * d + m
+  std::uint16_t d;
+  std::uint16_t m;
+  std::uint8_t high[4];
+  std::uint8_t q[16];
+};
+
+// The K formats: 256 values in groups with scales of their own, which are quantised too.
+
+struct BlockQ2_K {          // 16 groups of 16: value = d * (scales[g] & 15) * q - dmin * (scales[g] >> 4)
+  std::uint8_t scales[16];  // low half scale, high half minimum
+  std::uint8_t q[64];  // half h (of 128 values): byte 32 h + i holds values i, 32 + i, 64 + i, 96 + i from low to high
+  std::uint16_t d;
+  std::uint16_t dmin;
+};
+
+struct BlockQ3_K {          // 16 groups of 16: value = d * (scale - 32) * (q - 4)
+  std::uint8_t high[32];    // bit g of byte i is bit 2 of value 32 g + i
+  std::uint8_t q[64];       // bits 0 and 1, as in Q2_K
+  std::uint8_t scales[12];  // 6 bits each, see group_scales(const BlockQ3_K&)
+  std::uint16_t d;
+};
+
+struct BlockQ4_K {  // 8 groups of 32: value = d * scale * q - dmin * minimum
+  std::uint16_t d;
+  std::uint16_t dmin;
+  std::uint8_t scales[12];  // 6 bits each, see group_scales(scales)
+  std::uint8_t q[128];  // byte 32 p + i holds value i of group 2 p in its low half, of group 2 p + 1 in its high half
+};
+
+struct BlockQ5_K {  // as Q4_K with a fifth bit
+  std::uint16_t d;
+  std::uint16_t dmin;
+  std::uint8_t scales[12];
+  std::uint8_t high[32];  // bit g of byte i is bit 4 of value i of group g
+  std::uint8_t q[128];
+};
+
+struct BlockQ6_K {        // 16 groups of 16: value = d * scales[g] * (q - 32)
+  std::uint8_t low[128];  // half h: byte 64 h + i (i below 64) holds values i and 64 + i of the half
+  std::uint8_t high[64];  // half h: byte 32 h + i holds bits 4 and 5 of values i, 32 + i, 64 + i, 96 + i of the half
+  std::int8_t scales[16];
+  std::uint16_t d;
+};
+
+struct BlockIQ4_NL {  // value = d * kNonlinear4[q]
+  std::uint16_t d;
+  std::uint8_t q[16];
+};
+
+struct BlockIQ4_XS {  // 8 groups of 32, each laid out as the quants of IQ4_NL: value = d * (scale - 32) *
+                      // kNonlinear4[q]
+  std::uint16_t d;
+  std::uint16_t scales_h;    // bits 4 and 5 of group g's scale are bits 2 g and 2 g + 1
+  std::uint8_t scales_l[4];  // bits 0 to 3, two groups a byte
+  std::uint8_t q[128];
+};
+
+struct BlockMXFP4 {  // value = half_exponent(e) * kE2M1Doubled[q]
+  std::uint8_t e;    // power of two, biased by 127
+  std::uint8_t q[16];
+};
+
+/// The values of a 4-bit quant of IQ4_NL and IQ4_XS.
+inline constexpr std::array<std::int8_t, 16> kNonlinear4 = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                            1,    13,   25,  38,  53,  69,  89,  113};
+/// Twice the values of the 4-bit float with two exponent bits and one of mantissa (0, 0.5, 1, 1.5, 2, 3, 4, 6).
+inline constexpr std::array<std::int8_t, 16> kE2M1Doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+struct GroupScales {
+  std::uint8_t scale[8];
+  std::uint8_t minimum[8];
+};
+/// Of Q4_K and Q5_K, from their 12 bytes: 6 bits each.
+GroupScales group_scales(const std::uint8_t (&packed)[12]);
+/// Of Q3_K, less the 32 that they are stored with: -32 to 31.
+std::array<std::int8_t, 16> group_scales(const BlockQ3_K& block);
+/// Of IQ4_XS, less the 32 that they are stored with.
+std::array<std::int8_t, 8> group_scales(const BlockIQ4_XS& block);
+/// Half of 2^(e - 127), exact also where that is subnormal.
+float half_exponent(std::uint8_t e);
+
+}  // namespace baton

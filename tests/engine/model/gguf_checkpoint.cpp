@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/model/gguf_checkpoint.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/model/rope.h"
+#include "engine/model/safetensors.h"
+#include "tests/support/tiny_model.h"
+
+namespace baton::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_norm"},
+                                                      {"self_attn.q_proj", "attn_q"},
+                                                      {"self_attn.k_proj", "attn_k"},
+                                                      {"self_attn.v_proj", "attn_v"},
+                                                      {"self_attn.qkv_proj", "attn_qkv"},
+                                                      {"self_attn.o_proj", "attn_output"},
+                                                      {"self_attn.q_norm", "attn_q_norm"},
+                                                      {"self_attn.k_norm", "attn_k_norm"},
+                                                      {"post_attention_layernorm", "ffn_norm"},
+                                                      {"mlp.gate_up_proj", "ffn_up"},
+                                                      {"mlp.gate_proj", "ffn_gate"},
+                                                      {"mlp.up_proj", "ffn_up"},
+                                                      {"mlp.down_proj", "ffn_down"},
+                                                      {"model.embed_tokens", "token_embd"},
+                                                      {"model.norm", "output_norm"},
+                                                      {"lm_head", "output"},
+                                                      {"model.layers.", "blk."}};
+
+std::string stored_name(std::string name) {
+  for (const auto& [theirs, stored] : kNames)
+    if (const std::size_t at = name.find(theirs); at != name.npos) name.replace(at, std::string(theirs).size(), stored);
+  return name;
+}
+
+std::string encoded(const std::vector<float>& values, BlockType type) {
+  std::string bytes;
+  for (const float value : values) bytes += type == BlockType::f32 ? raw(value) : raw(f32_to_bf16(value));
+  return bytes;
+}
+
+/// Rows of each head from [first half, second half] to pairs, as llama files hold queries and keys.
+std::vector<float> interleaved(const std::vector<float>& values, std::size_t cols, std::size_t head_dim) {
+  std::vector<float> out(values.size());
+  const std::size_t half = head_dim / 2;
+  for (std::size_t row = 0; row * cols < values.size(); ++row) {
+    const std::size_t head = row / head_dim * head_dim, at = row % head_dim;
+    const std::size_t to = head + (at < half ? 2 * at : 2 * (at - half) + 1);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(row * cols), cols,
+                out.begin() + static_cast<std::ptrdiff_t>(to * cols));
+  }
+  return out;
+}
+
+std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
+  const std::string name = config.architecture == "Qwen2ForCausalLM"   ? "qwen2"
+                           : config.architecture == "Qwen3ForCausalLM" ? "qwen3"
+                           : config.architecture == "Phi3ForCausalLM"  ? "phi3"
+                                                                       : "llama";
+  const auto number = [&](const std::string& key, std::int32_t value) {
+    writer.number(name + "." + key, static_cast<std::uint32_t>(value));
+  };
+  writer.text("general.architecture", name);
+  number("block_count", config.layers);
+  number("context_length", config.context);
+  number("embedding_length", config.width);
+  number("feed_forward_length", config.ffn_width);
+  number("attention.head_count", config.heads);
+  number("attention.head_count_kv", config.kv_heads);
+  number("attention.key_length", config.head_dim);
+  number("attention.value_length", config.head_dim);
+  number("rope.dimension_count", config.head_dim);
+  writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
+  writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
+  if (config.window.front() > 0) {
+    if (name != "phi3") throw std::runtime_error("a sliding window is not in files of " + name);
+    number("attention.sliding_window", config.window.front());
+  }
+  if (config.rope.scaling == RopeScaling::linear || config.rope.scaling == RopeScaling::yarn) {
+    const bool yarn = config.rope.scaling == RopeScaling::yarn;
+    writer.text(name + ".rope.scaling.type", yarn ? "yarn" : "linear");
+    writer.real(name + ".rope.scaling.factor", static_cast<float>(config.rope.factor));
+    if (yarn) number("rope.scaling.original_context_length", config.rope.original_context);
+  }
+  return name;
+}
+
+void add_frequency_divisors(GgufWriter& writer, ModelConfig config) {
+  const Rope scaled(config);
+  config.rope.scaling = RopeScaling::none;
+  const Rope plain(config);
+  std::vector<float> divisors;
+  for (std::size_t pair = 0; pair < plain.inverse_frequencies().size(); ++pair)
+    divisors.push_back(static_cast<float>(plain.inverse_frequencies()[pair] / scaled.inverse_frequencies()[pair]));
+  writer.tensor("rope_freqs.weight", {static_cast<std::int64_t>(divisors.size())}, BlockType::f32,
+                encoded(divisors, BlockType::f32));
+}
+
+}  // namespace
+
+void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, BlockType type) {
+  const ModelConfig config = parse_config(read_file(folder / "config.json"), folder.string());
+  const std::string architecture = add_settings(writer, config);
+  if (config.rope.scaling == RopeScaling::llama3) add_frequency_divisors(writer, config);
+  const SafetensorsFolder files(folder);
+  for (const std::string& name : files.names()) {
+    if (name == "lm_head.weight" && config.tied_embeddings) continue;
+    const std::vector<std::int64_t> shape = files.shape(name);
+    const std::int64_t rows = shape.size() == 1 ? 1 : shape[0], cols = shape.back();
+    const StoredWeight weight = files.weight(name, rows, cols);
+    std::vector<float> values(static_cast<std::size_t>(rows * cols));
+    dequantize(values, {weight.data, static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
+    const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
+    if (rotated && architecture == "llama")
+      values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
+                           static_cast<std::size_t>(config.head_dim));
+    const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised
+    writer.tensor(stored_name(name), shape, stored, encoded(values, stored));
+  }
+}
+
+void add_tokenizer(GgufWriter& writer, const Json& tokenizer, const std::string& pre) {
+  const bool pieces = pre.empty();
+  std::size_t count = tokenizer["model"]["vocab"].size();
+  for (const Json& token : tokenizer["added_tokens"]) count = std::max(count, token["id"].get<std::size_t>() + 1);
+  std::vector<std::string> texts(count);
+  std::vector<std::int32_t> types(count, 5);  // unused, unless a token takes the id
+  std::vector<float> scores(count, 0.0f);
+  for (const auto& [text, id] : tokenizer["model"]["vocab"].items()) {
+    const auto index = id.get<std::size_t>();
+    texts[index] = text;
+    const bool byte = pieces && text.size() == 6 && text.starts_with("<0x");
+    types[index] = byte ? 6 : 1;
+  }
+  for (const Json& token : tokenizer["added_tokens"]) {
+    const auto index = token["id"].get<std::size_t>();
+    texts[index] = token["content"].get<std::string>();
+    types[index] = token["special"].get<bool>() ? 3 : 4;
+  }
+  for (std::size_t id = 0; id < count; ++id)
+    if (types[id] == 5) texts[id] = "[unused " + std::to_string(id) + "]";
+
+  std::vector<std::string> merges;
+  for (const Json& merge : tokenizer["model"]["merges"])
+    merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                       : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  // A piece's score is minus the rank of its first merge: the order in which training made them.
+  for (std::size_t rank = merges.size(); rank-- > 0;) {
+    std::string joined = merges[rank];
+    joined.erase(joined.find(' '), 1);
+    scores[tokenizer["model"]["vocab"][joined].get<std::size_t>()] = -static_cast<float>(rank) - 1.0f;
+  }
+  writer.text("tokenizer.ggml.model", pieces ? "llama" : "gpt2");
+  writer.texts("tokenizer.ggml.tokens", texts);
+  writer.integers("tokenizer.ggml.token_type", types);
+  if (pieces) {
+    writer.reals("tokenizer.ggml.scores", scores);
+    if (const Json& unknown = tokenizer["model"]["unk_token"]; unknown.is_string())
+      writer.number("tokenizer.ggml.unknown_token_id",
+                    tokenizer["model"]["vocab"][unknown.get<std::string>()].get<std::uint32_t>());
+  } else {
+    writer.text("tokenizer.ggml.pre", pre);
+    writer.texts("tokenizer.ggml.merges", merges);
+  }
+}
+
+}  // namespace baton::test

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model is the same whether it is opened from a folder or from the GGUF file made of it.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+
+#include "engine/cpu/cpu.h"
+#include "engine/model/forward.h"
+#include "engine/model/gguf_tokenizer.h"
+#include "tests/engine/model/checkpoint.h"
+#include "tests/engine/model/gguf_checkpoint.h"
+#include "tests/engine/model/host_backend.h"
+#include "tests/support/golden.h"
+#include "tests/support/golden_files.h"
+#include "tests/support/tiny_model.h"
+
+using namespace baton;
+using namespace baton::test;
+using Catch::Matchers::Contains;
+using Catch::Matchers::Equals;
+
+namespace {
+
+/// The GGUF file of a golden checkpoint, with the byte tokenizer.
+GgufWriter writer_of(const std::string& golden, BlockType type = BlockType::f32) {
+  GgufWriter writer;
+  add_checkpoint(writer, golden_folder() / golden, type);
+  add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+  return writer;
+}
+
+/// A folder with one GGUF file.
+class GgufFolder : public TempFolder {
+ public:
+  explicit GgufFolder(const GgufWriter& writer) { write("model.gguf", writer.bytes()); }
+  std::shared_ptr<const Model> open(Backend& backend, const ModelOptions& options = {}) const {
+    return open_model(backend, path() / "model.gguf", options);
+  }
+  std::string problem() const {
+    HostBackend backend;
+    return error_of<ModelError>([&] { open(backend); });
+  }
+};
+
+/// Logits of all positions of a prompt.
+std::vector<float> logits_of(Backend& backend, const Model& model, const std::vector<TokenId>& ids) {
+  KvCache cache(backend, model.kv_layout(), static_cast<std::int32_t>(ids.size()));
+  Forward forward(backend, model);
+  StepRows rows;
+  const std::int32_t index = rows.add_cache(&cache);
+  for (std::size_t at = 0; at < ids.size(); ++at) {
+    rows.add_row(index, static_cast<std::int32_t>(at), ids[at]);
+    rows.logits_rows.push_back(static_cast<std::int32_t>(at));
+  }
+  const auto values = forward.run(rows);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden]") {
+  const auto backend = make_cpu_backend(2);
+  ModelOptions options;
+  options.dtype = DType::f32;
+  options.kv_dtype = DType::f32;
+  // mistral and qwen2_window have sliding windows, which such files do not hold.
+  for (const std::string name : {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3"}) {
+    INFO(name);
+    TempFolder folder;
+    folder.copy_from(golden_folder() / name);
+    folder.write("tokenizer.json", byte_tokenizer_json());
+    const auto expected = open_model(*backend, folder.path(), options);
+    const auto model = GgufFolder(writer_of(name)).open(*backend, options);
+    CHECK(model->config.architecture == expected->config.architecture);
+    CHECK(model->config.context == expected->config.context);
+    CHECK(model->config.norm_eps == expected->config.norm_eps);
+    CHECK(model->config.rope.theta == expected->config.rope.theta);
+    const std::vector<TokenId> ids = load_golden(name).prompts.back().ids;
+    CHECK(logits_of(*backend, *model, ids) == logits_of(*backend, *expected, ids));
+  }
+}
+
+TEST_CASE("RoPE of Llama 3 comes from a tensor of divisors", "[golden]") {
+  const auto backend = make_cpu_backend(2);
+  ModelOptions options;
+  options.dtype = DType::f32;
+  options.kv_dtype = DType::f32;
+  const Golden golden = load_golden("llama3");
+  const auto model = GgufFolder(writer_of("llama3")).open(*backend, options);
+  CHECK(model->config.rope.divisors.size() == static_cast<std::size_t>(model->config.head_dim / 2));
+  const GoldenPrompt& prompt = golden.prompts.back();
+  const std::vector<float> logits = logits_of(*backend, *model, prompt.ids);
+  const auto width = static_cast<std::size_t>(golden.vocabulary);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < prompt.positions.size(); ++i)
+    for (std::size_t v = 0; v < width; ++v)
+      worst = std::max(worst, std::abs(static_cast<double>(prompt.logits[i][v]) -
+                                       logits[static_cast<std::size_t>(prompt.positions[i]) * width + v]));
+  // The divisors are rounded to f32: half a unit of 2^-24 of an angle of up to 100 positions moves logits about as much
+  // as the order of sums does.
+  INFO("largest error " << worst << ", tolerance " << golden.tolerance);
+  CHECK(worst <= 2 * golden.tolerance);
+}
+
+TEST_CASE("weights stored in bf16 are read without a copy, and so are quantised ones with one") {
+  HostBackend backend;
+  ModelOptions options;
+  options.dtype = DType::f32;
+  const auto wide = GgufFolder(writer_of("qwen2")).open(backend, options);
+  const auto narrow = GgufFolder(writer_of("qwen2", BlockType::bf16)).open(backend, options);
+  CHECK(host(*wide->weights.layers[0].qkv).values == host(*narrow->weights.layers[0].qkv).values);  // a bf16 checkpoint
+  CHECK(wide->weights.lm_head == wide->weights.embedding);
+  CHECK(wide->fingerprint != narrow->fingerprint);
+
+  // 112 is no multiple of 32, and 64 is: gate and up of a layer in Q8_0, two blocks of a scale and ones for each row.
+  GgufWriter writer;
+  add_checkpoint(writer, golden_folder() / "llama2", BlockType::f32);
+  std::string blocks;
+  for (int block = 0; block < 112 * 2; ++block) blocks += raw(std::uint16_t{0x3800}) + std::string(32, '\1');
+  writer.replace("blk.1.ffn_gate.weight", {112, 64}, BlockType::q8_0, blocks);
+  add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+  const auto quantised = GgufFolder(writer).open(backend);
+  const std::vector<float>& values = host(*quantised->weights.layers[1].gate_up).values;
+  CHECK(std::all_of(values.begin(), values.begin() + 112 * 64, [](float value) { return value == 0.5f; }));
+  CHECK_FALSE(std::all_of(values.begin() + 112 * 64, values.end(), [](float value) { return value == 0.5f; }));
+}
+
+TEST_CASE("tokenizers written as GGUF give the reference's ids") {
+  const nlohmann::json lines = golden_json("tokenizers/lines.json");
+  const std::pair<std::string, std::string> kinds[] = {
+      {"gpt2", "gpt-2"}, {"llama3", "llama-bpe"}, {"qwen", "qwen2"}, {"sp_normalizer", ""}};
+  for (const auto& [name, pre] : kinds) {
+    INFO(name);
+    GgufWriter writer;
+    add_tokenizer(writer, golden_json("tokenizers/" + name + ".json"), pre);
+    const std::string file = writer.bytes();
+    const GgufContents contents = parse_gguf(as_bytes(file), "x.gguf");
+    const auto tokenizer = gguf_tokenizer(contents.metadata);
+    const nlohmann::json golden = golden_json("tokenizers/" + name + ".golden.json");
+    REQUIRE(golden["ids"].size() > 100);
+    for (std::size_t i = 0; i < golden["ids"].size(); ++i) {
+      const std::string text = golden_line(lines[i]);
+      CAPTURE(i, text);
+      CHECK(tokenizer->encode(text, SpecialTokens::recognise) == golden_ids(golden["ids"][i]));
+    }
+    for (const nlohmann::json& entry : golden["decoded"]) {
+      CHECK(tokenizer->decode(golden_ids(entry[0]), false) == entry[1].get<std::string>());
+      CHECK(tokenizer->decode(golden_ids(entry[0]), true) == entry[2].get<std::string>());
+    }
+    CHECK(tokenizer->identity() == gguf_tokenizer(contents.metadata)->identity());
+  }
+}
+
+TEST_CASE("chat template, special tokens and ends of an answer come from the metadata") {
+  GgufWriter writer = writer_of("qwen2");
+  writer.number("tokenizer.ggml.bos_token_id", 256);
+  writer.number("tokenizer.ggml.eos_token_id", 257);
+  writer.number("tokenizer.ggml.eot_token_id", 256);
+  writer.flag("tokenizer.ggml.add_bos_token", true);
+  writer.text("tokenizer.chat_template", "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}");
+  HostBackend backend;
+  const GgufFolder folder(writer);
+  const auto model = folder.open(backend);
+  CHECK(model->config.eos_tokens == std::vector<std::int32_t>{257, 256});
+  CHECK(model->config.bos_token == 256);
+  CHECK(model->chat_template->render({{"user", "hi"}}, model->chat_options) == "<|start|>hi<|end|>");
+  CHECK(model->tokenizer->encode_with_template("a") == std::vector<TokenId>{256, 'a'});
+  CHECK(model->generation.temperature == 1.0f);
+}
+
+TEST_CASE("files beside a GGUF file change its configuration and its tokenizer") {
+  HostBackend backend;
+  const GgufFolder folder(writer_of("qwen2"));
+  const std::string plain = folder.open(backend)->fingerprint;
+  folder.write("model.config.json", R"({"max_position_embeddings": 77, "eos_token_id": [5]})");
+  const auto model = folder.open(backend);
+  CHECK(model->config.context == 77);
+  CHECK(model->config.eos_tokens == std::vector<std::int32_t>{5});
+  CHECK(model->fingerprint != plain);
+  folder.write("model.config.json", "[]");
+  CHECK_THAT(folder.problem(), Equals((folder.path() / "model.config.json").string() + ": expected an object"));
+  folder.write("model.config.json", R"({"hidden_act": "gelu"})");
+  CHECK_THAT(folder.problem(), Contains("\"hidden_act\" is \"gelu\", but only silu is supported"));
+  folder.write("model.config.json", "{}");
+  folder.write("model.tokenizer.json", "{");
+  CHECK_THAT(folder.problem(), Contains("model.tokenizer.json: not JSON"));
+}
+
+TEST_CASE("what a GGUF file has that is not supported is refused by name") {
+  const auto with = [](const auto& change) {
+    GgufWriter writer = writer_of("llama2");
+    change(writer);
+    return GgufFolder(writer).problem();
+  };
+  CHECK_THAT(with([](GgufWriter& w) { w.number("llama.expert_count", 8); }),
+             Contains("key \"llama.expert_count\" is 8, but mixtures of experts are not supported"));
+  CHECK_THAT(with([](GgufWriter& w) { w.real("llama.logit_scale", 2.0f); }), Contains("\"llama.logit_scale\" is 2"));
+  CHECK_THAT(with([](GgufWriter& w) { w.tensor("blk.0.attn_sinks.weight", {1}, BlockType::f32, raw(1.0f)); }),
+             Contains("tensor \"blk.0.attn_sinks.weight\" is not one of a model of the architecture llama"));
+  CHECK_THAT(
+      with([](GgufWriter& w) { w.replace("blk.0.attn_q.weight", {64}, BlockType::f32, std::string(256, '\0')); }),
+      Contains("tensor \"blk.0.attn_q.weight\" has shape [64], expected [64, 64]"));
+  CHECK_THAT(with([](GgufWriter& w) { w.remove("blk.2.ffn_up.weight"); }),
+             Contains("tensor \"blk.2.ffn_up.weight\" (model.layers.2.mlp.up_proj.weight) is missing"));
+  CHECK_THAT(with([](GgufWriter& w) { w.remove("token_embd.weight"); }), Contains("\"token_embd.weight\" is missing"));
+
+  GgufWriter other;
+  other.text("general.architecture", "mamba");
+  CHECK_THAT(GgufFolder(other).problem(),
+             Contains("key \"general.architecture\" is \"mamba\", expected one of llama, qwen2, qwen3, phi3"));
+
+  const auto tokenizer = [](const auto& change) {
+    GgufWriter writer;
+    add_checkpoint(writer, golden_folder() / "llama2", BlockType::f32);
+    change(writer);
+    return GgufFolder(writer).problem();
+  };
+  const std::vector<std::string> tokens = {"a", "b"};
+  CHECK_THAT(tokenizer([](GgufWriter&) {}), Contains("key \"tokenizer.ggml.model\" is missing, expected a text"));
+  CHECK_THAT(tokenizer([](GgufWriter& w) { w.text("tokenizer.ggml.model", "bert"); }),
+             Contains("\"tokenizer.ggml.model\" is \"bert\", expected gpt2 (byte-level BPE) or llama"));
+  const auto bpe = [&](GgufWriter& w, const std::string& pre, const std::vector<std::string>& merges) {
+    w.text("tokenizer.ggml.model", "gpt2");
+    w.text("tokenizer.ggml.pre", pre);
+    w.texts("tokenizer.ggml.tokens", tokens);
+    w.texts("tokenizer.ggml.merges", merges);
+  };
+  CHECK_THAT(tokenizer([&](GgufWriter& w) { bpe(w, "no-such", {}); }),
+             Contains("\"tokenizer.ggml.pre\" is \"no-such\", expected one of default, gpt-2"));
+  CHECK_THAT(tokenizer([&](GgufWriter& w) { bpe(w, "gpt-2", {"a z"}); }), Contains("the token 'az' is not in"));
+  CHECK_THAT(tokenizer([&](GgufWriter& w) {
+               bpe(w, "gpt-2", {});
+               w.integers("tokenizer.ggml.token_type", {1});
+             }),
+             Contains("expected 2 entries, one for each token"));
+  CHECK_THAT(tokenizer([&](GgufWriter& w) {
+               bpe(w, "gpt-2", {});
+               w.number("tokenizer.ggml.bos_token_id", 2);
+             }),
+             Contains("key \"tokenizer.ggml.bos_token_id\" is 2, expected an integer from 0 to 1"));
+  CHECK_THAT(tokenizer([](GgufWriter& w) {
+               w.text("tokenizer.ggml.model", "gpt2");
+               w.texts("tokenizer.ggml.tokens", {"a", "a"});
+               w.texts("tokenizer.ggml.merges", {});
+             }),
+             Contains("whose tokens 0 and 1 are both \"a\""));
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continues prompts greedily, one JSON object a line, for tests/published/greedy_peer.py:
+//   {"text": "...", "tokens": 64}  or  {"ids": [...], "tokens": 64}   ->   {"ids": [...], "tokens": [...], "gaps":
+//   [...]}
+// Ids of a text are those of plain completion. Tokens that end an answer do not end this one; a gap is the best logit
+// less the second.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/backend/make_backend.h"
+#include "engine/model/forward.h"
+#include "engine/model/model.h"
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// The best token and how far ahead of the second it is.
+std::pair<baton::TokenId, float> best_of(std::span<const float> logits) {
+  std::vector<std::size_t> order(logits.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::partial_sort(order.begin(), order.begin() + 2, order.end(),
+                    [&](std::size_t a, std::size_t b) { return std::pair(-logits[a], a) < std::pair(-logits[b], b); });
+  return {static_cast<baton::TokenId>(order[0]), logits[order[0]] - logits[order[1]]};
+}
+
+Json answer(baton::Backend& backend, const baton::Model& model, const Json& question) {
+  const auto count = question.value("tokens", std::size_t{64});
+  std::vector<baton::TokenId> ids = question.contains("ids")
+                                        ? question["ids"].get<std::vector<baton::TokenId>>()
+                                        : model.tokenizer->encode_with_template(question["text"].get<std::string>());
+  Json out = {{"ids", ids}, {"tokens", Json::array()}, {"gaps", Json::array()}};
+  baton::KvCache cache(backend, model.kv_layout(), static_cast<std::int32_t>(ids.size() + count));
+  baton::Forward forward(backend, model);
+  while (out["tokens"].size() < count) {
+    baton::StepRows rows;
+    const std::int32_t index = rows.add_cache(&cache);
+    for (auto at = static_cast<std::size_t>(cache.length()); at < ids.size(); ++at)
+      rows.add_row(index, static_cast<std::int32_t>(at), ids[at]);
+    rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()) - 1);
+    const auto [token, gap] = best_of(forward.run(rows));
+    cache.commit(static_cast<std::int32_t>(ids.size()));
+    out["tokens"].push_back(token);
+    out["gaps"].push_back(gap);
+    ids.push_back(token);
+  }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
+    std::cerr << "usage: baton_answer_check MODEL [bf16|f32] < questions\n";
+    return 2;
+  }
+  try {
+    const auto backend = baton::make_backend({"cpu", 0});
+    baton::ModelOptions options;
+    if (argc == 3 && std::string(argv[2]) == "f32") options.dtype = options.kv_dtype = baton::DType::f32;
+    const auto model = baton::open_model(*backend, argv[1], options);
+    for (std::string line; std::getline(std::cin, line);)
+      std::cout << answer(*backend, *model, Json::parse(line)).dump() << std::endl;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}

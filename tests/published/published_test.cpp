@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published models, the GGUF files in the folder that BATON_TEST_MODELS names: what must be equal bit for bit on every
+// model is so on these, and their tokenizers give back what went in. Without the folder nothing runs: see ./dev
+// published.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "engine/cpu/cpu.h"
+#include "engine/model/forward.h"
+#include "engine/model/gguf.h"
+#include "engine/steps/local_engine.h"
+#include "tests/support/golden_files.h"
+#include "tests/support/tiny_model.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The models, smallest first; none: why is printed.
+std::vector<fs::path> published() {
+  std::vector<fs::path> models;
+  const char* folder = std::getenv("BATON_TEST_MODELS");
+  if (folder == nullptr) {
+    WARN("skipped: BATON_TEST_MODELS names no folder");
+    return models;
+  }
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".gguf" && is_model(entry.path())) models.push_back(entry.path());
+  std::ranges::sort(models, {}, [](const fs::path& path) { return fs::file_size(path); });
+  if (models.empty()) WARN("skipped: there is no .gguf file in " << folder);
+  return models;
+}
+
+std::vector<std::string> texts() {
+  std::vector<std::string> all;
+  for (const char* name : {"prompts.jsonl", "texts.jsonl"}) {
+    std::istringstream lines(read_file(test_folder() / "published" / name));
+    for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::json::parse(line).get<std::string>());
+  }
+  return all;
+}
+
+struct Answer {
+  GenerationResult result;
+  std::vector<std::vector<float>> logits;  // of each token
+};
+
+Answer run(InferenceEngine& engine, GenerationRequest request) {
+  Answer answer;
+  std::promise<GenerationResult> promise;
+  request.callbacks.on_logits = [&](std::span<const float> logits) {
+    answer.logits.emplace_back(logits.begin(), logits.end());
+  };
+  request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
+  engine.submit(std::move(request));
+  answer.result = promise.get_future().get();
+  REQUIRE(answer.result.error.empty());
+  return answer;
+}
+
+Answer ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.reuse = reuse;
+  request.max_tokens = 3;
+  return run(engine, std::move(request));
+}
+
+ReuseOptions method(const std::string& name, std::int32_t layers) {
+  ReuseOptions reuse;
+  reuse.method = name;
+  reuse.range = {1, 2, layers - 2};
+  reuse.selection = {};
+  reuse.min_tokens = 1;
+  reuse.prefix = false;
+  return reuse;
+}
+
+}  // namespace
+
+TEST_CASE("published: text goes through the tokenizer and back") {
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    const ModelText text = open_model_files(path)->text();
+    const Tokenizer& tokenizer = *text.tokenizer;
+    for (const std::string& line : texts()) {
+      CAPTURE(line);
+      for (const auto special : {SpecialTokens::recognise, SpecialTokens::as_text}) {
+        const std::vector<TokenId> ids = tokenizer.encode(line, special);
+        const auto unnormalised = line.find("e\u0301") != line.npos;  // two of the texts' characters compose
+        if (!unnormalised) CHECK(tokenizer.decode(ids, false) == line);
+        StreamDecoder stream(tokenizer, false);
+        std::string streamed;
+        for (const TokenId id : ids) streamed += stream.push(id);
+        CHECK(streamed + stream.finish() == tokenizer.decode(ids, false));
+      }
+    }
+  }
+}
+
+TEST_CASE("published: every token of the metadata has its id, and control tokens are recognised") {
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    const GgufFiles files(path);
+    const auto tokens = files.metadata().texts("tokenizer.ggml.tokens");
+    const auto types = files.metadata().integers("tokenizer.ggml.token_type");
+    const auto model = open_model_files(path);
+    const ModelText text = model->text();
+    std::size_t controls = 0;
+    for (std::size_t id = 0; id < tokens.size(); ++id) {
+      if (types[id] == 5) continue;  // unused
+      const auto found = text.tokenizer->token_id(tokens[id]);
+      if (found != static_cast<TokenId>(id)) FAIL("token " << id << " " << tokens[id]);
+      if (types[id] != 3) continue;
+      ++controls;
+      if (text.tokenizer->encode(tokens[id], SpecialTokens::recognise) != std::vector{static_cast<TokenId>(id)})
+        FAIL("control token " << id << " " << tokens[id]);
+      const auto plain = text.tokenizer->encode(tokens[id], SpecialTokens::as_text);
+      CHECK(std::ranges::find(plain, static_cast<TokenId>(id)) == plain.end());
+    }
+    CHECK(controls > 0);
+    CHECK_FALSE(model->config().eos_tokens.empty());
+    if (text.chat_template) {
+      const std::string rendered = text.chat_template->render({{"user", "Hello there"}}, text.chat_options);
+      CHECK(rendered.find("Hello there") != rendered.npos);
+    }
+  }
+}
+
+TEST_CASE("published: a prompt's logits are the same however it is split into steps") {
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    const auto backend = make_cpu_backend(2);
+    const auto model = open_model(*backend, path, {});
+    std::vector<TokenId> ids;
+    for (const std::string& line : texts())
+      for (const TokenId id : model->tokenizer->encode(line, SpecialTokens::as_text)) ids.push_back(id);
+    ids.resize(150);
+    const auto last = [&](std::size_t chunk) {
+      KvCache cache(*backend, model->kv_layout(), static_cast<std::int32_t>(ids.size()));
+      Forward forward(*backend, *model);
+      std::vector<float> logits;
+      for (std::size_t begin = 0; begin < ids.size(); begin += chunk) {
+        StepRows rows;
+        const std::int32_t index = rows.add_cache(&cache);
+        const std::size_t end = std::min(ids.size(), begin + chunk);
+        for (std::size_t at = begin; at < end; ++at) rows.add_row(index, static_cast<std::int32_t>(at), ids[at]);
+        rows.logits_rows.push_back(static_cast<std::int32_t>(rows.size()) - 1);
+        const auto values = forward.run(rows);
+        logits.assign(values.begin(), values.end());
+        cache.commit(static_cast<std::int32_t>(end));
+      }
+      return logits;
+    };
+    const std::vector<float> whole = last(ids.size());
+    for (const std::size_t chunk : {std::size_t{1}, std::size_t{37}}) {
+      INFO("steps of " << chunk);
+      const std::vector<float> split = last(chunk);
+      CHECK(std::memcmp(whole.data(), split.data(), whole.size() * sizeof(float)) == 0);
+    }
+  }
+}
+
+TEST_CASE("published: every row recomputed in every layer is full prefill, bit for bit") {
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    auto backend = make_cpu_backend(2);
+    auto model = open_model(*backend, path, {});
+    const std::int32_t layers = model->config.layers;
+    const auto part = [&](const std::string& text) {
+      return PromptPart{"", model->tokenizer->encode(text, SpecialTokens::as_text), nullptr, 0};
+    };
+    const PromptPart question = part("List three facts about the sea.\n"), before = part("Here is a report:\n"),
+                     between = part("\nAnd here is it again:\n"), after = part("\nSummarise both in one line:");
+    LocalEngine engine(std::move(backend), model, {});
+
+    GenerationRequest request;
+    request.prompt = {question};
+    request.reuse = method("full", layers);
+    request.reuse.record = true;
+    request.max_tokens = 40;
+    request.output_readers = 8;
+    const Answer author = run(engine, std::move(request));
+    REQUIRE(author.result.output);
+    const PromptPart report{"report", author.result.tokens, author.result.output, 0};
+
+    const std::vector<PromptPart> prompt = {before, report, between, report, after};
+    const Answer full = ask(engine, prompt, method("full", layers));
+    CHECK(full.result.kv_computed == full.result.kv_entries);
+    ReuseOptions epic = method("epic", layers), blend = method("cacheblend", layers),
+                 rectify = method("rectify", layers);
+    epic.epic_tokens = std::numeric_limits<std::int32_t>::max();
+    blend.cacheblend_share = 1.0;
+    rectify.range = {0, 2, layers - 1};
+    rectify.selection.all = true;
+    for (const ReuseOptions& reuse : {epic, blend, rectify}) {
+      INFO(reuse.method);
+      const Answer other = ask(engine, prompt, reuse);
+      CHECK(other.result.tokens == full.result.tokens);
+      REQUIRE(other.logits.size() == full.logits.size());
+      for (std::size_t i = 0; i < full.logits.size(); ++i)
+        CHECK(std::memcmp(other.logits[i].data(), full.logits[i].data(), full.logits[i].size() * sizeof(float)) == 0);
+    }
+    // What a method does not recompute it takes over.
+    const Answer direct = ask(engine, prompt, method("direct", layers));
+    CHECK(direct.result.kv_computed < full.result.kv_computed);
+  }
+}
