@@ -158,40 +158,40 @@ void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const R
   check_angles(angles, rows.size(), shape.head_dim);
 }
 
-void check_place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                    std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                    std::span<const KvCorrection> corrections, const RopeAngles& angles) {
+void check_insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                     std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                     std::span<const KvCorrection> corrections, const RopeAngles& angles) {
   check_kv_shape(shape);
   const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
   for (const KvSlab& slab : layers) {
     check_capacity(slab.capacity);
-    if (slab.keys == nullptr || slab.values == nullptr) refuse("place_kv: a layer has no memory");
+    if (slab.keys == nullptr || slab.values == nullptr) refuse("insert_kv: a layer has no memory");
     if (begin < 0 || rows > slab.capacity - begin)
-      refuse("place_kv: positions [{}, {}) are outside [0, {})", begin, begin + rows, slab.capacity);
+      refuse("insert_kv: positions [{}, {}) are outside [0, {})", begin, begin + rows, slab.capacity);
   }
   if (!k.empty() || !v.empty()) {
     const auto count = static_cast<std::int64_t>(layers.size());
-    check_length("place_kv k", k.size(), count);
-    check_length("place_kv v", v.size(), count);
+    check_length("insert_kv k", k.size(), count);
+    check_length("insert_kv v", v.size(), count);
   }
   for (const auto& all : {k, v}) {
     for (const ConstTensorView& one : all) {
-      check_dtype("place_kv k and v", one, k[0].dtype == DType::f32 ? DType::f32 : shape.dtype);
-      check_matrix("place_kv k and v", one, rows, cols);
+      check_dtype("insert_kv k and v", one, k[0].dtype == DType::f32 ? DType::f32 : shape.dtype);
+      check_matrix("insert_kv k and v", one, rows, cols);
     }
   }
   check_angles(angles, rows, shape.head_dim);
   for (const KvCorrection& correction : corrections) {
-    check_length("place_kv offset", correction.offset.size(), static_cast<std::int64_t>(layers.size()));
-    check_length("place_kv row", correction.row.size(), rows);
+    check_length("insert_kv offset", correction.offset.size(), static_cast<std::int64_t>(layers.size()));
+    check_length("insert_kv row", correction.row.size(), rows);
     std::int64_t fewest = std::numeric_limits<std::int64_t>::max();  // rows of an offset
     for (const ConstTensorView& offset : correction.offset) {
       if (offset.data == nullptr) continue;
-      check_dtype("place_kv offset", offset, DType::bf16);
-      check_matrix("place_kv offset", offset, offset.rows, 2 * cols);
+      check_dtype("insert_kv offset", offset, DType::bf16);
+      check_matrix("insert_kv offset", offset, offset.rows, 2 * cols);
       fewest = std::min(fewest, offset.rows);
     }
-    check_index("place_kv row", correction.row, fewest);
+    check_index("insert_kv row", correction.row, fewest);
   }
 }
 

@@ -41,9 +41,9 @@ enum class NoSequence : std::uint8_t { refused, passed_over };
 void check_rows(std::span<const KvSlab> slabs, const RowSpan& rows, NoSequence none = NoSequence::refused);
 void check_store_kv(std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows, const ConstTensorView& k,
                     const ConstTensorView& v, const RopeAngles& angles);
-void check_place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                    std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                    std::span<const KvCorrection> corrections, const RopeAngles& angles);
+void check_insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                     std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                     std::span<const KvCorrection> corrections, const RopeAngles& angles);
 void check_load_kv(const ConstTensorView& k, const ConstTensorView& v, const KvSlab& slab, const KvShape& shape,
                    std::int32_t begin);
 void check_align(const ConstTensorView& sketches, std::span<const TextPair> pairs);

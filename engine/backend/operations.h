@@ -61,7 +61,7 @@ struct RowSpan {
   std::int64_t size() const { return static_cast<std::int64_t>(position.size()); }
 };
 
-/// An amount that place_kv adds to keys and values before it writes them: weight * offset[layer][row[i]] for row i.
+/// An amount that insert_kv adds to keys and values before it writes them: weight * offset[layer][row[i]] for row i.
 struct KvCorrection {
   /// One view [m, 2 K D] bf16 per layer: offsets of keys before RoPE, then of values; no data: no offset in that layer.
   std::span<const ConstTensorView> offset;
@@ -143,9 +143,9 @@ class Operations {
   /// As store_kv for T rows at positions [begin, begin + T) of one cache, in all the given layers in one pass. The
   /// corrections are added to k and v first, in f32 and in their order, and the sums are rounded once. k and v have one
   /// view [T, K * D] per layer, or are empty and stand for zeros.
-  virtual void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                        std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                        std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
+  virtual void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                         std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                         std::span<const KvCorrection> corrections, const RopeAngles& angles) = 0;
 
   /// Does all that lies between the matrix products of a layer and its attention, in one pass: head_rms_norm of q and k
   /// (unless their weights are empty), store_kv, rope of q. The content of k is unspecified afterwards.

@@ -156,10 +156,10 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
-    check_place_kv(layers, shape, begin, k, v, corrections, angles);
+  void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                 std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                 std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_insert_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
     const bool as_it_is = corrections.empty() && !k.empty();
     const bool panels = as_it_is || 2 * kPanel * cols <= kThreadFloats;

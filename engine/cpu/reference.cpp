@@ -185,10 +185,10 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
-    check_place_kv(layers, shape, begin, k, v, corrections, angles);
+  void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                 std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                 std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_insert_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows, cols = std::int64_t{shape.kv_heads} * shape.head_dim;
     std::vector<float> keys(static_cast<std::size_t>(rows * cols)), values(keys.size());
     std::vector<std::int32_t> sequence(static_cast<std::size_t>(rows), 0), position, key_begin(sequence);

@@ -39,8 +39,8 @@ void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const
 
 }  // namespace
 
-void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-           std::int32_t first, std::int32_t n, LayerSpan layers) {
+void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
+            std::int32_t first, std::int32_t n, LayerSpan layers) {
   place_corrected(backend, angles, cache, position, position, &segment, first, n, {}, layers);
 }
 
@@ -65,7 +65,7 @@ void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::i
   std::vector<KvCorrection> applied;
   for (std::size_t i = 0; i < corrections.size(); ++i)
     applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
-  backend.place_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rotated, n));
+  backend.insert_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rotated, n));
   const bool with_hidden = layers.begin <= cache.layout().hidden_layer && cache.layout().hidden_layer < layers.end;
   if (segment != nullptr && with_hidden) place_hidden(backend, cache, position, *segment, first, n);
 }

@@ -20,10 +20,10 @@ struct LayerSpan {
 /// Copies tokens [first, first + n) of a segment to positions [position, position + n) of the cache, in `layers`, and
 /// their hidden states where segment and cache keep those of the same layer and `layers` contains it. A token that
 /// keeps its position keeps its bits. Throws std::invalid_argument when the shapes differ.
-void place(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-           std::int32_t first, std::int32_t n, LayerSpan layers = {});
+void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
+            std::int32_t first, std::int32_t n, LayerSpan layers = {});
 
-/// A correction that is added to keys and values while they are copied (Operations::place_kv), in backend memory.
+/// A correction that is added to keys and values while they are copied (Operations::insert_kv), in backend memory.
 struct CorrectionSource {
   std::function<ConstTensorView(std::int32_t layer)> offset;  // [m, 2 K D] bf16
   std::span<const std::int32_t> row;                          // [n]
@@ -31,7 +31,7 @@ struct CorrectionSource {
   std::int32_t from_layer = 0;  // layers before this one are not corrected
 };
 
-/// Copies `n` tokens as place() does and adds the corrections; keys are rotated for positions [rotated, rotated + n).
+/// Copies `n` tokens as insert() does and adds the corrections; keys are rotated for positions [rotated, rotated + n).
 /// With a null segment, the KV consists of the corrections alone. Throws std::invalid_argument when the shapes differ.
 void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, std::int32_t rotated,
                      const Segment* segment, std::int32_t first, std::int32_t n,

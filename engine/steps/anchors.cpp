@@ -124,8 +124,8 @@ void Anchors::compare(const AnchorTurn& turn, const Pools& pools) {
   }
 }
 
-void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
-                    const AnchorOptions& options, LayerSpan layers) {
+void Anchors::insert(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
+                     const AnchorOptions& options, LayerSpan layers) {
   const auto n = static_cast<std::size_t>(slot.length() - first);
   if (slot.length() <= first) return;
   std::vector<std::vector<std::int32_t>> rows;
@@ -147,7 +147,7 @@ void Anchors::place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, s
                   static_cast<std::int32_t>(n), sources, layers);
 }
 
-void Anchors::place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {
+void Anchors::insert_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options) {
   if (slot.following == 0) return;
   std::vector<std::int32_t> row(static_cast<std::size_t>(slot.following));
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::int32_t>(i);

@@ -55,10 +55,10 @@ class Anchors {
                   std::span<const std::shared_ptr<const Segment>> segments);
 
   /// Copies tokens [first, n) of the slot, corrected, into these layers of the cache.
-  void place(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
-             const AnchorOptions& options, LayerSpan layers);
+  void insert(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, std::int32_t first,
+              const AnchorOptions& options, LayerSpan layers);
   /// Copies the anchors' KV of the fixed text after the slot into all layers of the cache.
-  void place_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
+  void insert_text(RopeTable& angles, KvCache& cache, const AnchorSlot& slot, const AnchorOptions& options);
 
   /// Makes anchors of the slots of a turn that was computed in full. The cache must keep keys before RoPE.
   void learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options);

@@ -95,7 +95,7 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
                           costs_);
   PrefillTimes times;
   times.match = milliseconds(Clock::now() - begin);
-  forward_.alongside([&] { assembly.place(*backend_, forward_.angles(), cache); });
+  forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });
   placed_.push_back({sequence.id(), assembly.placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
   sequence.on_step_begin(begin);
@@ -183,7 +183,7 @@ void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
   if (arriving.empty()) return;
   rows_.before_layer = [this, arriving = std::move(arriving)](std::int32_t layer) {
     for (Sequence* sequence : arriving)
-      sequence->assembly().place_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
+      sequence->assembly().insert_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
 }
 

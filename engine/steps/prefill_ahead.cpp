@@ -109,7 +109,7 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
     if (takes_prefixes(sequence.prompt().reuse))
       match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
     for (const PrefixCache::Piece& piece : match.pieces)
-      place(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
+      insert(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
     sequence.start(std::move(cache), match.length);
   } catch (const std::exception&) {  // the request will compute the prompt
     sequence.give_up();

@@ -209,14 +209,14 @@ bool PromptAssembly::uploads_by_layer(std::size_t placed) const {
   return segment != nullptr && segment->is_uploading() && !learned_[corrected_[placed]];
 }
 
-void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) {
+void PromptAssembly::insert(Backend& backend, RopeTable& angles, KvCache& cache) {
   for (std::size_t i = 0; i < prefix_.pieces.size(); ++i) {
     const PrefixCache::Piece& piece = prefix_.pieces[i];
     if (piece.segment->is_uploading()) {
       late_pieces_.push_back(i);
       continue;
     }
-    baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
+    baton::insert(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count);
     placed_tokens_ += piece.count;
   }
   for (std::size_t i = 0; i < placed_.size(); ++i) {
@@ -224,35 +224,36 @@ void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache) 
       late_.push_back(i);
       continue;
     }
-    place(backend, angles, cache, i, {});
+    insert(backend, angles, cache, i, {});
     placed_tokens_ += placed_[i].length();
   }
   if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
 }
 
-void PromptAssembly::place_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
+void PromptAssembly::insert_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer) {
   while (arrived_ <= std::min(layer, layers_ - 1)) {
     const LayerSpan layers{arrived_, arrived_ + Segment::layers_per_group(layers_)};
     for (const std::size_t i : late_pieces_) {
       const PrefixCache::Piece& piece = prefix_.pieces[i];
-      baton::place(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);
+      baton::insert(backend, angles, cache, piece.begin, *piece.segment, 0, piece.count, layers);
     }
-    for (const std::size_t i : late_) place(backend, angles, cache, i, layers);
+    for (const std::size_t i : late_) insert(backend, angles, cache, i, layers);
     arrived_ = layers.end;
   }
 }
 
-void PromptAssembly::place(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t i, LayerSpan layers) {
+void PromptAssembly::insert(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t i, LayerSpan layers) {
   const PlacedSegment& placed = placed_[i];
   const std::int32_t first = std::max(0, prefix_.length - placed.begin);  // the prefix may reach into a segment
   if (const auto& learned = learned_[corrected_[i]]) {
-    corrector_.place(angles, cache, placed.begin, *placed.segment, first, *learned);
+    corrector_.insert(angles, cache, placed.begin, *placed.segment, first, *learned);
   } else if (turn_.slots.empty()) {
-    baton::place(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first, layers);
+    baton::insert(backend, angles, cache, placed.begin + first, *placed.segment, first, placed.length() - first,
+                  layers);
   } else if (placed.segment != nullptr) {
-    anchors_.place(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_, layers);
+    anchors_.insert(angles, cache, *turn_.slots[corrected_[i]], first, anchor_options_, layers);
   } else {
-    anchors_.place_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
+    anchors_.insert_text(angles, cache, *turn_.slots[corrected_[i]], anchor_options_);
   }
 }
 

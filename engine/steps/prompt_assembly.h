@@ -39,16 +39,16 @@ class PromptAssembly {
                  InPlace in_place = {}, ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache, except those that are still being uploaded.
-  void place(Backend& backend, RopeTable& angles, KvCache& cache);
+  void insert(Backend& backend, RopeTable& angles, KvCache& cache);
   /// True when some reused KV is still being uploaded.
   bool is_uploading() const { return arrived_ < layers_; }
   /// Copies the KV that was still being uploaded, up to and including a layer.
-  void place_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer);
+  void insert_uploaded(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t layer);
 
   /// Unpins the segments once the prompt is in the cache; segments that anchors learn from stay pinned.
   void release_segments();
 
-  /// Number of tokens that place() copied.
+  /// Number of tokens that insert() copied.
   std::int32_t placed_tokens() const { return placed_tokens_; }
 
   /// The prompt's anchors; without slots unless the method uses anchors.
@@ -75,7 +75,7 @@ class PromptAssembly {
   bool correct(const AnchorSlot& slot, PlacedSegment& placed, PartUse& use) const;
   void start_uploads(std::span<const std::shared_ptr<const Segment>> segments) const;
   bool uploads_by_layer(std::size_t placed) const;
-  void place(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t placed, LayerSpan layers);
+  void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t placed, LayerSpan layers);
 
   InPlace in_place_;
   ReuseCosts costs_;

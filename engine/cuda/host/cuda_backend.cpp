@@ -176,10 +176,10 @@ class CudaBackend final : public Backend {
     launch_store_kv(stream(), slabs_.put(slabs), shape, stored_.put(rows), k, v, angles);
   }
 
-  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
-    check_place_kv(layers, shape, begin, k, v, corrections, angles);
+  void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                 std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                 std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+    check_insert_kv(layers, shape, begin, k, v, corrections, angles);
     const std::int64_t rows = angles.cos.rows;
     counterparts_.clear();
     for (const KvCorrection& one : corrections)
@@ -206,13 +206,13 @@ class CudaBackend final : public Backend {
                            row + static_cast<std::int64_t>(i) * rows, corrections[i].weight});
       }
     }
-    const PlacedKv placed{.layers = placement_.put(std::span<const DevicePlacement>(all)),
-                          .count = static_cast<int>(all.size()),
-                          .dtype = k.empty() ? DType::f32 : k[0].dtype,
-                          .aligned = aligned,
-                          .offsets = correction_.put(std::span<const DeviceCorrection>(offsets)),
-                          .corrections = static_cast<int>(corrections.size())};
-    launch_place_kv(stream(), placed, shape, begin, angles);
+    const InsertedKv placed{.layers = placement_.put(std::span<const DevicePlacement>(all)),
+                            .count = static_cast<int>(all.size()),
+                            .dtype = k.empty() ? DType::f32 : k[0].dtype,
+                            .aligned = aligned,
+                            .offsets = correction_.put(std::span<const DeviceCorrection>(offsets)),
+                            .corrections = static_cast<int>(corrections.size())};
+    launch_insert_kv(stream(), placed, shape, begin, angles);
   }
 
   void norm_store_rope(TensorView q, TensorView k, ConstTensorView v, const HeadNorms& norms,

@@ -13,7 +13,7 @@
 
 namespace baton::cuda {
 
-/// The arguments of place_kv for one layer.
+/// The arguments of insert_kv for one layer.
 struct DevicePlacement {
   KvSlab slab;
   const std::byte* k = nullptr;  // [T, K D], or null
@@ -68,7 +68,7 @@ void launch_store_kv(Stream stream, const KvSlab* slabs, const KvShape& shape, c
 void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, ConstTensorView v, const float* q_norm,
                             const float* k_norm, float eps, const KvSlab* slabs, const KvShape& shape,
                             const DeviceRows& rows, const RopeAngles& angles);
-struct PlacedKv {
+struct InsertedKv {
   const DevicePlacement* layers = nullptr;  // [count]
   int count = 0;
   DType dtype = DType::f32;  // of all k and v
@@ -76,8 +76,8 @@ struct PlacedKv {
   const DeviceCorrection* offsets = nullptr;  // [count, corrections]
   int corrections = 0;
 };
-void launch_place_kv(Stream stream, const PlacedKv& placed, const KvShape& shape, std::int64_t begin,
-                     const RopeAngles& angles);
+void launch_insert_kv(Stream stream, const InsertedKv& placed, const KvShape& shape, std::int64_t begin,
+                      const RopeAngles& angles);
 void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape,
                     std::int32_t begin);
 void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,

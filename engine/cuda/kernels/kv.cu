@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that write and read the KV cache: rotation, store_kv (alone, and fused with the norms and the rotation of the
-// queries), place_kv, load_kv, save_kv, value_deviation. A slab is [K][capacity][D], for keys and values alike: the
+// queries), insert_kv, load_kv, save_kv, value_deviation. A slab is [K][capacity][D], for keys and values alike: the
 // keys of a block of positions are contiguous rows of 16-byte chunks, as tensor-core tiles need them. Threads work on
 // chunks of eight columns.
 #include "engine/backend/checks.h"
@@ -336,8 +336,8 @@ void launch_norm_store_rope(Stream stream, TensorView q, ConstTensorView k, Cons
   });
 }
 
-void launch_place_kv(Stream stream, const PlacedKv& placed, const KvShape& shape, std::int64_t begin,
-                     const RopeAngles& angles) {
+void launch_insert_kv(Stream stream, const InsertedKv& placed, const KvShape& shape, std::int64_t begin,
+                      const RopeAngles& angles) {
   const std::int64_t rows = angles.cos.rows;
   if (rows == 0 || placed.count == 0) return;
   const auto shared =

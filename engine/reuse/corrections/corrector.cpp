@@ -65,8 +65,8 @@ Buffer Corrector::changes(const Segment& segment, const LinearCorrection& correc
   return result;
 }
 
-void Corrector::place(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
-                      std::int32_t first, const LinearCorrection& correction) {
+void Corrector::insert(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
+                       std::int32_t first, const LinearCorrection& correction) {
   const std::int32_t n = segment.length() - first;
   if (n <= 0) return;
   const Buffer change = changes(segment, correction);

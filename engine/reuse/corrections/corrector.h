@@ -25,8 +25,8 @@ class Corrector {
 
   /// Copies tokens [first, n) of the segment to positions [position + first, position + n), corrected in all layers but
   /// the first. Throws BackendError when there is no memory.
-  void place(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
-             const LinearCorrection& correction);
+  void insert(RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment, std::int32_t first,
+              const LinearCorrection& correction);
 
  private:
   struct Loaded {

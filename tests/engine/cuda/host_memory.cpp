@@ -96,9 +96,9 @@ class HostMemory final : public Backend {
     device_->store_kv(m.slabs(slabs, shape), shape, rows, m.view(k), m.view(v), m.angles(angles));
     m.back();
   }
-  void place_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
-                std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
-                std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
+  void insert_kv(std::span<const KvSlab> layers, const KvShape& shape, std::int32_t begin,
+                 std::span<const ConstTensorView> k, std::span<const ConstTensorView> v,
+                 std::span<const KvCorrection> corrections, const RopeAngles& angles) override {
     Moved m(*this);
     const auto views = [&](std::span<const ConstTensorView> all) {
       std::vector<ConstTensorView> moved;
@@ -110,7 +110,7 @@ class HostMemory final : public Backend {
     std::vector<KvCorrection> moved;
     for (std::size_t i = 0; i < corrections.size(); ++i)
       moved.push_back({offsets[i], corrections[i].row, corrections[i].weight});
-    device_->place_kv(m.slabs(layers, shape), shape, begin, views(k), views(v), moved, m.angles(angles));
+    device_->insert_kv(m.slabs(layers, shape), shape, begin, views(k), views(v), moved, m.angles(angles));
     m.back();
   }
   void load_kv(TensorView k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t begin) override {

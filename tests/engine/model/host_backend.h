@@ -49,8 +49,8 @@ class HostBackend : public Backend {
                 const RopeAngles&) override {
     unused();
   }
-  void place_kv(std::span<const KvSlab>, const KvShape&, std::int32_t, std::span<const ConstTensorView>,
-                std::span<const ConstTensorView>, std::span<const KvCorrection>, const RopeAngles&) override {
+  void insert_kv(std::span<const KvSlab>, const KvShape&, std::int32_t, std::span<const ConstTensorView>,
+                 std::span<const ConstTensorView>, std::span<const KvCorrection>, const RopeAngles&) override {
     unused();
   }
   void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }

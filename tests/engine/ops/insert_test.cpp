@@ -10,7 +10,7 @@ namespace {
 
 using namespace reusing;
 
-TEST_CASE("place_kv adds weighted offsets before it rounds, row by row") {
+TEST_CASE("insert_kv adds weighted offsets before it rounds, row by row") {
   for_each_backend([](Backend& backend) {
     const KvShape shape{1, 8, DType::bf16};
     const Slab cache(backend, shape, 64);
@@ -22,7 +22,7 @@ TEST_CASE("place_kv adds weighted offsets before it rounds, row by row") {
     const std::vector<std::int32_t> first = {1, 2}, second = {0, 1};
     const KvCorrection corrections[] = {{{&all, 1}, first, 0.25f}, {{&all, 1}, second, 0.5f}};
     const ConstTensorView keys = k.view(), values = v.view();
-    backend.place_kv({&cache.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, corrections, {cos.view(), sin.view()});
+    backend.insert_kv({&cache.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, corrections, {cos.view(), sin.view()});
     Values k_back(2, 8), v_back(2, 8);
     backend.load_kv(k_back.view(), v_back.view(), cache.slab, shape, 31);
     REQUIRE(k_back.data == std::vector<float>{2, 2, 2, 2, 2, 2, 2, 2, 5, 5, 5, 5, 5, 5, 5, 5});
@@ -67,7 +67,7 @@ struct Placed {
       slabs.push_back(caches.emplace_back(backend, shape, 128).slab);
       if (layer == 2) slabs.back().raw_keys = nullptr;
     }
-    backend.place_kv(slabs, shape, begin, k_views, v_views, corrections, {angles.first.view(), angles.second.view()});
+    backend.insert_kv(slabs, shape, begin, k_views, v_views, corrections, {angles.first.view(), angles.second.view()});
     std::vector<std::byte> all;
     const std::int64_t cols = shape.kv_heads * shape.head_dim;
     for (const Slab& cache : caches) {
@@ -127,7 +127,7 @@ TEST_CASE("kv: what is placed without corrections is what store_kv stores") {
     const Slab stored(backend, shape, 128), placed(backend, shape, 128);
     backend.store_kv({&stored.slab, 1}, shape, {none, position, none}, k.view(), v.view(), {cos.view(), sin.view()});
     const ConstTensorView keys = k.view(), values = v.view();
-    backend.place_kv({&placed.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, {}, {cos.view(), sin.view()});
+    backend.insert_kv({&placed.slab, 1}, shape, 31, {&keys, 1}, {&values, 1}, {}, {cos.view(), sin.view()});
     REQUIRE(same(stored.bytes(), placed.bytes()));
   });
 }
