@@ -133,10 +133,10 @@ class Rates {
 RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped) {
   RowCosts costs;
   const std::int32_t depth = std::min(kDepth, model.options.context / 2);
-  constexpr std::int32_t kMost = 256;
+  constexpr std::int32_t kMaxExtraRows = 256;
   costs.depth = depth;
   Forward forward(backend, model);
-  KvCache decoding(backend, model.kv_layout(), depth + 1), other(backend, model.kv_layout(), depth + kMost);
+  KvCache decoding(backend, model.kv_layout(), depth + 1), other(backend, model.kv_layout(), depth + kMaxExtraRows);
   const auto token = [&](std::int32_t at) { return (at * 37 + 11) % model.config.vocabulary; };
   for (KvCache* cache : {&decoding, &other}) {
     StepRows prompt;
@@ -145,7 +145,7 @@ RowCosts measure_row_costs(Backend& backend, const Model& model, const std::func
     forward.run(prompt);
     cache->commit(depth);
   }
-  for (const std::int32_t rows : {0, 1, 2, 4, 8, 11, 16, 24, 32, 48, 64, 96, 128, 192, kMost}) {
+  for (const std::int32_t rows : {0, 1, 2, 4, 8, 11, 16, 24, 32, 48, 64, 96, 128, 192, kMaxExtraRows}) {
     if (stopped()) break;
     StepRows step;
     step.add_row(step.add_cache(&decoding), depth, token(depth));

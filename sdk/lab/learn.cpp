@@ -44,7 +44,7 @@ void look_at_all(ReuseOptions& reuse) {
 // Shares of the time, about.
 constexpr double kRunning = 0.5, kSolving = 0.2;
 /// One in so many inputs, and at most so many, are not learned from but measured with.
-constexpr std::size_t kCheckEvery = 6, kMostChecks = 48;
+constexpr std::size_t kCheckEvery = 6, kMaxChecks = 48;
 
 using Inputs = std::vector<std::map<std::string, std::string>>;
 
@@ -106,7 +106,7 @@ std::optional<LearnResult> learn_corrections(const Workflow& workflow, const Lea
     opened->anchors().on_sample([learner](const AnchorSample& sample) { learner->add(sample); });
     impl->models.push_back({opened, learner, {}});
   }
-  const std::size_t checks = std::min(kMostChecks, options.inputs.size() / kCheckEvery);
+  const std::size_t checks = std::min(kMaxChecks, options.inputs.size() / kCheckEvery);
   const Inputs learned(options.inputs.begin(), options.inputs.end() - static_cast<std::ptrdiff_t>(checks));
   const Inputs checked(options.inputs.end() - static_cast<std::ptrdiff_t>(checks), options.inputs.end());
   LearnResult result;

@@ -41,14 +41,14 @@ std::size_t likeliest(const std::vector<float>& row) {
 void add(Divergence& sum, const Distributions& reference, const Distributions& other, const std::string& turn) {
   const auto p = reference.find(turn), q = other.find(turn);
   if (p == reference.end() || q == other.end()) return;
-  constexpr double kLeast = 1e-9;  // nats: as good as equal
+  constexpr double kMinKl = 1e-9;  // nats: as good as equal
   bool changed = false;
   double kl = 0.0;
   for (std::size_t i = 0; i < std::min(p->second.size(), q->second.size()); ++i) {
     kl += divergence(p->second[i], q->second[i]);
     changed = changed || likeliest(p->second[i]) != likeliest(q->second[i]);
   }
-  sum.log_kl += std::log(kl + kLeast);
+  sum.log_kl += std::log(kl + kMinKl);
   ++sum.answers;
   sum.changed += changed ? 1 : 0;
 }

@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMostRecord = 64 << 20, kMostEvents = 256 << 20;
+constexpr std::size_t kMaxRecordBytes = 64 << 20, kMaxEventsBytes = 256 << 20;
 
 SlotRecord slot_of(const RecordFields& fields) {
   SlotRecord slot;
@@ -125,7 +125,7 @@ double TurnTime::begin_ms() const {
 
 Report read_report(const std::filesystem::path& folder) {
   const RecordFiles files(folder);
-  const auto run = files.whole("run.json", kMostRecord);
+  const auto run = files.whole("run.json", kMaxRecordBytes);
   if (!run) {
     throw Failure(kInvalidFile, fmt::format("{}: expected a folder that 'baton run --record' wrote, found no run.json",
                                             folder.string()));
@@ -133,16 +133,16 @@ Report read_report(const std::filesystem::path& folder) {
   Report report;
   report.run = run_of(*run, files.path_of("run.json"));
   report.times.resize(report.run.agents.size());
-  if (const auto events = files.whole("events.ndjson", kMostEvents)) {
+  if (const auto events = files.whole("events.ndjson", kMaxEventsBytes)) {
     read_events(*events, files.path_of("events.ndjson"), report);
   } else {
     report.no_times = "events.ndjson is missing";
   }
-  const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
+  const std::size_t shown = std::min(report.run.agents.size(), kMaxTurns);
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
     report.prompts.push_back(
-        files.start_of("prompts/" + turn_name(agent.agent, agent.round) + ".txt", kLongestText + 1));
+        files.start_of("prompts/" + turn_name(agent.agent, agent.round) + ".txt", kMaxTextBytes + 1));
   }
   return report;
 }

@@ -15,10 +15,10 @@
 namespace baton::cli {
 
 // What a page shows at most. Totals count everything.
-inline constexpr std::size_t kMostTurns = 500;
-inline constexpr std::size_t kMostWarnings = 100;
-inline constexpr std::size_t kLongestText = 64 << 10;  // bytes of a prompt, an answer or an output
-inline constexpr std::size_t kAllTexts = 16 << 20;     // bytes of them together
+inline constexpr std::size_t kMaxTurns = 500;
+inline constexpr std::size_t kMaxWarnings = 100;
+inline constexpr std::size_t kMaxTextBytes = 64 << 10;      // bytes of a prompt, an answer or an output
+inline constexpr std::size_t kMaxAllTextsBytes = 16 << 20;  // bytes of them together
 
 /// A part of a turn's time, in ms since the run started.
 struct Piece {

@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMostRelayed = 1000;  // to one turn
+constexpr std::size_t kMaxRelayed = 1000;  // to one turn
 
 struct Attempt {
   double started = 0;
@@ -104,12 +104,12 @@ class EventReader {
     const RecordFields fields(json, where, "");
     const std::string type = fields.text("type");
     if (type == "warning") {
-      if (++report_.warning_count <= kMostWarnings) report_.warnings.push_back(fields.text("message"));
+      if (++report_.warning_count <= kMaxWarnings) report_.warnings.push_back(fields.text("message"));
       return;
     }
     if (type == "relayed") {
       Seen* seen = turn(fields.id("to"), fields);
-      if (seen != nullptr && seen->relayed.size() < kMostRelayed)
+      if (seen != nullptr && seen->relayed.size() < kMaxRelayed)
         seen->relayed.emplace_back(fields.id("from"), fields.object("slot").text("name"));
       return;
     }
@@ -143,7 +143,7 @@ class EventReader {
       report_.no_times = "each agent worked twice in a round, and events do not tell its turns apart";
     if (!report_.no_times.empty()) return;
     for (std::size_t i = 0; i < seen_.size(); ++i) report_.times[i].pieces = pieces_of(seen_[i], report_.run.agents[i]);
-    for (std::size_t i = 0; i < std::min(seen_.size(), kMostTurns); ++i) {
+    for (std::size_t i = 0; i < std::min(seen_.size(), kMaxTurns); ++i) {
       for (const auto& [from, placeholder] : seen_[i].relayed) add_input(i, from, rounds_back(placeholder));
     }
     find_last();

@@ -12,10 +12,10 @@
 namespace baton::cli {
 namespace {
 
-constexpr int kDeepest = 16;                             // a record nests 6 deep
-constexpr std::size_t kMostValues = 8'000'000;           // half a GiB of parsed values
-constexpr std::uint64_t kMostCount = 1'000'000'000'000;  // sums of all counts of a record fit 64 bits
-constexpr double kMostNumber = 1e15;
+constexpr int kMaxDepth = 16;                           // a record nests 6 deep
+constexpr std::size_t kMaxValues = 8'000'000;           // half a GiB of parsed values
+constexpr std::uint64_t kMaxCount = 1'000'000'000'000;  // sums of all counts of a record fit 64 bits
+constexpr double kMaxNumber = 1e15;
 
 /// For a message: short, whatever it is.
 std::string described(const nlohmann::json* value) {
@@ -35,8 +35,8 @@ std::string described(const nlohmann::json* value) {
 RecordFields::Json RecordFields::parse(std::string_view bytes, const std::string& where) {
   std::size_t values = 0;
   const auto within_limits = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kDeepest) throw Failure(kInvalidFile, fmt::format("{}: nested more than {} deep", where, kDeepest));
-    if (++values > kMostValues) throw Failure(kInvalidFile, fmt::format("{}: more than {} values", where, kMostValues));
+    if (depth > kMaxDepth) throw Failure(kInvalidFile, fmt::format("{}: nested more than {} deep", where, kMaxDepth));
+    if (++values > kMaxValues) throw Failure(kInvalidFile, fmt::format("{}: more than {} values", where, kMaxValues));
     return true;
   };
   Json json;
@@ -109,7 +109,7 @@ std::string RecordFields::id(const char* name) const {
 std::int64_t RecordFields::count(const char* name, std::optional<std::int64_t> otherwise) const {
   const Json* value = find(name);
   if (value == nullptr && otherwise) return *otherwise;
-  const bool whole = value != nullptr && (value->is_number_unsigned() ? value->get<std::uint64_t>() <= kMostCount
+  const bool whole = value != nullptr && (value->is_number_unsigned() ? value->get<std::uint64_t>() <= kMaxCount
                                                                       : value->is_number_integer() && *value == 0);
   if (!whole) fail(name, "a whole number from 0 to 10^12");
   return value->get<std::int64_t>();
@@ -131,7 +131,7 @@ double RecordFields::number_up_to(const char* name, double most, const char* exp
 }
 
 double RecordFields::number(const char* name, std::optional<double> otherwise) const {
-  return number_up_to(name, kMostNumber, "a number from 0 to 10^15", otherwise);
+  return number_up_to(name, kMaxNumber, "a number from 0 to 10^15", otherwise);
 }
 
 double RecordFields::share(const char* name, std::optional<double> otherwise) const {

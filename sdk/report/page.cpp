@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMostOutputs = 100;
+constexpr std::size_t kMaxOutputs = 100;
 
 Markup bdi(std::string_view text, std::size_t most = 500) {
   const std::string_view start = cut(text, most);
@@ -27,21 +27,21 @@ class Texts {
   /// `size` is that of the whole text, of which `bytes` may be the beginning; `elsewhere` is where the whole of it is.
   Markup block(std::string_view bytes, std::uint64_t size, const std::string& elsewhere) {
     if (size == 0) return "<p class=\"muted\">Empty.</p>\n";
-    const std::string_view start = cut(bytes, std::min(kLongestText, room_));
+    const std::string_view start = cut(bytes, std::min(kMaxTextBytes, room_));
     room_ -= start.size();
     Markup out = start.empty() ? "" : html("<pre dir=\"auto\">{}</pre>\n", escaped(start, Lines::keep));
     if (start.size() < size) {
       out += html(
           "<p class=\"muted\">{} of {} bytes; a page shows at most {} of a text and {} of all. The whole is in "
           "{}.</p>\n",
-          grouped(static_cast<long long>(start.size())), grouped(static_cast<long long>(size)), cli::size(kLongestText),
-          cli::size(kAllTexts), elsewhere);
+          grouped(static_cast<long long>(start.size())), grouped(static_cast<long long>(size)),
+          cli::size(kMaxTextBytes), cli::size(kMaxAllTextsBytes), elsewhere);
     }
     return out;
   }
 
  private:
-  std::size_t room_ = kAllTexts;
+  std::size_t room_ = kMaxAllTextsBytes;
 };
 
 struct Sums {
@@ -114,10 +114,10 @@ Markup header(const Report& report, const Sums& sums) {
 Markup outputs_section(const RunRecord& run, Texts& texts) {
   Markup out = "<section id=\"outputs\">\n<h2>Outputs</h2>\n";
   if (run.outputs.empty()) out += "<p>The run has none.</p>\n";
-  std::size_t left = kMostOutputs;
+  std::size_t left = kMaxOutputs;
   for (const auto& [name, text] : run.outputs) {
     if (left-- == 0) {
-      out += html("<p class=\"muted\">The first {} of {}.</p>\n", kMostOutputs, run.outputs.size());
+      out += html("<p class=\"muted\">The first {} of {}.</p>\n", kMaxOutputs, run.outputs.size());
       break;
     }
     out += html("<h3>{}</h3>\n", bdi(name, 200)) + texts.block(text, text.size(), "run.json");
@@ -142,7 +142,7 @@ Markup turns_section(const Report& report, const Sums& sums) {
   const auto kv = [](std::int64_t part, const KvRecord& of) {
     return of.entries > 0 ? percent(static_cast<double>(part), static_cast<double>(of.entries)) : Markup();
   };
-  const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
+  const std::size_t shown = std::min(report.run.agents.size(), kMaxTurns);
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
     std::vector<Markup> row = {turn_link(report, i, "text"), state_badge(name_of(agent.state))};
@@ -232,7 +232,7 @@ Markup warnings_section(const Report& report) {
 Markup turn_link(const Report& report, std::size_t turn, const char* place) {
   const AgentRecord& agent = report.run.agents[turn];
   const std::string name = turn_name(agent.agent, agent.round);
-  const bool there = turn < kMostTurns && !(agent.state == TurnState::skipped && std::string_view(place) == "reuse");
+  const bool there = turn < kMaxTurns && !(agent.state == TurnState::skipped && std::string_view(place) == "reuse");
   return there ? html("<a href=\"#{}-{}\">{}</a>", place, turn + 1, name) : escaped(name);
 }
 

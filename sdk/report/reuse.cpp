@@ -16,8 +16,8 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMostSlots = 4000;  // on the page
-constexpr std::size_t kMostReasons = 20, kMostNames = 6;
+constexpr std::size_t kMaxSlots = 4000;  // on the page
+constexpr std::size_t kMaxReasons = 20, kMaxNames = 6;
 
 enum Way { prefix, ahead, reused, recomputed, full };
 constexpr std::size_t kWays = 5;
@@ -214,7 +214,7 @@ Markup reasons_table(const Report& report) {
       Reason& reason =
           by_reason[late ? "not reached ahead: the steps of the agents before it had no more room" : slot.reason];
       reason.tokens += tokens;
-      if (++reason.count <= kMostNames && i < kMostTurns) {
+      if (++reason.count <= kMaxNames && i < kMaxTurns) {
         reason.where +=
             html("{}{}: {}", reason.where.empty() ? "" : ", ", turn_link(report, i, "reuse"), name_of(slot));
       }
@@ -223,14 +223,14 @@ Markup reasons_table(const Report& report) {
   std::vector<std::pair<std::string, Reason>> sorted(by_reason.begin(), by_reason.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.tokens > b.second.tokens; });
-  if (sorted.size() > kMostReasons) sorted.resize(kMostReasons);
+  if (sorted.size() > kMaxReasons) sorted.resize(kMaxReasons);
   std::vector<std::vector<Markup>> rows;
   for (const auto& [text, reason] : sorted) {
     rows.push_back(
         {escaped(grouped(reason.tokens)),
          html("<bdi>{}</bdi>", text.empty() ? std::string_view("no reason given") : cut(text, 500)),
-         reason.where + (reason.count > kMostNames
-                             ? html(" and {} more", grouped(static_cast<long long>(reason.count - kMostNames)))
+         reason.where + (reason.count > kMaxNames
+                             ? html(" and {} more", grouped(static_cast<long long>(reason.count - kMaxNames)))
                              : Markup())});
   }
   if (rows.empty()) return "";
@@ -282,10 +282,10 @@ Markup reuse_section(const Report& report) {
   Columns columns{};
   for (std::size_t way = 0; way < kWays; ++way) columns[way] = all[way] > 0;
   Markup out = "<section id=\"reuse\">\n<h2>Reuse per placeholder</h2>\n" + totals(all) + reasons_table(report);
-  const std::size_t shown = std::min(report.run.agents.size(), kMostTurns);
+  const std::size_t shown = std::min(report.run.agents.size(), kMaxTurns);
   std::int64_t longest = 1;
   for (std::size_t i = 0; i < shown; ++i) longest = std::max(longest, report.run.agents[i].prompt_tokens);
-  std::size_t slots_left = kMostSlots;
+  std::size_t slots_left = kMaxSlots;
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];
     if (agent.state == TurnState::skipped) continue;
@@ -296,7 +296,7 @@ Markup reuse_section(const Report& report) {
       continue;
     }
     if (slots_left == 0) {
-      out += html("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n", grouped(kMostSlots));
+      out += html("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n", grouped(kMaxSlots));
       continue;
     }
     const std::size_t most = std::min(slots_left, agent.slots.size());

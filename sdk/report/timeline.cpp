@@ -35,7 +35,7 @@ const Kind& kind_of(Piece::Kind kind) {
 
 class Timeline {
  public:
-  explicit Timeline(const Report& report) : report_(report), shown_(std::min(report.times.size(), kMostTurns)) {
+  explicit Timeline(const Report& report) : report_(report), shown_(std::min(report.times.size(), kMaxTurns)) {
     total_ = report.run.wall_ms;
     for (const TurnTime& time : report.times) total_ = std::max(total_, time.end_ms());
     total_ = std::max(total_, 1e-3);
@@ -256,8 +256,8 @@ Markup timeline_section(const Report& report) {
   const Markup findings = timeline.findings();
   if (!findings.empty()) out += html("<ul class=\"found\">\n{}</ul>\n", findings);
   out += timeline.legend() + timeline.svg();
-  if (report.run.agents.size() > kMostTurns) {
-    out += html("<p class=\"muted\">The first {} of {} turns.</p>\n", kMostTurns,
+  if (report.run.agents.size() > kMaxTurns) {
+    out += html("<p class=\"muted\">The first {} of {} turns.</p>\n", kMaxTurns,
                 grouped(static_cast<long long>(report.run.agents.size())));
   }
   return out + "</section>\n";

@@ -46,7 +46,7 @@ struct baton_run {
 namespace {
 
 // Ten years stand for ever: clocks overflow beyond some three hundred.
-constexpr std::int64_t kLongest_ms = 10LL * 365 * 24 * 60 * 60 * 1000;
+constexpr std::int64_t kMaxTimeout_ms = 10LL * 365 * 24 * 60 * 60 * 1000;
 
 baton_engine_options read(const baton_engine_options* options) {
   constexpr std::size_t first = offsetof(baton_engine_options, user_data) + sizeof(void*);
@@ -118,7 +118,7 @@ const baton_run& may_wait(const baton_run* run) {
 /// None: as long as it takes.
 std::optional<milliseconds> time_to_wait(std::int64_t timeout_ms) {
   if (timeout_ms < 0) return {};
-  return milliseconds(std::min(timeout_ms, kLongest_ms));
+  return milliseconds(std::min(timeout_ms, kMaxTimeout_ms));
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
       translated.inputs.emplace(std::move(name), std::move(value));
     }
     if (given.has_seed) translated.seed = given.seed;
-    translated.timeout = milliseconds(std::min(given.timeout_ms, kLongest_ms));
+    translated.timeout = milliseconds(std::min(given.timeout_ms, kMaxTimeout_ms));
     const auto listener = std::make_shared<Listener>();
     listener->call = given.on_event;
     listener->user_data = given.user_data;

@@ -14,7 +14,7 @@
 namespace baton::c_face {
 namespace {
 
-constexpr std::size_t kLargestOptions = 4096;  // more is a size that was never set
+constexpr std::size_t kMaxOptionsBytes = 4096;  // more is a size that was never set
 
 std::string mistakes_json(const std::vector<Diagnostic>& items) {
   auto list = nlohmann::ordered_json::array();
@@ -98,7 +98,7 @@ std::vector<std::pair<std::string, std::string>> read_pairs(const baton_pair* pa
 }
 
 void check_options(const void* options, std::size_t size, std::size_t first, std::size_t known, const char* name) {
-  if (size < first || size > kLargestOptions) {
+  if (size < first || size > kMaxOptionsBytes) {
     throw InputError(fmt::format("{}: size is {}, expected {}; use {}_init", name, size, known, name));
   }
   const char* bytes = static_cast<const char*>(options);

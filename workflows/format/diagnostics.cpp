@@ -13,8 +13,8 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostErrors = 100;
-constexpr std::size_t kWidestLine = 160;  // characters of source shown around a caret
+constexpr std::size_t kMaxErrors = 100;
+constexpr std::size_t kMaxLineCharacters = 160;  // characters of source shown around a caret
 
 auto place(const Diagnostic& d) { return std::tie(d.file, d.line, d.column, d.code, d.message); }
 
@@ -54,9 +54,10 @@ std::string excerpt(const Diagnostic& d) {
   const std::vector<std::string> line = characters(printable(d.source_line));
   const std::size_t column = static_cast<std::size_t>(std::max(1, d.column)) - 1;
   std::size_t begin = 0, end = line.size();
-  if (line.size() > kWidestLine) {
-    begin = std::min(column > kWidestLine / 2 ? column - kWidestLine / 2 : 0, line.size() - kWidestLine);
-    end = begin + kWidestLine;
+  if (line.size() > kMaxLineCharacters) {
+    begin = std::min(column > kMaxLineCharacters / 2 ? column - kMaxLineCharacters / 2 : 0,
+                     line.size() - kMaxLineCharacters);
+    end = begin + kMaxLineCharacters;
   }
   std::string shown, under;
   for (std::size_t i = begin; i < end; ++i) {
@@ -72,7 +73,7 @@ std::string excerpt(const Diagnostic& d) {
 
 }  // namespace
 
-bool Diagnostics::full() const { return items_.size() == kMostErrors; }
+bool Diagnostics::full() const { return items_.size() == kMaxErrors; }
 
 std::string Diagnostics::suggestion(const std::string& word, const std::vector<std::string>& candidates) const {
   const std::string near = full() ? "" : closest(word, candidates);
@@ -115,19 +116,19 @@ std::string Diagnostics::format() const {
       out += fmt::format("      {}\n", printable(item.hint));
     }
   }
-  if (full()) out += fmt::format("only the first {} errors are shown\n", kMostErrors);
+  if (full()) out += fmt::format("only the first {} errors are shown\n", kMaxErrors);
   return out;
 }
 
 void Diagnostics::fail() const { throw WorkflowError(format(), items_); }
 
 std::string closest(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr std::size_t kLongestWord = 200;
-  if (word.size() > kLongestWord) return {};
+  constexpr std::size_t kMaxWordBytes = 200;
+  if (word.size() > kMaxWordBytes) return {};
   std::string best;
   std::size_t best_distance = word.size() < 2 ? 1 : std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
-    if (candidate.size() > kLongestWord) continue;
+    if (candidate.size() > kMaxWordBytes) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
       best = candidate;

@@ -377,8 +377,8 @@ FormatType format_agent() { return object("agent"); }
 bool is_extension_key(std::string_view key) { return key.starts_with("x-"); }
 
 bool is_id(std::string_view text) {
-  constexpr std::size_t kLongestId = 64;
-  if (text.empty() || text.size() > kLongestId || text[0] < 'a' || text[0] > 'z') return false;
+  constexpr std::size_t kMaxIdBytes = 64;
+  if (text.empty() || text.size() > kMaxIdBytes || text[0] < 'a' || text[0] > 'z') return false;
   return text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 

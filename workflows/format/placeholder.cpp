@@ -9,7 +9,7 @@
 namespace baton {
 namespace {
 
-constexpr int kMostHistory = 1000;
+constexpr int kMaxHistory = 1000;
 
 /// Takes "_current" or "_history_<t>" off the end.
 std::optional<int> take_suffix(std::string_view& name) {
@@ -24,7 +24,7 @@ std::optional<int> take_suffix(std::string_view& name) {
   int history = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), history);
   const bool whole = error == std::errc() && end == digits.data() + digits.size() && !digits.starts_with('0');
-  if (!whole || history < 1 || history > kMostHistory) return std::nullopt;
+  if (!whole || history < 1 || history > kMaxHistory) return std::nullopt;
   name = name.substr(0, at);
   return history;
 }

@@ -10,8 +10,8 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostPieces = 1000;  // of one text, and of one prompt
-constexpr std::size_t kMostErrors = 20;    // of one text
+constexpr std::size_t kMaxPieces = 1000;  // of one text, and of one prompt
+constexpr std::size_t kMaxErrors = 20;    // of one text
 
 class PromptReader {
  public:
@@ -62,12 +62,12 @@ class PromptReader {
   }
 
   void add_item(MessageSpec& message, const YamlNode& node) {
-    if (pieces_ > kMostPieces) return;
+    if (pieces_ > kMaxPieces) return;
     const std::size_t before = message.items.size();
     read_item(message, node);
     if (message.items.size() > before) pieces_ += std::max<std::size_t>(1, message.items.back().pieces.size());
-    if (pieces_ > kMostPieces)
-      error(node.where(), "E0106", fmt::format("more than {} pieces in one prompt", kMostPieces));
+    if (pieces_ > kMaxPieces)
+      error(node.where(), "E0106", fmt::format("more than {} pieces in one prompt", kMaxPieces));
   }
 
   void read_item(MessageSpec& message, const YamlNode& node) {
@@ -114,11 +114,11 @@ PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnos
   item.where = text.where();
   std::vector<TemplateError> errors;
   item.pieces = parse_template(text.text, errors);
-  if (item.pieces.size() > kMostPieces) {
-    diagnostics.error(text.where(), "E0106", fmt::format("{}: more than {} pieces in one text", owner, kMostPieces));
+  if (item.pieces.size() > kMaxPieces) {
+    diagnostics.error(text.where(), "E0106", fmt::format("{}: more than {} pieces in one text", owner, kMaxPieces));
     return {};
   }
-  if (errors.size() > kMostErrors) errors.resize(kMostErrors);
+  if (errors.size() > kMaxErrors) errors.resize(kMaxErrors);
   for (const TemplateError& error : errors) {
     diagnostics.error(text.where_in_text(error.offset, 2), "E0205", fmt::format("{}: {}", owner, error.message));
   }

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kLargestFile = 1u << 20;
+constexpr std::size_t kMaxFileBytes = 1u << 20;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_control(char c) {
@@ -44,9 +44,9 @@ SourceLocation SourceText::at(std::size_t offset, std::size_t length_bytes) cons
 }
 
 SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics) {
-  if (bytes.size() > kLargestFile) {
+  if (bytes.size() > kMaxFileBytes) {
     diagnostics.error({name, 0, 0, 1}, "E0502",
-                      fmt::format("the file has {} bytes, at most {} are allowed", bytes.size(), kLargestFile));
+                      fmt::format("the file has {} bytes, at most {} are allowed", bytes.size(), kMaxFileBytes));
     return nullptr;
   }
   if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) {
@@ -89,7 +89,7 @@ SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& w
     return nullptr;
   }
   std::ifstream in(file, std::ios::binary);
-  std::string bytes(kLargestFile + 1, '\0');
+  std::string bytes(kMaxFileBytes + 1, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!in.is_open() || in.bad()) {
     diagnostics.error(where, "E0502", fmt::format("file '{}' cannot be read", file.string()));

@@ -14,7 +14,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMostNames = 1000;  // of agents, inputs and models each
+constexpr std::size_t kMaxNames = 1000;  // of agents, inputs and models each
 
 DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DType::bf16; }
 
@@ -35,9 +35,9 @@ class SpecReader {
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");
     }
-    if (std::max({spec_.agents.size(), spec_.inputs.size(), spec_.models.size()}) > kMostNames) {
+    if (std::max({spec_.agents.size(), spec_.inputs.size(), spec_.models.size()}) > kMaxNames) {
       diagnostics_.error({spec_.file.string(), 0, 0, 1}, "E0308",
-                         fmt::format("more than {} agents, inputs or models", kMostNames));
+                         fmt::format("more than {} agents, inputs or models", kMaxNames));
       diagnostics_.fail();
     }
     check_models(file);

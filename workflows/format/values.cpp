@@ -33,8 +33,8 @@ std::optional<std::int64_t> parse_with_unit(std::string_view text, const std::ar
   for (const Unit& unit : units) {
     if (text.substr(digits) != unit.name) continue;
     const double product = std::round(value * unit.factor * 1e6) / 1e6;  // 0.1 s is 100 ms in spite of binary fractions
-    constexpr double kMost = 1e15;
-    if (product != std::floor(product) || product > kMost) return std::nullopt;
+    constexpr double kMaxValue = 1e15;
+    if (product != std::floor(product) || product > kMaxValue) return std::nullopt;
     return static_cast<std::int64_t>(product);
   }
   return std::nullopt;

@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kLongestChain = 16;
+constexpr std::size_t kMaxChainFiles = 16;
 
 std::filesystem::path real_path(const std::filesystem::path& file) {
   std::error_code code;
@@ -40,8 +40,8 @@ std::optional<YamlNode> load_chain(const SourcePtr& source, std::vector<std::fil
     diagnostics.error(where, "E0505", fmt::format("'{}' extends itself", file.string()));
     return std::nullopt;
   }
-  if (chain.size() == kLongestChain) {
-    diagnostics.error(where, "E0505", fmt::format("more than {} files extend each other", kLongestChain));
+  if (chain.size() == kMaxChainFiles) {
+    diagnostics.error(where, "E0505", fmt::format("more than {} files extend each other", kMaxChainFiles));
     return std::nullopt;
   }
   chain.push_back(real_path(file));

@@ -15,9 +15,9 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kDeepest = 64;
-constexpr std::size_t kMostNodes = 50'000;     // with the copies that anchors and aliases make
-constexpr std::size_t kMostBytes = 16u << 20;  // of scalar text, the same
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxNodes = 50'000;           // with the copies that anchors and aliases make
+constexpr std::size_t kMaxScalarBytes = 16u << 20;  // of scalar text, the same
 
 struct YamlProblem {
   SourceLocation where;
@@ -139,10 +139,9 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void check_size(const YAML::Mark& mark) const {
-    if (nodes_ > kMostNodes)
-      fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMostNodes));
-    if (bytes_ > kMostBytes)
-      fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMostBytes));
+    if (nodes_ > kMaxNodes) fail(mark, "E0106", fmt::format("more than {} nodes once aliases are resolved", kMaxNodes));
+    if (bytes_ > kMaxScalarBytes)
+      fail(mark, "E0106", fmt::format("more than {} bytes once aliases are resolved", kMaxScalarBytes));
   }
 
   void count_copy(const YamlNode& node, const YAML::Mark& mark) {
@@ -155,7 +154,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void check_depth(const YAML::Mark& mark, std::size_t depth) const {
-    if (depth > kDeepest) fail(mark, "E0106", fmt::format("nested deeper than {} levels", kDeepest));
+    if (depth > kMaxDepth) fail(mark, "E0106", fmt::format("nested deeper than {} levels", kMaxDepth));
   }
 
   YamlNode begin(const YAML::Mark& mark, const std::string& tag) {
