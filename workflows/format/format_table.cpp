@@ -95,21 +95,21 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
     return of_agent ? std::string("that of `defaults`") : std::string(text);
   };
   keys.push_back({owner, "model", id(), false, fallback("the only model"), "Name of a model of `models`."});
-  keys.push_back({owner, "max_tokens", integer(1), false, fallback("256"), "The most tokens of an output."});
+  keys.push_back({owner, "max_tokens", integer(1), false, fallback("256"), "Maximum number of tokens of an output."});
   keys.push_back({owner, "temperature", number(0, 100), false, fallback("0"),
-                  "Sampling temperature; 0 takes the likeliest token."});
+                  "Sampling temperature; 0: greedy decoding, which takes the likeliest token."});
   keys.push_back(
-      {owner, "top_k", integer(0), false, fallback("0"), "Sample from the k likeliest tokens; 0: from all."});
+      {owner, "top_k", integer(0), false, fallback("0"), "Samples from the k likeliest tokens; 0: from all."});
   keys.push_back({owner, "top_p", number_above(0, 1), false, fallback("1"),
-                  "Sample from the likeliest tokens that together have this probability."});
+                  "Samples from the likeliest tokens that together have this probability."});
   keys.push_back({owner, "min_p", number(0, 1), false, fallback("0"),
-                  "Drop tokens less likely than this share of the likeliest."});
+                  "Drops tokens whose probability is below this fraction of the likeliest token's."});
   keys.push_back({owner, "repetition_penalty", number_above(0, 100), false, fallback("1"),
                   "Divides the logits of tokens seen before."});
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
-  keys.push_back({owner, "timeout", duration(), false, fallback("none"), "The longest time of one turn."});
+  keys.push_back({owner, "timeout", duration(), false, fallback("none"), "Time limit of one turn."});
 }
 
 std::vector<FormatKey> make_keys() {
@@ -118,12 +118,13 @@ std::vector<FormatKey> make_keys() {
       {"", "name", string(), false, "the file's name", "Name of the workflow in records and reports."},
       {"", "description", string(), false, "", "What the workflow is for."},
       {"", "extends", string(), false, "",
-       "A workflow file to start from: maps are merged key by key and this file wins; `null` removes a key."},
+       "A workflow file to start from: maps are merged key by key, and values of this file take precedence; `null` "
+       "removes a key."},
       {"", "inputs", map(object_or(choice({"string"}), "input", "type")), false, "`user_question`, required",
        "What a run is given, by name; the short form is the type. Names are placeholders in prompts."},
       {"", "models", map(object_or(string(), "model", "path")), true, "",
        "Models by name; the short form is the path."},
-      {"", "defaults", object("defaults"), false, "", "Settings for all agents that do not say otherwise."},
+      {"", "defaults", object("defaults"), false, "", "Settings of all agents that do not set them."},
       {"", "agents", map(object("agent")), true, "", "Agents by id."},
       {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
       {"", "relay", object_or(relay_method(), "relay", "method"), false, "auto",
@@ -132,22 +133,23 @@ std::vector<FormatKey> make_keys() {
        "Results of a run: texts with placeholders over the inputs and each agent's last output."},
 
       {"input", "type", choice({"string"}), false, "string", "Type of the value."},
-      {"input", "required", boolean(), false, "true without a default", "Whether a run must be given it."},
-      {"input", "default", scalar(), false, "", "The value of a run that is not given one."},
-      {"input", "description", string(), false, "", "What it is."},
+      {"input", "required", boolean(), false, "true without a default", "Whether every run must provide the input."},
+      {"input", "default", scalar(), false, "", "The value in a run that provides none."},
+      {"input", "description", string(), false, "", "What the input is."},
 
       {"model", "path", string(), true, "",
-       "A folder with a Hugging Face model, or the name of a model in a model folder."},
+       "A folder with a Hugging Face model, or the name of a model in a folder of the model search path."},
       {"model", "dtype", dtype(), false, "bf16", "Type of the weights in memory."},
       {"model", "kv_dtype", dtype(), false, "that of the weights", "Type of the KV cache."},
-      {"model", "context", integer(1), false, "the model's own", "The longest prompt and output together, in tokens."},
+      {"model", "context", integer(1), false, "the model's own",
+       "Maximum length of prompt and output together, in tokens."},
   };
   add_generation(keys, "defaults");
   keys.insert(keys.end(),
               {
                   {"agent", "use", string(), false, "",
-                   "An agent file to start from, by name: looked for beside this file, in `roles/` beside it, and in "
-                   "`agents/roles`. Keys given here win."},
+                   "An agent file to start from, by name: looked for next to this file, in `roles/` next to it, and in "
+                   "`agents/roles`. Keys given here take precedence."},
                   {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
                   {"agent", "description", string(), false, "", "What the agent does."},
                   {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
@@ -155,13 +157,14 @@ std::vector<FormatKey> make_keys() {
                   {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
                    "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
                    "names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
-                  {"agent", "output", object("output"), false, "any text", "What the output must be."},
+                  {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
                   {"agent", "on_error", on_error(), false, "fail",
-                   "What a failed turn does: end the run, count as an empty output, or be replaced by `fallback`."},
+                   "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
+                   "of `fallback` replaces the output."},
                   {"agent", "fallback", string(), false, "",
                    "The text that stands in for the output when `on_error` is `fallback`."},
                   {"agent", "retry", retry(), false, "1",
-                   "Attempts at a turn; the short form is their number, the first included."},
+                   "Attempts at a turn; the short form is the number of attempts, including the first."},
               });
   add_generation(keys, "agent");
   keys.insert(
@@ -171,12 +174,12 @@ std::vector<FormatKey> make_keys() {
           {"prompt", "user", text(), false, "", "The user message."},
           {"prompt", "messages", list(object("message")), false, "", "All messages, in place of `system` and `user`."},
           {"prompt", "order", choice({"written", "free"}), false, "written",
-           "`free`: the items of a message that hold placeholders, and the turns of its loops, may change places, so "
-           "that "
-           "what is known first stands first; `baton plan` shows what that brings. Items without placeholders stay."},
+           "`free`: items of a message that contain placeholders, and the turns of its loops, may be reordered, so "
+           "that what is known first comes first; `baton plan` shows the gain. Items without placeholders keep their "
+           "places."},
 
-          {"message", "role", choice({"system", "user", "assistant"}), true, "", "Whose message it is."},
-          {"message", "content", text(), true, "", "Its text."},
+          {"message", "role", choice({"system", "user", "assistant"}), true, "", "Role of the message's author."},
+          {"message", "content", text(), true, "", "Text of the message."},
 
           {"text", "text", prompt(), false, "", "Text with placeholders."},
           {"text", "file", string(), false, "",
@@ -187,11 +190,11 @@ std::vector<FormatKey> make_keys() {
 
           {"output", "pattern", string(), false, "",
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
-           "match has failed."},
+           "match fails."},
           {"output", "schema", any(), false, "",
-           "A JSON Schema (draft-07 subset); an output that is not such JSON has failed."},
+           "A JSON Schema (draft-07 subset); an output that does not conform fails."},
 
-          {"retry", "attempts", integer(1, 100), false, "1", "Attempts in all."},
+          {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},
           {"retry", "backoff", duration(), false, "0s",
            "Pause before the second attempt; doubled before each further one."},
 
@@ -206,21 +209,25 @@ std::vector<FormatKey> make_keys() {
           {"workflow", "rounds", integer(1, 1000), false, "1", "How many times all agents run."},
           {"workflow", "then", id(), false, "",
            "The decision agent: runs once after the last round and sees every agent's last output."},
-          {"workflow", "until", object("condition"), false, "", "Ends the rounds early, once it holds after a round."},
-          {"workflow", "max_parallel", integer(0, 1000), false, "0", "The most turns at a time; 0: no limit."},
+          {"workflow", "until", object("condition"), false, "",
+           "Ends the rounds early when the condition holds after a round."},
+          {"workflow", "max_parallel", integer(0, 1000), false, "0",
+           "Maximum number of concurrent turns; 0: no limit."},
 
           {"step", "id", id(), false, "the agent", "Name of the turn."},
           {"step", "agent", id(), true, "", "Whose turn it is."},
           {"step", "needs", list(id()), false, "what its prompt names",
-           "Turns that must be over first. A prompt may name the agents behind them, near or far."},
+           "Turns that must finish before this one starts. The prompt may name the agents of these turns and of all "
+           "turns that these depend on."},
           {"step", "when", object("condition"), false, "always", "The turn is skipped where this does not hold."},
-          {"step", "on_error", on_error(), false, "the agent's", "As of the agent."},
-          {"step", "fallback", string(), false, "the agent's", "As of the agent."},
-          {"step", "retry", retry(), false, "the agent's", "As of the agent."},
+          {"step", "on_error", on_error(), false, "the agent's", "Overrides the agent's setting."},
+          {"step", "fallback", string(), false, "the agent's", "Overrides the agent's setting."},
+          {"step", "retry", retry(), false, "the agent's", "Overrides the agent's setting."},
 
-          {"condition", "agent", id(), true, "", "Whose last output is looked at."},
-          {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must occur in it."},
-          {"condition", "not_matches", string(), false, "", "A regular expression that must not."},
+          {"condition", "agent", id(), true, "", "The agent whose last output is tested."},
+          {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must match in the output."},
+          {"condition", "not_matches", string(), false, "",
+           "A regular expression (PCRE2) that must not match in the output."},
 
           {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
           {"relay", "tolerance", number(0, 100), false, "0",
@@ -229,64 +236,79 @@ std::vector<FormatKey> make_keys() {
            "and V, where that is faster; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `rectify` or `droidspeak` recompute."},
-          {"relay", "select", object("select"), false, "", "Which tokens `rectify` recomputes beyond the detection."},
+          {"relay", "select", object("select"), false, "",
+           "Which tokens `rectify` recomputes in the layers after `layers.detect`."},
           {"relay", "correct", boolean(), false, "true; false by deviation",
-           "`rectify`: reused KV is corrected by what `baton learn` found for its place, where it did."},
+           "`rectify`: reused KV is corrected by the correction that `baton learn` found for the placeholder, if there "
+           "is one."},
           {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
-           "`cacheblend`: the share of each segment that is recomputed."},
-          {"relay", "anchors", object("anchors"), false, "", "How `anchors` corrects, and when it is trusted."},
+           "`cacheblend`: the fraction of each segment that is recomputed."},
+          {"relay", "anchors", object("anchors"), false, "",
+           "How method `anchors` corrects KV, and when its corrections are trusted."},
           {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
           {"relay", "prefix", boolean(), false, "true",
-           "Methods other than `full` also take the longest exact prefix that was seen before."},
-          {"relay", "memory", object("memory"), false, "", "Limits of the memory for kept KV."},
+           "Methods other than `full` also reuse the longest exact prefix in the prefix cache."},
+          {"relay", "memory", object("memory"), false, "", "Limits of the memory for KV."},
 
           {"layers", "start", integer(0), true, "",
-           "Reused tokens enter here, from their hidden states; 0: from their embeddings."},
-          {"layers", "detect", integer(1), false, "", "`rectify`: values are compared here, and tokens chosen."},
+           "The layer at which reused tokens enter, from their hidden states; 0: from their embeddings."},
+          {"layers", "detect", integer(1), false, "",
+           "`rectify`: the layer in which values are compared and tokens are chosen."},
           {"layers", "end", integer(1), true, "",
-           "The last layer of the chosen tokens; `droidspeak`: of all of them. The model must have it."},
+           "The last layer in which the chosen tokens (`droidspeak`: all reused tokens) are recomputed; it must be a "
+           "layer of the model."},
 
           {"select", "deviation", number(0, 1000), false, "1.5",
-           "Tokens whose values deviate more than this many times the mean; 0: none."},
+           "Chooses tokens whose values deviate by more than this multiple of the mean; 0: none."},
           {"select", "influence", number(0, 1000), false, "1.45",
-           "Tokens that received more than this many times the mean attention; 0: none."},
+           "Chooses tokens that received more than this multiple of the mean attention; 0: none."},
           {"select", "suffix", integer(0), false, "8; 10 by deviation, 0 by entropy",
-           "The last tokens of each segment."},
-          {"select", "head", integer(0), false, "16; 0 by deviation", "The first tokens of each segment."},
+           "How many tokens at the end of each segment are chosen."},
+          {"select", "head", integer(0), false, "16; 0 by deviation",
+           "How many tokens at the beginning of each segment are chosen."},
           {"select", "share", number(0, 1), false, "0.32; 0 by deviation, 0.25 by entropy",
-           "Above 0: this share of each segment, the best by score, in place of the thresholds."},
+           "Above 0: the fraction of each segment that is chosen, best scores first, in place of the thresholds."},
           {"select", "score", choice({"author", "entropy", "deviation"}), false,
            "author; deviation where a threshold is set",
-           "The tokens their author was unsure of or looked back at, only was unsure of, or that deviate most "
-           "(docs/methods.md)."},
-          {"select", "all", boolean(), false, "false", "Every token: the layer range alone."},
+           "What the score of a token measures: how unsure its author was of it and how much it looked back at it "
+           "(`author`), only the former (`entropy`), or how much its values deviate (`deviation`); see "
+           "docs/methods.md."},
+          {"select", "all", boolean(), false, "false",
+           "Chooses every token; only the layer range limits what is recomputed."},
 
-          {"anchors", "size", integer(1, 10000), false, "20", "Anchors of one pool: one placeholder of one prompt."},
+          {"anchors", "size", integer(1, 10000), false, "20",
+           "Maximum number of anchors in one pool; a pool belongs to one placeholder of one prompt."},
           {"anchors", "gate", choice({"error", "entropy", "none"}), false, "error",
-           "What is trusted: corrections whose expected error is small, weights whose entropy is (the paper's eq. 5), "
-           "or all."},
+           "Which corrections are trusted: those with a small expected error (`error`), those whose weights have a "
+           "small entropy (`entropy`, the paper's eq. 5), or all (`none`)."},
           {"anchors", "trust", number(0, 100), false, "0.1",
-           "Gate `error`: up to this expected relative error of K and V a placeholder is only corrected."},
+           "Gate `error`: up to this expected relative error of K and V a placeholder is corrected and none of its "
+           "tokens is recomputed."},
           {"anchors", "refuse", number(0, 100), false, "0.16",
-           "Gate `error`: above it a placeholder is computed in full; between the two its uncertain tokens are."},
-          {"anchors", "recompute", number(0, 1), false, "0.15", "The share of those tokens."},
+           "Gate `error`: above this error a placeholder is computed in full; between `trust` and `refuse` only its "
+           "uncertain tokens are recomputed."},
+          {"anchors", "recompute", number(0, 1), false, "0.15",
+           "The fraction of a placeholder's tokens that is recomputed between `trust` and `refuse`."},
           {"anchors", "gamma", number(0, 100), false, "0.3",
            "Gate `entropy`: weights of more than gamma log(anchors) nats make a text a new anchor."},
           {"anchors", "offsets", choice({"weighted", "nearest", "none"}), false, "weighted",
-           "By all anchors as far as they are alike, by the nearest alone, or no correction."},
+           "Corrects by all anchors, weighted by their similarity (`weighted`), by the nearest anchor alone "
+           "(`nearest`), or not at all (`none`)."},
           {"anchors", "text", choice({"computed", "offset", "base"}), false, "computed",
-           "Fixed text behind a placeholder: run, corrected like the placeholder, or as it was seen first."},
+           "What happens to fixed text behind a placeholder: it is computed (`computed`), corrected like the "
+           "placeholder (`offset`), or reused as first seen (`base`)."},
           {"anchors", "aligned", boolean(), false, "true",
-           "Tokens find their counterparts by edit distance; `false`: by index, as in the paper."},
+           "Tokens are matched to those of an anchor by edit distance; `false`: by index, as in the paper."},
           {"anchors", "rotate", boolean(), false, "true", "`false`: keys stay at their author's positions."},
           {"anchors", "check", integer(0), false, "32",
-           "One turn in so many is computed in full, to measure the error; 0: none."},
-          {"anchors", "pool", string(), false, "", "Pools of different names share nothing."},
+           "One turn in this many is computed in full, to measure the error; 0: none."},
+          {"anchors", "pool", string(), false, "", "Name of the pools; pools of different names share no anchors."},
 
-          {"memory", "device", size(), false, "half of what is free", "On the device, running prompts included."},
+          {"memory", "device", size(), false, "half of what is free",
+           "KV on the device, including that of running prompts."},
           {"memory", "host", size(), false, "a quarter of what is available",
-           "In host memory, of a device's segments."},
+           "KV of a device's segments in host memory."},
       });
   return keys;
 }
