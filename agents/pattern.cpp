@@ -76,7 +76,7 @@ class Matcher {
 Pattern::Pattern(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
     throw std::invalid_argument(
-        fmt::format("the pattern has {} bytes, at most {} are allowed", pattern.size(), kMaxPatternBytes));
+        fmt::format("the pattern has {} bytes; expected at most {}", pattern.size(), kMaxPatternBytes));
   }
   int error = 0;
   PCRE2_SIZE offset = 0;

@@ -25,7 +25,7 @@ bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {
   const YamlEntry* version = root.entry("version");
   if (version == nullptr || version->value.kind != YamlNode::Kind::integer || version->value.text == "1") return false;
   diagnostics.error(version->value.where(), "E0404",
-                    fmt::format("version {} of the format is not known", version->value.text),
+                    fmt::format("unknown version {} of the format", version->value.text),
                     "this program reads version 1");
   return true;
 }
@@ -41,7 +41,7 @@ void set_model(YamlNode& root, const std::string& name, const std::string& path,
     return set_value(root, fmt::format("models.{}.path", name), nlohmann::json(path).dump(), diagnostics);
   diagnostics.error(
       models != nullptr ? models->key.where() : root.where(), "E0202",
-      fmt::format("unknown model '{}', for which a path was given", name),
+      fmt::format("unknown model '{}' in the given model paths", name),
       fmt::format("the file has: {}", known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 

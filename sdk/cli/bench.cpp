@@ -121,7 +121,7 @@ std::string text_of(const BenchResult& result) {
         line.rows, line.depth, line.tokens_per_s, 100 * line.share, 100 * line.recording);
   }
   if (result.row_costs) {
-    out += fmt::format("rows beside a decoding one, {} tokens deep:", result.row_costs->depth);
+    out += fmt::format("prompt rows in a decode step, {} tokens deep:", result.row_costs->depth);
     for (const auto& step : result.row_costs->steps) out += fmt::format(" {}: {:.3f} ms", step.rows, step.ms);
     out += fmt::format("; {} lengthen a step by at most {:.0f} %\n", result.row_costs->knee,
                        100 * result.row_costs->slowdown);
@@ -154,7 +154,7 @@ BenchOptions::Decode decode_of(const std::string& text) {
   BenchOptions::Decode step;
   char behind = 0;
   if (std::sscanf(text.c_str(), "%dx%d%c", &step.rows, &step.depth, &behind) != 2)
-    throw Failure(kUsage, fmt::format("--decode: '{}' is none; expected ROWSxDEPTH, as 8x1024", text));
+    throw Failure(kUsage, fmt::format("--decode: '{}' is invalid: expected ROWSxDEPTH, for example 8x1024", text));
   return step;
 }
 
@@ -164,9 +164,10 @@ int bench(BenchArguments arguments) {
   options.threads = arguments.engine.threads;
   options.slowdown = arguments.engine.slowdown;
   if (options.shape.empty() && options.model.empty())
-    throw Failure(kUsage, "--shape: say which shape, or which --model, is to be measured");
+    throw Failure(kUsage, "--shape: expected a shape, or a model given with --model");
   if (arguments.config) {
-    if (options.shape.empty()) throw Failure(kUsage, "--config: only a --shape has one to print");
+    if (options.shape.empty())
+      throw Failure(kUsage, "--config: expected --shape; only shapes have a configuration to print");
     result(Json::parse(bench_config(options.shape)).dump(2) + "\n");
     return kOk;
   }

@@ -83,7 +83,7 @@ void check_processor(std::vector<Finding>& findings) {
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
   findings.push_back(
       {"threads", Verdict::ok,
-       cores < all ? fmt::format("{} of {} cores are this process's", cores, all) : fmt::format("{} cores", cores)});
+       cores < all ? fmt::format("this process may use {} of {} cores", cores, all) : fmt::format("{} cores", cores)});
 }
 
 void check_memory(std::vector<Finding>& findings) {
@@ -143,9 +143,10 @@ void check_rows(const std::string& model, std::vector<Finding>& findings) {
   std::string table;
   for (const auto& step : costs.steps)
     table += fmt::format("{}{}: {:.2f} ms", table.empty() ? "" : ", ", step.rows, step.ms);
-  findings.push_back({"rows ahead", costs.knee > 0 ? Verdict::ok : Verdict::warn,
-                      fmt::format("{} beside a decoding one lengthen a step by at most {:.0f} %, {} tokens deep ({})",
-                                  costs.knee, 100 * costs.slowdown, costs.depth, table)});
+  findings.push_back(
+      {"rows ahead", costs.knee > 0 ? Verdict::ok : Verdict::warn,
+       fmt::format("{} prompt rows in a decode step lengthen it by at most {:.0f} %, {} tokens deep ({})", costs.knee,
+                   100 * costs.slowdown, costs.depth, table)});
 }
 
 int doctor(const std::string& model, bool json) {

@@ -82,7 +82,7 @@ WorkflowArguments team_of(const WorkflowArguments& whole, int count) {
   const Workflow workflow = whole.load();
   std::vector<std::string> team = agents_at_work(workflow);
   if (count > static_cast<int>(team.size()))
-    throw Failure(kUsage, fmt::format("--agents {}: the workflow has {}", count, team.size()));
+    throw Failure(kUsage, fmt::format("--agents {}: the workflow has {} agents", count, team.size()));
   team.resize(static_cast<std::size_t>(workflow.turns().back().decides ? count - 1 : count));
   WorkflowArguments cut = whole;
   cut.set.push_back(fmt::format("workflow.agents=[{}]", fmt::join(team, ", ")));

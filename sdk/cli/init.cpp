@@ -68,8 +68,7 @@ outputs:
 )yaml";
 
 void write_new(const fs::path& path, const std::string& text) {
-  if (fs::exists(path))
-    throw Failure(kUsage, fmt::format("{} is there already; nothing was written over it", path.string()));
+  if (fs::exists(path)) throw Failure(kUsage, fmt::format("{} exists already; it was not overwritten", path.string()));
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();

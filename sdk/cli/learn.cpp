@@ -55,7 +55,7 @@ std::string table_of(const LearnResult& learned) {
     out += fmt::format("{:<{}}  {:<{}}  {:>7}  {:>7}  ", joined(one.readers), readers, printable(one.slot, Lines::fold),
                        slots, one.texts, grouped(one.tokens));
     if (one.rank == 0) {
-      out += "too few answers to learn from\n";
+      out += "too few answers\n";
       continue;
     }
     out += fmt::format("{:>4}  {:>5.1f} MiB  {:>11}  {:>7}  {:>5}{}\n", one.rank,
@@ -131,7 +131,7 @@ int learn(const LearnArguments& arguments) {
     note(fmt::format("{} of {} runs failed; the first: {}\n", learned->failed_runs, options.inputs.size(),
                      printable(learned->first_error, Lines::fold)));
   if (learned->corrections.empty())
-    throw Failure(kRunFailed, "nothing was learned: no answer stands in the prompt of another agent");
+    throw Failure(kRunFailed, "nothing was learned: no answer is part of another agent's prompt");
   std::vector<std::filesystem::path> files;
   if (!arguments.dry_run) files = learned->save();
   result(arguments.json ? json_of(*learned, files) : table_of(*learned));

@@ -68,7 +68,8 @@ std::string certainty(const ModelProfile& profile) {
   if (profile.effect) return worth(*profile.effect, profile.hand_overs);
   const ProfiledRange range = profile.range();
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
-  if (profile.hand_overs < 2) return "One hand-over says nothing of how sure this is; measure more with --handovers.\n";
+  if (profile.hand_overs < 2)
+    return "The certainty of the layers cannot be told from one hand-over; measure more with --handovers.\n";
   std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers",
                                  profile.hand_overs, percent(range.agreement));
   if (range.agreement < 0.995) {
@@ -141,7 +142,7 @@ int report(const ProfileArguments& arguments, const Measure& measure, const Save
 
 int profile(const ProfileArguments& arguments) {
   if (arguments.dataset.empty() != arguments.workflow.empty()) {
-    throw Failure(kUsage, "--dataset and --workflow go together: the workflow is run over the dataset");
+    throw Failure(kUsage, "--dataset and --workflow must be given together: the workflow is run over the dataset");
   }
   ProfileOptions options;
   options.model = arguments.model;

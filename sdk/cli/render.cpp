@@ -40,12 +40,12 @@ const TurnPreview& find_turn(const Preview& preview, const RenderArguments& argu
     rounds = std::max(rounds, turn.round);
   }
   if (rounds > 0) {
-    throw Failure(kUsage, fmt::format("agent '{}' has {} rounds; --round {} is none of them", arguments.agent, rounds,
+    throw Failure(kUsage, fmt::format("agent '{}' has {} rounds; --round {} does not exist", arguments.agent, rounds,
                                       arguments.round));
   }
   const std::string close = closest(arguments.agent, agents);
-  throw Failure(kUsage, fmt::format("no agent '{}' takes a turn; {}", arguments.agent,
-                                    close.empty() ? fmt::format("there are: {}", fmt::join(agents, ", "))
+  throw Failure(kUsage, fmt::format("agent '{}' takes no turn; {}", arguments.agent,
+                                    close.empty() ? fmt::format("expected one of {}", fmt::join(agents, ", "))
                                                   : fmt::format("did you mean '{}'?", close)));
 }
 
@@ -95,7 +95,7 @@ int render(const RenderArguments& arguments) {
       unknown += (unknown.empty() ? "" : ", ") + part.slot;
   }
   result(turn.text() + "\n\n" + fmt::format("{} tokens\n", tokens) + ids_of(turn));
-  if (!unknown.empty()) note(fmt::format("not known before a run: {}; give a text with --value NAME=TEXT\n", unknown));
+  if (!unknown.empty()) note(fmt::format("unknown before a run: {}; give a text with --value NAME=TEXT\n", unknown));
   return kOk;
 }
 

@@ -123,8 +123,8 @@ class Bench {
     const auto begin = std::chrono::steady_clock::now();
     backend_ = make_backend({options_.device, options_.threads});
     if (options_.from_host && backend_->info().host_memory) {
-      throw InputError(
-          fmt::format("from_host: the device '{}' reads host memory itself; expected a GPU", backend_->info().name));
+      throw InputError(fmt::format("from_host: expected a GPU, found device '{}', which has no memory of its own",
+                                   backend_->info().name));
     }
     ModelOptions own;
     own.dtype = own.kv_dtype = options_.dtype == "f32" ? DType::f32 : DType::bf16;
@@ -152,8 +152,9 @@ class Bench {
       range_ = {(*options_.layers_range)[0], (*options_.layers_range)[1], (*options_.layers_range)[2]};
     if (range_.valid(layers)) return;
     if (options_.layers_range) {
-      throw InputError(fmt::format("layers_range: {},{},{} is none; expected three growing layers of {}, from 0",
-                                   range_.start, range_.detect, range_.end, layers));
+      throw InputError(
+          fmt::format("layers_range: {},{},{} is invalid: expected three increasing layers below {}, from 0",
+                      range_.start, range_.detect, range_.end, layers));
     }
     for (const Method* method : methods_) {
       if (method->layers != Method::Layers::none)
@@ -241,7 +242,7 @@ class Bench {
     if (!all || (measures(&Method::ahead) && !measure_rows(agents, engine, methods))) return false;
     if (options_.memory && result_.memory.empty() && !measure_memory(agents, engine, rows)) return false;
     if (engine.stats().segments.evicted > evicted)
-      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+      throw ResourceError(ResourceError::Kind::memory, "the KV budget is too small for the reused texts");
     return true;
   }
 

@@ -84,7 +84,7 @@ bool BenchAgents::prepare(InferenceEngine& engine) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].slot.empty()) continue;
     if (!made->segments[i])
-      throw ResourceError(ResourceError::Kind::memory, "the memory for KV cannot hold the reused texts");
+      throw ResourceError(ResourceError::Kind::memory, "the KV budget is too small for the reused texts");
     segments_[next++] = made->segments[i];
   }
   for (const auto& role : roles_) {

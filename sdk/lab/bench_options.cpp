@@ -13,11 +13,11 @@ namespace {
 
 void check_number(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value < least || value > most)
-    throw InputError(fmt::format("{}: {} is not in [{}, {}]", name, value, least, most));
+    throw InputError(fmt::format("{}: expected a value in [{}, {}], found {}", name, least, most, value));
 }
 
 void check_numbers(const char* name, const std::vector<int>& values, std::int64_t most) {
-  if (values.empty()) throw InputError(fmt::format("{}: at least one is needed", name));
+  if (values.empty()) throw InputError(fmt::format("{}: expected at least one value", name));
   for (const int value : values) check_number(name, value, 1, most);
 }
 
@@ -25,14 +25,14 @@ void check_numbers(const char* name, const std::vector<int>& values, std::int64_
 
 void check_name(const char* name, const std::string& value, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), value) != known.end()) return;
-  throw InputError(fmt::format("{}: '{}' is not known; known are {}", name, value, fmt::join(known, ", ")));
+  throw InputError(fmt::format("{}: unknown value '{}'; expected one of {}", name, value, fmt::join(known, ", ")));
 }
 
 void check(const BenchOptions& options) {
-  if (options.shape.empty() == options.model.empty()) throw InputError("shape: either a shape or a model is measured");
+  if (options.shape.empty() == options.model.empty()) throw InputError("shape: expected either a shape or a model");
   if (!options.shape.empty()) check_name("shape", options.shape, bench_shapes());
   if (options.layers != 0 && options.shape.empty())
-    throw InputError("layers: only a shape can have another number of them");
+    throw InputError("layers: only a shape can be measured with another number of layers");
   check_number("layers", options.layers, 0, 1024);
   check_number("agents", options.agents, 1, 32);
   check_numbers("prefix", options.prefix, 1 << 20);
@@ -52,9 +52,10 @@ void check(const BenchOptions& options) {
     check_number("decode", rows, 1, 4096);
     check_number("decode", depth, 1, 1 << 20);
   }
-  if (options.select.empty()) throw InputError("select: at least one is needed");
+  if (options.select.empty()) throw InputError("select: expected at least one value");
   for (const double select : options.select) {
-    if (!(select > 0.0 && select <= 1.0)) throw InputError(fmt::format("select: {} is not in (0, 1]", select));
+    if (!(select > 0.0 && select <= 1.0))
+      throw InputError(fmt::format("select: expected a value in (0, 1], found {}", select));
   }
 }
 

@@ -88,10 +88,10 @@ int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs
 }  // namespace
 
 std::optional<LearnResult> learn_corrections(const Workflow& workflow, const LearnOptions& options) {
-  if (options.inputs.empty()) throw InputError("inputs: at least one run is needed to learn from");
-  if (options.rank < 1) throw InputError(fmt::format("rank {}: at least 1 is needed", options.rank));
+  if (options.inputs.empty()) throw InputError("inputs: expected the inputs of at least one run to learn from");
+  if (options.rank < 1) throw InputError(fmt::format("rank: expected at least 1, found {}", options.rank));
   if (options.jobs < 1 || options.jobs > 1024)
-    throw InputError(fmt::format("jobs {} is not in [1, 1024]", options.jobs));
+    throw InputError(fmt::format("jobs: expected a value in [1, 1024], found {}", options.jobs));
   for (const auto& inputs : options.inputs) complete_inputs(*workflow.impl().plan->spec, inputs);
   EngineOptions engine_options;
   engine_options.model = options.model;

@@ -40,11 +40,12 @@ ModelProfile public_profile(const StoredProfile& stored) {
 
 void check(const ProfileOptions& options) {
   if (!parse_reading(options.reading)) {
-    throw InputError(fmt::format("reading '{}' is not known; expected slope, level or effect", options.reading));
+    throw InputError(fmt::format("unknown reading '{}'; expected one of slope, level, effect", options.reading));
   }
   if (options.data.empty() && options.hand_overs < 1)
-    throw InputError(fmt::format("{} hand-overs: at least 1 is needed", options.hand_overs));
-  if (options.max_tokens < 1) throw InputError(fmt::format("max_tokens {}: at least 1 is needed", options.max_tokens));
+    throw InputError(fmt::format("hand_overs: expected at least 1, found {}", options.hand_overs));
+  if (options.max_tokens < 1)
+    throw InputError(fmt::format("max_tokens: expected at least 1, found {}", options.max_tokens));
 }
 
 std::shared_ptr<LocalEngine> open(const std::filesystem::path& folder, const ProfileOptions& options) {
@@ -160,8 +161,9 @@ std::filesystem::path save_profile(const ModelProfile& profile) {
 
 std::optional<PairProfile> profile_pair(const ProfileOptions& options, const PairOptions& pair) {
   check(options);
-  if (pair.step < 1) throw InputError(fmt::format("step {}: at least 1 is needed", pair.step));
-  if (!(pair.left >= 0.0 && pair.left <= 1.0)) throw InputError(fmt::format("left {} is not in [0, 1]", pair.left));
+  if (pair.step < 1) throw InputError(fmt::format("step: expected at least 1, found {}", pair.step));
+  if (!(pair.left >= 0.0 && pair.left <= 1.0))
+    throw InputError(fmt::format("left: expected a value in [0, 1], found {}", pair.left));
   return with_resource_errors([&] { return profile(options, pair); });
 }
 
@@ -169,7 +171,8 @@ std::filesystem::path save_profile(const PairProfile& profile) {
   return with_resource_errors([&] {
     const StoredPair stored = parse_pair(profile.json, "the profile");
     const auto file = pair_in_cache(stored.author, stored.reader);
-    if (file.empty()) throw ModelError("neither XDG_CACHE_HOME nor HOME says where the user's cache is");
+    if (file.empty())
+      throw ModelError("neither XDG_CACHE_HOME nor HOME is set, so that the user's cache folder is unknown");
     write_whole(file, profile.json);
     return file;
   });

@@ -43,8 +43,8 @@ void require_page_or_nothing(const fs::path& path) {
   const bool page = file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
                     read_some(file, start.size(), bytes) && bytes == start;
   if (!page) {
-    throw Failure(kUsage, fmt::format("{}: it is there already and is no report; give another name with --output",
-                                      path.string()));
+    throw Failure(
+        kUsage, fmt::format("{}: the file exists and is not a report; give another name with --output", path.string()));
   }
 }
 
@@ -53,7 +53,7 @@ void require_page_or_nothing(const fs::path& path) {
 RecordFiles::RecordFiles(fs::path folder)
     : folder_(std::move(folder)), descriptor_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ >= 0) return;
-  const std::string why = errno == ENOTDIR ? "it is no folder" : std::strerror(errno);
+  const std::string why = errno == ENOTDIR ? "it is not a folder" : std::strerror(errno);
   throw Failure(kUsage,
                 fmt::format("{}: {}; expected a folder that 'baton run --record' wrote", folder_.string(), why));
 }

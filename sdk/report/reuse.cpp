@@ -212,7 +212,7 @@ Markup reasons_table(const Report& report) {
       // Of what was mirrored, also the part that decoding left no time for.
       const bool late = has(slot.method, &ReuseMethod::ahead);
       Reason& reason =
-          by_reason[late ? "not reached ahead: the steps of the agents before it had no more room" : slot.reason];
+          by_reason[late ? "not reached ahead: the steps of the agents before it had no room left" : slot.reason];
       reason.tokens += tokens;
       if (++reason.count <= kMaxNames && i < kMaxTurns) {
         reason.where +=

@@ -59,7 +59,7 @@ baton_run_options read(const baton_run_options* options) {
 }
 
 void check_not_negative(std::int64_t value, const char* name) {
-  if (value < 0) throw baton::InputError(fmt::format("{} is {}", name, value));
+  if (value < 0) throw baton::InputError(fmt::format("{}: expected at least 0, found {}", name, value));
 }
 
 std::function<void(const std::string&, double)> progress(baton_progress_callback call, void* user_data) {
@@ -110,7 +110,7 @@ baton_status status_of(const baton::RunRecord& record) {
 /// Throws InputError where waiting would never end.
 const baton_run& may_wait(const baton_run* run) {
   if (required(run, "run").listener->in_call.here() && !run->run.wait_for(milliseconds(0))) {
-    throw baton::InputError("called in the run's own on_event, for which the run waits");
+    throw baton::InputError("called from the run's own on_event callback, which would wait for itself");
   }
   return *run;
 }
@@ -255,7 +255,7 @@ baton_status baton_run_output(char** text, size_t* length, const baton_run* run,
     const std::string wanted = read_text(name, "name");
     const auto& names = required(run, "run").outputs;
     if (std::find(names.begin(), names.end(), wanted) == names.end()) {
-      throw baton::InputError(fmt::format("the workflow has no output '{}'; its outputs: {}", wanted,
+      throw baton::InputError(fmt::format("unknown output '{}'; the workflow has: {}", wanted,
                                           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     const auto outputs = may_wait(run).run.get().outputs;

@@ -64,7 +64,7 @@ baton_status set_error(baton_error** error) noexcept {
   } catch (const std::exception& wrong) {
     return set_error(error, BATON_FAILED, wrong.what());
   } catch (...) {
-    return set_error(error, BATON_FAILED, "an exception of an unknown type");
+    return set_error(error, BATON_FAILED, "an exception of unknown type");
   }
 }
 
@@ -90,7 +90,7 @@ std::vector<std::pair<std::string, std::string>> read_pairs(const baton_pair* pa
     const std::string what = fmt::format("{} '{}'", name, key);
     required(pair.value, what.c_str());
     const auto same = [&](const auto& other) { return other.first == key; };
-    if (std::any_of(read.begin(), read.end(), same)) throw InputError(what + " is there twice");
+    if (std::any_of(read.begin(), read.end(), same)) throw InputError(what + " is given twice");
     std::string value = read_optional_text(pair.value, what.c_str());
     read.emplace_back(std::move(key), std::move(value));
   }

@@ -42,7 +42,7 @@ void check_turns(const Plan& plan, const std::map<std::string, std::vector<std::
   for (const auto& [name, tokens] : forced) {
     if (std::find(known.begin(), known.end(), name) == known.end())
       throw InputError(
-          fmt::format("forced_outputs: unknown turn '{}'; the workflow has: {}", name, fmt::join(known, ", ")));
+          fmt::format("forced_outputs: unknown turn '{}'; expected one of {}", name, fmt::join(known, ", ")));
   }
 }
 
@@ -249,13 +249,14 @@ struct Engine::Impl {
 Engine Engine::open(const EngineOptions& options) {
   if (!options.model.empty()) find_model(options.model);
   if (!options.kv_dtype.empty() && options.kv_dtype != "bf16" && options.kv_dtype != "f32") {
-    throw InputError(fmt::format("kv_dtype '{}' is not known; expected bf16 or f32", options.kv_dtype));
+    throw InputError(fmt::format("unknown kv_dtype '{}'; expected bf16 or f32", options.kv_dtype));
   }
   if (!(options.slowdown >= 0.0 && options.slowdown <= 10.0))
-    throw InputError(fmt::format("slowdown {} is not in [0, 10]", options.slowdown));
+    throw InputError(fmt::format("slowdown: expected a value in [0, 10], found {}", options.slowdown));
   if (options.threads < 0 || options.threads > 4096)
-    throw InputError(fmt::format("threads {} is not in [0, 4096]", options.threads));
-  if (options.kv_budget < 0) throw InputError(fmt::format("kv_budget {} is below 0", options.kv_budget));
+    throw InputError(fmt::format("threads: expected a value in [0, 4096], found {}", options.threads));
+  if (options.kv_budget < 0)
+    throw InputError(fmt::format("kv_budget: expected at least 0, found {}", options.kv_budget));
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   return Engine(std::move(impl));
@@ -286,7 +287,8 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   const auto plan = workflow.impl().plan;
   RunRequest request;
   request.inputs = complete_inputs(*plan->spec, options.inputs);
-  if (options.timeout.count() < 0) throw InputError(fmt::format("timeout {} ms is below 0", options.timeout.count()));
+  if (options.timeout.count() < 0)
+    throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
   check_turns(*plan, options.forced_outputs);
   request.tools = workflow.impl().tools;
   request.seed = options.seed;

@@ -28,7 +28,7 @@ LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, con
   }
   if (located.spec.path.empty()) {
     throw ResourceError(ResourceError::Kind::model,
-                        fmt::format("workflow '{}' names no model, and none was given", spec.name));
+                        fmt::format("workflow '{}' names no model, and no other model was given", spec.name));
   }
   const fs::path file = located.spec.where.file.empty() ? spec.file : fs::path(located.spec.where.file);
   located.folder = find_model(located.spec.path, file.parent_path());

@@ -74,7 +74,7 @@ std::vector<fs::path> model_search_path() {
 
 fs::path find_model(const std::string& model, const fs::path& base) {
   using Kind = ResourceError::Kind;
-  if (model.empty()) throw ResourceError(Kind::model, "no model is named");
+  if (model.empty()) throw ResourceError(Kind::model, "no model is given");
   const bool bare = model.find('/') == std::string::npos;
   std::vector<fs::path> tried = {
       (base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself

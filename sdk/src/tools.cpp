@@ -32,10 +32,11 @@ class HostTool : public Tool {
 }  // namespace
 
 Tools& Tools::add(const std::string& name, ToolFunction function, ToolCheck check) {
-  if (!is_name(name)) throw std::invalid_argument(fmt::format("tool name '{}' is not [a-z][a-z0-9_]*", name));
+  if (!is_name(name))
+    throw std::invalid_argument(fmt::format("invalid tool name '{}': expected [a-z][a-z0-9_]*", name));
   if (!function) throw std::invalid_argument(fmt::format("tool '{}' has no function", name));
   if (!entries_.emplace(name, Entry{std::move(function), std::move(check)}).second) {
-    throw std::invalid_argument(fmt::format("tool '{}' is there already", name));
+    throw std::invalid_argument(fmt::format("tool '{}' is registered already", name));
   }
   return *this;
 }
@@ -49,7 +50,7 @@ std::vector<std::string> Tools::names() const {
 ToolResult Tools::call(const std::string& name, const ToolCall& call) const {
   const auto registry = make_registry(*this);
   const Tool* tool = registry->find(name);
-  if (tool == nullptr) throw std::invalid_argument(fmt::format("there is no tool '{}'", name));
+  if (tool == nullptr) throw std::invalid_argument(fmt::format("unknown tool '{}'", name));
   try {
     return tool->call(call);
   } catch (const std::exception& error) {

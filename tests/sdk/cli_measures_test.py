@@ -433,7 +433,7 @@ class Bench(Cli):
             self.assertIn(value if option == "--device" else option, done.stderr)
             self.assertEqual(done.stdout, "")
         self.assertIn("--agents: the last of 3 has a prompt of", self.baton("bench", *self.SMALL[:-3], "--output", "5000", code=2).stderr)
-        self.assertIn("--from-host: the device 'cpu' reads host memory itself", self.baton("bench", *self.SMALL, "--from-host", code=2).stderr)
+        self.assertIn("--from-host: expected a GPU, found device 'cpu'", self.baton("bench", *self.SMALL, "--from-host", code=2).stderr)
         self.assertIn("--shape", self.baton("bench", code=2).stderr)
         self.assertIn("--shape", self.baton("bench", "--shape", "nano", "--model", "nano", code=2).stderr)
         self.assertIn("/no/such/model", self.baton("bench", "--model", "/no/such/model", code=4).stderr)

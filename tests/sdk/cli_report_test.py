@@ -337,7 +337,7 @@ class Report(Cli):
         (self.folder / "empty").mkdir()
         self.assertIn("found no run.json", self.baton("report", "empty", code=3).stderr)
         self.assertIn("expected a folder", self.baton("report", "no_such", code=2).stderr)
-        self.assertIn("it is no folder", self.baton("report", self.team, code=2).stderr)
+        self.assertIn("it is not a folder", self.baton("report", self.team, code=2).stderr)
         self.baton("report", code=2)
         os.symlink("loop", self.folder / "loop")
         self.assertIn("loop", self.baton("report", "loop", code=2).stderr)

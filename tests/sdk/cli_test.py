@@ -67,7 +67,7 @@ class Usage(Cli):
         found = json.loads(self.baton("doctor", "--model", str(ROOT / "samples/models/nano"), "--json").stdout)
         line = found[-1]
         self.assertEqual(line["check"], "rows ahead")
-        self.assertRegex(line["text"], r"^\d+ beside a decoding one lengthen a step by at most 25 %, 512 tokens deep \(0: ")
+        self.assertRegex(line["text"], r"^\d+ prompt rows in a decode step lengthen it by at most 25 %, 512 tokens deep \(0: ")
         self.assertNotIn("rows ahead", self.baton("doctor").stdout)
         self.assertIn("/no/model", self.baton("doctor", "--model", "/no/model", code=4).stderr)
 
@@ -115,7 +115,7 @@ class Files(Cli):
     def test_init_gives_a_sound_workflow(self):
         self.baton("init", "mine")
         self.baton("validate", "mine/team.yaml")
-        self.assertIn("there already", self.baton("init", "mine", code=2).stderr)
+        self.assertIn("exists already", self.baton("init", "mine", code=2).stderr)
 
     def test_schema_completion_version_models_doctor(self):
         self.assertIn("draft-07", json.loads(self.baton("schema").stdout)["$schema"])

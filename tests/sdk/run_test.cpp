@@ -152,7 +152,7 @@ TEST_CASE("options that cannot be used are refused") {
   options = kInputs;
   options.forced_outputs["slover"] = {1};
   CHECK_THROWS_WITH(engine().start(team(4), options),
-                    "forced_outputs: unknown turn 'slover'; the workflow has: solver, checker");
+                    "forced_outputs: unknown turn 'slover'; expected one of solver, checker");
   CHECK_THROWS_AS(baton::Engine::open({.threads = -1}), baton::InputError);
   CHECK_THROWS_AS(baton::Engine::open({.kv_budget = -1}), baton::InputError);
 }

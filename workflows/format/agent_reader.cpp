@@ -71,7 +71,7 @@ AgentReader::ErrorHandling AgentReader::error_handling(const Fields& fields, con
   }
   if (!falls_back && fields.has("fallback") && (!fields.has("on_error") || out.on_error)) {
     diagnostics_.error(fields.where("fallback"), "E0409",
-                       fmt::format("{}: 'fallback' does nothing without 'on_error: fallback'", owner));
+                       fmt::format("{}: 'fallback' has no effect without 'on_error: fallback'", owner));
   }
   if (const YamlNode* retry = fields.get("retry")) {
     const Fields settings(*retry);
@@ -106,7 +106,7 @@ std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::strin
   const bool is_map = node.kind == YamlNode::Kind::map;
   if (is_map && node.entries.size() != 1) {
     diagnostics_.error(node.where(), "E0403",
-                       fmt::format("{}: a tool is a name, or a map of one name to its options", owner));
+                       fmt::format("{}: invalid tool: expected a name, or a map of one name to its options", owner));
     return std::nullopt;
   }
   const YamlNode& name = is_map ? node.entries[0].key : node;

@@ -47,7 +47,7 @@ void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Di
   const auto give_up = [&] { agent.broken = true; };
   if (!is_id(name.text)) {
     diagnostics.error(name.where(), "E0406",
-                      fmt::format("'{}' is not an id, expected the name of an agent file", name.text));
+                      fmt::format("'{}' is not an id; expected the name of an agent file", name.text));
     return give_up();
   }
 
@@ -60,7 +60,7 @@ void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Di
   }
   if (file.empty()) {
     diagnostics.error(name.where(), "E0501",
-                      fmt::format("no agent file '{}.yaml' beside this file or in a folder of roles", name.text),
+                      fmt::format("no agent file '{}.yaml' next to this file or in a folder of roles", name.text),
                       diagnostics.suggestion(name.text, known_roles(folders)));
     return give_up();
   }
@@ -69,7 +69,7 @@ void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Di
   if (!role) return give_up();
   if (role->kind != YamlNode::Kind::map) {
     diagnostics.error(role->where(), "E0403",
-                      fmt::format("an agent file holds a map, found {}", described(role->kind)));
+                      fmt::format("invalid agent file: expected a map, found {}", described(role->kind)));
     return give_up();
   }
   if (const YamlEntry* again = role->entry("use")) {

@@ -46,11 +46,11 @@ SourceLocation SourceText::at(std::size_t offset, std::size_t length_bytes) cons
 SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics) {
   if (bytes.size() > kMaxFileBytes) {
     diagnostics.error({name, 0, 0, 1}, "E0502",
-                      fmt::format("the file has {} bytes, at most {} are allowed", bytes.size(), kMaxFileBytes));
+                      fmt::format("the file has {} bytes; expected at most {}", bytes.size(), kMaxFileBytes));
     return nullptr;
   }
   if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) {
-    diagnostics.error({name, 0, 0, 1}, "E0102", "the file is UTF-16, expected UTF-8");
+    diagnostics.error({name, 0, 0, 1}, "E0102", "the file is UTF-16; expected UTF-8");
     return nullptr;
   }
   if (bytes.starts_with(kByteOrderMark)) bytes.erase(0, kByteOrderMark.size());

@@ -72,7 +72,7 @@ class SpecReader {
       if (reserved) {
         diagnostics_.error(
             input.where, "E0207",
-            fmt::format("an input cannot be called '{}': names of agents' outputs look like this", input.name));
+            fmt::format("invalid input name '{}': the name is reserved for outputs of agents", input.name));
       }
       const Fields fields(entry.value);
       input.default_value = fields.text("default");
@@ -80,7 +80,7 @@ class SpecReader {
       input.required = fields.boolean("required").value_or(!fields.has("default"));
       if (input.required && input.default_value) {
         diagnostics_.error(fields.where("default"), "E0409",
-                           fmt::format("input '{}' is required, its default is never used", input.name));
+                           fmt::format("input '{}' is required, so that its default is never used", input.name));
       }
       spec_.inputs.push_back(std::move(input));
     });
@@ -124,8 +124,9 @@ class SpecReader {
       const Fields fields(entry.value);
       check(fields, fmt::format("agent '{}'", entry.key.text));
       if (!fields.has("model") && !any_default) {
-        diagnostics_.error(entry.key.where(), "E0202",
-                           fmt::format("agent '{}' names no model, and there are {}", entry.key.text, names.size()));
+        diagnostics_.error(
+            entry.key.where(), "E0202",
+            fmt::format("agent '{}' names no model; expected one of the {} models", entry.key.text, names.size()));
       }
     });
   }
@@ -182,17 +183,18 @@ class SpecReader {
       const bool group = needs(Method::Layers::group) || layers.get("detect") == nullptr;
       options.range = {layer("start"), layer(group ? "start" : "detect"), layer("end")};
       if (group && options.range.start >= options.range.end) {
-        diagnostics_.error(
-            fields.where("layers"), "E0412",
-            fmt::format("relay: start {} < end {} does not hold", options.range.start, options.range.end));
+        diagnostics_.error(fields.where("layers"), "E0412",
+                           fmt::format("relay: invalid layers: expected start < end, found start {}, end {}",
+                                       options.range.start, options.range.end));
       } else if (group && needs(Method::Layers::detection)) {
         diagnostics_.error(fields.where("layers"), "E0412",
-                           fmt::format("relay: `layers` of method {} need `detect`", method->name),
+                           fmt::format("relay: `layers` needs `detect` for method {}", method->name),
                            "the layer, between start and end, in which tokens are chosen");
       } else if (!group && (options.range.start >= options.range.detect || options.range.detect >= options.range.end)) {
-        diagnostics_.error(fields.where("layers"), "E0412",
-                           fmt::format("relay: start {} < detect {} < end {} does not hold", options.range.start,
-                                       options.range.detect, options.range.end));
+        diagnostics_.error(
+            fields.where("layers"), "E0412",
+            fmt::format("relay: invalid layers: expected start < detect < end, found start {}, detect {}, end {}",
+                        options.range.start, options.range.detect, options.range.end));
       }
     }
     if (const YamlNode* node = fields.get("select")) {
@@ -279,7 +281,7 @@ class PlaceholderChecker {
       diagnostics_.error(where, "E0203", fmt::format("{}: unknown placeholder '{}'", owner_, name),
                          diagnostics_.suggestion(name, members));
     } else if (!in_loop) {
-      diagnostics_.error(where, "E0206", fmt::format("{}: '{}' stands outside of a loop", owner_, name),
+      diagnostics_.error(where, "E0206", fmt::format("{}: '{}' is used outside a loop", owner_, name),
                          "loops are written '- for: peers' with 'text:'");
     }
   }

@@ -53,7 +53,7 @@ class TopologyReader {
     const auto only_for = [&](const char* key, bool fits, const char* owner) {
       if (fields_.has(key) && !fits) {
         error(fields_.where(key), "E0302",
-              fmt::format("'{}' goes with 'topology: {}', the topology is '{}'", key, owner, kind_name_));
+              fmt::format("'{}' requires 'topology: {}', found '{}'", key, owner, kind_name_));
       }
       if (!fields_.has(key) && fits)
         error(out_.where, "E0301", fmt::format("'topology: {}' needs the key '{}'", owner, key));
@@ -162,8 +162,8 @@ class TopologyReader {
       return;
     }
     if (!seen.insert(node.id).second) {
-      error(node.where, "E0303", fmt::format("step '{}' is there twice", node.id),
-            fields.has("id") ? "" : "give the steps of one agent an 'id' each");
+      error(node.where, "E0303", fmt::format("step '{}' is listed twice", node.id),
+            fields.has("id") ? "" : "give each step of the agent its own 'id'");
       return;
     }
     const std::string owner = fmt::format("step '{}'", node.id);

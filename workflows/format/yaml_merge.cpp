@@ -41,7 +41,8 @@ std::optional<YamlNode> load_chain(const SourcePtr& source, std::vector<std::fil
     return std::nullopt;
   }
   if (chain.size() == kMaxChainFiles) {
-    diagnostics.error(where, "E0505", fmt::format("more than {} files extend each other", kMaxChainFiles));
+    diagnostics.error(where, "E0505",
+                      fmt::format("a chain of more than {} files that extend each other", kMaxChainFiles));
     return std::nullopt;
   }
   chain.push_back(real_path(file));
@@ -118,7 +119,7 @@ void set_value(YamlNode& root, const std::string& path, const std::string& value
     }
     if (node->kind == YamlNode::Kind::null) node->kind = YamlNode::Kind::map;
     if (node->kind != YamlNode::Kind::map) {
-      return fail(fmt::format("'{}' cannot be set: there is {}, no map", part, described(node->kind)));
+      return fail(fmt::format("'{}' cannot be set: expected a map, found {}", part, described(node->kind)));
     }
     if (YamlEntry* entry = node->entry(part)) {
       node = &entry->value;

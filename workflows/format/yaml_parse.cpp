@@ -59,13 +59,13 @@ YamlProblem syntax_problem(const SourceText& source, const std::string& message,
   const std::string_view text(source.text());
   const std::size_t line = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0: the first line
   const std::size_t tab = text.find_first_not_of(' ', line);
-  if (tab < at && text[tab] == '\t') return {source.at(tab, 1), "E0101", "a tab in the indentation, use spaces"};
+  if (tab < at && text[tab] == '\t') return {source.at(tab, 1), "E0101", "a tab in the indentation; use spaces"};
   static constexpr std::pair<std::string_view, std::string_view> kMessages[] = {
       {"end of map flow not found", "a map that began with '{' is not closed"},
       {"end of sequence flow not found", "a list that began with '[' is not closed"},
       {"illegal map value", "no ': ' can stand here; quote the text if it belongs to one"},
-      {"end of map not found", "this is no part of the map above it (check the indentation)"},
-      {"end of sequence not found", "this is no part of the list above it (check the indentation)"},
+      {"end of map not found", "this does not belong to the map above it (check the indentation)"},
+      {"end of sequence not found", "this does not belong to the list above it (check the indentation)"},
   };
   for (const auto& [theirs, ours] : kMessages) {
     if (message == theirs) return {source.at(at, 1), "E0101", std::string(ours)};
@@ -80,7 +80,7 @@ class TreeBuilder final : public YAML::EventHandler {
   YamlNode take() { return std::move(root_); }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (documents_++ > 0) fail(mark, "E0104", "a second document begins here, a file holds one");
+    if (documents_++ > 0) fail(mark, "E0104", "a second document begins here; expected one document");
   }
   void OnDocumentEnd() override {}
 
@@ -88,7 +88,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
-    if (found == anchors_.end()) fail(mark, "E0105", "an alias inside of the node that it stands for");
+    if (found == anchors_.end()) fail(mark, "E0105", "an alias inside the node that it refers to");
     count_copy(found->second, mark);
     add(found->second, 0);
   }

@@ -208,7 +208,8 @@ std::string format_graph(const Plan& plan, const std::string& format) {
   if (format == "mermaid") return mermaid(plan);
   if (format == "dot") return dot(plan);
   if (format == "json") return json(plan);
-  throw std::invalid_argument(fmt::format("unknown graph format '{}', expected ascii, mermaid, dot or json", format));
+  throw std::invalid_argument(
+      fmt::format("unknown graph format '{}'; expected one of ascii, mermaid, dot, json", format));
 }
 
 }  // namespace baton

@@ -145,7 +145,7 @@ class GraphExpansion {
     std::vector<std::string> names;
     for (const int i : path) names.push_back(specs_[i].id);
     diagnostics_.error(specs_[path.front()].where, "E0306",
-                       fmt::format("the steps wait for each other: {}", fmt::join(names, " -> ")),
+                       fmt::format("the steps depend on each other: {}", fmt::join(names, " -> ")),
                        "an output of the last round is named '_history_1'");
   }
 

@@ -43,9 +43,10 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
 
   const NodeSpec* spec = viewer.spec;
   if (spec != nullptr && spec->when && !node_of(spec->when->agent, viewer)) {
-    diagnostics.error(spec->when->where, "E0310",
-                      fmt::format("step '{}': when: it does not wait for agent '{}'", viewer.id, spec->when->agent),
-                      fmt::format("add a step of '{}' to 'needs'", spec->when->agent));
+    diagnostics.error(
+        spec->when->where, "E0310",
+        fmt::format("step '{}': when: the step does not depend on agent '{}'", viewer.id, spec->when->agent),
+        fmt::format("add a step of '{}' to 'needs'", spec->when->agent));
   }
 }
 
@@ -100,7 +101,7 @@ Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const Gr
       if (std::any_of(nodes_.begin(), nodes_.end(), sees_viewer)) {
         return refuse(fmt::format("step '{}' waits for step '{}'", other.id, viewer.id), "");
       }
-      return {"E0304", fmt::format("may not exist yet: step '{}' does not wait for '{}'", viewer.id, other.id),
+      return {"E0304", fmt::format("may not exist yet: step '{}' does not depend on '{}'", viewer.id, other.id),
               fmt::format("add '{}' to its 'needs'", other.id)};
     }
     default:

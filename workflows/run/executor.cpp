@@ -14,7 +14,7 @@ RunRecord run_plan(const RunRequest& request) {
   for (const PlannedTurn& turn : request.plan->turns) {
     const auto engine = request.engines.find(turn.model);
     if (engine == request.engines.end() || !engine->second)
-      throw std::invalid_argument(fmt::format("run_plan: there is no engine for the model '{}'", turn.model));
+      throw std::invalid_argument(fmt::format("run_plan: no engine for model '{}'", turn.model));
   }
   return RunLoop(request).run();
 }

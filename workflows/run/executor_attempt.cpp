@@ -270,7 +270,7 @@ void RunLoop::cut_off(std::size_t turn, int number) {
   Attempt& attempt = *attempts_[turn];
   if (attempt.number != number) return;
   if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
-  attempt.cut = fmt::format("took longer than {} ms", planned(turn).timeout.count());
+  attempt.cut = fmt::format("the attempt took longer than {} ms", planned(turn).timeout.count());
   attempt.tools.request_stop();
   if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
 }

@@ -40,7 +40,7 @@ void RunSegments::attach_portable(const InferenceEngine* engine, PromptPart& par
     const std::string difference = kv_difference(author->info().kv, engine->info().kv);
     if (difference.empty()) part.portable = author->portable(entry.handle);
     if (part.portable) return;
-    part.without = difference.empty() ? "its KV, of another model, was taken back: over the memory budget"
+    part.without = difference.empty() ? "its KV, of another model, was evicted: over the memory budget"
                                       : "of another model, whose KV does not fit: " + difference;
   }
 }

@@ -69,7 +69,7 @@ void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& p
     slot.recomputed_tokens = slot.tokens - reused_tokens;
     slot.ahead_tokens = ahead_tokens;
     if (method->ahead && ahead_tokens == 0)  // the plan promised more
-      slot.reason = "not reached ahead: the steps of the agents before it had no more room";
+      slot.reason = "not reached ahead: the steps of the agents before it had no room left";
     const auto entries = static_cast<double>(slot.tokens * layers);
     slot.kv_reuse_rate = static_cast<double>(reused_entries) / entries;
     slot.kv_reuse_bound = static_cast<double>(reusable_entries) / entries;

@@ -172,8 +172,8 @@ std::string how_to_give(const Workflow& workflow, const std::vector<std::string>
         fmt::format("missing input '{}'{}{}\n", input.name, input.description.empty() ? "" : ": ", input.description);
     how += fmt::format(" --input {}=\"...\"", input.name);
   }
-  return fmt::format("{}  give it with: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json", names,
-                     command, how);
+  return fmt::format("{}  run: {}{}\n  or from a file: --input NAME=@FILE, or --input-file FILE.json", names, command,
+                     how);
 }
 
 }  // namespace baton::cli

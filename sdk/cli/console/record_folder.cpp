@@ -15,7 +15,7 @@ RecordFolder::RecordFolder(fs::path folder) : folder_(fs::absolute(std::move(fol
   if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "runs/1/" is "runs/1"
   std::error_code error;
   if (fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
-    throw Failure(kUsage, fmt::format("--record {}: it is there already; give a new folder", folder_.string()));
+    throw Failure(kUsage, fmt::format("--record {}: the folder exists already; give a new one", folder_.string()));
   }
 }
 

@@ -66,14 +66,13 @@ std::vector<Question> read_dataset(const std::filesystem::path& file, std::size_
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Question question;
     std::string mistake = parse(line, question);
-    if (mistake.empty() && !ids.insert(question.id).second)
-      mistake = fmt::format("the id '{}' is there already", question.id);
+    if (mistake.empty() && !ids.insert(question.id).second) mistake = fmt::format("duplicate id '{}'", question.id);
     if (!mistake.empty())
       mistakes += fmt::format("{}{}:{}: {}", mistakes.empty() ? "" : "\n", file.string(), line_number, mistake);
     questions.push_back(std::move(question));
   }
   if (!mistakes.empty()) throw Failure(kInvalidFile, mistakes);
-  if (questions.empty()) throw Failure(kInvalidFile, fmt::format("{}: holds no questions", file.string()));
+  if (questions.empty()) throw Failure(kInvalidFile, fmt::format("{}: no questions found", file.string()));
   return questions;
 }
 

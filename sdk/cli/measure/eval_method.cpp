@@ -20,7 +20,8 @@ EvalMethod EvalMethod::parse(const std::string& text) {
     const std::string setting = text.substr(at + 1, end == std::string::npos ? end : end - at - 1);
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw Failure(kUsage, fmt::format("--methods {}: expected KEY=VALUE after ':' or ';', got '{}'", text, setting));
+      throw Failure(kUsage,
+                    fmt::format("--methods {}: expected KEY=VALUE after ':' or ';', found '{}'", text, setting));
     }
     method.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
     at = end;

@@ -77,7 +77,7 @@ std::vector<HandOver> hand_overs_of_runs(const std::string& workflow_file, const
   if (can_redraw()) note("\r\x1b[K");
   if (collected.empty() && !interrupted().stop_requested()) {
     throw Failure(kInvalidFile,
-                  fmt::format("{}: no answer of an agent stands in the prompt of another", workflow_file));
+                  fmt::format("{}: no answer of an agent is part of another agent's prompt", workflow_file));
   }
   return collected;
 }

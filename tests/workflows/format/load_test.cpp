@@ -49,7 +49,7 @@ TEST_CASE("errors in a base name the base") {
   CHECK(load_errors(file).find("base.yaml:4:19: error[E0203]") != std::string::npos);
 }
 
-TEST_CASE("files that extend each other in a circle are refused") {
+TEST_CASE("files that extend each other in a cycle are rejected") {
   const Folder folder;
   folder.add("a.yaml", "extends: sub/../b.yaml\n");
   const auto file = folder.add("b.yaml", "extends: a.yaml\n");

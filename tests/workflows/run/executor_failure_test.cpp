@@ -132,7 +132,7 @@ TEST_CASE("a model without an engine is refused before anything starts") {
   RunRequest request = builder.request(nullptr);
   int events = 0;
   request.on_event = [&](const Event&) { ++events; };
-  CHECK_THROWS_WITH(run_plan(request), "run_plan: there is no engine for the model 'main'");
+  CHECK_THROWS_WITH(run_plan(request), "run_plan: no engine for model 'main'");
   request.engines.clear();
   CHECK_THROWS_AS(run_plan(request), std::invalid_argument);
   CHECK(events == 0);
@@ -173,7 +173,7 @@ TEST_CASE("an agent that takes too long is cut off, keeping what it wrote") {
   };
   Observed observed = run(builder, slow);
   CHECK(observed.record.state == RunState::timeout);
-  CHECK(observed.record.error == "agent 'a' failed: took longer than 100 ms");
+  CHECK(observed.record.error == "agent 'a' failed: the attempt took longer than 100 ms");
   CHECK(observed.record.agents[0].state == TurnState::failed);
   CHECK_FALSE(observed.record.agents[0].output.empty());
   CHECK(observed.record.wall_ms < 2000.0);

@@ -82,7 +82,7 @@ TEST_CASE("a tool is told to stop when its agent or the run ends") {
   builder.plan.turns[1].timeout = 50ms;
   RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
   CHECK(record.state == RunState::timeout);
-  CHECK(record.agents[1].error == "took longer than 50 ms");
+  CHECK(record.agents[1].error == "the attempt took longer than 50 ms");
 
   builder.plan.turns[1].timeout = 0ms;
   RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
