@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton bench: the time to first token of a row of agents under each way of handing KV over.
+// baton bench: the time to first token of a chain of agents under each method of handing KV over.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,7 +98,7 @@ std::string text_of(const std::vector<BenchMethod>& methods) {
 std::string memory_of(const std::vector<BenchMemory>& memory) {
   if (memory.empty()) return {};
   std::string out =
-      "\nbytes of a token: running, handing on, ahead | keys and values, hidden, attention, entropy, id | anchor\n";
+      "\nbytes per token: running, recording, ahead | keys and values, hidden, attention, entropy, id | anchor\n";
   for (const auto& one : memory) {
     out += fmt::format("       {}{:>10.1f}{:>10.1f}{:>10.1f} |{:>10.1f}{:>8.1f}{:>5.1f}{:>5.1f}{:>5.1f} |{:>10.1f}\n",
                        padded(one.method, 12), one.cache, one.cache_recording, one.ahead, one.keys_values, one.hidden,
@@ -135,7 +135,7 @@ std::string text_of(const BenchResult& result) {
   }
   out += memory_of(result.memory);
   out += fmt::format(
-      "\nrectify's layers: {}, {}, {}; bytes of a token: {} as KV, {} kept for later prompts; peak: {} and {}\n",
+      "\nrectify's layers: {}, {}, {}; bytes per token: {} in the KV cache, {} in the segment store; peak: {} and {}\n",
       result.layers_range[0], result.layers_range[1], result.layers_range[2], grouped(result.kv_bytes_per_token),
       grouped(result.segment_bytes_per_token), size(static_cast<double>(result.kv_peak_bytes)),
       size(static_cast<double>(result.segments_peak_bytes)));
@@ -204,28 +204,32 @@ int bench(BenchArguments arguments) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("bench", "Measure the time to first token of each way of handing KV over");
+  auto* verb = app.add_subcommand("bench", "Measure the time to first token of each method of handing KV over");
   auto arguments = std::make_shared<BenchArguments>();
   BenchOptions& options = arguments->bench;
   arguments->engine.add_to(*verb);
-  auto* model = verb->add_option("--model", options.model, "A model folder or name")->type_name("PATH");
+  auto* model = verb->add_option("--model", options.model, "Model folder or name")->type_name("PATH");
   verb->add_option("--shape", options.shape, "A known model's shape with random weights")
       ->type_name("NAME")
       ->check(CLI::IsMember(bench_shapes()))
       ->excludes(model);
-  verb->add_option("--layers", options.layers, "Of the shape, in place of all of them")
+  verb->add_option("--layers", options.layers, "How many layers of the shape are measured; without it all of them")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
-  verb->add_option("--agents", options.agents, "In a row; each sees the answers of those before it")
+  verb->add_option("--agents", options.agents,
+                   "How many agents run one after the other; each sees the answers of those before it")
       ->type_name("N")
       ->check(CLI::Range(1, 32))
       ->capture_default_str();
-  verb->add_option("--prefix", options.prefix, "Tokens of each agent's own role text (128)")
+  verb->add_option("--prefix", options.prefix, "Length of each agent's own role text in tokens (128)")
       ->delimiter(',')
       ->type_name("N,N");
-  verb->add_option("--question", options.question, "Tokens of the question")->type_name("N")->capture_default_str();
+  verb->add_option("--question", options.question, "Length of the question in tokens")
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_option("--output", options.output,
-                   "Tokens of each answer (256); where this or --prefix has several, every pair is measured")
+                   "Length of each answer in tokens (256); where this option or --prefix has several values, every "
+                   "pair is measured")
       ->delimiter(',')
       ->type_name("N,N");
   std::vector<std::string> known = {"none"};
@@ -234,54 +238,60 @@ void add_bench(CLI::App& app, Action& action) {
     const bool one_pass = !method.ahead && !method.anchors && !method.models;
     if (one_pass) options.methods.push_back(method.name);
   }
-  verb->add_option(
-          "--methods", options.methods,
-          "Methods to measure; with lockstep all agents also decode their answers, under every method; none: no "
-          "agents, only prefill and decode")
+  verb->add_option("--methods", options.methods,
+                   "Methods to measure; with lockstep all agents also decode their answers, under every method; none: "
+                   "no agents, only prefill and decode of the bare model")
       ->delimiter(',')
       ->type_name("A,B")
       ->check(CLI::IsMember(known));
-  verb->add_option("--prefill", options.prefill, "Prompts of the bare model, tokens; without it 64,512")
+  verb->add_option("--prefill", options.prefill,
+                   "Prompt lengths for prefill of the bare model, in tokens; without it 64,512")
       ->delimiter(',')
       ->type_name("N,N")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--decode", arguments->decode,
-                   "Steps of the bare model: sequences and the tokens in each; without it 1x512,4x512,16x512")
+                   "Decode steps of the bare model: how many sequences, and how many cached tokens each has; without "
+                   "it 1x512,4x512,16x512")
       ->delimiter(',')
       ->type_name("NxN,NxN");
-  verb->add_flag("--rows", options.rows, "Also what rows of a prompt that ride along in a decode step cost");
+  verb->add_flag("--rows", options.rows, "Also measure what prompt rows in a decode step cost");
   verb->add_option("--row-methods", options.row_methods,
-                   "With lockstep: the methods under which answers are decoded, in place of all; none: not at all, "
-                   "and lockstep computes ahead before it is timed")
+                   "With lockstep: the methods under which answers are decoded, in place of all; none: no answers are "
+                   "decoded, and lockstep computes ahead before it is timed")
       ->delimiter(',')
       ->type_name("A,B")
       ->check(CLI::IsMember(known));
   verb->add_option("--select", options.select,
-                   "Parts of the reused tokens that epic, cacheblend and rectify recompute (0.18), one row each")
+                   "Fractions of the reused tokens that epic, cacheblend and rectify recompute (0.18), one row each")
       ->delimiter(',')
       ->type_name("0..1");
   verb->add_flag("--from-host", options.from_host,
-                 "Reused texts lie in host memory when an agent begins (a GPU's host tier)");
-  verb->add_flag("--memory", options.memory, "Also what each method holds of a token, bytes");
-  verb->add_option("--anchors", options.anchors, "With method anchors: how many each placeholder has, one row each")
+                 "Reused texts are in host memory when an agent begins (the host tier of a GPU)");
+  verb->add_flag("--memory", options.memory, "Also measure the bytes that each method holds per token");
+  verb->add_option("--anchors", options.anchors,
+                   "With method anchors: the number of anchors of each placeholder, one row each")
       ->delimiter(',')
       ->type_name("N,N")
       ->check(CLI::Range(1, 1000));
-  verb->add_option("--layers-range", arguments->range, "Rectify's first, detecting and last layer")
+  verb->add_option("--layers-range", arguments->range, "First, detection and last layer of method rectify")
       ->delimiter(',')
       ->expected(3)
       ->type_name("A,B,C");
-  verb->add_option("--dtype", options.dtype, "Of weights and KV")
+  verb->add_option("--dtype", options.dtype, "Data type of weights and KV")
       ->type_name("bf16|f32")
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str();
-  verb->add_option("--seed", options.seed, "Of weights and tokens")->type_name("N")->capture_default_str();
-  verb->add_option("--repeat", options.repeat, "Take the median of N; without it 3, or 1 above a billion weights")
+  verb->add_option("--seed", options.seed, "Seed of the random weights and tokens")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--repeat", options.repeat,
+                   "Report the median of N runs; without it 3, or 1 above a billion weights")
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
-  verb->add_flag("--config", arguments->config, "Only print the shape's config.json, for measuring a peer");
-  verb->add_flag("--json", arguments->json, "As one JSON object");
-  verb->add_flag("-q,--quiet", arguments->quiet, "No progress");
+  verb->add_flag("--config", arguments->config,
+                 "Only print the shape's config.json, to measure another engine with it");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  verb->add_flag("-q,--quiet", arguments->quiet, "Show no progress");
   verb->footer(
       "Texts are random tokens. The question and the answers are computed once and shared by all methods; role texts "
       "are\n"

@@ -77,8 +77,8 @@ void check_devices(std::vector<Finding>& findings) {
 
 void check_processor(std::vector<Finding>& findings) {
   const std::string vectors = vector_instructions();
-  findings.push_back(
-      {"vectors", vectors.empty() ? Verdict::warn : Verdict::ok, vectors.empty() ? "none found: slow" : vectors});
+  findings.push_back({"vectors", vectors.empty() ? Verdict::warn : Verdict::ok,
+                      vectors.empty() ? "none found: the engine will be slow" : vectors});
   const int cores = usable_cores();
   const auto all = static_cast<int>(std::thread::hardware_concurrency());
   findings.push_back(
@@ -177,10 +177,10 @@ void add_doctor(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("doctor", "Check what this machine can do");
   auto json = std::make_shared<bool>(false);
   auto model = std::make_shared<std::string>();
-  verb->add_option("--model", *model, "Also measure how many rows can be computed ahead in its decode steps")
+  verb->add_option("--model", *model, "Also measure how many prompt rows fit into the model's decode steps (lockstep)")
       ->type_name("PATH");
-  verb->add_flag("--json", *json, "As JSON");
-  verb->footer("A line that says warn limits something; one that says fail means that nothing can run (exit code 4).");
+  verb->add_flag("--json", *json, "Print JSON");
+  verb->footer("A check with verdict warn limits something; with verdict fail nothing can run (exit code 4).");
   verb->callback([json, model, &action] { action = [json, model] { return doctor(*model, *json); }; });
 }
 

@@ -167,7 +167,7 @@ void add_eval(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<EvalArguments>();
   arguments->options.workflow.add_to(*verb);
   arguments->options.engine.add_to(*verb);
-  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line: id, inputs, answer")
+  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
       ->required()
       ->type_name("FILE.jsonl");
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
@@ -176,33 +176,34 @@ void add_eval(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("A,B");
   verb->add_option("--agents", arguments->agents,
-                   "Once for each size of the team: the first N - 1 of workflow.agents and `then`, or the first N")
+                   "Team sizes to measure: the first N - 1 of workflow.agents and `then`, or the first N")
       ->delimiter(',')
       ->check(CLI::Range(1, 1000))
       ->type_name("N,N");
-  verb->add_option("--order", arguments->order, "Of the questions: methods that learn see the first ones first")
+  verb->add_option("--order", arguments->order,
+                   "Order of the questions, which matters to methods that learn from earlier ones")
       ->check(CLI::IsMember({"file", "random", "ascending", "descending"}))
       ->capture_default_str();
   verb->add_flag("--ablation", arguments->ablation,
-                 "Also rectify with its layers alone, then with each way of choosing added");
-  verb->add_flag("--sensitivity", arguments->sensitivity, "Also rectify with other thresholds");
+                 "Also measure rectify with its layers alone, then with each way of choosing tokens added");
+  verb->add_flag("--sensitivity", arguments->sensitivity, "Also measure rectify with other thresholds");
   verb->add_option("--floor-limit", arguments->options.floor_limit,
-                   "Questions over which the noise floor is taken; 0: none")
+                   "Number of questions over which the noise floor is measured; 0: none")
       ->type_name("N")
       ->capture_default_str();
-  verb->add_option("--jobs", arguments->options.jobs, "Questions at the same time")
+  verb->add_option("--jobs", arguments->options.jobs, "Number of questions that run concurrently")
       ->type_name("N")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   verb->add_option("--seed", arguments->options.seed, "Seed of the sampling")->type_name("N");
-  verb->add_option("--timeout", arguments->options.timeout, "For each question")->type_name("60s");
+  verb->add_option("--timeout", arguments->options.timeout, "Time limit of each question")->type_name("60s");
   verb->add_option("--answers", arguments->options.answers,
-                   "Add a JSON line for each question and method to FILE: every agent's answer as token ids")
+                   "Append a JSON line for each question and method to FILE: every agent's answer as token ids")
       ->type_name("FILE.jsonl");
-  verb->add_flag("--json", arguments->json, "As one JSON object");
-  auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "No progress");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "Show no progress");
   verb->add_flag("-v,--verbose", arguments->options.verbose,
-                 "Each question, what the agents said, and whether it was right")
+                 "Show each question, the agents' outputs, and whether the answer is right")
       ->excludes(quiet);
   verb->footer(
       "The answer is what output.pattern of the deciding (or last) agent finds; without a pattern, the output named\n"

@@ -111,9 +111,11 @@ int init(const fs::path& folder) {
 void add_init(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("init", "Write a small workflow to start from");
   auto folder = std::make_shared<std::string>(".");
-  verb->add_option("folder", *folder, "Where to; made if it is not there")->type_name("DIR")->capture_default_str();
+  verb->add_option("folder", *folder, "Folder to write to; it is created if it does not exist")
+      ->type_name("DIR")
+      ->capture_default_str();
   verb->footer(
-      "Writes team.yaml and the schema for editors; never over a file that is there.\n\nExample:\n  baton init "
+      "Writes team.yaml and the schema for editors; existing files are never overwritten.\n\nExample:\n  baton init "
       "my_team");
   verb->callback([folder, &action] { action = [folder] { return init(*folder); }; });
 }

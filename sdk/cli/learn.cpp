@@ -145,11 +145,11 @@ void add_learn(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("learn", "Learn to correct the KV that a workflow's agents hand over");
   auto arguments = std::make_shared<LearnArguments>();
   arguments->workflow.add_to(*verb);
-  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object a line, as for baton eval")
+  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line, as for baton eval")
       ->required()
       ->type_name("FILE.jsonl");
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
-  verb->add_option("--rank", arguments->rank, "Of each correction, at most; its size and cost grow with it")
+  verb->add_option("--rank", arguments->rank, "Maximum rank of each correction; its size and cost grow with the rank")
       ->type_name("N")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
@@ -157,23 +157,23 @@ void add_learn(CLI::App& app, Action& action) {
   verb->add_option("--threads", arguments->threads, "CPU threads; 0: one per core")
       ->type_name("N")
       ->check(CLI::Range(0, 4096));
-  verb->add_option("--jobs", arguments->jobs, "Questions at the same time")
+  verb->add_option("--jobs", arguments->jobs, "Number of questions that run concurrently")
       ->type_name("N")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   verb->add_option("--seed", arguments->seed, "Seed of the sampling")->type_name("N");
-  verb->add_flag("--dry-run", arguments->dry_run, "Learn and show, write nothing");
-  verb->add_flag("--json", arguments->json, "As one JSON object");
+  verb->add_flag("--dry-run", arguments->dry_run, "Show what was learned without writing it");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
   verb->footer(
       "The workflow is run over the questions with every prompt computed in full. For each placeholder of each "
       "prompt,\n"
-      "a linear map is found from the KV of the answers as they were handed over to what they became there. One\n"
-      "question in six (at most 48) is kept back, to measure what the maps are worth; those that help go into\n"
-      "baton.corrections.safetensors in the model's folder, or into the cache when that cannot be written, beside\n"
-      "what other workflows left there. Method rectify uses it where the text around the placeholder is the same to "
+      "a linear map is learned from the KV of the answers as handed over to the KV of a full prefill there. One\n"
+      "question in six (at most 48) is held out, to measure how much the maps help; those that help are written to\n"
+      "baton.corrections.safetensors in the model's folder, or to the cache if that is not writable, next to\n"
+      "the corrections of other workflows. Method rectify uses it where the text around the placeholder is the same to "
       "the\n"
-      "token; change a prompt, and learn again. Some hundred questions are worth it; take others than you measure "
-      "with.\n"
+      "token; after changing a prompt, learn again. Use some hundred questions, and others than those that you "
+      "measure with.\n"
       "\n"
       "Examples:\n"
       "  baton learn team.yaml --dataset questions.jsonl\n"

@@ -42,9 +42,9 @@ int list(bool json) {
                            : fmt::format("unusable: {}", model.problem)));
   }
   if (found.empty())
-    note("no models were found in:\n");
+    note("no models found in:\n");
   else
-    note("looked in:\n");
+    note("searched folders:\n");
   for (const auto& folder : model_search_path()) note("  " + folder.string() + "\n");
   return kOk;
 }
@@ -54,11 +54,11 @@ int list(bool json) {
 void add_models(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("models", "List the models that a bare name finds");
   auto json = std::make_shared<bool>(false);
-  verb->add_flag("--json", *json, "As JSON");
+  verb->add_flag("--json", *json, "Print JSON");
   verb->footer(
       "A model is a GGUF file, or a Hugging Face folder: config.json, tokenizer.json and .safetensors files. Bare "
       "names\n"
-      "are looked for in the folders of BATON_MODEL_PATH (colon-separated) and beside the program.\n\n"
+      "are looked for in the folders of BATON_MODEL_PATH (colon-separated) and next to the program.\n\n"
       "Examples:\n"
       "  BATON_MODEL_PATH=~/models baton models\n"
       "  baton run team.yaml --model qwen3-0.6b");

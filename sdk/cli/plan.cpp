@@ -88,7 +88,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
       out += "  prompt\n";
       for (const auto& part : shown.prompt) out += part_line(part, ids);
       out += fmt::format("  at most  {} prompt tokens{} + {} output tokens, {} of KV cache\n", shown.prompt_tokens,
-                         unbounded ? " and what has no bound" : "", shown.output_tokens,
+                         unbounded ? " and parts without a bound" : "", shown.output_tokens,
                          size(static_cast<double>(shown.kv_bytes)));
     } else {
       out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
@@ -104,11 +104,11 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     out += '\n';
   }
   if (preview) {
-    out += fmt::format("memory: {} of KV cache per token; at most {} at the same time",
+    out += fmt::format("memory: {} of KV cache per token; at most {} at once",
                        size(static_cast<double>(preview->kv_bytes_per_token)),
                        size(static_cast<double>(preview->kv_peak_bytes)));
     if (preview->kv_ahead_bytes > 0)
-      out += fmt::format(", and {} for prompts computed ahead, where there is room",
+      out += fmt::format(", and {} for prompts computed ahead, if memory allows",
                          size(static_cast<double>(preview->kv_ahead_bytes)));
     out += '\n';
   }
@@ -180,10 +180,10 @@ void add_plan(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<PlanArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
-  verb->add_flag("--ids", arguments->ids, "Also the token ids of each segment");
-  verb->add_flag("--json", arguments->json, "As one JSON object, token ids included");
+  verb->add_flag("--ids", arguments->ids, "Also print the token ids of each segment");
+  verb->add_flag("--json", arguments->json, "Print one JSON object, including token ids");
   verb->footer(
-      "Reads the model's configuration and tokenizer, no weights.\n\n"
+      "Reads the model's configuration and tokenizer, but no weights.\n\n"
       "Examples:\n"
       "  baton plan team.yaml\n"
       "  baton plan team.yaml --input user_question=@question.txt --relay full --ids");

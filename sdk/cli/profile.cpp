@@ -70,7 +70,7 @@ std::string certainty(const ModelProfile& profile) {
   const auto percent = [](double share) { return fmt::format("{:.0f} %", 100 * share); };
   if (profile.hand_overs < 2)
     return "The certainty of the layers cannot be told from one hand-over; measure more with --handovers.\n";
-  std::string text = fmt::format("Drawn again from the same {} hand-overs, {} of the draws give these layers",
+  std::string text = fmt::format("Resampled from the same {} hand-overs, {} of the draws give these layers",
                                  profile.hand_overs, percent(range.agreement));
   if (range.agreement < 0.995) {
     text += fmt::format(" (l_s {}, l_d {}, l_e {})", percent(range.start_agreement), percent(range.detect_agreement),
@@ -94,7 +94,7 @@ std::string text_of(const ModelProfile& profile) {
                      profile.left_out > 0 ? fmt::format("; {} left out, too short or too long", profile.left_out) : "");
   out += certainty(profile);
   if (!profile.effect && profile.range().end + 1 == static_cast<int>(profile.similarity.size())) {
-    out += "Similarity does not come to rest before the last layer, so the range goes to the end.\n";
+    out += "The similarity does not level off before the last layer, so that the range goes to the end.\n";
   }
   return out + fmt::format("Chosen tokens are recomputed in {:.0f} % of the layers.\n", 100 * recomputed);
 }
@@ -190,26 +190,26 @@ void add_profile(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand(
       "profile", "Find the layers that method rectify recomputes for a model, or\ndroidspeak between two");
   auto arguments = std::make_shared<ProfileArguments>();
-  verb->add_option("--model", arguments->model, "A folder or a name")->required()->type_name("PATH");
+  verb->add_option("--model", arguments->model, "Model folder or name")->required()->type_name("PATH");
   arguments->engine.add_to(*verb);
   auto* dataset = verb->add_option("--dataset", arguments->dataset,
                                    "Measure on real hand-overs: runs of --workflow over these questions")
                       ->type_name("FILE.jsonl");
   verb->add_option("--workflow", arguments->workflow, "The workflow for --dataset")->type_name("FILE")->needs(dataset);
-  verb->add_option("--handovers", arguments->hand_overs, "How many are measured")
+  verb->add_option("--handovers", arguments->hand_overs, "Number of hand-overs to measure")
       ->type_name("N")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  verb->add_option("--max-tokens", arguments->max_tokens, "Of an answer")
+  verb->add_option("--max-tokens", arguments->max_tokens, "Maximum length of an answer in tokens")
       ->type_name("N")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "Of the hand-overs that are made up, and of the draws")
+  verb->add_option("--seed", arguments->seed, "Seed of the synthetic hand-overs and of the resampling")
       ->type_name("N")
       ->capture_default_str();
   verb->add_option("--reading", arguments->reading,
                    "What the layers are found by: the effect of recomputing them, or where the similarity of values\n"
-                   "comes to rest (its slope or its level: RelayCaching, and faster)")
+                   "levels off (its slope or its level: RelayCaching, and faster)")
       ->check(CLI::IsMember({"effect", "slope", "level"}))
       ->capture_default_str();
   auto* author =
@@ -217,28 +217,29 @@ void add_profile(CLI::App& app, Action& action) {
                        "Find the group of layers that --model recomputes (method droidspeak) in KV that this\n"
                        "model made; with --workflow its agents are this model")
           ->type_name("PATH");
-  verb->add_option("--step", arguments->pair.step, "With --author: groups begin at multiples of N, and have multiples")
+  verb->add_option("--step", arguments->pair.step,
+                   "With --author: groups begin at multiples of N and have a multiple of N layers")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->needs(author)
       ->capture_default_str();
   verb->add_option("--left", arguments->pair.left,
-                   "With --author: the part of the divergence of unchanged KV that the group may leave")
-      ->type_name("PART")
+                   "With --author: the fraction of the divergence of unchanged KV that the group may leave")
+      ->type_name("FRACTION")
       ->check(CLI::Range(0.0, 1.0))
       ->needs(author)
       ->capture_default_str();
-  auto* svg = verb->add_option("--svg", arguments->svg, "Where the picture goes, in place of beside the profile")
+  auto* svg = verb->add_option("--svg", arguments->svg, "Where to write the picture; without it next to the profile")
                   ->type_name("FILE");
-  verb->add_flag("--dry-run", arguments->dry_run, "Measure and show, write nothing")->excludes(svg);
+  verb->add_flag("--dry-run", arguments->dry_run, "Show what was measured without writing it")->excludes(svg);
   svg->excludes(author);
-  verb->add_flag("--json", arguments->json, "The profile as it is written, on stdout");
+  verb->add_flag("--json", arguments->json, "Print the profile as it is written");
   verb->footer(
       "Answers are decoded, then prefilled inside another prompt, and their values compared layer by layer. The "
       "profile\n"
-      "goes into baton.profile.json in the model's folder, or into the cache when that cannot be written. A model "
+      "is written to baton.profile.json in the model's folder, or to the cache if that is not writable. A model "
       "that\n"
-      "has none is profiled by its first run with method rectify.\n\n"
+      "has no profile is profiled by its first run with method rectify.\n\n"
       "Examples:\n"
       "  baton profile --model nano --dry-run\n"
       "  baton profile --model ~/models/qwen3-0.6b --handovers 24\n"

@@ -106,14 +106,16 @@ void add_render(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<RenderArguments>();
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
-  verb->add_option("--agent", arguments->agent, "Whose prompt")->required()->type_name("A");
-  verb->add_option("--round", arguments->round, "In which round")->capture_default_str()->check(CLI::PositiveNumber);
-  verb->add_option("--value", arguments->values, "A text for a placeholder, for example agent_analyst_current=\"...\"")
+  verb->add_option("--agent", arguments->agent, "Agent whose prompt is shown")->required()->type_name("A");
+  verb->add_option("--round", arguments->round, "Round of the prompt")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--value", arguments->values, "Text of a placeholder, for example agent_analyst_current=\"...\"")
       ->type_name("NAME=TEXT")
       ->allow_extra_args(false);
-  verb->add_flag("--json", arguments->json, "As JSON, part by part");
+  verb->add_flag("--json", arguments->json, "Print JSON, part by part");
   verb->footer(
-      "Reads the model's tokenizer and chat template, no weights. Placeholders that only a run can fill stay as\n"
+      "Reads the model's tokenizer and chat template, but no weights. Placeholders that only a run can fill stay as\n"
       "{{ name }}.\n\n"
       "Examples:\n"
       "  baton render team.yaml --agent judge --input user_question=\"What is 6 x 7?\"\n"

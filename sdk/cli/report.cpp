@@ -58,14 +58,16 @@ int report(const ReportArguments& arguments) {
 void add_report(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("report", "Make an HTML page of a recorded run");
   auto arguments = std::make_shared<ReportArguments>();
-  verb->add_option("folder", arguments->folder, "What 'baton run --record DIR' wrote")->required()->type_name("DIR");
-  verb->add_option("-o,--output", arguments->output, "The page; without it DIR/report.html; -: stdout")
+  verb->add_option("folder", arguments->folder, "Folder that 'baton run --record DIR' wrote")
+      ->required()
+      ->type_name("DIR");
+  verb->add_option("-o,--output", arguments->output, "File to write the page to; without it DIR/report.html; -: stdout")
       ->type_name("FILE");
   verb->footer(
       "Prints the page's name. The page shows where the time went, what each placeholder's KV was made of and why, "
       "and\n"
-      "each prompt and answer. It needs no other file and no network, and runs no script. An earlier page is written\n"
-      "over, another file never.\n\n"
+      "each prompt and answer. It needs no other file and no network, and runs no script. An earlier page is\n"
+      "overwritten, any other file never.\n\n"
       "Examples:\n"
       "  baton run team.yaml -i user_question=@q.txt --record runs/1 && baton report runs/1\n"
       "  baton report runs/1 --output - > page.html");

@@ -175,18 +175,18 @@ void add_run(CLI::App& app, Action& action) {
   arguments->inputs.add_to(*verb);
   arguments->engine.add_to(*verb);
   verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
-  verb->add_option("--timeout", arguments->timeout, "End the run after this time, keeping what there is")
+  verb->add_option("--timeout", arguments->timeout, "End the run after this time; the record keeps what was done")
       ->type_name("60s");
   verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
-  verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object a line")
+  verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object per line")
       ->check(CLI::IsMember({"ndjson"}));
   verb->add_option("--record", arguments->record, "Write run.json, events.ndjson and the prompts into a new folder")
       ->type_name("DIR");
-  auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "Only results and errors");
-  verb->add_flag("-v,--verbose", arguments->verbose, "Also what became of each placeholder")->excludes(quiet);
+  auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "Print only results and errors");
+  verb->add_flag("-v,--verbose", arguments->verbose, "Also show how each placeholder was handed over")->excludes(quiet);
   verb->footer(
-      "Prints the workflow's outputs. On a terminal, stderr shows each agent as it works; Ctrl-C stops and keeps what\n"
-      "there is, a second one ends at once.\n\n"
+      "Prints the workflow's outputs. On a terminal, stderr shows each agent as it works; Ctrl-C stops the run\n"
+      "and keeps its results so far; a second Ctrl-C ends the program at once.\n\n"
       "Examples:\n"
       "  baton run team.yaml --input user_question=\"What is 6 x 7?\"\n"
       "  baton run team.yaml --input user_question=@question.txt --model models/qwen3-0.6b\n"

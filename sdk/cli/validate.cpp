@@ -65,9 +65,10 @@ void add_validate(CLI::App& app, Action& action) {
   verb->add_option("--set", arguments->set, "Change a setting of the files first")
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);
-  verb->add_flag("--json", arguments->json, "All errors as JSON on standard output");
+  verb->add_flag("--json", arguments->json, "Print all errors as JSON on standard output");
   verb->footer(
-      "Shows every error in one pass, with its place, a stable code and a suggestion. Exit code 3 if there is any.\n\n"
+      "Shows every error in one pass, with its place, a stable code and a suggestion. The exit code is 3 if there are "
+      "errors.\n\n"
       "Examples:\n"
       "  baton validate team.yaml\n"
       "  baton validate workflows/*.yaml --json");

@@ -32,7 +32,8 @@ class Texts {
     Markup out = start.empty() ? "" : html("<pre dir=\"auto\">{}</pre>\n", escaped(start, Lines::keep));
     if (start.size() < size) {
       out += html(
-          "<p class=\"muted\">{} of {} bytes; a page shows at most {} of a text and {} of all. The whole is in "
+          "<p class=\"muted\">{} of {} bytes; a page shows at most {} of one text and {} in total. The whole text is "
+          "in "
           "{}.</p>\n",
           grouped(static_cast<long long>(start.size())), grouped(static_cast<long long>(size)),
           cli::size(kMaxTextBytes), cli::size(kMaxAllTextsBytes), elsewhere);
@@ -113,7 +114,7 @@ Markup header(const Report& report, const Sums& sums) {
 
 Markup outputs_section(const RunRecord& run, Texts& texts) {
   Markup out = "<section id=\"outputs\">\n<h2>Outputs</h2>\n";
-  if (run.outputs.empty()) out += "<p>The run has none.</p>\n";
+  if (run.outputs.empty()) out += "<p>The run has no outputs.</p>\n";
   std::size_t left = kMaxOutputs;
   for (const auto& [name, text] : run.outputs) {
     if (left-- == 0) {
@@ -134,8 +135,8 @@ Markup turns_section(const Report& report, const Sums& sums) {
       {"first token", "from the moment the last input was complete to the first token, everything included"},
       {"decode", "from the first token to the last"},
       {"tokens/s", "of decode"},
-      {"KV reused", "share of the prompt's (token, layer) entries that were not computed"},
-      {"ahead", "share of them that was computed before all of the prompt was known"},
+      {"KV reused", "fraction of the prompt's (token, layer) entries that were not computed"},
+      {"ahead", "fraction of the entries that was computed before all of the prompt was known"},
       {"attempts", ""},
       {"finished by", "eos: the model ended; stop: a stop string; length: max_tokens", Column::text}};
   std::vector<std::vector<Markup>> rows;
@@ -188,7 +189,7 @@ Markup texts_section(const Report& report, Texts& texts) {
       out += html("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
       const auto& prompt = report.prompts[i];
       out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", name))
-                    : "<p class=\"muted\">It is not in the record.</p>\n";
+                    : "<p class=\"muted\">The prompt is not in the record.</p>\n";
       out += html("</details>\n<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) +
              texts.block(agent.output, agent.output.size(), "run.json");
       out += "</details>\n";
@@ -206,11 +207,10 @@ Markup memory_section(const MemoryRecord& memory) {
     rows.push_back({escaped(name), escaped(size(static_cast<double>(bytes)))});
   };
   add("weights", memory.weights_bytes);
-  add("KV of running prompts, at its peak", memory.kv_peak_bytes);
-  add("KV kept for later prompts, at its peak", memory.segments_peak_bytes);
-  if (memory.host_segments_peak_bytes > 0)
-    add("of it moved to host memory, at its peak", memory.host_segments_peak_bytes);
-  if (memory.anchors_bytes > 0) add("anchors, at the end", memory.anchors_bytes);
+  add("KV cache of running prompts, peak", memory.kv_peak_bytes);
+  add("KV segments kept for later prompts, peak", memory.segments_peak_bytes);
+  if (memory.host_segments_peak_bytes > 0) add("segments in host memory, peak", memory.host_segments_peak_bytes);
+  if (memory.anchors_bytes > 0) add("anchors, at the end of the run", memory.anchors_bytes);
   return Markup("<section id=\"memory\">\n<h2>Memory</h2>\n") +
          table("", {{"what", "", Column::text}, {"size", ""}}, rows) + "</section>\n";
 }
@@ -221,7 +221,7 @@ Markup warnings_section(const Report& report) {
   for (const std::string& warning : report.warnings) out += html("<li>{}</li>\n", bdi(warning, 1000));
   out += "</ul>\n";
   if (report.warning_count > report.warnings.size()) {
-    out += html("<p class=\"muted\">The first {} of {}; events.ndjson has the rest.</p>\n", report.warnings.size(),
+    out += html("<p class=\"muted\">The first {} of {}; the others are in events.ndjson.</p>\n", report.warnings.size(),
                 grouped(static_cast<long long>(report.warning_count)));
   }
   return out + "</section>\n";

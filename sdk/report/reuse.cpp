@@ -29,10 +29,11 @@ struct WayText {
 };
 
 constexpr std::array<WayText, kWays> kWayTexts = {
-    {{"prefix", "exact prefix", "taken over as it is from an equal beginning of another prompt"},
-     {"ahead", "computed ahead", "exact, in steps of other agents, before all of the prompt was known (lockstep)"},
-     {"reused", "reused", "taken over by an approximate method"},
-     {"recomputed", "recomputed", "chosen by the approximate method to be computed anew in some layers"},
+    {{"prefix", "exact prefix", "copied unchanged from another prompt that begins with the same tokens"},
+     {"ahead", "computed ahead",
+      "computed exactly, in decode steps of other agents, before all of the prompt was known (lockstep)"},
+     {"reused", "reused", "reused by an approximate method"},
+     {"recomputed", "recomputed", "recomputed in some layers, as chosen by the approximate method"},
      {"full", "in full", "computed in all layers while the agent waited for its first token"}}};
 
 using Tokens = std::array<std::int64_t, kWays>;
@@ -142,8 +143,9 @@ Markup prompt_bar(const AgentRecord& agent, double scale) {
 Markup why(const SlotRecord& slot) {
   Markup out = escaped(cut(slot.reason, 500));
   const auto add = [&](const Markup& more) { out += html("{}{}", out.empty() ? "" : "; ", more); };
-  if (slot.hops > 0) add(html("{} approximate hand-over{} behind it", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
-  if (slot.corrected) add("corrected by what was learned for this place");
+  if (slot.hops > 0)
+    add(html("{} approximate hand-over{} before this one", grouped(slot.hops), slot.hops == 1 ? "" : "s"));
+  if (slot.corrected) add("corrected by what baton learn found for this placeholder");
   if (slot.anchors) {
     const SlotAnchors& anchors = *slot.anchors;
     add(html("{} anchor{}, ambiguity {:.2f}, distance {:.3g}{}", grouped(anchors.anchors),
@@ -164,10 +166,9 @@ Markup slot_table(const AgentRecord& agent, std::size_t most, const Columns& sho
   for (std::size_t way = 0; way < kWays; ++way) {
     if (shown[way]) columns.push_back({kWayTexts[way].name, kWayTexts[way].meaning});
   }
-  columns.push_back(
-      {"KV reused",
-       "share of its (token, layer) entries that were not computed, and the most that the method's layers "
-       "allow"});
+  columns.push_back({"KV reused",
+                     "fraction of the placeholder's (token, layer) entries that were not computed, and the maximum "
+                     "that the method's layers allow"});
   columns.push_back({"method", "", Column::name});
   columns.push_back({"why", "", Column::text});
   std::vector<std::vector<Markup>> rows;
@@ -292,11 +293,12 @@ Markup reuse_section(const Report& report) {
     out += html("<div class=\"turn\" id=\"reuse-{}\">\n<h3>{} <span class=\"muted\">{} prompt tokens</span></h3>\n",
                 i + 1, turn_link(report, i, "text"), grouped(agent.prompt_tokens));
     if (!has_kv(agent)) {
-      out += "<p class=\"muted\">Its prompt was not computed.</p>\n</div>\n";
+      out += "<p class=\"muted\">The prompt of this turn was not computed.</p>\n</div>\n";
       continue;
     }
     if (slots_left == 0) {
-      out += html("<p class=\"muted\">Left out: the page shows {} placeholders.</p>\n</div>\n", grouped(kMaxSlots));
+      out +=
+          html("<p class=\"muted\">Omitted: the page shows at most {} placeholders.</p>\n</div>\n", grouped(kMaxSlots));
       continue;
     }
     const std::size_t most = std::min(slots_left, agent.slots.size());

@@ -26,7 +26,7 @@ const Kind& kind_of(Piece::Kind kind) {
   static const std::map<Piece::Kind, Kind> kKinds = {
       {Piece::Kind::wait, {"wait", "waiting for inputs", ""}},
       {Piece::Kind::tool, {"tool", "tools", ""}},
-      {Piece::Kind::queue, {"queue", "queued", "its prompt is made, or max_parallel reached"}},
+      {Piece::Kind::queue, {"queue", "queued", "the prompt is being built, or max_parallel is reached"}},
       {Piece::Kind::first_token, {"first", "to the first token", "prefill"}},
       {Piece::Kind::decode, {"decode", "decoding", ""}},
       {Piece::Kind::pause, {"pause", "pause between attempts", ""}}};
@@ -118,8 +118,8 @@ class Timeline {
     Markup out = html("<li>Critical path of {} {}: {}.</li>\n", grouped(count),
                       count == 1 ? "turn" : "turns, each of which waited for the one before it", parts);
     if (longest > 0 && count > 1) {
-      out += html("<li>The longest time to a first token on it: {}, {}.</li>\n", turn_link(report_, slowest, "reuse"),
-                  duration(longest));
+      out += html("<li>The longest time to first token on the critical path: {}, {}.</li>\n",
+                  turn_link(report_, slowest, "reuse"), duration(longest));
     }
     return out;
   }
@@ -249,8 +249,8 @@ Markup timeline_section(const Report& report) {
   Markup out = "<section id=\"timeline\">\n<h2>Timeline</h2>\n";
   if (report.run.agents.empty()) return out + "<p>The run had no turns.</p>\n</section>\n";
   if (!report.no_times.empty()) {
-    return out + html("<p>There is none: {}. Durations are in the table of turns.</p>\n</section>\n",
-                      escaped(report.no_times));
+    return out +
+           html("<p>No timeline: {}. Durations are in the table of turns.</p>\n</section>\n", escaped(report.no_times));
   }
   const Timeline timeline(report);
   const Markup findings = timeline.findings();

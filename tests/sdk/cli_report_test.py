@@ -179,7 +179,7 @@ class Report(Cli):
                           ["3", "c", "60", "0", "45", "0", "0", "15"], ["4", "d", "20", "0", "0", "0", "20", "0"],
                           ["", "own text", "30", "0", "5", "0", "0", "25"]])
         self.assertEqual(plain[1][8:10], ["50\u00a0% of 75\u00a0%", "rectify"])
-        self.assertIn("2 approximate hand-overs behind it; corrected", plain[1][10])
+        self.assertIn("2 approximate hand-overs before this one; corrected", plain[1][10])
         self.assertIn("3 anchors, ambiguity 0.25, distance 0.5, expected error 0.125", plain[3][10])
         bar = text[text.index('id="reuse-1"'):].split("</svg>\n</div>")[0]
         widths = [float(w) for w in re.findall(r'<rect class="\w+" x="[\d.]+%" y="0" width="([\d.]+)%"', bar.split("<table>")[0])]

@@ -46,7 +46,8 @@ void WorkflowArguments::add_to(CLI::App& verb) {
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);
   verb.add_option("--model", models,
-                  "Use another model: a folder, a .gguf file or a name; NAME= chooses which of several")
+                  "Use another model: a folder, a .gguf file or a name; NAME= selects which of the file's models it "
+                  "replaces")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false);
   verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
@@ -74,11 +75,12 @@ std::string WorkflowArguments::default_model() const {
 void EngineArguments::add_to(CLI::App& verb) {
   verb.add_option("--device", device, "auto, cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
   verb.add_option("--threads", threads, "CPU threads; 0: one per core")->type_name("N")->check(CLI::Range(0, 4096));
-  verb.add_option("--slowdown", slowdown,
-                  "By how much lockstep may lengthen decode steps, as a part of one; 0: 0.25 on the CPU, 0.1 on a GPU")
-      ->type_name("PART")
+  verb.add_option(
+          "--slowdown", slowdown,
+          "By how much lockstep may lengthen decode steps, as a fraction of a step; 0: 0.25 on the CPU, 0.1 on a GPU")
+      ->type_name("FRACTION")
       ->check(CLI::Range(0.0, 10.0));
-  verb.add_option("--anchors-dir", anchors, "Where method anchors keeps what it has learned, for the next time")
+  verb.add_option("--anchors-dir", anchors, "Folder in which method anchors keeps its anchors between processes")
       ->type_name("DIR");
 }
 
@@ -104,7 +106,7 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
 }
 
 void InputArguments::add_to(CLI::App& verb) {
-  verb.add_option("-i,--input", pairs, "An input; @FILE reads it from a file, @@ stands for a leading @")
+  verb.add_option("-i,--input", pairs, "An input; @FILE reads the value from a file, @@ stands for a leading @")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   verb.add_option("--input-file", file, "Inputs as a JSON object")->type_name("FILE.json");

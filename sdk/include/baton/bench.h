@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmark: the time to first token of a row of agents under each way of handing KV over, beside what this machine
-// can do (docs/cli.md, `baton bench`).
+// Benchmark: the time to first token of a chain of agents under each method of handing KV over, beside what this
+// machine can do (docs/cli.md, `baton bench`).
 #pragma once
 
 #include <array>
