@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton eval: a workflow over a dataset: how often it is right, and what it reuses.
+// baton eval: a workflow over a dataset: how often its answers are right, and how much KV it reuses.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton learn: finds what the places of a workflow's prompts do to the answers handed over to them.
+// baton learn: finds how the placeholders of a workflow's prompts change the KV of the answers handed over to them.
 #include <fmt/format.h>
 
 #include <algorithm>

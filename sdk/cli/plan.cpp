@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // baton plan: what a run would do: the expanded graph, each prompt's segments, how each placeholder is handed over and
-// why, and how much KV cache that takes.
+// why, and how much KV cache the run needs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -162,7 +162,7 @@ int plan(const PlanArguments& arguments) {
   try {
     preview = Engine::open({.model = arguments.workflow.default_model()}).preview(workflow, {.inputs = inputs});
   } catch (const ResourceError& error) {
-    // The graph needs no model, so what there is is shown.
+    // The graph needs no model, so it is shown without token counts.
     note(styled(Style::yellow, "without token counts: ") + printable(error.what(), Lines::keep) + "\n");
   }
   if (arguments.json) {

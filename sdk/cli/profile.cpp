@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton profile: finds the layers that method rectify recomputes, and writes them beside the model.
+// baton profile: finds the layers that method rectify recomputes, and writes them next to the model.
 #include <fmt/format.h>
 
 #include <chrono>

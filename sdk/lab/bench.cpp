@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t kAsMuchAsAsked = std::int64_t{1} << 48;  // bytes
 constexpr std::int64_t kLargeModel = 1'000'000'000;             // parameters
 
-/// Neither rounds that learn or decode, nor a second model.
+/// True for methods that need neither learning nor decoding nor a second model.
 bool takes_one_pass(const Method& method) { return !method.ahead && !method.anchors && !method.models; }
 
 /// The range published for the shape, or one of the same proportions, for `layers` layers.
@@ -217,7 +217,7 @@ class Bench {
     return complete;
   }
 
-  /// All repeats of a row of agents under each method. False when stopped.
+  /// All repeats of a chain of agents under each method. False when stopped.
   bool measure(LocalEngine& engine, const BenchAgents::Sizes& sizes, std::vector<BenchMethod>& methods) {
     BenchAgents agents = agents_of(sizes);
     case_ = options_.prefix.size() * options_.output.size() == 1
@@ -302,7 +302,7 @@ class Bench {
     return true;
   }
 
-  /// The whole row of agents under each of the methods that it was asked for.
+  /// The whole chain of agents under each of the methods of row_methods.
   bool measure_rows(const BenchAgents& agents, LocalEngine& engine, std::vector<BenchMethod>& methods) {
     const std::vector<std::string>& asked = options_.row_methods;
     for (BenchMethod& method : methods) {
@@ -325,7 +325,7 @@ class Bench {
     return true;
   }
 
-  /// What a pass over the text behind the last placeholder takes; where no row was run, these are the numbers.
+  /// Times a pass over the text behind the last placeholder; where no chain was run, these are the numbers reported.
   bool measure_text_passes(const BenchAgents& agents, LocalEngine& engine, BenchMethod& lockstep) {
     const bool alone = lockstep.agents.empty();
     for (int number = 1; number <= options_.agents; ++number) {
@@ -347,7 +347,7 @@ class Bench {
     return true;
   }
 
-  /// Nothing ran before it, so nothing of its prompt can be ahead.
+  /// The first agent: nothing ran before, so that no part of the prompt can be computed ahead.
   std::optional<BenchAgent> first_agent(const BenchAgents& agents, LocalEngine& engine) const {
     const auto pass = agents.run(engine, {&method_of(MethodId::lockstep)}, 1);
     if (!pass) return std::nullopt;

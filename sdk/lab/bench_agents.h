@@ -11,7 +11,7 @@
 
 namespace baton::inline v1 {
 
-/// Tokens of a row of agents: role texts, one question, answers.
+/// Tokens of a chain of agents: role texts, one question, answers.
 class BenchAgents {
  public:
   struct Sizes {
@@ -37,17 +37,17 @@ class BenchAgents {
   void add_anchors(LocalEngine& engine, int count, int repeat);
   /// Lets the engine see each agent's prompt once, so that it knows its placeholders. False when it was stopped.
   bool learn_anchors(InferenceEngine& engine) const;
-  /// Gives back the memory of all anchors there are.
+  /// Releases the memory of all anchors.
   static void drop_anchors(LocalEngine& engine);
 
-  /// A method, and what else says which of its variants it is.
+  /// A method and the settings of its variant.
   struct Way {
     const Method* method = &method_of(MethodId::full);
     int anchors = 0;
     double select = 0;
     int repeat = 0;
   };
-  /// None when it was stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
+  /// Empty when stopped. Throws ResourceError. Not for lockstep, which needs the agents before.
   std::optional<Pass> run(InferenceEngine& engine, const Way& way, int agent) const;
 
   struct Row {
@@ -57,10 +57,10 @@ class BenchAgents {
   /// All agents one after the other, each with its answer decoded.
   std::optional<Row> run_row(InferenceEngine& engine, const Way& way) const;
 
-  /// A pass over the text behind an agent's last placeholder, all before it being in place.
+  /// A pass over the text behind an agent's last placeholder, with everything before that text in the KV cache.
   std::optional<BenchAgent> text_pass(InferenceEngine& engine, int agent) const;
 
-  /// What is held of a token under a method.
+  /// Bytes held per token under a method.
   std::optional<BenchMemory> memory(LocalEngine& engine, const Way& way) const;
 
  private:

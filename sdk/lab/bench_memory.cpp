@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a method holds of a token: BenchAgents::memory.
+// Bytes that a method holds per token: BenchAgents::memory.
 #include <algorithm>
 #include <chrono>
 #include <thread>

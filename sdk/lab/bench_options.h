@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What run_bench refuses before it opens anything.
+// Checks of the options of run_bench, before anything is opened.
 #pragma once
 
 #include <baton/bench.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What baton bench measures beside the methods: prefill and decode of the bare model, and its decode steps' spare rows.
+// The measurements of baton bench other than the methods: prefill and decode of the bare model, and prompt rows in its
+// decode steps.
 #pragma once
 
 #include <baton/bench.h>
@@ -8,10 +9,10 @@
 
 namespace baton::inline v1 {
 
-/// What rows of a prompt that ride along in a decode step cost.
+/// Measures what prompt rows in a decode step cost.
 RowCosts measure_row_costs(Backend& backend, const Model& model, const std::function<bool()>& stopped);
 
-/// Fills in prefill, decode and their shares of the limits, which are in the result.
+/// Fills in prefill, decode and their fractions of the limits, which are in the result.
 void measure_rates(BenchResult& result, Backend& backend, const Model& model, const BenchOptions& options);
 
 }  // namespace baton::inline v1

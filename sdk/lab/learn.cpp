@@ -41,9 +41,9 @@ void look_at_all(ReuseOptions& reuse) {
   reuse.tolerance = 0.0f;
 }
 
-// Shares of the time, about.
+// Approximate fractions of the time.
 constexpr double kRunning = 0.5, kSolving = 0.2;
-/// One in so many inputs, and at most so many, are not learned from but measured with.
+/// One in kCheckEvery inputs, at most kMaxChecks, is held out to measure the corrections.
 constexpr std::size_t kCheckEvery = 6, kMaxChecks = 48;
 
 using Inputs = std::vector<std::map<std::string, std::string>>;
@@ -183,7 +183,7 @@ std::vector<fs::path> LearnResult::save() const {
           std::error_code missing;
           if (fs::exists(file, missing)) all.merge(load_corrections(file, of));
         } catch (const ModelError&) {
-          // Damaged, or of other weights: it goes.
+          // Damaged, or of other weights: the file is replaced.
         }
         save_corrections(file, of, all);
         written.push_back(file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What corrections are worth: how far rectify's distributions are from those of full prefill, with them and without.
+// The effect of corrections: the distance of rectify's distributions from those of full prefill, with and without them.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct TurnDivergence {
 
 /// Runs the workflow over the inputs one after the other: in full, then, forced to the same answers, with method
 /// rectify as the workflow has it but for min_tokens, which is 1, without and with what the engine's models have for
-/// corrections. By turn. Runs that fail are left out. on_progress: share done.
+/// corrections. By turn. Runs that fail are left out. on_progress: fraction done.
 std::map<std::string, TurnDivergence> check_corrections(const Engine& engine, const Workflow& workflow,
                                                         const std::vector<std::map<std::string, std::string>>& inputs,
                                                         std::uint64_t seed, const std::stop_token& stop,

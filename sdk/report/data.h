@@ -18,7 +18,7 @@ namespace baton::cli {
 inline constexpr std::size_t kMaxTurns = 500;
 inline constexpr std::size_t kMaxWarnings = 100;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;      // bytes of a prompt, an answer or an output
-inline constexpr std::size_t kMaxAllTextsBytes = 16 << 20;  // bytes of them together
+inline constexpr std::size_t kMaxAllTextsBytes = 16 << 20;  // bytes of all texts of a page
 
 /// A part of a turn's time, in ms since the run started.
 struct Piece {
@@ -36,7 +36,7 @@ struct Piece {
 };
 
 struct TurnTime {
-  std::vector<Piece> pieces;        // in order, none begins before the one before it ends; empty: not known
+  std::vector<Piece> pieces;        // in order, none begins before the one before it ends; empty: unknown
   std::vector<std::size_t> inputs;  // turns whose answers it read
   std::optional<std::size_t> last;  // the turn whose end it waited for last, read or not
 
@@ -47,7 +47,7 @@ struct TurnTime {
 struct Report {
   RunRecord run;
   std::vector<TurnTime> times;  // one for each of run.agents
-  std::string no_times;         // why there are none; empty where there are
+  std::string no_times;         // why there are no times; empty where there are
   std::vector<std::string> warnings;
   std::size_t warning_count = 0;
   std::vector<std::optional<RecordFiles::Start>> prompts;  // of the turns that are shown

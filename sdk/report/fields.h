@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of a record that anyone may have written: every field is checked before it is used, and what is wrong is said in
-// one line: file, field, what was expected, what was found.
+// JSON of a record that anyone may have written: every field is checked before it is used, and an error is one line:
+// file, field, what was expected, what was found.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class RecordFields {
     if (text(name, "").empty()) return std::nullopt;
     return one_of<Enum>(name);
   }
-  /// An agent's id: safe as a part of a file's name.
+  /// An agent's id: safe inside a file name.
   std::string id(const char* name) const;
   /// 0 to 10^12.
   std::int64_t count(const char* name, std::optional<std::int64_t> otherwise = {}) const;

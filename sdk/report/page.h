@@ -27,10 +27,10 @@ Markup reuse_section(const Report& report);
 /// "analyst#2", with a link to `place` ("turn", "reuse" or "text") of that turn.
 Markup turn_link(const Report& report, std::size_t turn, const char* place);
 
-/// "ok", "failed", ... with a sign, so that it is not the colour alone that says it.
+/// "ok", "failed", ... with a sign, so that the state is not shown by colour alone.
 Markup state_badge(std::string_view state);
 
-/// "12 %"; "<1 %" for what is not nothing.
+/// "12 %"; "<1 %" for small values above 0.
 Markup percent(double part, double of);
 
 struct Column {

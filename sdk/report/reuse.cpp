@@ -65,7 +65,7 @@ Tokens tokens_of(const SlotRecord& slot) {
   return tokens;
 }
 
-/// What stands around the placeholders. The record counts it only together with them: the rest is its part.
+/// Text around the placeholders. The record counts only the whole prompt: this text is the rest.
 Tokens own_text_of(const AgentRecord& agent) {
   Tokens tokens{};
   std::int64_t in_slots = 0, ahead_in_slots = 0;
@@ -210,7 +210,7 @@ Markup reasons_table(const Report& report) {
     for (const SlotRecord& slot : agent.slots) {
       const std::int64_t tokens = tokens_of(slot)[full];
       if (tokens == 0) continue;
-      // Of what was mirrored, also the part that decoding left no time for.
+      // Mirrored placeholders also have a part that the decode steps had no room for.
       const bool late = has(slot.method, &ReuseMethod::ahead);
       Reason& reason =
           by_reason[late ? "not reached ahead: the steps of the agents before it had no room left" : slot.reason];

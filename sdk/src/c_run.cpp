@@ -45,7 +45,7 @@ struct baton_run {
 
 namespace {
 
-// Ten years stand for ever: clocks overflow beyond some three hundred.
+// Ten years stand for no limit: clocks overflow beyond some three hundred years.
 constexpr std::int64_t kMaxTimeout_ms = 10LL * 365 * 24 * 60 * 60 * 1000;
 
 baton_engine_options read(const baton_engine_options* options) {
@@ -287,6 +287,6 @@ void baton_run_free(baton_run* run) {
   try {
     std::thread([run] { delete run; }).detach();
   } catch (const std::system_error&) {
-    // No thread to be had: what is left behind is one handle.
+    // No thread could be started: one handle is leaked.
   }
 }

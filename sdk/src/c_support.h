@@ -21,14 +21,14 @@ struct baton_error {
 
 namespace baton::c_face {
 
-/// Gives `error`, unless it is NULL, a new one; NULL in it when there is no memory. Returns the status.
+/// Stores a new error in `error` unless it is NULL; stores NULL when out of memory. Returns the status.
 baton_status set_error(baton_error** error, baton_status status, std::string_view message,
                        std::string_view mistakes = "[]") noexcept;
 
 /// The same from the exception that is being handled.
 baton_status set_error(baton_error** error) noexcept;
 
-/// Does the work of a function; what it throws goes into `error`.
+/// Runs the body of a function; exceptions become `error`.
 template <typename Work>
 baton_status guarded(baton_error** error, Work work) noexcept {
   if (error != nullptr) *error = nullptr;
@@ -66,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> read_pairs(const baton_pair* pa
 /// Throws InputError for a size that no header had, and when bytes that this library does not know are not zero.
 void check_options(const void* options, std::size_t size, std::size_t first, std::size_t known, const char* name);
 
-/// A struct of options that may come from an earlier or later header: what is not there is zero. `first` is its size in
+/// A struct of options that may come from an earlier or later header: missing members are zero. `first` is its size in
 /// the first header that had it.
 template <typename Options>
 Options read_options(const Options* given, std::size_t first, const char* name) {

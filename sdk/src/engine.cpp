@@ -35,7 +35,7 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   return across.empty() ? within : across;
 }
 
-/// Throws InputError for an answer of a turn that there is not.
+/// Throws InputError for a forced output of an unknown turn.
 void check_turns(const Plan& plan, const std::map<std::string, std::vector<std::int32_t>>& forced) {
   std::vector<std::string> known;
   for (const PlannedTurn& turn : plan.turns) known.push_back(turn.id);
@@ -164,7 +164,7 @@ struct Engine::Impl {
       } catch (...) {
         {
           const std::lock_guard lock(mutex);
-          models.erase(key);  // the next run may find what is missing now
+          models.erase(key);  // the next run tries again
         }
         promise.set_exception(std::current_exception());
       }
@@ -205,7 +205,7 @@ struct Engine::Impl {
       warn(error.what());
     }
   }
-  /// What was learned for the model: beside it, else in the user's cache.
+  /// The corrections learned for the model: next to its weights, else in the user's cache.
   void read_corrections(LocalEngine& engine) const {
     const Model& model = engine.model();
     for (const auto& file : {corrections_beside(model.path), corrections_in_cache(model.fingerprint)}) {

@@ -9,11 +9,13 @@
 namespace baton::inline v1 {
 
 /// `model` as written in a workflow or an option; relative paths start in `base`. A folder counts when it holds
-/// config.json, and a file when it is a .gguf one. Throws ResourceError listing where it looked.
+/// config.json, and a file when it is a .gguf one. Throws ResourceError, whose message lists the folders that were
+/// searched.
 std::filesystem::path find_model(const std::string& model, const std::filesystem::path& base);
 
-/// Where what is installed beside the library may lie (share/baton of a prefix), in order: from the program, from the
-/// shared library that this one was linked into, where CMake's package was found, where the build was to be installed.
+/// The folders in which files installed with the library may be (share/baton of a prefix), in order: from the program,
+/// from the shared library that this one was linked into, where CMake's package was found, where the build was to be
+/// installed.
 std::vector<std::filesystem::path> share_folders();
 
 }  // namespace baton::inline v1

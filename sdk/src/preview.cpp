@@ -17,7 +17,7 @@ std::int64_t kv_bytes_per_token(const Model& model) {
   return 2 * std::int64_t{model.config.layers} * model.config.kv_heads * model.config.head_dim * element;
 }
 
-/// What fills the slots of one turn.
+/// The values of the slots of one turn.
 class Values {
  public:
   Values(const Plan& plan, const PreviewOptions& options)
@@ -43,7 +43,7 @@ class Values {
     return std::nullopt;
   }
 
-  /// The most tokens an unknown slot can take; 0: no bound is known.
+  /// Maximum number of tokens of an unknown slot; 0: no bound is known.
   std::int64_t bound(const SlotSource& slot) const {
     if (slot.kind != SlotSource::Kind::agent_output) return 0;
     return plan_.turns[static_cast<std::size_t>(slot.turn)].max_tokens;
@@ -99,7 +99,7 @@ std::vector<std::size_t> depths(const Plan& plan) {
   return depth;
 }
 
-/// The largest sum over turns that wait, and read something that is there or on its way.
+/// The largest sum over waiting turns that read an output that is complete or being decoded.
 std::int64_t ahead(const Plan& plan, const std::vector<TurnPreview>& turns) {
   if (!plan.reuse.method->ahead) return 0;
   const std::vector<std::size_t> depth = depths(plan);

@@ -10,7 +10,7 @@
 
 namespace baton {
 
-/// Reads agents; what is wrong goes to the diagnostics, and what is read is complete where there is none.
+/// Reads agents. Errors go to the diagnostics; without errors the agents are complete.
 class AgentReader {
  public:
   AgentReader(const ToolRegistry& tools, Diagnostics& diagnostics) : tools_(tools), diagnostics_(diagnostics) {}

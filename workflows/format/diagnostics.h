@@ -23,7 +23,8 @@ class Diagnostics {
   void error(SourceLocation where, std::string code, std::string message, std::string hint = {});
   bool empty() const { return items_.empty(); }
   bool full() const;  // further errors are dropped
-  /// "did you mean 'x'?" for the closest of the candidates; empty when none is close, or nobody would see it.
+  /// "did you mean 'x'?" for the closest of the candidates; empty when none is close, or when further errors are
+  /// dropped.
   std::string suggestion(const std::string& word, const std::vector<std::string>& candidates) const;
   /// Sorted by file, line, column.
   const std::vector<Diagnostic>& items() const { return items_; }
@@ -32,7 +33,7 @@ class Diagnostics {
   void add_sources(const std::vector<std::pair<std::string, std::string>>& sources);
   const std::vector<std::pair<std::string, std::string>>& sources() const { return sources_; }
   std::string format() const;
-  /// Throws WorkflowError with all of them.
+  /// Throws WorkflowError with all errors.
   [[noreturn]] void fail() const;
 
  private:

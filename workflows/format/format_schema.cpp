@@ -100,7 +100,7 @@ Json keys_schema(const std::string& object, Form form) {
     Json alternatives = Json::array({schema_of(key.type, form)});
     if (form == Form::part) alternatives.push_back({{"type", "null"}});
     Json property = {{"description", key.description}};
-    if (alternatives.size() == 1 && !alternatives[0].contains("$ref")) {  // draft-07 ignores what stands beside $ref
+    if (alternatives.size() == 1 && !alternatives[0].contains("$ref")) {  // draft-07 ignores keys next to $ref
       property.update(alternatives[0]);
     } else {
       property["anyOf"] = std::move(alternatives);

@@ -28,7 +28,7 @@ std::string placeholder_name(const Placeholder& placeholder);
 /// The placeholder of a name in this workflow; empty when there is no such input or agent.
 std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name);
 
-/// Reports a name that is none, with the one that was probably meant. `owner` begins the message ("agent 'judge'").
+/// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
                                 const SourceLocation& where, Diagnostics& diagnostics);
 

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxPieces = 1000;  // of one text, and of one prompt
+constexpr std::size_t kMaxPieces = 1000;  // of each text and of each prompt
 constexpr std::size_t kMaxErrors = 20;    // of one text
 
 class PromptReader {

@@ -42,7 +42,7 @@ std::vector<std::string> known_roles(const std::vector<fs::path>& folders) {
 
 void apply_role_file(YamlNode& agent, std::span<const fs::path> role_folders, Diagnostics& diagnostics) {
   YamlEntry* use = agent.entry("use");
-  if (use == nullptr || use->value.kind != YamlNode::Kind::string) return;  // the format check says so
+  if (use == nullptr || use->value.kind != YamlNode::Kind::string) return;  // the format check reports this
   const YamlNode name = use->value;
   const auto give_up = [&] { agent.broken = true; };
   if (!is_id(name.text)) {

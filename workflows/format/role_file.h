@@ -10,7 +10,7 @@
 namespace baton {
 
 /// Puts the agent's own keys over those of the file that its `use` names. Looked for as NAME.yaml, in this order:
-/// beside the workflow, in roles/ beside it, in agents/roles of the folders above it, and in `role_folders`.
+/// next to the workflow, in roles/ next to it, in agents/roles of the folders above it, and in `role_folders`.
 void apply_role_file(YamlNode& agent, std::span<const std::filesystem::path> role_folders, Diagnostics& diagnostics);
 
 }  // namespace baton

@@ -10,15 +10,15 @@
 
 namespace baton {
 
-/// "30s", "500ms", "1.5m", "1h"; whole milliseconds. Empty when it is none.
+/// "30s", "500ms", "1.5m", "1h"; whole milliseconds. Empty for any other text.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-/// "4GiB", "512MiB", "16KiB", "100B", "1TiB". Empty when it is none.
+/// "4GiB", "512MiB", "16KiB", "100B", "1TiB". Empty for any other text.
 std::optional<std::int64_t> parse_size(std::string_view text);
 
 enum class Secrets : std::uint8_t {
   refuse,  // they would be printed
-  keep,    // ${secret:NAME} stays as it is, for the one who uses the value
+  keep,    // ${secret:NAME} stays as it is and is resolved where the value is used
 };
 
 struct Resolved {

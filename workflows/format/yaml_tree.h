@@ -30,7 +30,7 @@ struct YamlNode {
 
   bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
   SourceLocation where() const { return source->at(offset, length); }
-  /// The place of bytes of the text of a string that holds placeholders. Exact up to the escapes inside of one.
+  /// The place of bytes of the text of a string that holds placeholders. Exact except for escapes inside a placeholder.
   SourceLocation where_in_text(std::size_t text_offset, std::size_t length_bytes) const;
 
   const YamlEntry* entry(std::string_view key) const;

@@ -69,7 +69,7 @@ std::vector<int> levels_of(const Plan& plan) {
   return levels;
 }
 
-/// "analyst, inspector#2": what a turn is given, and, apart, what it only waits for.
+/// "analyst, inspector#2": the turns whose output a turn reads, and separately those that it only waits for.
 std::string ascii_edges(const Plan& plan, int index) {
   std::vector<std::string> given, awaited;
   for (const Edge& edge : edges_of(plan, index))

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-/// What will become of each placeholder, as far as the plan can know: lengths and memory decide in the run.
+/// Forecasts how each placeholder is handed over, as far as the plan can tell: lengths and memory decide in the run.
 void forecast(Plan& plan) {
   const Method& method = *plan.reuse.method;
   if (method.ahead) {

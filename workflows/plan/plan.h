@@ -49,7 +49,7 @@ struct Plan {
   std::shared_ptr<const WorkflowSpec> spec;
   std::vector<PlannedTurn> turns;  // a topological order
   std::string relay;               // name of the method asked for, or auto
-  ReuseOptions reuse;              // what it means to the engine
+  ReuseOptions reuse;              // the method's parameters for the engine
   int rounds = 1;
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
 };

@@ -91,7 +91,7 @@ class PlanBuilder {
     turns_.push_back(std::move(turn));
   }
 
-  /// A message as what may change places: its items, and the turns of its loops.
+  /// A message as blocks that may be reordered: its items, and the turns of its loops.
   struct Blocks {
     std::string role;
     std::vector<PromptMessage> blocks;
@@ -139,8 +139,8 @@ class PlanBuilder {
     }
   }
 
-  /// Blocks with placeholders take each other's places, what is known first in front; all turns sort alike, so that
-  /// those which read the same begin alike. True when something moved.
+  /// Reorders blocks with placeholders, so that those known first come first. All turns sort in the same way, so that
+  /// prompts that read the same outputs share a prefix. True when the order changed.
   bool in_order_of_completion(std::vector<Blocks>& messages, const PlannedTurn& turn) const {
     const auto known_after = [&](const PromptMessage& block) {
       std::pair<int, int> latest{0, -1};  // depth in the graph, step
@@ -257,7 +257,7 @@ class PlanBuilder {
     turn.needs.assign(needs.begin(), needs.end());
   }
 
-  /// The turns that no other turn of the round waits for: when they are over, the round is.
+  /// The turns that no other turn of the round needs: the round is over when they are.
   std::vector<int> ends_of_round() const {
     std::set<int> waited_for;
     for (const GraphNode& node : nodes_) waited_for.insert(node.needs.begin(), node.needs.end());

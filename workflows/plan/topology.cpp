@@ -38,7 +38,7 @@ std::vector<GraphNode> layered(const TopologySpec& topology) {
   return nodes;
 }
 
-/// `topology: graph`: what its nodes need, in an order that respects it.
+/// `topology: graph`: the nodes with their needs, in topological order.
 class GraphExpansion {
  public:
   GraphExpansion(const WorkflowSpec& spec, Diagnostics& diagnostics)
@@ -109,7 +109,7 @@ class GraphExpansion {
     return found;
   }
 
-  /// Nodes after what they need, otherwise in the order of the file. Empty, with an error, for a cycle.
+  /// Nodes in topological order, otherwise in the order of the file. Empty, with an error, for a cycle.
   std::vector<int> sorted() {
     std::vector<int> order;
     std::vector<bool> done(specs_.size());
@@ -129,7 +129,7 @@ class GraphExpansion {
     return order;
   }
 
-  /// From any node left over, following what is needed ends in a circle.
+  /// Following the needs of any remaining node ends in a cycle.
   void report_cycle(const std::vector<bool>& done) {
     int at = 0;
     while (done[at]) ++at;

@@ -12,12 +12,13 @@
 
 namespace baton {
 
-/// Answers for the turns of a round; the decision agent is one more turn that sees all of them.
+/// Says which outputs the turns of a round can see; the decision agent is one more turn that sees all of them.
 class Visibility {
  public:
   Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes) : spec_(spec), nodes_(nodes) {}
 
-  /// The turn of the same round whose output an agent's placeholder without history means; empty: there is none yet.
+  /// The turn of the same round whose output a placeholder without history stands for; empty: there is no such output
+  /// yet.
   std::optional<int> node_of(const std::string& agent, const GraphNode& viewer) const;
 
   /// The last turn of an agent in a round.

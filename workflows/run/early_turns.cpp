@@ -8,7 +8,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int64_t kToolTokens = 1024;    // of a result that is not known yet
+constexpr std::int64_t kToolTokens = 1024;    // reserved for the unknown result of a tool
 constexpr std::size_t kLongText = 64u << 10;  // bytes, of a value that is turned into ids here
 
 }  // namespace
@@ -65,7 +65,7 @@ void EarlyTurns::refresh_readers(std::size_t turn) {
   }
 }
 
-/// Something of what the turn reads is there or on its way: memory is not spent on turns that are far off.
+/// True when an input of the turn is complete or being decoded: no memory is spent on turns that are far off.
 bool EarlyTurns::is_near(const PlannedTurn& turn) const {
   const auto begun = [&](int need) {
     const TurnProgress& state = state_.turn(static_cast<std::size_t>(need));
@@ -77,7 +77,7 @@ bool EarlyTurns::is_near(const PlannedTurn& turn) const {
   return reads || std::all_of(turn.needs.begin(), turn.needs.end(), begun);
 }
 
-/// What cannot be told costs its first token time, and nothing else.
+/// An engine that is told too little computes less ahead; the result is the same.
 void EarlyTurns::refresh(std::size_t turn) {
   Turn& early = turns_[turn];
   if (!early.frame || early.done || !is_near(plan_.turns[turn])) return;
@@ -94,7 +94,7 @@ void EarlyTurns::tell(std::size_t turn) {
   const ModelText& model = early.engine->text();
   const std::vector<SlotInput> values = state_.slot_inputs(turn, *model.tokenizer);
   std::vector<EarlyPart> parts;
-  bool complete = true;  // as far as it was looked at
+  bool complete = true;  // every part seen so far is known
   std::int64_t longest = planned.max_tokens + 1;
   for (const PromptPart& part : *early.frame) {
     const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
@@ -117,7 +117,7 @@ void EarlyTurns::tell(std::size_t turn) {
     complete = complete && follows;
   }
   const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, early.engine->info().context));
-  if (early.id != 0 && needed > early.longest) {  // more came than was reckoned with
+  if (early.id != 0 && needed > early.longest) {  // the prompt is longer than the engine was told
     early.engine->forget(early.id);
     early.id = 0;
   }
@@ -132,7 +132,7 @@ void EarlyTurns::tell(std::size_t turn) {
   }
 }
 
-/// The ids of a value that is known; null where making them would hold up the run.
+/// The token ids of a known value; null where tokenizing it would delay the run.
 const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tokenizer& tokenizer) {
   if (value.tokens != nullptr) return value.tokens;
   const auto [at, added] = ids_.try_emplace({value.text.data(), &tokenizer});

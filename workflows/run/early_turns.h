@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EarlyTurns: the prompts of the turns that wait. As soon as the beginning of one is known, its engine computes it
-// ahead, and follows the turns that decode what comes next in it (engine/steps/prefill_ahead.h).
+// EarlyTurns: the prompts of waiting turns. As soon as the beginning of such a prompt is known, its engine computes it
+// ahead, and mirrors the turns that decode the next part of the prompt (engine/steps/prefill_ahead.h).
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace baton {
 
-/// The run's thread only. Exactness does not depend on it: what the engine computed ahead is used as far as the tokens
-/// are those of the prompt that comes in the end.
+/// The run's thread only. It does not affect exactness: KV computed ahead is used only as far as its tokens equal those
+/// of the final prompt.
 class EarlyTurns {
  public:
   /// Both must outlive it.
@@ -22,20 +22,21 @@ class EarlyTurns {
   /// failures and the end of the rounds.
   bool wants(std::size_t turn) const;
 
-  /// The turn's frame is there, and its engine.
+  /// Adds the frame of the turn's prompt and the turn's engine.
   void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine);
   PromptFrame frame(std::size_t turn) const { return turns_[turn].frame; }
 
   /// A request decodes the turn's answer.
   void began(std::size_t turn, const InferenceEngine* engine, RequestId request);
-  /// It does so no more.
+  /// The request no longer decodes the turn's answer.
   void ended(std::size_t turn);
-  /// The turn is over, or its request is about to be submitted: what was computed ahead for it, or 0.
+  /// The turn is over, or its request is about to be submitted. Returns the id of the prompt computed ahead for it, or
+  /// 0.
   EarlyId take(std::size_t turn);
-  /// The turn is over: its output, or that there is none, is known.
+  /// The turn is over: its output, or the absence of one, is known.
   void over(std::size_t turn);
 
-  /// Nothing that waits will begin.
+  /// No waiting turn will start: the run is ending.
   void stop();
 
  private:
@@ -43,7 +44,7 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
-    std::int32_t longest = 0;  // that the engine was told
+    std::int32_t longest = 0;  // longest prompt that the engine was told of
     bool done = false;         // submitted, or over
     const InferenceEngine* decoding = nullptr;
     RequestId request = 0;
@@ -58,7 +59,7 @@ class EarlyTurns {
   const Plan& plan_;
   const RunProgress& state_;
   std::vector<Turn> turns_;                                                       // one of each of the plan
-  std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of texts that are known
+  std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of known texts
 };
 
 /// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executor: runs a plan. Starts each turn when its needs are over, in the engine's shared steps; calls tools; applies
-// retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not show here.
+// retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not appear in this header.
 #pragma once
 
 #include <baton/event.h>
@@ -24,12 +24,13 @@ struct RunRequest {
   std::map<std::string, std::shared_ptr<InferenceEngine>> engines;  // of the plan's models, by ModelSpec name
   std::shared_ptr<const ToolRegistry> tools;
   std::map<std::string, std::string> inputs;  // complete: complete_inputs (workflows/run/inputs.h)
-  std::optional<std::uint64_t> seed;          // over the workflow's own
+  std::optional<std::uint64_t> seed;          // takes precedence over the workflow's
   Milliseconds timeout{0};                    // of the whole run; 0: none
   std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
-  /// Before each token of a turn: the logits [V] it is chosen from. On the engine's thread; must be safe from several.
+  /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
+  /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
   // For the record.
   std::string version;   // of the library
@@ -38,14 +39,14 @@ struct RunRequest {
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
 /// Throws std::invalid_argument for a model without an engine (before anything starts). Any number of runs at once.
-/// After the return no callback comes any more, and no request of the run is left in an engine.
+/// After the return no callback is made, and no request of the run is left in an engine.
 ///
 /// - A turn's timeout covers one attempt, its tools included.
 /// - An attempt fails when the engine fails, the timeout passes, or, where retry is configured, the output does not fit
 ///   output.pattern or output.schema; without retry that is a warning and an empty answer. What would fail again (a
-///   prompt too long) is not tried again. Pauses double from retry.backoff to at most a minute.
-/// - on_error fail ends the run, with state "timeout" if it was one; with skip placeholders downstream are empty.
-/// - The deciding turn sees the last output that each agent has; all others see the round that they name.
+///   prompt that is too long) is not retried. Pauses double from retry.backoff to at most a minute.
+/// - on_error fail ends the run, with state "timeout" after a timeout; with skip, placeholders downstream are empty.
+/// - The deciding turn sees the last output of each agent; all other turns see the round that they name.
 /// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.
 RunRecord run_plan(const RunRequest& request);
 

@@ -138,11 +138,11 @@ void RunLoop::submit(std::size_t turn) {
   attempt.phase = Attempt::Phase::generating;
   early_.began(turn, attempt.engine.get(), attempt.request);
 
-  // After the submit, so that a slow callback does not hold the prompt up; what the engine posts still comes later.
+  // After the submit, so that a slow callback does not delay the prompt; the engine's posts are still handled later.
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
 
-/// These run on the engine's thread: they only post. The run waits for on_finished, so it is there for each of them.
+/// The callbacks run on the engine's thread and only post. The run waits for on_finished, so that it outlives them.
 GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
   GenerationCallbacks callbacks;
   callbacks.on_prefilled = [this, mailbox = mailbox_, turn](const GenerationResult& so_far) {
@@ -209,7 +209,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
-    // Who asks for retries wants an answer; without them a text that holds none is still the agent's output.
+    // With retries an answer is required; without retries a text without an answer is still the agent's output.
     if (!checked.problem.empty() && planned(turn).retry.attempts > 1) {
       fail_attempt(turn, {.error = checked.problem});
       return;
@@ -218,7 +218,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
     state.record.answer = checked.answer;
   }
   state.has_output = true;
-  // The ids move on as they are, unless the model wrote a role marker: that may only be handed over as text.
+  // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
   const Tokenizer& tokenizer = *attempts_[turn]->engine->text().tokenizer;
   const bool plain =
       std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });

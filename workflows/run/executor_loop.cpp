@@ -76,7 +76,7 @@ void RunLoop::start() {
   });
 }
 
-/// What can be known of the prompts of turns that wait, behind the work of the first turns.
+/// Builds the prompts of waiting turns as far as they are known, after the work of the first turns.
 void RunLoop::make_frames() {
   if (ending_) return;
   std::vector<std::pair<std::size_t, const ModelText*>> wanted;
@@ -90,7 +90,7 @@ void RunLoop::make_frames() {
       PromptFrame frame;
       try {
         frame = make_frame(planned(turn), *model, request_.inputs);
-      } catch (const std::exception&) {  // the turn itself will say why
+      } catch (const std::exception&) {  // the turn itself will report the error
         continue;
       }
       mailbox_->post([this, turn = turn, frame = std::move(frame)]() mutable {
@@ -151,7 +151,7 @@ void RunLoop::close(std::size_t turn, TurnState turn_state) {
   emit(AgentFinished{state.record});
 }
 
-/// Nothing new starts; what runs is told to stop and waited for. The first reason to end counts.
+/// Starts no new turn, stops the running turns and waits for them. The first reason to end counts.
 void RunLoop::end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind) {
   if (ending_) return;
   ending_ = true;
@@ -176,7 +176,7 @@ void RunLoop::settle() {
 void RunLoop::finish() {
   finished_ = ending_ = true;
   work_.reset();     // the loop ends after what is queued, whatever happens below
-  on_stop_.reset();  // from here on nobody can stop the run
+  on_stop_.reset();  // from here on the run cannot be stopped
   run_timer_.cancel();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     TurnProgress& state = state_.turn(i);
@@ -197,7 +197,7 @@ void RunLoop::finish() {
   note_callback_error();
 }
 
-/// What is known of the run before its first turn.
+/// The record's fields that are known before the first turn.
 void RunLoop::describe() {
   record_.version = request_.version;
   record_.date = utc_now();
@@ -214,7 +214,7 @@ void RunLoop::describe() {
 void RunLoop::describe_engines() {
   std::vector<const InferenceEngine*> counted;
   for (const auto& [name, engine] : request_.engines) {
-    if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one
+    if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one engine
     counted.push_back(engine.get());
     const EngineStats stats = engine->stats();
     record_.memory.weights_bytes += stats.weights_bytes;
@@ -242,7 +242,7 @@ void RunLoop::emit(const Event& event) {
   } catch (...) {
     callback_error_ = "the event callback threw";
   }
-  mailbox_->post([this] {  // not from within whatever was being done
+  mailbox_->post([this] {  // after the current handler, not within it
     end(RunState::failed, callback_error_, ErrorKind::host);
     settle();
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One run as an event loop. The loop and every change of state live on the calling thread; a small pool runs
-// tools and tokenises; engines call back from their own threads and only post here.
+// tools and tokenises; engines call back on their own threads, and the callbacks only post.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -33,21 +33,21 @@ class RunLoop {
   RunRecord run();
 
  private:
-  /// All that an engine's thread holds of a run. Its last post may still be returning when the run is gone, so it
-  /// shares the queue but neither the run nor the engines: the last reference to an engine must not go on the engine's
-  /// thread.
+  /// The part of a run that an engine's thread holds. Its last post may still be returning when the run has been
+  /// destroyed, so it shares the queue but neither the run nor the engines: the last reference to an engine must not be
+  /// released on the engine's thread.
   struct Mailbox {
     boost::asio::io_context io;
     boost::asio::strand<boost::asio::io_context::executor_type> order = boost::asio::make_strand(io);
 
-    /// What one thread posts is run in its order.
+    /// Posts of one thread run in the order in which they were posted.
     template <typename Handler>
     void post(Handler handler) {
       boost::asio::post(order, std::move(handler));
     }
   };
 
-  /// What a turn needs while it runs.
+  /// The state of a running turn.
   struct Attempt {
     explicit Attempt(boost::asio::io_context& io) : timer(io) {}
 
@@ -116,12 +116,12 @@ class RunLoop {
   boost::asio::steady_timer run_timer_;
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
-  std::optional<boost::asio::thread_pool> pool_;  // joined before anything above goes
+  std::optional<boost::asio::thread_pool> pool_;  // joined before the members above are destroyed
 
   int running_ = 0;         // turns that have begun and are not over
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
-  bool ending_ = false;  // nothing new starts
+  bool ending_ = false;  // no new turn starts
   bool finished_ = false;
   std::string callback_error_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The segments of one run: who made them, who will still read them. A segment goes when its last reader is over.
+// The segments of one run: their authors and their remaining readers. A segment is released when its last reader is
+// over.
 #pragma once
 
 #include <map>
@@ -16,8 +17,8 @@ class RunSegments {
  public:
   explicit RunSegments(const Plan& plan) : plan_(plan), over_(plan.turns.size(), false) {}
 
-  /// Gives each placeholder of the turn's prompt its segment, where there is one, or with method droidspeak that of
-  /// another model, and says which are to become segments.
+  /// Assigns each placeholder of the turn's prompt its segment, if there is one, or with method droidspeak that of
+  /// another model, and marks the parts that become segments.
   void attach(std::size_t turn, const InferenceEngine* engine, std::vector<PromptPart>& prompt) const;
 
   /// How many later turns will read the turn's output.
@@ -25,14 +26,14 @@ class RunSegments {
     return static_cast<std::int64_t>(readers_of_output(turn).size());
   }
 
-  /// And whether some of those are turns of other models, who may read it.
+  /// True when some of those turns run on other models that may read the output.
   bool output_elsewhere(std::size_t turn) const { return read_elsewhere(turn, readers_of_output(turn)); }
 
-  /// Takes what the engine made of a prompt (whose tokens were `prompt`) and of its answer.
+  /// Takes the segments that the engine made of a prompt (with tokens `prompt`) and of its answer.
   void take(std::size_t turn, const InferenceEngine* engine, const std::vector<PromptPart>& prompt,
             const GenerationResult& result);
 
-  /// The turn reads nothing any more.
+  /// The turn is over and reads no more segments.
   void turn_over(std::size_t turn);
 
   std::size_t size() const { return entries_.size(); }

@@ -47,8 +47,8 @@ bool RunProgress::holds(const ConditionSpec& condition, std::size_t turn) const 
   return found != condition.negate;
 }
 
-/// The newest of an agent that a turn may see: of its own round only what it needs, because the others may or may not
-/// be over by now.
+/// The newest turn of an agent that a turn may see: of its own round only turns that it needs, because others may or
+/// may not be over.
 const TurnProgress* RunProgress::last(const std::string& agent, std::size_t turn, Wanted wanted) const {
   const PlannedTurn& reader = plan_.turns[turn];
   for (std::size_t i = turn; i-- > 0;) {
@@ -59,7 +59,7 @@ const TurnProgress* RunProgress::last(const std::string& agent, std::size_t turn
   return nullptr;
 }
 
-/// Null: nothing to show. The deciding agent, which also follows rounds that ended early, sees the last there is.
+/// Null: no output. The deciding agent, which also follows rounds that ended early, sees the last output.
 const TurnProgress* RunProgress::source_turn(std::size_t turn, const SlotSource& source) const {
   const Wanted wanted = source.kind == SlotSource::Kind::agent_output ? Wanted::output : Wanted::tool_text;
   const auto from = static_cast<std::size_t>(source.turn);
@@ -108,7 +108,7 @@ std::string_view RunProgress::slot_text(std::size_t turn, const std::string& slo
   return source == nullptr ? std::string_view() : source_text(turn, *source);
 }
 
-/// "Current" is the newest there is; history counts back from the round of the newest.
+/// "Current" is the newest output; history counts back from its round.
 std::string_view RunProgress::final_text(const std::string& placeholder) const {
   if (const auto at = inputs_.find(placeholder); at != inputs_.end()) return at->second;
   const std::optional<Placeholder> wanted = parse_placeholder(placeholder);

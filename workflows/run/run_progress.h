@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run knows while it goes on: the turns and their outputs, and from these the value of every placeholder.
+// The state of a running workflow: the turns and their outputs, and the value of every placeholder computed from them.
 // Plain logic, used by one thread; no events, no time.
 #pragma once
 
@@ -22,11 +22,11 @@ struct TurnProgress {
   enum class Phase : std::uint8_t { waiting, running, over };
   Phase phase = Phase::waiting;
   AgentRecord record;
-  bool has_output = false;                     // record.output goes downstream: generated text or a fallback
+  bool has_output = false;                     // record.output is handed on: generated text or a fallback
   std::vector<TokenId> tokens;                 // the ids that were generated; empty where only text may move on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
   bool has_tool_text = false;
-  std::string tool_text;  // what its tools showed
+  std::string tool_text;  // output of the turn's tools
 };
 
 class RunProgress {
@@ -49,12 +49,12 @@ class RunProgress {
   std::vector<SlotInput> slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const;
   /// The text of a slot for a tool.
   std::string_view slot_text(std::size_t turn, const std::string& slot) const;
-  /// True when the slot's value, or that it has none, will not change any more.
+  /// True when the slot's value, or its absence, is final.
   bool known(std::size_t turn, const SlotSource& source) const;
-  /// True when a slot for another agent's output has none.
+  /// True when a slot stands for another agent's output and that agent has no output.
   bool lacks_output(std::size_t turn, const SlotSource& source) const;
 
-  /// The workflow's outputs from what there is; a placeholder without a value is empty.
+  /// The workflow's outputs from the values known so far; a placeholder without a value is empty.
   NamedTexts outputs() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a prepared prompt and the engine's result to what the record says of a turn.
+// The record of a turn, from its prepared prompt and the engine's result.
 #pragma once
 
 #include <baton/run_record.h>
@@ -16,14 +16,14 @@ namespace baton {
 std::vector<SlotRecord> slot_records(const RunProgress& state, std::size_t turn, const PlannedTurn& planned,
                                      const std::vector<PromptPart>& prompt);
 
-/// What the engine made of the slots; a slot that stands in the prompt twice is one record.
+/// Fills in how the engine handled the slots; a slot that occurs twice in the prompt has one record.
 void fill_slots(std::vector<SlotRecord>& slots, const std::vector<PromptPart>& prompt, const std::vector<PartUse>& uses,
                 std::int32_t layers);
 
 std::int64_t token_count(const std::vector<PromptPart>& prompt);
 KvRecord kv_record(const GenerationResult& result);
 
-/// When things happened to an attempt; a time of zero: it did not.
+/// The times of an attempt; zero: the event did not happen.
 struct TurnTimes {
   Clock::time_point ready{};  // the last input was complete
   Clock::time_point submitted{};

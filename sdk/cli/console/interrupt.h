@@ -13,7 +13,8 @@ void watch_interrupts();
 /// Requested by the first signal. Any thread.
 std::stop_token interrupted();
 
-/// While one lives the program does not end at once, for up to two seconds: what is being written is written whole.
+/// While an object exists, a second signal ends the program only after up to two seconds, so that output in progress is
+/// completed.
 class Whole {
  public:
   Whole();
@@ -22,7 +23,8 @@ class Whole {
   Whole& operator=(const Whole&) = delete;
 };
 
-/// Called before the program ends at once, while it lives: puts the terminal back, removes half-written files.
+/// A function that is called before the program ends at once, while the object exists: it restores the terminal or
+/// removes partly written files.
 class LastWords {
  public:
   explicit LastWords(std::function<void()> words);

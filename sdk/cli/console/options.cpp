@@ -18,7 +18,7 @@ namespace baton::cli {
 namespace fs = std::filesystem;
 namespace {
 
-/// Splits at the first '='. Throws Failure when there is none or nothing before it.
+/// Splits at the first '='. Throws Failure without a '=' or a name before it.
 std::pair<std::string, std::string> split(const std::string& text, const std::string& option, const std::string& form) {
   const auto at = text.find('=');
   if (at == std::string::npos || at == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that several verbs share, and what they become.
+// Options that several verbs share, and the values made from them.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ struct WorkflowArguments {
   std::string relay;
 
   void add_to(CLI::App& verb);
-  /// Throws WorkflowError, and Failure for an option that is not sound.
+  /// Throws WorkflowError, and Failure for an invalid option.
   Workflow load() const;
   /// In place of the workflow's default model, or empty.
   std::string default_model() const;

@@ -10,13 +10,13 @@ namespace baton::cli {
 
 class RecordFolder {
  public:
-  /// Throws Failure when `folder` is there and not empty, or cannot be made.
+  /// Throws Failure when `folder` exists and is not empty, or cannot be created.
   explicit RecordFolder(std::filesystem::path folder);
 
   /// `name` may be in a sub-folder.
   void add(const std::string& name, std::string bytes) { files_[name] = std::move(bytes); }
 
-  /// Writes everything beside the folder and renames it. Throws Failure; nothing is left behind then.
+  /// Writes everything into a temporary folder next to the final one and renames it. On Failure nothing is left behind.
   void commit() const;
 
  private:

@@ -14,7 +14,7 @@ class View {
   virtual ~View() = default;
   /// Called in order by the run's thread.
   virtual void on_event(const Event& event) = 0;
-  /// Takes down what is drawn; nothing is shown afterwards. Any thread, any number of times.
+  /// Erases the view; nothing is drawn afterwards. Any thread, any number of times.
   virtual void close() {}
 };
 
@@ -24,7 +24,7 @@ std::unique_ptr<View> make_live_view(const Workflow& workflow);
 /// A line as each agent starts and finishes.
 std::unique_ptr<View> make_plain_view(bool verbose);
 
-/// After the run: each agent's text, then a table of what it cost.
+/// After the run: each agent's text, then a table of tokens, times and KV.
 std::string answers_text(const RunRecord& record);
 std::string summary_table(const RunRecord& record);
 

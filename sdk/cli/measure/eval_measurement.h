@@ -45,10 +45,10 @@ class EvalProgress {
 };
 
 /// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
-/// The methods take turns question by question, so that whatever the machine does meets all of them.
+/// The methods take turns question by question, so that disturbances of the machine affect all methods alike.
 class EvalMeasurement {
  public:
-  /// All but the numbers of `scores` is filled in; they and `questions` outlive this.
+  /// `scores` has everything filled in except the numbers; `scores` and `questions` must outlive this object.
   EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
                   const std::vector<Question>& questions);
 

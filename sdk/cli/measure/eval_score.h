@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a method came to over a dataset: right answers, distances from full prefill, what was reused.
+// The results of a method over a dataset: right answers, distances from full prefill, reused KV.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -53,7 +53,7 @@ class PlotPanel {
 
   Markup curve(const std::string& colour) const {
     Markup out;
-    for (std::size_t begin = 0; begin < values_.size();) {  // what is not known splits the curve
+    for (std::size_t begin = 0; begin < values_.size();) {  // unknown values split the curve
       std::size_t end = begin;
       while (end < values_.size() && !std::isnan(values_[end])) ++end;
       if (end > begin) out += piece(begin, end, colour);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Benchmark: the time to first token of a chain of agents under each method of handing KV over, beside what this
+// Benchmark: the time to first token of a chain of agents under each method of handing KV over, next to what this
 // machine can do (docs/cli.md, `baton bench`).
 #pragma once
 
@@ -18,15 +18,15 @@ namespace baton::inline v1 {
 struct BenchOptions {
   std::string shape{};  // a name of bench_shapes(): random weights
   std::string model{};  // or a model folder or bare name; exactly one of the two
-  int layers = 0;       // of the shape, in place of all of them; 0: all
+  int layers = 0;       // how many of the shape's layers are made; 0: all
   int agents = 5;
   std::vector<int> prefix{128};  // tokens of each role text
   int question = 512;            // tokens
   /// Tokens of each answer. Where this or `prefix` has several, every pair is measured, one model serving all.
   std::vector<int> output{256};
-  /// Names of bench_methods(); empty: all that one pass can measure, but droidspeak, which is for two models and is
-  /// measured with one: the layers that rectify has, for all tokens. With "lockstep" every method also runs the whole
-  /// row of agents once, their answers decoded.
+  /// Names of bench_methods(); empty: all that one pass can measure. Droidspeak, which is for two models, is measured
+  /// with one: all tokens are recomputed in the layers of rectify. With "lockstep" every method also runs the whole
+  /// chain of agents once and decodes their answers.
   std::vector<std::string> methods{};  // "none" alone: no agents, only prefill and decode
   struct Decode {
     int rows = 1;   // sequences in the step
@@ -34,18 +34,19 @@ struct BenchOptions {
   };
   std::vector<int> prefill{};              // prompt lengths of the bare model; empty: 64, 512
   std::vector<Decode> decode{};            // steps of the bare model; empty: 1, 4 and 16 sequences, 512 tokens deep
-  bool rows = false;                       // also measure what rows that ride along in a decode step cost (RowCosts)
+  bool rows = false;                       // also measure what prompt rows in a decode step cost (RowCosts)
   std::vector<int> anchors{2, 5, 10, 20};  // with method anchors: of each placeholder; the method is measured with each
-  /// The part of the reused tokens that epic, cacheblend and rectify recompute; each is measured with each.
+  /// The fraction of the reused tokens that epic, cacheblend and rectify recompute; each method is measured with each
+  /// value.
   std::vector<double> select{0.18};
-  /// With "lockstep": the methods under which the whole row is run; empty: all. "none" alone: no row, and lockstep's
-  /// first tokens are those of prompts of which all that can be ahead is.
+  /// With "lockstep": the methods under which the whole chain is run; empty: all. "none" alone: the chain is not run,
+  /// and the first tokens of lockstep are those of prompts that are computed ahead as far as they can be.
   std::vector<std::string> row_methods{};
-  /// Reused texts lie in host memory when an agent begins, and its first token includes bringing them to the device.
+  /// Reused texts are in host memory when an agent begins, and its time to first token includes their upload.
   /// InputError where the device has no memory of its own.
   bool from_host = false;
-  bool memory = false;  // also what each method keeps of a token (BenchMemory)
-  /// The first, the detecting and the last layer of rectify; none: those of the model's profile, those published for
+  bool memory = false;  // also measure the bytes that each method holds per token (BenchMemory)
+  /// The first, detection and last layer of rectify; without a value: those of the model's profile, those published for
   /// the shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
   std::string dtype = "bf16";  // of weights and KV: bf16, f32
@@ -54,20 +55,20 @@ struct BenchOptions {
   double slowdown = 0;     // as in EngineOptions
   std::uint64_t seed = 1;  // of weights and tokens
   int repeat = 0;          // 0: 3, or 1 above a billion weights
-  /// What is being done, one short line each. Called on the caller's thread.
+  /// Called with a short line for each thing that is being measured, on the caller's thread.
   std::function<void(const std::string& what)> on_progress{};
   std::stop_token stop{};  // ends the benchmark before its next step
 };
 
 /// Parts of the time to first token, milliseconds.
 struct BenchBreakdown {
-  double match = 0;          // finding prefixes and segments, making the schedule
-  double copy = 0;           // copying and rotating them, and waiting for those that come from host memory
-  double full_layers = 0;    // layers up to the sparse ones; without those: all layers
+  double match = 0;          // finding prefixes and segments, building the schedule
+  double copy = 0;           // copying and rotating them, and waiting for uploads from host memory
+  double full_layers = 0;    // layers before the sparse ones; without sparse layers: all layers
   double detect = 0;         // comparing, and choosing tokens
   double sparse_layers = 0;  // layers in which only chosen tokens and new text run
-  double tail = 0;           // layers behind those, and the logits
-  double other = 0;          // what is left of the whole
+  double tail = 0;           // layers after the sparse ones, and the logits
+  double other = 0;          // the rest of the time to first token
 };
 
 /// All numbers of the run whose ttft_ms is the median of the repeats.
@@ -75,38 +76,38 @@ struct BenchAgent {
   int agent = 0;  // from 1
   std::int64_t prompt_tokens = 0;
   double ttft_ms = 0;        // submit to the first token, everything included
-  double kv_reuse_rate = 0;  // part of the (token, layer) entries that was not computed
+  double kv_reuse_rate = 0;  // fraction of the (token, layer) entries that was not computed
   BenchBreakdown breakdown_ms;
-  // Of the whole row; 0 where it was not run.
+  // Of the whole chain; 0 where it was not run.
   double decode_ms_per_token = 0;
-  double ahead_rate = 0;    // part of the entries that was computed before all of the prompt was known (lockstep)
+  double ahead_rate = 0;    // fraction of the entries computed before all of the prompt was known (lockstep)
   double text_pass_ms = 0;  // of lockstep: a pass over the text behind the last placeholder alone
 };
 
 struct BenchMethod {
   std::string method;
   int anchors = 0;    // of each placeholder, with method anchors
-  double select = 0;  // the part that is recomputed, where it was measured with several
+  double select = 0;  // the fraction that is recomputed, where several were measured
   std::vector<BenchAgent> agents;
-  double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the row
-  double row_ms = 0;   // the whole row, from the first request to the last token of the last answer; 0: not run
+  double wall_ms = 0;  // all agents one after the other, to the end of each request; of lockstep: the chain
+  double row_ms = 0;   // the whole chain, from the first request to the last token of the last answer; 0: not run
 };
 
-/// The row of agents with one length of role texts and answers.
+/// The chain of agents with one length of role texts and answers.
 struct BenchCase {
   int prefix = 0;
   int output = 0;
   std::vector<BenchMethod> methods;  // in the order asked for
-  std::string error;                 // why there are none: memory
+  std::string error;                 // why there are no methods: out of memory; otherwise empty
 };
 
-/// What a method holds of a token, bytes, as the engine counts them; 0: nothing.
+/// Bytes that a method holds per token, as the engine counts them; 0: nothing.
 struct BenchMemory {
   std::string method;
-  double cache = 0;            // of the prompt, while its agent runs and hands nothing on
-  double cache_recording = 0;  // the same of an agent whose answer is handed on
+  double cache = 0;            // of the prompt of a running agent whose answer is not handed on
+  double cache_recording = 0;  // of the prompt of a running agent whose answer is handed on
   double ahead = 0;            // of a prompt that is computed ahead (lockstep), before its request
-  // Kept of an answer for later prompts; of other texts all but the entropy.
+  // Segments of an answer that are kept for later prompts; those of other texts have no entropy.
   double keys_values = 0;
   double hidden = 0;    // a state at the input of rectify's first layer
   double received = 0;  // attention
@@ -126,19 +127,19 @@ struct BenchDecode {
   std::int64_t rows = 0;    // sequences
   double tokens_per_s = 0;  // of all of them
   double share = 0;         // of limits.bandwidth_gbs, which weights in a CPU's cache can exceed
-  double recording = 0;     // part of a step's time that recording for a later hand-over adds
+  double recording = 0;     // fraction of a step's time that recording for a later hand-over adds
 };
 
-/// What it costs that rows of a prompt ride along in a decode step, which is how lockstep computes prompts ahead.
+/// The cost of prompt rows in a decode step; lockstep computes prompts ahead in such rows.
 struct RowCosts {
   struct Step {
-    std::int64_t rows = 0;  // of one other sequence, as deep as the one that decodes
+    std::int64_t rows = 0;  // prompt rows of another sequence, as deep as the one that decodes
     double ms = 0;          // of the whole step
   };
   std::int64_t depth = 0;   // tokens in both sequences' caches
-  std::vector<Step> steps;  // growing; the first is without such rows
+  std::vector<Step> steps;  // increasing; the first step has no prompt rows
   double slowdown = 0.25;   // the bound that lockstep keeps on average
-  std::int64_t knee = 0;    // the most rows of one step within it
+  std::int64_t knee = 0;    // the largest number of rows whose step stays within the bound
 };
 
 struct BenchResult {
@@ -149,8 +150,8 @@ struct BenchResult {
   int layers = 0;
   std::array<int, 3> layers_range{};
   int repeat = 0;
-  // Of this machine, measured: on the CPU our own product of two large matrices and reading memory on all threads; on
-  // a GPU a bf16 product by cuBLAS and copying within its memory, bytes read and written.
+  // Limits of this machine, measured: on the CPU the product of two large matrices by the engine's kernel, and reading
+  // memory on all threads; on a GPU a bf16 product by cuBLAS, and a copy within its memory (bytes read and written).
   double gemm_gflops = 0;
   double bandwidth_gbs = 0;
   double load_ms = 0;       // starting the device and reading the model, or making its random weights
@@ -162,7 +163,7 @@ struct BenchResult {
   std::vector<BenchMemory> memory;   // where asked for
   std::int64_t weights_bytes = 0;
   std::int64_t kv_bytes_per_token = 0;       // keys and values
-  std::int64_t segment_bytes_per_token = 0;  // what is kept of a handed over token: raw keys, values, hidden state
+  std::int64_t segment_bytes_per_token = 0;  // of a segment that is handed over: raw keys, values, hidden state
   std::int64_t kv_peak_bytes = 0;
   std::int64_t segments_peak_bytes = 0;
   std::optional<RowCosts> row_costs;  // where asked for
@@ -178,12 +179,12 @@ std::string bench_config(const std::string& shape);
 /// The names of all reuse methods (baton/reuse_method.h).
 std::vector<std::string> bench_methods();
 
-/// Measures what rows that ride along cost, for `shape` or `model` of the options, on the caller's thread. Throws
-/// InputError, ResourceError.
+/// Measures what prompt rows in a decode step cost, for `shape` or `model` of the options, on the caller's thread.
+/// Throws InputError, ResourceError.
 RowCosts measure_rows(const BenchOptions& options);
 
-/// Runs the benchmark on the caller's thread. Throws InputError for an unsound option, what() beginning with its name,
-/// and ResourceError.
+/// Runs the benchmark on the caller's thread. Throws InputError for an invalid option (what() begins with the option's
+/// name) and ResourceError.
 BenchResult run_bench(const BenchOptions& options);
 
 }  // namespace baton::inline v1

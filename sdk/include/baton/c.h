@@ -38,17 +38,18 @@ typedef enum baton_status {
   BATON_FAILED = 1,     // a run failed, or what has no other code
   BATON_USAGE = 2,      // an argument: NULL, not UTF-8, out of range; an input that is missing or unknown
   BATON_INVALID = 3,    // a workflow that cannot be used
-  BATON_RESOURCES = 4,  // memory, device or model could not be had
+  BATON_RESOURCES = 4,  // memory, a device or a model is not available
   BATON_TIMEOUT = 5,    // the run's own timeout ended it
   BATON_STOPPED = 130,  // the run was stopped or cancelled
   BATON_PENDING = 200,  // not within the time to wait; no error
   BATON_END = 201       // no event is left and the run is over; no error
 } baton_status;
 
-/// "ok", "failed", "usage", ...; "unknown" for a number that is none. Static storage.
+/// "ok", "failed", "usage", ...; "unknown" for a number that is not a status. Static storage.
 const char* baton_status_name(baton_status status);
 
-/// What went wrong. Immutable. When there is no memory even for it, there is none: the functions take NULL.
+/// What went wrong. Immutable. NULL when memory for the error itself could not be allocated; the functions below accept
+/// NULL.
 typedef struct baton_error baton_error;
 
 /// BATON_OK for NULL.
@@ -75,35 +76,36 @@ typedef struct baton_tools baton_tools;
 /// One call of a tool, valid until its callback returns.
 typedef struct baton_tool_call baton_tool_call;
 
-/// Calls a tool; from several threads at once, each with a call of its own. What it gives to baton_tool_call_return
-/// fills condition_<agent>_current. False: the call failed; its text, an error message then, is used all the same.
+/// Runs a tool; called concurrently from several threads, each with its own call. The text given to
+/// baton_tool_call_return fills condition_<agent>_current. False: the call failed; the text, then an error message, is
+/// used nevertheless.
 typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
 
 baton_status baton_tools_create(baton_tools** tools, baton_error** error);
 
-/// Adds a tool. BATON_USAGE when the name is not [a-z][a-z0-9_]* or is taken. It is called only while the workflow that
-/// was loaded with it, or a run of that workflow, is there.
+/// Adds a tool. BATON_USAGE when the name is not [a-z][a-z0-9_]* or is taken. The callback is called only while the
+/// workflow that was loaded with it, or a run of that workflow, exists.
 baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_callback callback, void* user_data,
                              baton_error** error);
 
-/// Workflows have copies: it may be freed when they are loaded.
+/// Workflows copy their tools, so that the tools may be freed once the workflows are loaded.
 void baton_tools_free(baton_tools* tools);
 
 /// What the tool works on, the text named by `from`. `length` may be NULL: bytes without the NUL, where a model may
 /// have written NULs before it.
 const char* baton_tool_call_text(const baton_tool_call* call, size_t* length);
 
-/// Another of the tool's keys in the YAML, as text. NULL when it is not there.
+/// The value of another of the tool's keys in the YAML, as text. NULL for an absent key.
 const char* baton_tool_call_option(const baton_tool_call* call, const char* name);
 
-/// All of them as a JSON object of strings.
+/// All other keys of the tool as a JSON object of strings.
 const char* baton_tool_call_options(const baton_tool_call* call);
 
-/// How long the run will wait.
+/// Time limit of the call in milliseconds.
 int64_t baton_tool_call_timeout_ms(const baton_tool_call* call);
 
-/// True once the tool should return soon: the run was stopped, or has waited long enough. Ask often; a run ends only
-/// when its tools have returned.
+/// True once the tool should return soon: the run was stopped, or has waited long enough. Poll it often: a run ends
+/// only when its tools have returned.
 bool baton_tool_call_stop_requested(const baton_tool_call* call);
 
 /// Sets the text of the result, in place of an earlier one.
@@ -118,8 +120,8 @@ typedef struct baton_pair {
 
 typedef struct baton_workflow_options {
   size_t size;               // sizeof(baton_workflow_options)
-  const baton_tools* tools;  // a workflow that names a tool that is not here is invalid
-  const baton_pair* set;     // settings over the file's, as {"relay.method", "full"}; values are read as YAML
+  const baton_tools* tools;  // a workflow that names an unknown tool is invalid
+  const baton_pair* set;     // settings in place of the file's, as {"relay.method", "full"}; values are read as YAML
   size_t set_count;
   const char* name;  // of baton_workflow_parse: stands for the file in errors; relative paths start in its folder
 } baton_workflow_options;
@@ -150,22 +152,22 @@ void baton_workflow_free(baton_workflow* workflow);
 
 // ---- Engine ---------------------------------------------------------------------------------------------------------
 
-/// The share done, 0 to 1, of reading (or profiling) a model, which is named by its folder.
+/// Progress of reading (or profiling) a model: the model's folder and the fraction done, 0 to 1.
 typedef void (*baton_progress_callback)(const char* model, double share, void* user_data);
 
-/// Something went wrong that does not end anything.
+/// Called for problems that end no run.
 typedef void (*baton_warning_callback)(const char* message, void* user_data);
 
 typedef struct baton_engine_options {
-  size_t size;                      // sizeof(baton_engine_options)
-  const char* model;                // a folder or a bare name, in place of each workflow's default model; NULL: theirs
-  const char* device;               // "auto" (NULL), "cpu", "cuda", "cuda:N"
-  int32_t threads;                  // CPU threads; 0: one per core
-  int64_t kv_budget_bytes;          // of KV cache per model; 0: half of the free memory
-  double slowdown;                  // docs/cli.md, --slowdown; 0: 0.25 on the CPU, 0.1 on a GPU
-  const char* kv_dtype;             // "bf16" or "f32", in place of the models' own; NULL: theirs
-  const char* anchors_folder;       // where method anchors keeps what it learned between processes; NULL: nowhere
-  baton_progress_callback on_load;  // while weights are read; on the thread that needs the model
+  size_t size;              // sizeof(baton_engine_options)
+  const char* model;        // a folder or a bare name, in place of each workflow's default model; NULL: the workflow's
+  const char* device;       // "auto" (NULL), "cpu", "cuda", "cuda:N"
+  int32_t threads;          // CPU threads; 0: one per core
+  int64_t kv_budget_bytes;  // of KV cache per model; 0: half of the free memory
+  double slowdown;          // docs/cli.md, --slowdown; 0: 0.25 on the CPU, 0.1 on a GPU
+  const char* kv_dtype;     // "bf16" or "f32", in place of the workflow's; NULL: the workflow's
+  const char* anchors_folder;          // where method anchors keeps what it learned between processes; NULL: nowhere
+  baton_progress_callback on_load;     // while weights are read; on the thread that needs the model
   baton_progress_callback on_profile;  // while a model is profiled, at the first use of rectify or droidspeak
   baton_warning_callback on_warning;
   void* user_data;  // of the three
@@ -182,7 +184,8 @@ baton_status baton_engine_open(baton_engine** engine, const baton_engine_options
 /// Opens the models that a workflow needs, so that its first run does not wait. BATON_RESOURCES.
 baton_status baton_engine_prepare(const baton_engine* engine, const baton_workflow* workflow, baton_error** error);
 
-/// Models stay open until the last run is freed too; what comes last waits for them to be closed.
+/// Models stay open until the engine and its last run are freed; the last of these calls waits until the models are
+/// closed.
 void baton_engine_free(baton_engine* engine);
 
 // ---- Events ---------------------------------------------------------------------------------------------------------
@@ -209,11 +212,11 @@ baton_event_type baton_event_get_type(const baton_event* event);
 /// One line of JSON, as `baton run --events ndjson` prints it (docs/cli.md) but for its time, `t_ms`. Empty for NULL.
 const char* baton_event_json(const baton_event* event);
 
-/// The agent that it is about (of relayed: the one that is given the text), or "".
+/// The agent of the event (of relayed: the agent that receives the text), or "".
 const char* baton_event_agent(const baton_event* event);
 
-/// Of token: the text that became final with it, maybe none. Of tool_called: its result. Of agent_finished: its output.
-/// Of warning: the message. Otherwise "". `length` may be NULL, as in baton_tool_call_text.
+/// Of token: the text that became final with the token, possibly empty. Of tool_called: its result. Of agent_finished:
+/// its output. Of warning: the message. Otherwise "". `length` may be NULL, as in baton_tool_call_text.
 const char* baton_event_text(const baton_event* event, size_t* length);
 
 /// Of an event from baton_run_next; a callback's event is not the callback's.
@@ -229,7 +232,7 @@ typedef struct baton_run_options {
   size_t size;               // sizeof(baton_run_options)
   const baton_pair* inputs;  // each name once
   size_t input_count;
-  uint64_t seed;  // counts only with has_seed: over the workflow's own
+  uint64_t seed;  // counts only with has_seed: takes precedence over the workflow's
   bool has_seed;
   int64_t timeout_ms;  // of the whole run; 0: none
   baton_event_callback on_event;
@@ -257,12 +260,11 @@ baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout
 baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error);
 
 /// Waits for the end. The record as `baton run --json` prints it (docs/cli.md), whatever became of the run.
-/// BATON_RESOURCES when a model could not be opened, and there is none. Not in the run's own on_event.
+/// BATON_RESOURCES when a model could not be opened: such a run has no record. Not in the run's own on_event.
 baton_status baton_run_record(char** json, const baton_run* run, baton_error** error);
 
-/// Waits for the end. One output of the workflow; of a run that did not end well what there is of it, nothing after
-/// baton_run_cancel. BATON_USAGE for a name that is none of its outputs. `length` may be NULL. Not in the run's own
-/// on_event.
+/// Waits for the end. One output of the workflow; after a failure, stop or timeout, what was completed of it; empty
+/// after baton_run_cancel. BATON_USAGE for an unknown output. `length` may be NULL. Not in the run's own on_event.
 baton_status baton_run_output(char** text, size_t* length, const baton_run* run, const char* name, baton_error** error);
 
 /// Ends the run soon; its record keeps what the agents wrote so far. Returns at once.
@@ -271,9 +273,9 @@ void baton_run_stop(baton_run* run);
 /// Ends the run soon; the texts of this run are dropped from its record. Returns at once.
 void baton_run_cancel(baton_run* run);
 
-/// Cancels the run if it is not over, waits for its end and for its callbacks, and frees it: hold no lock that they
-/// take. on_event is not called any more. In a callback of this run, or in a tool of its workflow while it goes on, it
-/// does not wait: the run ends by itself.
+/// Cancels the run if it is not over, waits for its end and its callbacks, and frees it. The caller must hold no lock
+/// that the callbacks take. on_event is not called any more. In a callback of this run, or in a tool of its workflow
+/// while it goes on, it does not wait: the run ends by itself.
 void baton_run_free(baton_run* run);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a workflow's prompts will be and what they will need, before anything runs.
+// A workflow's prompts and their memory needs, before anything runs.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace baton::inline v1 {
 
-/// What is known already. Everything else stays an unknown slot.
+/// What is known before the run. Every other slot is unknown.
 struct PreviewOptions {
   std::map<std::string, std::string> inputs{};
-  std::map<std::string, std::string> values{};        // by slot name, for every turn; over everything else
-  const RunRecord* record = nullptr;                  // outputs of agents, from a run of this workflow
+  std::map<std::string, std::string> values{};  // by slot name, for every turn; takes precedence over the other members
+  const RunRecord* record = nullptr;            // outputs of agents, from a run of this workflow
   std::map<std::string, std::string> tool_results{};  // by turn: "inspector", in later rounds "inspector#2"
 };
 
 /// A part of a prompt: fixed text, chat template included, or a slot.
 struct PreviewPart {
   std::string slot;   // empty for fixed text
-  bool known = true;  // false: the slot's value is not known yet; text and tokens are empty
+  bool known = true;  // false: the slot's value is unknown; text and tokens are empty
   std::string text;
   std::vector<std::int32_t> tokens;
-  std::int64_t most_tokens = 0;  // of an unknown slot, where there is a bound; otherwise the number of tokens
+  std::int64_t most_tokens = 0;  // of an unknown slot: the bound, 0 without one; of a known slot: the number of tokens
 };
 
 struct TurnPreview {
@@ -45,8 +45,8 @@ struct TurnPreview {
 struct Preview {
   std::vector<TurnPreview> turns;       // as Workflow::turns()
   std::int64_t kv_bytes_per_token = 0;  // of the largest model
-  std::int64_t kv_peak_bytes = 0;       // all turns that may run at the same time, each at its most
-  std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead beside them, where there is room
+  std::int64_t kv_peak_bytes = 0;       // all turns that may run concurrently, each at its maximum
+  std::int64_t kv_ahead_bytes = 0;      // prompts that lockstep computes ahead alongside them, if memory allows
 };
 
 }  // namespace baton::inline v1

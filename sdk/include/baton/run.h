@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a workflow: watch it, wait for it, end it.
+// One run of a workflow: its events, its end and its record.
 #pragma once
 
 #include <chrono>
@@ -54,22 +54,23 @@ class EventRange {
 class Run {
  public:
   Run(Run&&) noexcept;
-  Run& operator=(Run&&) noexcept;  // cancels what was there
+  Run& operator=(Run&&) noexcept;  // cancels the run that was owned before
   /// Cancels the run if it is not over, and waits for its end. Inside the run's own callback it does not wait.
   ~Run();
 
-  /// Events are kept until read, so a reader may come late; of several readers each event reaches one.
+  /// Events are kept until they are read; with several readers, each event reaches one of them.
   EventRange events() const { return EventRange(this); }
 
-  /// Waits for the end. Failures of agents, timeouts and stops are in the record's state. Throws ResourceError when a
-  /// model could not be opened, WorkflowError when a setting does not fit it, and what the callback threw if it did.
-  /// May be called again.
+  /// Waits for the end. Failures of agents, timeouts and stops are reported by the record's state, not thrown. Throws
+  /// ResourceError when a model could not be opened, WorkflowError when a setting does not fit the model, and rethrows
+  /// what on_event threw. May be called again.
   RunRecord get() const;
 
-  /// True when the run is over.
+  /// Waits at most `time` for the end. True when the run is over.
   bool wait_for(std::chrono::milliseconds time) const;
 
-  /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless it was over.
+  /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless the run was over
+  /// before.
   void stop() noexcept;
 
   /// Ends the run soon; the texts of this run are dropped from the record.
@@ -79,7 +80,7 @@ class Run {
   struct State;
   explicit Run(std::shared_ptr<State> state) : state_(std::move(state)) {}
   enum class Next { event, pending, over };
-  /// The next event, for which it waits `time`, or as long as it takes. over: there will be none.
+  /// Waits for the next event, at most `time` if given. over: the run has ended and no event is left.
   Next next(Event& event, std::optional<std::chrono::milliseconds> time = {}) const;
 
  private:

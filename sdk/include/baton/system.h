@@ -15,7 +15,7 @@ struct DeviceInfo {
   std::string problem;      // why it cannot be used, or empty
 };
 
-/// The CPU, and CUDA's first device or why there is none.
+/// The CPU, and the first CUDA device or why it cannot be used.
 std::vector<DeviceInfo> devices();
 
 struct ModelInfo {
@@ -25,7 +25,7 @@ struct ModelInfo {
   int layers = 0;
   int context = 0;
   std::int64_t bytes = 0;  // of the weights' files
-  std::string problem;     // why it cannot be used, as far as its configuration tells, or empty
+  std::string problem;     // why it cannot be used, as far as can be told from its configuration, or empty
 };
 
 /// Every model in the search path, the first of each name.
@@ -34,8 +34,8 @@ std::vector<ModelInfo> models();
 /// The folders in which bare names are looked for, in order.
 std::vector<std::filesystem::path> model_search_path();
 
-/// The folder of a model: a path, from the current folder, or a bare name. Throws ResourceError listing where it
-/// looked.
+/// The folder of a model: a path, from the current folder, or a bare name. Throws ResourceError, whose message lists
+/// the folders that were searched.
 std::filesystem::path find_model(const std::string& model);
 
 }  // namespace baton::inline v1

@@ -11,13 +11,14 @@
 
 namespace baton::inline v1 {
 
-/// Called from several threads at once. A throw is a failed call, not a failed process.
+/// Called from several threads at once. An exception makes the call fail.
 using ToolFunction = std::function<ToolResult(const ToolCall&)>;
 
-/// Looks at the options when a workflow is loaded: empty when sound, otherwise what is wrong.
+/// Checks a tool's options when a workflow is loaded: returns an empty text for valid options, otherwise what is wrong.
 using ToolCheck = std::function<std::string(const std::map<std::string, std::string>& options)>;
 
-/// Tools by name, beside the built-in `python`. A plain value: copies share nothing. Not thread-safe while it changes.
+/// Tools by name, in addition to the built-in `python`. A plain value: copies share nothing. Concurrent reads are safe;
+/// add() must not run concurrently with other calls.
 class Tools {
  public:
   /// Throws std::invalid_argument when the name is not [a-z][a-z0-9_]*, is taken, or the function is empty.
@@ -26,7 +27,7 @@ class Tools {
   std::vector<std::string> names() const;  // of the tools added here, sorted
 
   /// Calls a tool, one of these or a built-in one, as a run would. Throws std::invalid_argument for an unknown name;
-  /// what the tool throws becomes a result that is not ok.
+  /// an exception of the tool becomes a result that is not ok.
   ToolResult call(const std::string& name, const ToolCall& call) const;
 
   struct Entry {

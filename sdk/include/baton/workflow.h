@@ -15,8 +15,8 @@
 namespace baton::inline v1 {
 
 struct WorkflowOptions {
-  Tools tools{};  // the host's own; a workflow that names one that is not here is an error
-  /// Settings over the file's, as "relay.method" = "full"; values are read as YAML.
+  Tools tools{};  // the host's own tools; a workflow that names an unknown tool is an error
+  /// Settings that take precedence over the file's, as "relay.method" = "full"; values are read as YAML.
   std::vector<std::pair<std::string, std::string>> set{};
   /// A folder or a bare name in place of the path of a model that the file declares, by its name there.
   std::vector<std::pair<std::string, std::string>> models{};
@@ -32,7 +32,7 @@ struct InputInfo {
 struct AgentInfo {
   std::string id;
   std::string role;
-  bool has_answer = false;  // has a pattern or schema that finds an answer in its output
+  bool has_answer = false;  // a pattern or schema finds the answer in the agent's output
 };
 
 /// A placeholder of a turn's prompt and what fills it.
@@ -51,19 +51,19 @@ struct TurnInfo {
   std::string agent;
   std::string role;
   int round = 1;
-  std::vector<int> needs;  // turns that must be over first: indices, each below its own
+  std::vector<int> needs;  // turns that must finish first: indices, each smaller than this turn's
   std::vector<SlotInfo> slots;
   std::vector<std::string> tools;
   std::string model;
   int max_tokens = 0;
   bool decides = false;  // the `then` agent
-  std::string order;     // of a prompt with `order: free`: what stands where now, and what that brings; or empty
+  std::string order;     // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
 };
 
 /// Immutable and cheap to copy; copies share. All members are safe from any thread.
 class Workflow {
  public:
-  /// Reads and checks a file; loads no model. Throws WorkflowError with every mistake.
+  /// Reads and checks a file; loads no model. Throws WorkflowError with all errors.
   static Workflow load(const std::filesystem::path& file, const WorkflowOptions& options = {});
 
   /// The same from text. `name` stands for the file in errors; relative paths start in its folder.
@@ -76,7 +76,7 @@ class Workflow {
   std::vector<std::string> outputs() const;  // names, in the order of the file
   std::vector<TurnInfo> turns() const;       // of the expanded graph, in an order in which they can run
 
-  /// The expanded graph as "ascii", "mermaid", "dot" or "json". Throws std::invalid_argument for another.
+  /// The expanded graph as "ascii", "mermaid", "dot" or "json". Throws std::invalid_argument for any other format.
   std::string graph(std::string_view format = "ascii") const;
 
   /// For the library's own use.
