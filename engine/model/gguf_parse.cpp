@@ -21,8 +21,8 @@ constexpr int kMaxDepth = 4;  // of arrays in arrays; no file is known that has 
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 constexpr std::uint32_t kMaxAlignment = 1 << 20;
 constexpr std::uint32_t kDefaultAlignment = 32;
-constexpr std::size_t kLeastPair = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
-constexpr std::size_t kLeastTensor = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
+constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
+constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
 
 /// Bytes of a number; 0: a text, an array, or no type at all.
 std::size_t size_of(GgufType type) {
@@ -261,8 +261,8 @@ GgufContents parse_gguf(std::span<const std::byte> file, const std::string& orig
   Reader in(file, origin);
   GgufContents contents;
   contents.version = read_version(in);
-  const std::uint64_t tensors = in.count("the number of tensors", kLeastTensor);
-  const std::uint64_t pairs = in.count("the number of metadata pairs", kLeastPair);
+  const std::uint64_t tensors = in.count("the number of tensors", kMinTensorBytes);
+  const std::uint64_t pairs = in.count("the number of metadata pairs", kMinPairBytes);
   contents.metadata = GgufMetadata(origin, read_metadata(in, pairs));
   contents.alignment = alignment_of(contents.metadata);
 

@@ -2,6 +2,7 @@
 #include "agents/prompt.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "tests/support/toy_model.h"
 

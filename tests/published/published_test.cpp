@@ -14,7 +14,7 @@
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
-#include "engine/steps/local_engine.h"
+#include "engine/steps/step_engine.h"
 #include "tests/support/golden_files.h"
 #include "tests/support/tiny_model.h"
 
@@ -77,7 +77,7 @@ Answer ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseO
 
 ReuseOptions method(const std::string& name, std::int32_t layers) {
   ReuseOptions reuse;
-  reuse.method = name;
+  reuse.method = find_method(name);
   reuse.range = {1, 2, layers - 2};
   reuse.selection = {};
   reuse.min_tokens = 1;
@@ -181,7 +181,7 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
     };
     const PromptPart question = part("List three facts about the sea.\n"), before = part("Here is a report:\n"),
                      between = part("\nAnd here is it again:\n"), after = part("\nSummarise both in one line:");
-    LocalEngine engine(std::move(backend), model, {});
+    StepEngine engine(std::move(backend), model, {});
 
     GenerationRequest request;
     request.prompt = {question};
@@ -203,7 +203,7 @@ TEST_CASE("published: every row recomputed in every layer is full prefill, bit f
     rectify.range = {0, 2, layers - 1};
     rectify.selection.all = true;
     for (const ReuseOptions& reuse : {epic, blend, rectify}) {
-      INFO(reuse.method);
+      INFO(reuse.method->name);
       const Answer other = ask(engine, prompt, reuse);
       CHECK(other.result.tokens == full.result.tokens);
       REQUIRE(other.logits.size() == full.logits.size());
