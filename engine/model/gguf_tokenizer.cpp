@@ -197,8 +197,8 @@ Json merges_by_score(const GgufMetadata& metadata, const Tokens& tokens) {
   };
   std::vector<Merge> merges;
   for (const auto& [text, id] : ids) {
-    constexpr std::size_t kLongest = 1024;  // bytes; what is tried grows with the square of the length
-    if (tokens.types[id] != TokenType::normal || text.size() > kLongest) continue;
+    constexpr std::size_t kMaxBytes = 1024;  // bytes; what is tried grows with the square of the length
+    if (tokens.types[id] != TokenType::normal || text.size() > kMaxBytes) continue;
     for (std::size_t cut = utf8::at(text, 0).bytes; cut < text.size(); cut += utf8::at(text, cut).bytes) {
       const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
       if (left != ids.end() && right != ids.end())
@@ -225,7 +225,7 @@ Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
   Json decoders = {{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}}};
-  if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1u}, {"stop", 0u}});
 
   const bool has_bytes = std::ranges::find(tokens.types, TokenType::byte) != tokens.types.end();
   Json model = {{"type", "BPE"},

@@ -11,6 +11,7 @@
 #include <baton/baton.h>
 #include <baton/bench.h>
 #include <baton/system.h>
+#include <baton/version.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

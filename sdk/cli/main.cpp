@@ -8,6 +8,7 @@
 #include <new>
 
 #include <baton/baton.h>
+#include <baton/version.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"

@@ -71,7 +71,7 @@ class Timeline {
       const bool either = kind == Piece::Kind::wait && has(Piece::Kind::tool);
       const std::string meaning = either ? "before tools also for max_parallel" : known.meaning;
       out += html("<li><svg aria-hidden=\"true\"><rect width=\"100%\" {} class=\"{}\"/></svg>{}{}</li>\n", sample,
-                  known.style, known.name, meaning.empty() ? "" : " (" + meaning + ")");
+                  known.style, known.name, meaning.empty() ? Markup() : html(" ({})", meaning));
     }
     const bool reads = std::any_of(report_.times.begin(), report_.times.end(),
                                    [](const TurnTime& time) { return !time.inputs.empty(); });
@@ -158,7 +158,7 @@ class Timeline {
     for (int i = 0; i * step * unit <= total_ * (1 + 1e-9); ++i) {
       const double at = x(i * step * unit), value = i * step;
       const std::string label = digits > 0 ? fmt::format("{:.{}f}", value, digits) : grouped(std::llround(value));
-      const char* const anchor = i == 0 ? "" : at > 93 ? " end" : " middle";
+      const Markup anchor = i == 0 ? Markup() : at > 93 ? Markup(" end") : Markup(" middle");
       out += html(
           "<line class=\"grid\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"18\" y2=\"{1:.0f}\"/>"
           "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"12\">{3} {4}</text>"
@@ -180,8 +180,8 @@ class Timeline {
       const bool last = way_[to] && reader.last == from;  // it may have waited for a round or a place alone
       const double arrives = y(to) + kBar + kThick / 2;
       if (reads) {
-        marks += html("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>", last ? " way" : "", at,
-                      arrives);
+        marks += html("<circle class=\"arrived{}\" cx=\"{:.3f}%\" cy=\"{:.0f}\" r=\"3.5\"/>",
+                      last ? Markup(" way") : Markup(), at, arrives);
       }
       if (last) {
         way += html("<line class=\"handed way\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>", at,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: models by path, each opened once and shared by every run.
+#include <baton/version.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: what each function gives, with the shipped nano model.
 #include <baton/baton.h>
+#include <baton/version.h>
 
 #include <atomic>
 #include <fstream>

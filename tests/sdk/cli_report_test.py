@@ -365,7 +365,7 @@ class Report(Cli):
         self.assertFalse((folder / "report.html").exists())
         self.assertEqual(self.baton("report", "run", "-o", "-").stdout, page.replace(" --output page.html", " --output -"))
         mine = self.write("mine.html", "<p>mine</p>")
-        self.assertIn("no report", self.baton("report", "run", "-o", mine, code=2).stderr)
+        self.assertIn("not a report", self.baton("report", "run", "-o", mine, code=2).stderr)
         self.assertEqual((self.folder / mine).read_text(), "<p>mine</p>")
         os.symlink("page.html", self.folder / "link.html")
         self.baton("report", "run", "-o", "link.html", code=2)

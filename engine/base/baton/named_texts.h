@@ -2,10 +2,8 @@
 // NamedTexts: texts by name in a fixed order, as a run record holds its inputs and outputs. Plain data.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,31 +19,15 @@ class NamedTexts {
   using const_iterator = std::vector<value_type>::const_iterator;
 
   NamedTexts() = default;
-  NamedTexts(std::initializer_list<value_type> texts) {
-    for (const value_type& text : texts) (*this)[text.first] = text.second;
-  }
-
+  NamedTexts(std::initializer_list<value_type> texts);
   /// Takes texts whose names differ as they are, without comparing them.
   explicit NamedTexts(std::vector<value_type> distinct) : texts_(std::move(distinct)) {}
 
   /// Throws std::out_of_range, with the names that there are.
-  const std::string& at(std::string_view name) const {
-    if (const const_iterator found = find(name); found != end()) return found->second;
-    std::string message = "there is no '" + std::string(name) + "'; there are:";
-    for (const value_type& text : texts_) message += (&text == &texts_.front() ? " " : ", ") + text.first;
-    throw std::out_of_range(texts_.empty() ? "there is no '" + std::string(name) + "', and nothing else" : message);
-  }
-
+  const std::string& at(std::string_view name) const;
   /// The text of a name, which is added behind the others when it is new.
-  std::string& operator[](std::string_view name) {
-    const auto found = std::find_if(texts_.begin(), texts_.end(), [&](const value_type& t) { return t.first == name; });
-    if (found != texts_.end()) return found->second;
-    return texts_.emplace_back(std::string(name), std::string()).second;
-  }
-
-  const_iterator find(std::string_view name) const {
-    return std::find_if(begin(), end(), [&](const value_type& text) { return text.first == name; });
-  }
+  std::string& operator[](std::string_view name);
+  const_iterator find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != end(); }
   std::size_t count(std::string_view name) const { return contains(name) ? 1 : 0; }
 

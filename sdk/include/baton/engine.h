@@ -13,9 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <baton/event.h>
 #include <baton/run.h>
-#include <baton/run_record.h>
 #include <baton/workflow.h>
 
 namespace baton::inline v1 {
@@ -33,18 +31,15 @@ struct EngineOptions {
   /// By how much computing prompts ahead (lockstep) may lengthen the decode steps of running agents on average, as a
   /// fraction of a step, 0 to 10; 0: 0.25 on the CPU, 0.1 on a GPU.
   double slowdown = 0.0;
-  /// A folder in which anchors (method anchors) are kept between processes, one file for each model: read when the
-  /// model is opened, written when the engine is destroyed. A file that cannot be used is left unchanged, with a
-  /// warning. Empty: anchors are not kept.
+  /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
+  /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
   std::string anchors_folder{};
   /// Called for problems that end no run, on the thread that met the problem; must not throw.
   std::function<void(const std::string& message)> on_warning{};
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
-  /// Called while weights are read, with the model's path and the fraction read, 0 to 1, on the thread that loads; must
-  /// not throw.
+  /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// Called in the same way while a model is profiled, at the first use of method rectify or droidspeak
-  /// (baton/profile.h).
+  /// Called in the same way while a model is profiled, at the first use of rectify or droidspeak (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
 };
 
@@ -53,8 +48,7 @@ struct RunOptions {
   std::optional<std::uint64_t> seed{};   // takes precedence over the workflow's
   std::chrono::milliseconds timeout{0};  // of the whole run; 0: none. After a timeout the record's state is "timeout"
   std::stop_token stop{};                // a request has the effect of Run::stop()
-  /// Called in order, never twice at once for one run, on a thread of the library; must return soon. An exception stops
-  /// the run and is rethrown by Run::get().
+  /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.

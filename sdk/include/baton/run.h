@@ -9,7 +9,6 @@
 #include <optional>
 
 #include <baton/event.h>
-#include <baton/run_record.h>
 
 namespace baton::inline v1 {
 

@@ -26,6 +26,6 @@ TEST_CASE("committing backwards or beyond the capacity is refused", "[kv]") {
   cache.commit(10);
   CHECK(cache.length() == 10);
   CHECK_THROWS_WITH(cache.commit(9), Catch::Contains("commit of 9"));
-  CHECK_THROWS_WITH(cache.commit(65), Catch::Contains("64 fit"));
+  CHECK_THROWS_WITH(cache.commit(65), Catch::Contains("expected 10 to 64"));
   CHECK(cache.length() == 10);
 }

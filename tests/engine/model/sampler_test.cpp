@@ -16,7 +16,6 @@
 using namespace baton;
 using namespace baton::test;
 using Catch::Matchers::Contains;
-using Catch::Matchers::Equals;
 
 namespace {
 
@@ -153,7 +152,7 @@ TEST_CASE("logits that are not finite take no part") {
   CHECK(draw({kNaN, 1.0f, kInfinity, 1.0f, -kInfinity}, params, 200).size() == 2);
   for (const float temperature : {0.0f, 1.0f}) {
     params.temperature = temperature;
-    CHECK_THROWS_WITH(once({-kInfinity, kNaN}, params), Equals("found none among 2"));
+    CHECK_THROWS_WITH(once({-kInfinity, kNaN}, params), Contains("found none among 2"));
     CHECK_THROWS_AS(once({}, params), std::runtime_error);
   }
 }

@@ -169,7 +169,7 @@ TEST_CASE("a tokenizer.json that cannot be used says why") {
   CHECK_THAT(complaint(with("/model/dropout", 0.1)), Contains("'dropout' is not supported"));
   CHECK_THAT(complaint(with("/model/continuing_subword_prefix", "##")), Contains("is not supported"));
   CHECK_THAT(complaint(with("/model/end_of_word_suffix", "</w>")), Contains("is not supported"));
-  CHECK_THAT(complaint(with("/model/byte_fallback", true)), Contains("without the token <0x00>"));
+  CHECK_THAT(complaint(with("/model/byte_fallback", true)), Contains("needs the token <0x00>"));
   CHECK_THAT(complaint(with("/model/unk_token", "<unk>")), Contains("'<unk>' is not in the vocabulary"));
   CHECK_THAT(complaint(with("/added_tokens/0/id", 3)), Contains("the id 3 belongs to two tokens"));
   CHECK_THAT(complaint(with("/added_tokens/0/id", 1'000'000'000)), Contains("is not below"));
