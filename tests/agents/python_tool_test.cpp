@@ -208,7 +208,7 @@ TEST_CASE("python: options are checked") {
   const auto tool = make_python_tool();
   CHECK(tool->check({}).empty());
   CHECK(tool->check({{"timeout", "30s"}, {"memory", "1GiB"}, {"interpreter", "python3"}}).empty());
-  CHECK(tool->check({{"timeout", "soon"}}) == "timeout: 'soon' is not a duration; expected for example 10s");
+  CHECK(tool->check({{"timeout", "soon"}}) == "timeout: 'soon' is not a duration; expected for example '10s'");
   CHECK(tool->check({{"memory", "0MiB"}}).starts_with("memory: "));
   CHECK(tool->check({{"interpreter", "no-such-python"}}) ==
         "interpreter: no program 'no-such-python' was found (scripts do not count)");

@@ -152,8 +152,7 @@ TEST_CASE("lockstep: 16 runs from 16 threads give what each gives alone") {
   PlanBuilder builder = graph();
   answer_with(builder, 24);
   std::vector<std::vector<std::string>> alone, together(16);
-  for (std::uint64_t seed = 0; seed < 16; ++seed)
-    alone.push_back(run(builder, engine_of(), "full", seed));
+  for (std::uint64_t seed = 0; seed < 16; ++seed) alone.push_back(run(builder, engine_of(), "full", seed));
   std::vector<std::thread> threads;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     threads.emplace_back([&, seed] {
@@ -220,6 +219,5 @@ TEST_CASE("lockstep: 10000 runs with random cancels, tool failures and timeouts 
   CHECK(engine->stats().segments.bytes == 0);
   PlanBuilder builder = graph();
   answer_with(builder, 30);
-  CHECK(run(builder, engine, "lockstep", 5) ==
-        run(builder, engine_of(), "full", 5));  // as if nothing had been
+  CHECK(run(builder, engine, "lockstep", 5) == run(builder, engine_of(), "full", 5));  // as if nothing had been
 }
