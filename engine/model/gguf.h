@@ -20,6 +20,8 @@
 namespace baton {
 
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
+/// Bytes of a value of the type; 0 of texts and arrays, whose sizes vary.
+std::size_t size_of(GgufType type);
 
 struct GgufValue {
   GgufType type = GgufType::u8;

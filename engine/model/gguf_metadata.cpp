@@ -25,24 +25,6 @@ bool is_integer(GgufType type) {
 
 bool is_float(GgufType type) { return type == GgufType::f32 || type == GgufType::f64; }
 
-std::size_t width_of(GgufType type) {
-  switch (type) {
-    case GgufType::u16:
-    case GgufType::i16:
-      return 2;
-    case GgufType::u32:
-    case GgufType::i32:
-    case GgufType::f32:
-      return 4;
-    case GgufType::u64:
-    case GgufType::i64:
-    case GgufType::f64:
-      return 8;
-    default:
-      return 1;
-  }
-}
-
 /// Of an integer type. What is above 2^63 - 1 becomes that: no limit in use is as high.
 std::int64_t integer_at(const std::byte* data, GgufType type) {
   switch (type) {
@@ -181,7 +163,7 @@ std::vector<std::int64_t> GgufMetadata::integers(std::string_view key) const {
   if (!is_integer(value.element)) fail(key, "expected an array of integers");
   std::vector<std::int64_t> integers;
   integers.reserve(value.count);
-  const std::size_t width = width_of(value.element);
+  const std::size_t width = size_of(value.element);
   for (std::size_t i = 0; i < value.count; ++i)
     integers.push_back(integer_at(value.bytes.data() + i * width, value.element));
   return integers;
@@ -192,7 +174,7 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   if (!is_integer(value.element) && !is_float(value.element)) fail(key, "expected an array of numbers");
   std::vector<float> numbers;
   numbers.reserve(value.count);
-  const std::size_t width = width_of(value.element);
+  const std::size_t width = size_of(value.element);
   for (std::size_t i = 0; i < value.count; ++i) {
     numbers.push_back(static_cast<float>(number_at(value.bytes.data() + i * width, value.element)));
     if (!std::isfinite(numbers.back()))

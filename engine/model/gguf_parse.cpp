@@ -13,18 +13,7 @@
 #include "engine/model/gguf.h"
 
 namespace baton {
-namespace {
 
-constexpr std::size_t kMaxName = 65535;  // bytes of a key or a tensor's name, as the format has it
-constexpr std::size_t kMaxRank = 4;
-constexpr int kMaxDepth = 4;  // of arrays in arrays; no file is known that has any
-constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
-constexpr std::uint32_t kMaxAlignment = 1 << 20;
-constexpr std::uint32_t kDefaultAlignment = 32;
-constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
-constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
-
-/// Bytes of a number; 0: a text, an array, or no type at all.
 std::size_t size_of(GgufType type) {
   switch (type) {
     case GgufType::u8:
@@ -48,6 +37,17 @@ std::size_t size_of(GgufType type) {
   }
   return 0;
 }
+
+namespace {
+
+constexpr std::size_t kMaxName = 65535;  // bytes of a key or a tensor's name, as the format has it
+constexpr std::size_t kMaxRank = 4;
+constexpr int kMaxDepth = 4;  // of arrays in arrays; no file is known that has any
+constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
+constexpr std::uint32_t kMaxAlignment = 1 << 20;
+constexpr std::uint32_t kDefaultAlignment = 32;
+constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
+constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
 
 /// Reads forward through the bytes of a file; every read is checked.
 class Reader {
