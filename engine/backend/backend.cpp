@@ -29,6 +29,23 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
   return load_matrix({&part, 1}, dtype);
 }
 
+std::unique_ptr<Matrix> Backend::load_quantized_matrix(std::span<const BlockView> parts) {
+  const std::int64_t rows = check_quantized_parts(parts), cols = parts[0].cols;
+  const std::size_t count = checked_bytes("load_quantized_matrix", rows, cols, 1);
+  const auto values = std::make_unique_for_overwrite<std::uint16_t[]>(count);
+  std::vector<float> row(static_cast<std::size_t>(cols));
+  std::uint16_t* out = values.get();
+  for (const BlockView& part : parts) {
+    for (std::int64_t n = 0; n < part.rows; ++n) {
+      dequantize(row, {part.row(n), static_cast<std::size_t>(row_bytes(part.type, cols))}, part.type);
+      out = std::transform(row.begin(), row.end(), out, f32_to_bf16);
+    }
+  }
+  const ConstTensorView whole =
+      BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values.get()), DType::bf16, rows, cols, cols};
+  return load_matrix({&whole, 1}, DType::bf16);
+}
+
 std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const TextPair> pairs) {
   check_align(sketches, pairs);
   std::vector<Alignment> alignments(pairs.size());

@@ -23,6 +23,10 @@ void check_index(std::string_view name, std::span<const std::int32_t> index, std
 /// Checks that the parts of a weight have equal widths and data and that `dtype` can be stored. Returns the total rows.
 std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype);
 
+/// Checks that the quantised parts of a weight have equal widths of whole blocks and as many bytes as they say. Returns
+/// the total rows.
+std::int64_t check_quantized_parts(std::span<const BlockView> parts);
+
 /// Returns rows * cols * element_bytes; throws std::invalid_argument when a factor is negative or the product
 /// overflows.
 std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes);

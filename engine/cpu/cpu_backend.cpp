@@ -19,6 +19,7 @@
 #include "engine/cpu/memory.h"
 #include "engine/cpu/norm.h"
 #include "engine/cpu/packed_matrix.h"
+#include "engine/cpu/quantized_matmul.h"
 #include "engine/cpu/scratch.h"
 #include "engine/cpu/thread_pool.h"
 
@@ -51,7 +52,8 @@ std::string instruction_set() {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : pool_(threads), scratch_(*this, threads) {}
+  CpuBackend(int threads, Activations quantized)
+      : pool_(threads), scratch_(*this, threads), quantized_{quantized, dot_instructions()} {}
 
   BackendInfo info() const override {
     const int threads = pool_.size();
@@ -74,6 +76,13 @@ class CpuBackend final : public Backend {
     return pack_matrix(*this, pool_, parts, check_parts(parts, dtype), dtype);
   }
 
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts) override {
+    const std::int64_t rows = check_quantized_parts(parts);
+    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockView& p) { return has_panels(p.type); });
+    if (!packs) return Backend::load_quantized_matrix(parts);
+    return pack_quantized(*this, pool_, parts, rows);
+  }
+
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     check_kv_shape(shape);
     check_capacity(capacity);
@@ -85,6 +94,10 @@ class CpuBackend final : public Backend {
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&table)) {
+      return for_rows(out.rows, 4 * out.cols,
+                      [&](std::int64_t row) { dequantize_row(out.f32(row), *blocks, ids[row]); });
+    }
     const PackedMatrix& matrix = packed(table);
     for_rows(out.rows, out.cols, [&](std::int64_t row) { unpack_row(out.f32(row), matrix, ids[row]); });
   }
@@ -122,6 +135,9 @@ class CpuBackend final : public Backend {
 
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
     check_matmul(out, x, w, bias);
+    if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&w)) {
+      return matmul_quantized(pool_, scratch_, quantized_, out, x, *blocks, bias);
+    }
     cpu::matmul(pool_, scratch_, out, x, packed(w), bias);
   }
 
@@ -276,17 +292,18 @@ class CpuBackend final : public Backend {
 
   ThreadPool pool_;
   Scratch scratch_;
+  QuantizedProducts quantized_;
   std::vector<std::int64_t> pieces_;  // scratch of store_kv: the first row of each task
   RowAttentionPlan plan_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
+std::unique_ptr<Backend> make_cpu_backend(int threads, Activations quantized) {
   if (threads < 0 || threads > 4096) {
     throw std::invalid_argument(fmt::format("threads: expected 0 (one per core) or more, got {}", threads));
   }
-  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads);
+  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads, quantized);
 }
 
 }  // namespace baton

@@ -10,6 +10,7 @@
 #include "engine/backend/checks.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/memory.h"
+#include "engine/cpu/reference_quantized.h"
 
 namespace baton {
 namespace {
@@ -66,6 +67,8 @@ void rotate(float* head, const float* cos, const float* sin, std::int64_t half) 
 
 class ReferenceBackend final : public Backend {
  public:
+  explicit ReferenceBackend(Activations quantized) : quantized_(quantized) {}
+
   BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
 
   Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
@@ -94,6 +97,11 @@ class ReferenceBackend final : public Backend {
     return matrix;
   }
 
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts) override {
+    check_quantized_parts(parts);
+    return std::make_unique<ReferenceBlocks>(parts);
+  }
+
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     check_kv_shape(shape);
     check_capacity(capacity);
@@ -105,6 +113,10 @@ class ReferenceBackend final : public Backend {
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&table)) {
+      for (std::int64_t t = 0; t < out.rows; ++t) blocks->dequantize_row(out.f32(t), ids[t]);
+      return;
+    }
     const std::vector<float>& values = plain(table).values;
     for (std::int64_t t = 0; t < out.rows; ++t) {
       for (std::int64_t c = 0; c < out.cols; ++c) out.f32(t)[c] = values[ids[t] * table.cols + c];
@@ -141,6 +153,9 @@ class ReferenceBackend final : public Backend {
 
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
     check_matmul(out, x, w, bias);
+    if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&w)) {
+      return reference_quantized_matmul(out, x, *blocks, bias, quantized_);
+    }
     const std::vector<float>& weights = plain(w).values;
     for (std::int64_t t = 0; t < x.rows; ++t) {
       for (std::int64_t n = 0; n < w.rows; ++n) {
@@ -320,6 +335,8 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
+  const Activations quantized_;
+
   static void copy(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from) {
     for (std::int64_t c = 0; c < in.cols; ++c) {
       store(out.data, out.dtype, to * out.stride + c, load(in.data, in.dtype, from * in.stride + c));
@@ -329,6 +346,8 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+std::unique_ptr<Backend> make_reference_backend(Activations quantized) {
+  return std::make_unique<ReferenceBackend>(quantized);
+}
 
 }  // namespace baton

@@ -78,6 +78,37 @@ void bench_matmul(const Options& options, Backend& backend, int threads) {
   }
 }
 
+/// Weights of the block types that published files hold most, of the shapes of a model of 0.5B and one of 7B.
+void bench_quantized(const Options& options, Backend& backend) {
+  struct Weight {
+    std::int64_t width, depth;
+  };
+  CacheFlush flush;
+  for (const BlockType type : {BlockType::q8_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1,
+                               BlockType::q4_k, BlockType::q5_k, BlockType::q6_k}) {
+    const std::string name = fmt::format("matmul {}", format_of(type).name);
+    if (!wanted(options, name)) continue;
+    for (const auto [width, depth] : {Weight{9728, 768}, {4096, 4096}}) {
+      const auto blocks = random_bytes(static_cast<std::size_t>(width * row_bytes(type, depth)));
+      const BlockView part{blocks, type, width, depth};
+      const auto w = backend.load_quantized_matrix({&part, 1});
+      for (const std::int64_t rows : {1, 4, 8, 128, 512}) {
+        const auto x = random_floats(static_cast<std::size_t>(rows * depth));
+        std::vector<float> out(static_cast<std::size_t>(rows * width));
+        Result result{name, fmt::format("T {} N {} C {}", rows, width, depth)};
+        result.flops = 2.0 * static_cast<double>(rows * width * depth);
+        result.bytes = static_cast<double>(w->bytes);
+        result.seconds = median_seconds(
+            options, [&] { backend.matmul(view_of(out.data(), rows, width), view_of(x.data(), rows, depth), *w, {}); },
+            [&] {
+              if (rows <= 8) flush();
+            });
+        print(options, result);
+      }
+    }
+  }
+}
+
 /// `rows` new rows at the end of each of `sequences` caches of `length` positions.
 void bench_attention(const Options& options, Backend& backend, std::int32_t sequences, std::int32_t rows,
                      std::int32_t length, std::int32_t heads, const KvShape& shape) {
@@ -150,6 +181,7 @@ int run(const Options& options) {
   }
   bench_machine(options, *backend, threads);
   bench_matmul(options, *backend, threads);
+  bench_quantized(options, *backend);
   const KvShape small{4, 64, DType::bf16}, large{8, 128, DType::bf16};
   bench_attention(options, *backend, 1, 2048, 2048, 8, small);
   bench_attention(options, *backend, 1, 2048, 2048, 32, large);

@@ -59,6 +59,14 @@ inline std::vector<float> random_floats(std::size_t count) {
   return out;
 }
 
+/// Quantised blocks are such bytes: their scales may be anything, which no time depends on.
+inline std::vector<std::byte> random_bytes(std::size_t count) {
+  std::minstd_rand engine(2);
+  std::vector<std::byte> out(count);
+  for (std::byte& byte : out) byte = static_cast<std::byte>(engine() >> 8 & 0x3b);  // no infinities or NaN
+  return out;
+}
+
 /// Reads more memory than the caches hold, so that what comes next reads from memory.
 class CacheFlush {
  public:

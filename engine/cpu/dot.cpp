@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/dot.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace baton::cpu {
+
+// Highway checks that the system saves the registers; here only the instruction itself is asked for.
+DotInstructions dot_instructions() {
+  DotInstructions has;
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
+    has.avx512_vnni = (c >> 11 & 1) != 0;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) has.avx_vnni = (a >> 4 & 1) != 0;
+  }
+#endif
+  return has;
+}
+
+}  // namespace baton::cpu

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix product with quantised weights. Arguments are checked (checks.h).
+#pragma once
+
+#include <span>
+
+#include "engine/cpu/dot.h"
+#include "engine/cpu/quantized_matrix.h"
+#include "engine/cpu/scratch.h"
+#include "engine/cpu/thread_pool.h"
+
+namespace baton::cpu {
+
+/// How products with quantised weights take their activations.
+struct QuantizedProducts {
+  Activations activations = Activations::int8;
+  DotInstructions instructions;  // those that the processor has
+};
+
+/// out[T, N] = x[T, C] * w^T + bias; see Backend::load_quantized_matrix.
+void matmul_quantized(ThreadPool& pool, Scratch& scratch, const QuantizedProducts& how, TensorView out,
+                      ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias);
+
+}  // namespace baton::cpu

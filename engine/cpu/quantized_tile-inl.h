@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// The product of quantised weights: C[rows, 32] += A[rows, 256] * a chunk of a panel (quantized_panel.h). For each
+// block of 32 inputs an integer sum, exact on every target, then one chain in f32 over the blocks, in ascending order:
+//   acc = fma(float(sum of code * quant) * activation scale, weight scale, acc)     for each group of 16 or 32 codes
+//   acc = fma(minimum, activation scale * sum of quants, acc)                       where the format has minimums
+//
+// Bounds of the 16-bit sums of pairs (dot-inl.h), |quant| <= 127, each lane half of a sum of four products per row:
+//   4 bits           8 rows: 16 codes of at most 15: 30,480
+//   5 bits           4 rows: 8 codes of at most 31: 31,496
+//   5 bits - 16      8 rows, from -16 * sum of quants: intermediate sums may wrap, the last is at most 16 * 16 * 127 =
+//   32,512 6 bits - 32      4 rows, from -32 * sum of quants: the last is at most 8 * 32 * 127 = 32,512
+//
+// Included once per target by files that use Highway's foreach_target.
+#if defined(BATON_CPU_QUANTIZED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BATON_CPU_QUANTIZED_TILE_INL_H_
+#undef BATON_CPU_QUANTIZED_TILE_INL_H_
+#else
+#define BATON_CPU_QUANTIZED_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "engine/cpu/dot-inl.h"
+#include "engine/cpu/quantized_panel.h"
+#include "engine/cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::cpu {
+namespace HWY_NAMESPACE {
+
+inline constexpr std::size_t kUnitBytes = 4 * kWidth;  // of a vector of codes: four of each of kWidth outputs
+inline constexpr std::uint32_t kEveryByte = 0x01010101;
+
+// Rows of activations that share a loaded vector of codes. A row takes two sums; 16 registers hold four rows.
+inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM ? 6 : 4;
+
+// Packed panels are prefetched this far ahead.
+inline constexpr std::int64_t kPrefetchBytes = 2048;
+
+HWY_INLINE ByteVec load_bytes(const std::uint8_t* data) {
+  return hn::LoadU(WordTag(), reinterpret_cast<const std::uint32_t*>(data));
+}
+HWY_INLINE void store_bytes(ByteVec bytes, std::uint8_t* out) {
+  hn::StoreU(bytes, WordTag(), reinterpret_cast<std::uint32_t*>(out));
+}
+HWY_INLINE std::uint32_t load_word(const void* data) {
+  std::uint32_t word;
+  std::memcpy(&word, data, sizeof(word));
+  return word;
+}
+
+/// Bits of every byte moved up by kShift (down where negative), those of `mask` kept.
+template <int kShift>
+HWY_INLINE ByteVec shifted_bits(ByteVec bytes, std::uint32_t mask) {
+  const ByteVec kept = hn::Set(WordTag(), mask * kEveryByte);
+  if constexpr (kShift > 0) return hn::And(hn::ShiftLeft<kShift>(bytes), kept);
+  if constexpr (kShift < 0) return hn::And(hn::ShiftRight<-kShift>(bytes), kept);
+  return hn::And(bytes, kept);
+}
+
+/// Row kRow of a block's codes, a byte each: outputs of unit u and those 16 further.
+template <CodeFormat kFormat, int kRow, bool kPacked>
+HWY_INLINE void load_codes(const std::uint8_t* block, std::size_t u, ByteVec& low, ByteVec& high) {
+  if constexpr (!kPacked || kFormat.bits == 8) {
+    low = load_bytes(block + kRow * 128 + u * kUnitBytes);
+    high = load_bytes(block + kRow * 128 + 64 + u * kUnitBytes);
+  } else {
+    const ByteVec both = load_bytes(block + kRow * 64 + u * kUnitBytes);
+    low = shifted_bits<0>(both, 15);
+    high = shifted_bits<-4>(both, 15);
+    const std::uint8_t* bits = block + 512 + u * kUnitBytes;
+    if constexpr (kFormat.bits == 5) {
+      low = hn::Or(low, shifted_bits<4 - kRow>(load_bytes(bits), 0x10));
+      high = hn::Or(high, shifted_bits<4 - kRow>(load_bytes(bits + 64), 0x10));
+    }
+    if constexpr (kFormat.bits == 6) {
+      constexpr int kPart = kRow / 4 * 128;
+      low = hn::Or(low, shifted_bits<4 - 2 * (kRow % 4)>(load_bytes(bits + kPart), 0x30));
+      high = hn::Or(high, shifted_bits<4 - 2 * (kRow % 4)>(load_bytes(bits + kPart + 64), 0x30));
+    }
+  }
+}
+
+/// How the integer sums of a format are made: after every kRows rows of a block, pairs are added to 32 bits.
+template <CodeFormat kFormat, Dot kDot>
+struct Summing {
+  static constexpr bool kPairs = kDot == Dot::pairs && kFormat.bits != 8;
+  static constexpr int kRows = kFormat.group == 16 || (kPairs && kFormat.bits == 5 && kFormat.offset == 0) ? 4 : 8;
+  using Vec = std::conditional_t<kPairs, PairVec, IntVec>;
+
+  /// Where a sum of rows [row, row + kRows) starts.
+  static HWY_INLINE Vec start(const ActivationChunk& x, std::int64_t block, int row) {
+    const std::int32_t* starts = x.start[block];
+    IntVec sum = hn::Zero(IntTag());
+    if constexpr (kFormat.bits == 8) {
+      if constexpr (kSignedOffsetLog2<kDot> >= 0) {
+        sum = hn::ShiftLeft<kSignedOffsetLog2<kDot> - 4>(hn::Set(IntTag(), starts[1]));
+      }
+    } else if constexpr (kFormat.offset != 0) {
+      sum = hn::Set(IntTag(), starts[kFormat.offset == 8 ? 0 : kFormat.offset == 16 ? 1 : 2 + row / 4]);
+    }
+    if constexpr (kPairs) {
+      return hn::BitCast(hn::DFromV<PairVec>(), sum);
+    } else {
+      return sum;
+    }
+  }
+  static HWY_INLINE void add(Vec& sum, ByteVec codes, ByteVec quants) {
+    if constexpr (kPairs) {
+      sum = hn::Add(sum, multiply_pairs(codes, quants));
+    } else if constexpr (kFormat.bits == 8) {
+      sum = add_signed<kDot>(sum, codes, quants);
+    } else {
+      sum = add_quads(sum, codes, quants);
+    }
+  }
+  static HWY_INLINE IntVec total(Vec sum) {
+    if constexpr (kPairs) {
+      return fold_pairs(sum);
+    } else {
+      return sum;
+    }
+  }
+};
+
+template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kRow>
+HWY_INLINE void add_row(typename Summing<kFormat, kDot>::Vec (&sums)[kRows][2], const ActivationChunk* x,
+                        const std::uint8_t* block, std::size_t u, std::int64_t b) {
+  if constexpr (kPacked) {
+    if (u == 0) __builtin_prefetch(block + kRow * kFormat.bits * 16 + kPrefetchBytes, 0, 3);
+  }
+  ByteVec low, high;
+  load_codes<kFormat, kRow, kPacked>(block, u, low, high);
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    const auto quants = hn::Set(WordTag(), load_word(x[r].quants + b * kQuantBlock + 4 * kRow));
+    Summing<kFormat, kDot>::add(sums[r][0], low, quants);
+    Summing<kFormat, kDot>::add(sums[r][1], high, quants);
+  }
+}
+
+/// totals[r] = sums of code * quant over rows [kFirst, kFirst + sizeof...(kRow)) of a block.
+template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kFirst, int... kRow>
+HWY_INLINE void sum_rows(IntVec (&totals)[kRows][2], const ActivationChunk* x, const std::uint8_t* block, std::size_t u,
+                         std::int64_t b, std::integer_sequence<int, kRow...>) {
+  using Sums = Summing<kFormat, kDot>;
+  typename Sums::Vec sums[kRows][2];
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = Sums::start(x[r], b, kFirst);
+  (add_row<kFormat, kDot, kRows, kPacked, kFirst + kRow>(sums, x, block, u, b), ...);
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    totals[r][0] = Sums::total(sums[r][0]);
+    totals[r][1] = Sums::total(sums[r][1]);
+  }
+}
+
+/// c[r, output] = fma(total * activation scale, weight scale, c[r, output]) for the outputs of unit u.
+template <std::size_t kRows>
+HWY_INLINE void add_scaled(float* c, const IntVec (&totals)[kRows][2], const ActivationChunk* x, std::int64_t b,
+                           const float* scales, std::size_t u) {
+  const Floats f;
+  const FloatVec low = hn::LoadU(f, scales + u * kWidth), high = hn::LoadU(f, scales + 16 + u * kWidth);
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    float* out = c + r * kPanel + u * kWidth;
+    const FloatVec scale = hn::Set(f, x[r].scale[b]);
+    hn::StoreU(hn::MulAdd(hn::Mul(hn::ConvertTo(f, totals[r][0]), scale), low, hn::LoadU(f, out)), f, out);
+    hn::StoreU(hn::MulAdd(hn::Mul(hn::ConvertTo(f, totals[r][1]), scale), high, hn::LoadU(f, out + 16)), f, out + 16);
+  }
+}
+
+template <std::size_t kRows>
+HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b, const float* minimums, std::size_t u) {
+  const Floats f;
+  const FloatVec low = hn::LoadU(f, minimums + u * kWidth), high = hn::LoadU(f, minimums + 16 + u * kWidth);
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < kRows; ++r) {
+    float* out = c + r * kPanel + u * kWidth;
+    const FloatVec sum = hn::Set(f, x[r].sum[b]);
+    hn::StoreU(hn::MulAdd(low, sum, hn::LoadU(f, out)), f, out);
+    hn::StoreU(hn::MulAdd(high, sum, hn::LoadU(f, out + 16)), f, out + 16);
+  }
+}
+
+/// c[kRows, 32] += x[kRows] * `blocks` blocks of a chunk, block_bytes apart, packed or with a byte for each code.
+template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked>
+HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* HWY_RESTRICT x,
+                                 const std::uint8_t* HWY_RESTRICT codes, std::int64_t block_bytes,
+                                 const WideScales& scales, std::int64_t blocks) {
+  constexpr int kSumRows = Summing<kFormat, kDot>::kRows;
+  constexpr auto kSequence = std::make_integer_sequence<int, kSumRows>();
+  for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes) {
+    for (std::size_t u = 0; u < kUnitsPerPanel; ++u) {
+      IntVec totals[kRows][2];
+      sum_rows<kFormat, kDot, kRows, kPacked, 0>(totals, x, codes, u, b, kSequence);
+      if constexpr (kFormat.group == 16) {
+        add_scaled(c, totals, x, b, scales.scale[2 * b], u);
+        sum_rows<kFormat, kDot, kRows, kPacked, 4>(totals, x, codes, u, b, kSequence);
+        add_scaled(c, totals, x, b, scales.scale[2 * b + 1], u);
+      } else {
+        if constexpr (kSumRows == 4) {
+          IntVec more[kRows][2];
+          sum_rows<kFormat, kDot, kRows, kPacked, 4>(more, x, codes, u, b, kSequence);
+          HWY_UNROLL(8)
+          for (std::size_t r = 0; r < kRows; ++r) {
+            totals[r][0] = hn::Add(totals[r][0], more[r][0]);
+            totals[r][1] = hn::Add(totals[r][1], more[r][1]);
+          }
+        }
+        add_scaled(c, totals, x, b, scales.scale[b], u);
+      }
+      if constexpr (kFormat.minimums) add_minimums<kRows>(c, x, b, scales.minimum[b], u);
+    }
+  }
+}
+
+template <CodeFormat kFormat, Dot kDot, bool kPacked, std::size_t... kIndex>
+HWY_INLINE void multiply_up_to(std::size_t rows, float* c, const ActivationChunk* x, const std::uint8_t* codes,
+                               std::int64_t block_bytes, const WideScales& scales, std::int64_t blocks,
+                               std::index_sequence<kIndex...>) {
+  using Multiply =
+      void (*)(float*, const ActivationChunk*, const std::uint8_t*, std::int64_t, const WideScales&, std::int64_t);
+  static constexpr Multiply kTable[] = {&multiply_chunk<kFormat, kDot, kIndex + 1, kPacked>...};
+  kTable[rows - 1](c, x, codes, block_bytes, scales, blocks);
+}
+
+/// c[rows, 32] += x[rows] * a chunk, in groups of rows of nearly equal size.
+template <CodeFormat kFormat, Dot kDot, bool kPacked>
+void multiply_chunk_rows(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
+                         std::int64_t block_bytes, const WideScales& scales, std::int64_t blocks) {
+  const auto total = static_cast<std::size_t>(rows);
+  const std::size_t groups = (total + kQuantRows - 1) / kQuantRows;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const std::size_t begin = total * g / groups;
+    multiply_up_to<kFormat, kDot, kPacked>(total * (g + 1) / groups - begin, c + begin * kPanel, x + begin, codes,
+                                           block_bytes, scales, blocks, std::make_index_sequence<kQuantRows>());
+  }
+}
+
+template <CodeFormat kFormat, int... kRow>
+HWY_INLINE void widen_block(std::uint8_t* HWY_RESTRICT out, const std::uint8_t* HWY_RESTRICT block,
+                            std::integer_sequence<int, kRow...>) {
+  const auto widen = [&]<int kOne>(std::integral_constant<int, kOne>) HWY_ATTR {
+    for (std::size_t u = 0; u < kUnitsPerPanel; ++u) {
+      ByteVec low, high;
+      load_codes<kFormat, kOne, true>(block, u, low, high);
+      store_bytes(low, out + kOne * 128 + u * kUnitBytes);
+      store_bytes(high, out + kOne * 128 + 64 + u * kUnitBytes);
+    }
+  };
+  (widen(std::integral_constant<int, kRow>()), ...);
+}
+
+/// out[blocks][8][32] words of four codes.
+template <CodeFormat kFormat>
+void widen_codes(std::uint8_t* out, const std::uint8_t* codes, std::int64_t block_bytes, std::int64_t blocks) {
+  for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes, out += kWideBytes) {
+    widen_block<kFormat>(out, codes, std::make_integer_sequence<int, 8>());
+  }
+}
+
+HWY_INLINE FloatVec load_halves(const std::byte* data) {
+  const hn::Rebind<hwy::float16_t, Floats> half;
+  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(data)));
+}
+template <class Integer>
+HWY_INLINE FloatVec load_integers(const std::byte* data) {
+  const hn::Rebind<Integer, Floats> narrow;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const Integer*>(data))));
+}
+
+/// The scales of a chunk of a panel as floats. Products of factors and integers are exact.
+template <BlockType kType>
+void widen_scales(WideScales& out, const std::byte* chunk, std::int64_t blocks) {
+  constexpr PanelFormat kFormat = panel_format(kType);
+  const Floats f;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::byte* scales = chunk + kFormat.factor_bytes() + b * kFormat.block_bytes() + kFormat.code_bytes();
+    for (std::size_t n = 0; n < kPanel; n += kWidth) {
+      if constexpr (kFormat.integer_scales) {
+        const FloatVec factor = load_halves(chunk + 2 * n);
+        for (std::int64_t g = 0; g < kFormat.groups(); ++g) {
+          const FloatVec scale = load_integers<std::int8_t>(scales + g * kPanel + n);
+          hn::StoreU(hn::Mul(factor, scale), f, out.scale[b * kFormat.groups() + g] + n);
+        }
+        if constexpr (kFormat.codes.minimums) {
+          const FloatVec minimum = load_integers<std::int8_t>(scales + kPanel + n);
+          const FloatVec product = hn::Mul(load_halves(chunk + 2 * kPanel + 2 * n), minimum);
+          hn::StoreU(hn::Neg(product), f, out.minimum[b] + n);
+        }
+      } else {
+        hn::StoreU(load_halves(scales + 2 * n), f, out.scale[b] + n);
+        if constexpr (kFormat.codes.minimums) {
+          hn::StoreU(load_halves(scales + 2 * kPanel + 2 * n), f, out.minimum[b] + n);
+        }
+      }
+    }
+  }
+}
+
+/// out[32 * blocks][32] f32 = the values of a chunk whose codes have a byte each, `block_bytes` between blocks.
+template <CodeFormat kFormat>
+void widen_values(float* out, const std::uint8_t* codes, std::int64_t block_bytes, const WideScales& scales,
+                  std::int64_t blocks) {
+  constexpr std::int64_t kGroups = kQuantBlock / kFormat.group;
+  const Floats f;
+  const IntTag i32;
+  for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes) {
+    for (std::int64_t row = 0; row < 8; ++row) {
+      const float* scale = scales.scale[b * kGroups + row * kGroups / 8];
+      for (std::size_t n = 0; n < kPanel; n += kWidth) {
+        const IntVec four = hn::BitCast(i32, load_bytes(codes + row * 128 + 4 * n));
+        const auto widen = [&](IntVec moved, std::int64_t j) HWY_ATTR {  // the code is in the top byte
+          const IntVec code =
+              kFormat.bits == 8 ? hn::ShiftRight<24>(moved) : hn::And(hn::ShiftRight<24>(moved), hn::Set(i32, 255));
+          const FloatVec quant = hn::ConvertTo(f, hn::Sub(code, hn::Set(i32, kFormat.offset)));
+          const FloatVec product = hn::Mul(quant, hn::LoadU(f, scale + n));
+          float* value = out + (b * kQuantBlock + row * 4 + j) * kPanel + n;
+          hn::StoreU(kFormat.minimums ? hn::Add(product, hn::LoadU(f, scales.minimum[b] + n)) : product, f, value);
+        };
+        widen(hn::ShiftLeft<24>(four), 0);
+        widen(hn::ShiftLeft<16>(four), 1);
+        widen(hn::ShiftLeft<8>(four), 2);
+        widen(four, 3);
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
