@@ -35,8 +35,8 @@ namespace HWY_NAMESPACE {
 inline constexpr std::size_t kUnitBytes = 4 * kWidth;  // of a vector of codes: four of each of kWidth outputs
 inline constexpr std::uint32_t kEveryByte = 0x01010101;
 
-// Rows of activations that share a loaded vector of codes. A row takes two sums; 16 registers hold four rows.
-inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM ? 6 : 4;
+// Rows of activations that share a loaded vector of codes: two sums each, in half of 16 registers.
+inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_SCALAR ? 1 : 4;
 
 // Packed panels are prefetched this far ahead.
 inline constexpr std::int64_t kPrefetchBytes = 2048;
@@ -131,7 +131,10 @@ template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kRo
 HWY_INLINE void add_row(typename Summing<kFormat, kDot>::Vec (&sums)[kRows][2], const ActivationChunk* x,
                         const std::uint8_t* block, std::size_t u, std::int64_t b) {
   if constexpr (kPacked) {
-    if (u == 0) __builtin_prefetch(block + kRow * kFormat.bits * 16 + kPrefetchBytes, 0, 3);
+    if (u == 0) {
+      __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 3);
+      if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 3);
+    }
   }
   ByteVec low, high;
   load_codes<kFormat, kRow, kPacked>(block, u, low, high);

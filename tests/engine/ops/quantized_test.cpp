@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/cpu/reference_quantized.h"
 #include "tests/engine/ops/quantized_cases.h"
 #include "tests/engine/ops/subjects.h"
 
@@ -50,7 +51,8 @@ TEST_CASE("quantised matmul by hand") {
 }
 
 // The inputs of a block of 32 are off by at most half a step of its scale, max / 127 / 2, and a little for roundings of
-// the scale; sums in f32 add what sum_tolerance says. Backends that keep the weight in bf16 round that instead.
+// the scale. The chain in f32 has two operations for each 16 inputs at most, each off by at most an epsilon of all
+// terms. Backends that keep the weight in bf16 round that instead, and its inputs.
 TEST_CASE("quantised matmul agrees with the dequantised product in double") {
   Random random(11);
   for_each_subject([&](Backend& backend, const Subject& subject, const Way&) {
@@ -59,7 +61,9 @@ TEST_CASE("quantised matmul agrees with the dequantised product in double") {
       const Values weights = w.values();
       const Values x = random_activations(random, 6, w.cols);
       const std::vector<float> bias = random.vector(37);
-      const Values out = multiply(backend, x, *load(backend, w), bias);
+      const auto matrix = load(backend, w);
+      const float rounding = matrix->dtype == DType::bf16 ? kBf16Rounding + subject.matmul_rounding(DType::bf16) : 0.0f;
+      const Values out = multiply(backend, x, *matrix, bias);
       const auto exact = [&](std::int64_t t, std::int64_t n) {
         double sum = bias[n];
         for (std::int64_t c = 0; c < w.cols; ++c) {
@@ -69,17 +73,15 @@ TEST_CASE("quantised matmul agrees with the dequantised product in double") {
       };
       INFO(name_of(type));
       require_close(out, exact, [&](std::int64_t t, std::int64_t n) {
-        float quantization = 0, products = std::abs(bias[n]);
-        for (std::int64_t c = 0; c < w.cols; c += 32) {
-          const float largest_input = largest(x.row(t).subspan(c, 32));
-          for (std::int64_t i = c; i < c + 32; ++i) {
-            quantization += largest_input / 254 * 1.001f * std::abs(weights.at(n, i));
-            products += std::abs(x.at(t, i) * weights.at(n, i));
-          }
+        float quantization = 0, terms = std::abs(bias[n]);
+        const std::byte* row = w.view().row(n);
+        for (std::int64_t c = 0; c < w.cols; ++c) {
+          const float largest_input = std::max(largest(x.row(t).subspan(c / 32 * 32, 32)), 0x1p-100f * 254);
+          quantization += largest_input / 254 * 1.0001f * std::abs(weights.at(n, c));
+          const cpu::Quant quant = cpu::quant_of(type, row, c);
+          terms += (std::abs(quant.quant * quant.scale) + std::abs(quant.minimum)) * std::abs(x.at(t, c));
         }
-        // Sums of products and of minimums are larger than what they leave: 64 covers the largest of offsets.
-        const float f32 = 64 * sum_tolerance(w.cols, norm_of(x.row(t)), norm_of(weights.row(n)));
-        return quantization + f32 + (kBf16Rounding + subject.matmul_rounding(DType::bf16)) * products + 1e-30f;
+        return quantization + (static_cast<float>(w.cols / 8 + 4) * kEpsilon + rounding) * terms;
       });
     }
   });
