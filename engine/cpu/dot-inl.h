@@ -57,7 +57,7 @@ HWY_INLINE IntVec add_quads(IntVec acc, ByteVec codes, ByteVec quants) {
 #if HWY_TARGET == HWY_AVX3
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(codes.raw), "v"(quants.raw));
 #else
-  asm("{vex} vpdpbusd %2, %1, %0" : "+x"(acc.raw) : "x"(codes.raw), "x"(quants.raw));
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc.raw) : "x"(codes.raw), "x"(quants.raw));
 #endif
   return acc;
 }
