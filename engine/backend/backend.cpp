@@ -29,21 +29,25 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
   return load_matrix({&part, 1}, dtype);
 }
 
-std::unique_ptr<Matrix> Backend::load_quantized_matrix(std::span<const BlockView> parts) {
+std::unique_ptr<Matrix> Backend::load_quantized_matrix(std::span<const BlockView> parts, Activations activations) {
   const std::int64_t rows = check_quantized_parts(parts), cols = parts[0].cols;
-  const std::size_t count = checked_bytes("load_quantized_matrix", rows, cols, 1);
-  const auto values = std::make_unique_for_overwrite<std::uint16_t[]>(count);
+  const DType dtype = activations == Activations::int8 ? DType::bf16 : DType::f32;
+  std::vector<std::byte> values(checked_bytes("load_quantized_matrix", rows, cols, size_of(dtype)));
+  const TensorView whole{values.data(), dtype, rows, cols, cols};
   std::vector<float> row(static_cast<std::size_t>(cols));
-  std::uint16_t* out = values.get();
+  std::int64_t n = 0;
   for (const BlockView& part : parts) {
-    for (std::int64_t n = 0; n < part.rows; ++n) {
-      dequantize(row, {part.row(n), static_cast<std::size_t>(row_bytes(part.type, cols))}, part.type);
-      out = std::transform(row.begin(), row.end(), out, f32_to_bf16);
+    for (std::int64_t i = 0; i < part.rows; ++i, ++n) {
+      dequantize(row, {part.row(i), static_cast<std::size_t>(row_bytes(part.type, cols))}, part.type);
+      if (dtype == DType::f32) {
+        std::copy(row.begin(), row.end(), whole.f32(n));
+      } else {
+        std::transform(row.begin(), row.end(), whole.bf16(n), f32_to_bf16);
+      }
     }
   }
-  const ConstTensorView whole =
-      BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values.get()), DType::bf16, rows, cols, cols};
-  return load_matrix({&whole, 1}, DType::bf16);
+  const ConstTensorView view = whole;
+  return load_matrix({&view, 1}, dtype);
 }
 
 std::vector<Alignment> Backend::align(ConstTensorView sketches, std::span<const TextPair> pairs) {

@@ -13,7 +13,8 @@ class Backend : public Device, public Operations {
   // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                         float deviation) override;
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts) override;  // dequantises to bf16
+  /// Dequantises the parts.
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override;
   std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override;
 };
 

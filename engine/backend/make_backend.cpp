@@ -25,9 +25,8 @@ int device_index(std::string_view device) {
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const std::string_view device = options.device;
-  if (device == "cpu") return make_cpu_backend(options.threads, options.quantized_activations);
-  if (device == "auto")
-    return cuda_available() ? make_cuda_backend(0) : make_cpu_backend(options.threads, options.quantized_activations);
+  if (device == "cpu") return make_cpu_backend(options.threads);
+  if (device == "auto") return cuda_available() ? make_cuda_backend(0) : make_cpu_backend(options.threads);
   if (device == "cuda") return make_cuda_backend(0);
   if (const int index = device_index(device); index >= 0) return make_cuda_backend(index);
   throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));

@@ -11,9 +11,8 @@
 namespace baton {
 
 struct BackendOptions {
-  std::string device = "auto";                            // auto, cpu, cuda, cuda:N
-  int threads = 0;                                        // CPU threads; 0: one per core
-  Activations quantized_activations = Activations::int8;  // of CPU products with quantised weights
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int threads = 0;              // CPU threads; 0: one per core
 };
 
 /// Returns a backend for the device. Throws BackendError that says what is missing when the device is unknown or cannot

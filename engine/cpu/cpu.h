@@ -8,12 +8,12 @@
 
 namespace baton {
 
-/// Returns the CPU backend. `threads` counts the caller; 0: one per core that the process may use. `quantized` is the
-/// type of the activations in products with quantised weights. Throws std::invalid_argument when `threads` is negative.
-std::unique_ptr<Backend> make_cpu_backend(int threads, Activations quantized = Activations::int8);
+/// Returns the CPU backend. `threads` counts the caller; 0: one per core that the process may use. Throws
+/// std::invalid_argument when `threads` is negative.
+std::unique_ptr<Backend> make_cpu_backend(int threads);
 
 /// Returns the scalar fp32 reference, written to be read; slow. Its results equal the CPU backend's within the
 /// tolerances that the tests state.
-std::unique_ptr<Backend> make_reference_backend(Activations quantized = Activations::int8);
+std::unique_ptr<Backend> make_reference_backend();
 
 }  // namespace baton

@@ -52,8 +52,7 @@ std::string instruction_set() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(int threads, Activations quantized)
-      : pool_(threads), scratch_(*this, threads), quantized_{quantized, dot_instructions()} {}
+  explicit CpuBackend(int threads) : pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
 
   BackendInfo info() const override {
     const int threads = pool_.size();
@@ -76,11 +75,11 @@ class CpuBackend final : public Backend {
     return pack_matrix(*this, pool_, parts, check_parts(parts, dtype), dtype);
   }
 
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts) override {
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override {
     const std::int64_t rows = check_quantized_parts(parts);
     const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockView& p) { return has_panels(p.type); });
-    if (!packs) return Backend::load_quantized_matrix(parts);
-    return pack_quantized(*this, pool_, parts, rows);
+    if (!packs) return Backend::load_quantized_matrix(parts, activations);
+    return pack_quantized(*this, pool_, parts, rows, activations);
   }
 
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
@@ -136,7 +135,7 @@ class CpuBackend final : public Backend {
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
     check_matmul(out, x, w, bias);
     if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&w)) {
-      return matmul_quantized(pool_, scratch_, quantized_, out, x, *blocks, bias);
+      return matmul_quantized(pool_, scratch_, dot_, out, x, *blocks, bias);
     }
     cpu::matmul(pool_, scratch_, out, x, packed(w), bias);
   }
@@ -292,18 +291,18 @@ class CpuBackend final : public Backend {
 
   ThreadPool pool_;
   Scratch scratch_;
-  QuantizedProducts quantized_;
+  DotInstructions dot_;
   std::vector<std::int64_t> pieces_;  // scratch of store_kv: the first row of each task
   RowAttentionPlan plan_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads, Activations quantized) {
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
   if (threads < 0 || threads > 4096) {
     throw std::invalid_argument(fmt::format("threads: expected 0 (one per core) or more, got {}", threads));
   }
-  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads, quantized);
+  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads);
 }
 
 }  // namespace baton

@@ -29,6 +29,21 @@ using IntTag = hn::CappedTag<std::int32_t, 16>;
 using ByteVec = hn::Vec<WordTag>;  // four bytes to a lane
 using IntVec = hn::Vec<IntTag>;
 
+/// The compiler may neither reorder sums across this nor keep the terms of several waiting: left alone, GCC multiplies a
+/// whole block first, adds later, and spills what lies between.
+template <class V>
+HWY_INLINE void in_this_order(V& sum) {
+#if HWY_TARGET == HWY_AVX3
+  asm("" : "+v"(sum.raw));
+#elif HWY_TARGET == HWY_AVX2
+  asm("" : "+x"(sum.raw));
+#elif HWY_TARGET == HWY_NEON
+  asm("" : "+w"(sum.raw));
+#else
+  (void)sum;
+#endif
+}
+
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 inline constexpr bool kHasPairs = true;
 using PairTag = hn::CappedTag<std::int16_t, 32>;

@@ -275,10 +275,10 @@ ActivationChunk* quantized(ThreadPool& pool, Scratch& scratch, DotInstructions i
 
 }  // namespace
 
-void matmul_quantized(ThreadPool& pool, Scratch& scratch, const QuantizedProducts& how, TensorView out,
+void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, TensorView out,
                       ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias) {
   if (x.rows == 0) return;
-  const bool floats = how.activations == Activations::f32;
+  const bool floats = w.activations == Activations::f32;
   const bool few = !floats && x.rows <= HWY_DYNAMIC_DISPATCH(few_rows)();
   const std::int64_t row_block = floats ? kFloatRowBlock : kQuantRowBlock;
   const std::int64_t row_blocks = few ? 1 : (x.rows + row_block - 1) / row_block;
@@ -288,7 +288,7 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, const QuantizedProduct
   const std::int64_t share = w.panels * row_blocks / (4 * pool.size());
   const std::int64_t step = std::clamp<std::int64_t>(share, 1, floats ? kFloatPanels : 64);
   const std::int64_t panel_blocks = (w.panels + step - 1) / step;
-  const ActivationChunk* activations = floats ? nullptr : quantized(pool, scratch, how.instructions, x);
+  const ActivationChunk* activations = floats ? nullptr : quantized(pool, scratch, instructions, x);
 
   pool.run(row_blocks * panel_blocks, work, [&](std::int64_t index, int thread) {
     const std::int64_t block = index / panel_blocks;
@@ -298,7 +298,7 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, const QuantizedProduct
                              activations,
                              w,
                              bias,
-                             how.instructions,
+                             instructions,
                              x.rows * block / row_blocks,
                              x.rows * (block + 1) / row_blocks,
                              panel,

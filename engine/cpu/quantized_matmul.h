@@ -11,14 +11,9 @@
 
 namespace baton::cpu {
 
-/// How products with quantised weights take their activations.
-struct QuantizedProducts {
-  Activations activations = Activations::int8;
-  DotInstructions instructions;  // those that the processor has
-};
-
-/// out[T, N] = x[T, C] * w^T + bias; see Backend::load_quantized_matrix.
-void matmul_quantized(ThreadPool& pool, Scratch& scratch, const QuantizedProducts& how, TensorView out,
+/// out[T, N] = x[T, C] * w^T + bias; see Operations::load_quantized_matrix. `instructions` are those that the processor
+/// has.
+void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, TensorView out,
                       ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias);
 
 }  // namespace baton::cpu

@@ -230,11 +230,12 @@ const PartPanels& QuantizedMatrix::part_of_row(std::int64_t row) const {
 }
 
 std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockView> parts,
-                                                std::int64_t rows) {
+                                                std::int64_t rows, Activations activations) {
   auto matrix = std::make_unique<QuantizedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
   matrix->dtype = DType::f32;
+  matrix->activations = activations;
   std::vector<std::size_t> begin;
   std::int64_t row = 0;
   for (const BlockView& part : parts) {

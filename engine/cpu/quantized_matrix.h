@@ -25,6 +25,7 @@ class QuantizedMatrix : public Matrix {
  public:
   std::vector<PartPanels> parts;
   std::int64_t panels = 0;
+  Activations activations = Activations::int8;
   Buffer storage;
 
   const PartPanels& part_of_panel(std::int64_t panel) const;
@@ -33,7 +34,7 @@ class QuantizedMatrix : public Matrix {
 
 /// `parts` are checked (checks.h), have `rows` rows together and types that have panels.
 std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockView> parts,
-                                                std::int64_t rows);
+                                                std::int64_t rows, Activations activations);
 
 /// out[C] = row `row` of the matrix, the values of dequantize().
 void dequantize_row(float* out, const QuantizedMatrix& matrix, std::int64_t row);

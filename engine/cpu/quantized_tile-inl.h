@@ -112,8 +112,10 @@ struct Summing {
   static HWY_INLINE void add(Vec& sum, ByteVec codes, ByteVec quants) {
     if constexpr (kPairs) {
       sum = hn::Add(sum, multiply_pairs(codes, quants));
+      in_this_order(sum);
     } else if constexpr (kFormat.bits == 8) {
       sum = add_signed<kDot>(sum, codes, quants);
+      in_this_order(sum);
     } else {
       sum = add_quads(sum, codes, quants);
     }
@@ -199,6 +201,7 @@ HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* H
   constexpr auto kSequence = std::make_integer_sequence<int, kSumRows>();
   for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes) {
     for (std::size_t u = 0; u < kUnitsPerPanel; ++u) {
+      asm("" : "+r"(x));  // else what is loaded of it moves before this loop, and from there to the stack
       IntVec totals[kRows][2];
       sum_rows<kFormat, kDot, kRows, kPacked, 0>(totals, x, codes, u, b, kSequence);
       if constexpr (kFormat.group == 16) {

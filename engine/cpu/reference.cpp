@@ -67,8 +67,6 @@ void rotate(float* head, const float* cos, const float* sin, std::int64_t half) 
 
 class ReferenceBackend final : public Backend {
  public:
-  explicit ReferenceBackend(Activations quantized) : quantized_(quantized) {}
-
   BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
 
   Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
@@ -97,9 +95,9 @@ class ReferenceBackend final : public Backend {
     return matrix;
   }
 
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts) override {
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override {
     check_quantized_parts(parts);
-    return std::make_unique<ReferenceBlocks>(parts);
+    return std::make_unique<ReferenceBlocks>(parts, activations);
   }
 
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
@@ -154,7 +152,7 @@ class ReferenceBackend final : public Backend {
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
     check_matmul(out, x, w, bias);
     if (const auto* blocks = dynamic_cast<const ReferenceBlocks*>(&w)) {
-      return reference_quantized_matmul(out, x, *blocks, bias, quantized_);
+      return reference_quantized_matmul(out, x, *blocks, bias);
     }
     const std::vector<float>& weights = plain(w).values;
     for (std::int64_t t = 0; t < x.rows; ++t) {
@@ -335,8 +333,6 @@ class ReferenceBackend final : public Backend {
   }
 
  private:
-  const Activations quantized_;
-
   static void copy(TensorView out, std::int64_t to, ConstTensorView in, std::int64_t from) {
     for (std::int64_t c = 0; c < in.cols; ++c) {
       store(out.data, out.dtype, to * out.stride + c, load(in.data, in.dtype, from * in.stride + c));
@@ -346,8 +342,8 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend(Activations quantized) {
-  return std::make_unique<ReferenceBackend>(quantized);
+std::unique_ptr<Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
 }
 
 }  // namespace baton

@@ -137,7 +137,8 @@ Quant quant_of(BlockType type, const std::byte* row, std::int64_t i) {
   }
 }
 
-ReferenceBlocks::ReferenceBlocks(std::span<const BlockView> parts) : parts_(parts.begin(), parts.end()) {
+ReferenceBlocks::ReferenceBlocks(std::span<const BlockView> parts, Activations activations)
+    : parts_(parts.begin(), parts.end()), activations_(activations) {
   cols = parts[0].cols;
   dtype = DType::f32;
   for (const BlockView& part : parts) {
@@ -165,14 +166,14 @@ void ReferenceBlocks::dequantize_row(float* out, std::int64_t i) const {
 }
 
 void reference_quantized_matmul(TensorView out, ConstTensorView x, const ReferenceBlocks& w,
-                                std::span<const float> bias, Activations activations) {
+                                std::span<const float> bias) {
   for (std::int64_t n = 0; n < w.rows; ++n) {
     const ReferenceBlocks::Row from = w.row(n);
     const float start = bias.empty() ? 0.0f : bias[n];
     std::vector<float> values(static_cast<std::size_t>(w.cols));
     w.dequantize_row(values.data(), n);
     for (std::int64_t t = 0; t < x.rows; ++t) {
-      if (activations == Activations::int8 && has_quants(from.type)) {
+      if (w.activations() == Activations::int8 && has_quants(from.type)) {
         out.f32(t)[n] = multiply(quantized(x.f32(t), x.cols), from.type, from.data, start);
       } else {
         float sum = start;

@@ -27,7 +27,7 @@ bool has_quants(BlockType type);
 class ReferenceBlocks final : public Matrix {
  public:
   /// Copies the checked parts.
-  explicit ReferenceBlocks(std::span<const BlockView> parts);
+  ReferenceBlocks(std::span<const BlockView> parts, Activations activations);
 
   struct Row {
     BlockType type;
@@ -35,13 +35,15 @@ class ReferenceBlocks final : public Matrix {
   };
   Row row(std::int64_t i) const;
   void dequantize_row(float* out, std::int64_t row) const;
+  Activations activations() const { return activations_; }
 
  private:
   std::vector<BlockView> parts_;
   std::vector<std::byte> data_;
+  Activations activations_;
 };
 
 void reference_quantized_matmul(TensorView out, ConstTensorView x, const ReferenceBlocks& w,
-                                std::span<const float> bias, Activations activations);
+                                std::span<const float> bias);
 
 }  // namespace baton::cpu

@@ -91,7 +91,7 @@ void bench_quantized(const Options& options, Backend& backend) {
     for (const auto [width, depth] : {Weight{9728, 768}, {4096, 4096}}) {
       const auto blocks = random_bytes(static_cast<std::size_t>(width * row_bytes(type, depth)));
       const BlockView part{blocks, type, width, depth};
-      const auto w = backend.load_quantized_matrix({&part, 1});
+      const auto w = backend.load_quantized_matrix({&part, 1}, Activations::int8);
       for (const std::int64_t rows : {1, 4, 8, 128, 512}) {
         const auto x = random_floats(static_cast<std::size_t>(rows * depth));
         std::vector<float> out(static_cast<std::size_t>(rows * width));

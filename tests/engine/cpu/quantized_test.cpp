@@ -76,15 +76,15 @@ std::vector<Shape> shapes_of(BlockType type) {
 
 void require_bits_of_oracle(Activations activations) {
   Random random(21);
-  const auto reference = make_reference_backend(activations);
-  const auto cpu = make_cpu_backend(3, activations);
+  const auto reference = make_reference_backend();
+  const auto cpu = make_cpu_backend(3);
   for (const BlockType type : kQuantized) {
     for (const auto& [rows, blocks, width] : shapes_of(type)) {
       const Blocks w = random_blocks(random, type, width, columns_of(type, blocks));
       const Values x = random_activations(random, rows, w.cols);
       const std::vector<float> bias = random.vector(rows % 2 == 0 ? width : 0);
-      const Values expected = multiply(*reference, x, *load(*reference, w), bias);
-      const auto matrix = load(*cpu, w);
+      const Values expected = multiply(*reference, x, *load(*reference, w, activations), bias);
+      const auto matrix = load(*cpu, w, activations);
       for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
         const OnlyTarget only(target);
         INFO(hwy::TargetName(target) << " " << name_of(type) << " T " << rows << " C " << w.cols << " N " << width);
@@ -112,11 +112,11 @@ TEST_CASE("quantised matmul with f32 activations has the bits of the reference")
 
 TEST_CASE("quantised matmul with f32 activations has the bits of a product with the dequantised weight") {
   Random random(22);
-  const auto backend = make_cpu_backend(2, Activations::f32);
+  const auto backend = make_cpu_backend(2);
   for (const BlockType type : kQuantized) {
     const Blocks w = random_blocks(random, type, 45, columns_of(type, 2));
     const Values x = random_activations(random, 9, w.cols);
-    require_same_bits(multiply(*backend, x, *load(*backend, w), {}).data,
+    require_same_bits(multiply(*backend, x, *load(*backend, w, Activations::f32), {}).data,
                       multiply(*backend, x, *load(*backend, w.values(), DType::f32), {}).data);
   }
 }
@@ -143,8 +143,8 @@ TEST_CASE("parts of different types are one matrix") {
   for (int round = 0; round < 5; ++round) {
     std::vector<Blocks> parts = mixed_parts(random);
     std::shuffle(parts.begin(), parts.end(), std::mt19937(static_cast<unsigned>(round)));
-    const auto expected_matrix = reference->load_quantized_matrix(views_of(parts));
-    const auto matrix = cpu->load_quantized_matrix(views_of(parts));
+    const auto expected_matrix = reference->load_quantized_matrix(views_of(parts), Activations::int8);
+    const auto matrix = cpu->load_quantized_matrix(views_of(parts), Activations::int8);
     REQUIRE(matrix->rows == expected_matrix->rows);
     const std::vector<float> bias = random.vector(matrix->rows);
     for (const std::int64_t rows : {1, 4, 11}) {
@@ -167,13 +167,13 @@ TEST_CASE("quantised matmul: a row has the same bits alone, in company, and for 
   const std::vector<Blocks> parts = mixed_parts(random);
   const Values x = random_activations(random, 300, 768);
   for (const Activations activations : {Activations::int8, Activations::f32}) {
-    const auto one = make_cpu_backend(1, activations);
-    const auto first = one->load_quantized_matrix(views_of(parts));
+    const auto one = make_cpu_backend(1);
+    const auto first = one->load_quantized_matrix(views_of(parts), activations);
     const std::vector<float> bias = random.vector(first->rows);
     const Values whole = multiply(*one, x, *first, bias);
     for (const int threads : {1, 2, 3, 5}) {
-      const auto backend = make_cpu_backend(threads, activations);
-      const auto matrix = backend->load_quantized_matrix(views_of(parts));
+      const auto backend = make_cpu_backend(threads);
+      const auto matrix = backend->load_quantized_matrix(views_of(parts), activations);
       for (int round = 0; round < 4; ++round) {
         for (std::int64_t begin = 0; begin < x.rows;) {  // random splits into calls, some of them of many rows
           const std::int64_t end =

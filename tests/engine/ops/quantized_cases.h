@@ -88,9 +88,9 @@ inline Values random_activations(Random& random, std::int64_t rows, std::int64_t
   return out;
 }
 
-inline std::unique_ptr<Matrix> load(Backend& backend, const Blocks& blocks) {
+inline std::unique_ptr<Matrix> load(Backend& backend, const Blocks& blocks, Activations activations = Activations::int8) {
   const BlockView part = blocks.view();
-  return backend.load_quantized_matrix({&part, 1});
+  return backend.load_quantized_matrix({&part, 1}, activations);
 }
 
 /// A number of columns that rows of the type may have: `blocks` blocks of 32, or of 256.

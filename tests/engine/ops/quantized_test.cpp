@@ -35,7 +35,7 @@ TEST_CASE("quantised matmul by hand") {
   x.data[31] = 2;
   const std::vector<float> bias = {0.25f, -1};
   for_each_backend([&](Backend& backend) {
-    const auto matrix = backend.load_quantized_matrix(views);
+    const auto matrix = backend.load_quantized_matrix(views, Activations::int8);
     REQUIRE(matrix->rows == 2);
     REQUIRE(matrix->cols == 32);
     const std::vector<float> expected = {0.5f * (127 + 20 - 6) + 0.25f, 2 * (3 * 127 - 5 * 4) + 135 - 1};
@@ -93,9 +93,9 @@ TEST_CASE("quantised matrices that do not fit are refused with expected and actu
     const Blocks good = random_blocks(random, BlockType::q5_0, 3, 64);
     const auto refused = [&](const BlockView& part, const std::string& words) {
       const BlockView parts[] = {good.view(), part};
-      REQUIRE_THROWS_WITH(backend.load_quantized_matrix(parts), Contains(words));
+      REQUIRE_THROWS_WITH(backend.load_quantized_matrix(parts, Activations::int8), Contains(words));
     };
-    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({}), Contains("no parts"));
+    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({}, Activations::int8), Contains("no parts"));
     refused({good.data, BlockType::q5_0, 3, 96}, "part 1: expected 64 columns, got 96");
     refused({good.data, BlockType::q5_0, 0, 64}, "part 1 is [0, 64]");
     refused({good.data, BlockType::q4_k, 3, 64}, "part 1: 64 columns are not blocks of 256, as Q4_K has them");
@@ -103,7 +103,7 @@ TEST_CASE("quantised matrices that do not fit are refused with expected and actu
     refused({{}, BlockType::q5_0, 3, 64}, "part 1: expected 132 bytes, got 0");
     refused({good.data, BlockType::q5_0, std::int64_t{1} << 62, 64}, "is not a possible size");
     const BlockView odd{good.data, BlockType::q5_0, 3, 33};
-    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({&odd, 1}), Contains("33 columns are not blocks of 32"));
+    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({&odd, 1}, Activations::int8), Contains("33 columns are not blocks of 32"));
     const auto matrix = load(backend, good);
     Values x(2, 63), out(2, 3);
     REQUIRE_THROWS_WITH(backend.matmul(out.view(), x.view(), *matrix, {}), Contains("expected [2, 64], got [2, 63]"));
