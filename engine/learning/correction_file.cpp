@@ -56,7 +56,8 @@ class CorrectionFileWriter {
 class CorrectionFileReader {
  public:
   explicit CorrectionFileReader(const fs::path& file) : mapped_(file), origin_(file.string()) {
-    tensors_ = parse_safetensors_header(mapped_.bytes(), origin_, data_);
+    tensors_ = parse_safetensors_header(mapped_.bytes(), mapped_.bytes().size(), origin_);
+    data_ = safetensors_data_offset(mapped_.bytes(), mapped_.bytes().size(), origin_);
   }
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }

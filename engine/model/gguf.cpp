@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <stdexcept>
 #include <utility>
 
 #include "engine/base/errors.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/model/fingerprint.h"
 
 namespace baton {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".gguf";
 constexpr std::size_t kDigits = 5;  // "-00001-of-00003.gguf"
+constexpr std::uint64_t kFirstRead = 1 << 20;  // bytes of a file that are read at first
 
 std::optional<std::uint32_t> digits(std::string_view text) {
   std::uint32_t number = 0;
@@ -53,11 +55,18 @@ std::optional<GgufPartName> gguf_part_name(std::string_view file_name) {
 }
 
 struct GgufFiles::Part {
-  explicit Part(const std::filesystem::path& file)
-      : path(file), map(file), contents(parse_gguf(map.bytes(), file.string())) {}
+  explicit Part(const std::filesystem::path& path) : file(path) {
+    std::optional<GgufContents> parsed;
+    for (std::uint64_t bytes = kFirstRead; !parsed; bytes *= 4) {
+      head.resize(static_cast<std::size_t>(std::min(bytes, file.size())));
+      file.read(0, head);
+      parsed = parse_gguf(head, file.size(), path.string());
+    }
+    contents = std::move(*parsed);
+  }
 
-  std::filesystem::path path;
-  MappedFile map;
+  InputFile file;
+  std::vector<std::byte> head;
   GgufContents contents;
 };
 
@@ -74,7 +83,7 @@ GgufFiles::GgufFiles(const std::filesystem::path& path) {
     if (count > 1 && metadata.integer("split.no", 0, 65535) != std::int64_t{number} - 1)
       metadata.fail("split.no", fmt::format("expected {}, as the file's name has it", number - 1));
     for (const auto& [tensor, info] : parts_.back()->contents.tensors) {
-      const auto [first, added] = owner.emplace(tensor, parts_.back()->path.string());
+      const auto [first, added] = owner.emplace(tensor, parts_.back()->file.path().string());
       if (!added)
         throw ModelError(fmt::format("{}: tensor \"{}\" is in {} too", metadata.origin(), tensor, first->second));
     }
@@ -97,6 +106,18 @@ const GgufTensor* GgufFiles::find(std::string_view name) const {
   return nullptr;
 }
 
+std::shared_ptr<const std::byte[]> GgufFiles::read(std::string_view name) const {
+  for (const auto& part : parts_) {
+    const auto found = part->contents.tensors.find(name);
+    if (found == part->contents.tensors.end()) continue;
+    const auto size = static_cast<std::size_t>(found->second.bytes);
+    const auto bytes = std::make_shared_for_overwrite<std::byte[]>(size);
+    part->file.read(found->second.begin, {bytes.get(), size});
+    return bytes;
+  }
+  throw std::logic_error(fmt::format("GgufFiles::read: no tensor \"{}\"", name));
+}
+
 std::vector<std::string> GgufFiles::tensor_names() const {
   std::vector<std::string> names;
   for (const auto& part : parts_)
@@ -107,22 +128,19 @@ std::vector<std::string> GgufFiles::tensor_names() const {
 
 std::size_t GgufFiles::total_bytes() const {
   std::size_t bytes = 0;
-  for (const auto& part : parts_) bytes += part->map.bytes().size() - part->contents.data_offset;
+  for (const auto& part : parts_) bytes += static_cast<std::size_t>(part->file.size()) - part->contents.data_offset;
   return bytes;
 }
 
 std::vector<std::filesystem::path> GgufFiles::paths() const {
   std::vector<std::filesystem::path> paths;
-  for (const auto& part : parts_) paths.push_back(part->path);
+  for (const auto& part : parts_) paths.push_back(part->file.path());
   return paths;
 }
 
 std::string GgufFiles::fingerprint(std::string_view settings) const {
   std::vector<FingerprintPart> parts;
-  for (const auto& part : parts_) {
-    const std::span<const std::byte> bytes = part->map.bytes();
-    parts.push_back({bytes.first(part->contents.data_offset), bytes.subspan(part->contents.data_offset)});
-  }
+  for (const auto& part : parts_) parts.push_back({part->file, part->contents.data_offset});
   return fingerprint_of(settings, parts);
 }
 

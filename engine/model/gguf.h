@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF files, versions 2 and 3, memory-mapped: one file, or the parts NAME-00001-of-0000N.gguf. Nothing is trusted:
+// GGUF files, versions 2 and 3: one file, or the parts NAME-00001-of-0000N.gguf. Nothing is trusted:
 // every count, length, type and offset is checked against the file before a byte is used.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
@@ -25,7 +25,7 @@ std::size_t size_of(GgufType type);
 
 struct GgufValue {
   GgufType type = GgufType::u8;
-  std::size_t place = 0;             // byte of the file at which the value begins
+  std::uint64_t place = 0;           // byte of the file at which the value begins
   std::span<const std::byte> bytes;  // of a number, of a text, or of all elements of an array
   GgufType element = GgufType::u8;   // of an array
   std::uint64_t count = 0;           // of an array
@@ -71,28 +71,31 @@ struct GgufTensor {
   std::uint32_t type_id = 0;         // as the file writes it
   std::optional<BlockType> type;     // empty: a type that the engine does not load
   std::vector<std::int64_t> shape;   // rows first, as in Hugging Face's files: the reverse of the file's order
-  std::span<const std::byte> bytes;  // of a type that is not known: empty
+  std::uint64_t begin = 0;           // byte of the file at which its data begins
+  std::uint64_t bytes = 0;           // of a type that is not known: 0
 };
 
 /// One file, parsed.
 struct GgufContents {
   std::uint32_t version = 0;
   std::uint32_t alignment = 0;
-  std::size_t data_offset = 0;  // byte at which the tensors' data begins
+  std::uint64_t data_offset = 0;  // byte at which the tensors' data begins
   GgufMetadata metadata;
   std::map<std::string, GgufTensor, std::less<>> tensors;
 };
 
-/// Parses and checks a whole file; `origin` names it in errors. Throws ModelError: not GGUF, another version,
-/// truncated, lying about counts or lengths, duplicate names, tensors that overlap or reach outside. A type that the
-/// engine does not load is no error until the tensor is asked for.
-GgufContents parse_gguf(std::span<const std::byte> file, const std::string& origin);
+/// Parses and checks all that comes before the tensors' data. `head` is the beginning of a file of `file_bytes` bytes
+/// and must outlive the metadata; `origin` names the file in errors. Returns nothing when the tables reach beyond
+/// `head`, within the file. Throws ModelError: not GGUF, another version, truncated, lying about counts or lengths,
+/// duplicate names, tensors that overlap or reach outside. A type that the engine does not load is no error until the
+/// tensor is asked for.
+std::optional<GgufContents> parse_gguf(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                       const std::string& origin);
 
 /// "Q4_K", or for what is not known its number.
 std::string gguf_type_name(std::uint32_t id);
 
-/// A file or the whole set that it is a part of. Read-only maps; safe from any thread. Files that another process
-/// truncates while they are mapped are out of scope: the system answers with SIGBUS.
+/// A file or the whole set that it is a part of. Safe from any thread.
 class GgufFiles {
  public:
   explicit GgufFiles(const std::filesystem::path& path);
@@ -104,6 +107,8 @@ class GgufFiles {
   const GgufMetadata& metadata() const;
   /// nullptr: there is none.
   const GgufTensor* find(std::string_view name) const;
+  /// The data of a tensor that is there, of a known type. Throws ModelError when the file cannot be read.
+  std::shared_ptr<const std::byte[]> read(std::string_view name) const;
   std::vector<std::string> tensor_names() const;
   std::size_t total_bytes() const;
   /// "model-00001-of-00003.gguf" and so on: all files.

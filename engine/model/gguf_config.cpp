@@ -173,7 +173,7 @@ std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig&
     throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
                                  fmt::join(tensor->shape, " x "), pairs));
   std::vector<float> divisors(pairs);
-  dequantize(divisors, tensor->bytes, BlockType::f32);
+  dequantize(divisors, {files.read("rope_freqs.weight").get(), static_cast<std::size_t>(tensor->bytes)}, BlockType::f32);
   for (const float divisor : divisors)
     if (!(divisor >= 1e-6f && divisor <= 1e6f))
       throw ModelError(fmt::format("{} holds {}, expected 1e-6 to 1e6", where, divisor));
@@ -234,7 +234,7 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
   const bool rotated = stored.find(".attn_q.") != stored.npos || stored.find(".attn_k.") != stored.npos;
-  return {tensor->bytes.data(), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
+  return {files_.read(stored), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
 }
 
 }  // namespace baton

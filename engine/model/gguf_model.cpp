@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "engine/base/json_fields.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_config.h"
 #include "engine/model/gguf_tokenizer.h"
@@ -20,8 +20,7 @@ namespace fs = std::filesystem;
 /// The text of a file beside the model; empty: there is none.
 std::optional<std::string> text_of(const fs::path& file) {
   if (std::error_code ignored; !fs::exists(file, ignored)) return std::nullopt;
-  const MappedFile map(file);
-  return std::string(reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size());
+  return InputFile(file).text(kMaxTextFile);
 }
 
 class GgufModel final : public ModelFiles {

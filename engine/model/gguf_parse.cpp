@@ -49,22 +49,27 @@ constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
 
-/// Reads forward through the bytes of a file; every read is checked.
+/// The file has what is to be read, the part of it that is there has not.
+struct HeadEnds {};
+
+/// Reads forward through the beginning of a file; every read is checked.
 class Reader {
  public:
-  Reader(std::span<const std::byte> file, const std::string& origin) : file_(file), origin_(origin) {}
+  Reader(std::span<const std::byte> head, std::uint64_t file_bytes, const std::string& origin)
+      : head_(head), file_bytes_(file_bytes), origin_(origin) {}
 
-  std::size_t place() const { return place_; }
-  std::size_t left() const { return file_.size() - place_; }
+  std::uint64_t place() const { return place_; }
+  std::uint64_t left() const { return file_bytes_ - place_; }
 
-  [[noreturn]] void fail(std::size_t place, const std::string& problem) const {
+  [[noreturn]] void fail(std::uint64_t place, const std::string& problem) const {
     throw ModelError(fmt::format("{}: byte {}: {}", origin_, place, problem));
   }
 
   std::span<const std::byte> take(std::uint64_t bytes, std::string_view what) {
     if (bytes > left())
       fail(place_, fmt::format("{} takes {} bytes, but only {} follow; truncated?", what, bytes, left()));
-    const auto taken = file_.subspan(place_, static_cast<std::size_t>(bytes));
+    if (bytes > head_.size() - place_) throw HeadEnds();
+    const auto taken = head_.subspan(place_, static_cast<std::size_t>(bytes));
     place_ += taken.size();
     return taken;
   }
@@ -77,7 +82,7 @@ class Reader {
   }
 
   std::span<const std::byte> text(std::string_view what) {
-    const std::size_t begin = place_;
+    const std::uint64_t begin = place_;
     const auto length = number<std::uint64_t>(what);
     if (length > left())
       fail(begin, fmt::format("{} has a length of {}, but only {} bytes follow; truncated?", what, length, left()));
@@ -85,7 +90,7 @@ class Reader {
   }
 
   std::string name(std::string_view what) {
-    const std::size_t begin = place_;
+    const std::uint64_t begin = place_;
     const auto bytes = text(what);
     if (bytes.empty() || bytes.size() > kMaxName)
       fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what, bytes.size(), kMaxName));
@@ -94,7 +99,7 @@ class Reader {
 
   /// Of a count whose elements take at least `least` bytes each.
   std::uint64_t count(std::string_view what, std::size_t least) {
-    const std::size_t begin = place_;
+    const std::uint64_t begin = place_;
     const auto value = number<std::uint64_t>(what);
     if (value > left() / least)
       fail(begin, fmt::format("{} is {}, but only {} bytes follow, enough for {}; truncated?", what, value, left(),
@@ -103,7 +108,7 @@ class Reader {
   }
 
   GgufType type(std::string_view what) {
-    const std::size_t begin = place_;
+    const std::uint64_t begin = place_;
     const auto id = number<std::uint32_t>(what);
     if (id > static_cast<std::uint32_t>(GgufType::f64))
       fail(begin, fmt::format("{} is {}, expected the number of a type, 0 to 12", what, id));
@@ -111,9 +116,10 @@ class Reader {
   }
 
  private:
-  std::span<const std::byte> file_;
+  std::span<const std::byte> head_;
+  std::uint64_t file_bytes_;
   const std::string& origin_;
-  std::size_t place_ = 0;
+  std::uint64_t place_ = 0;
 };
 
 GgufValue read_value(Reader& in, GgufType type, const std::string& what, int depth);
@@ -128,7 +134,7 @@ void read_array(Reader& in, GgufValue& value, const std::string& what, int depth
     value.bytes = in.take(value.count * size, what);
     return;
   }
-  const std::size_t left = in.left();
+  const std::uint64_t left = in.left();
   const Reader start = in;
   for (std::uint64_t i = 0; i < value.count; ++i) {
     if (value.element == GgufType::text) {
@@ -159,7 +165,7 @@ GgufValue read_value(Reader& in, GgufType type, const std::string& what, int dep
 std::map<std::string, GgufValue, std::less<>> read_metadata(Reader& in, std::uint64_t pairs) {
   std::map<std::string, GgufValue, std::less<>> values;
   for (std::uint64_t i = 0; i < pairs; ++i) {
-    const std::size_t begin = in.place();
+    const std::uint64_t begin = in.place();
     const std::string key = in.name("a key");
     const std::string what = fmt::format("key {}", baton::quoted(key));
     const GgufType type = in.type(what + ": its type");
@@ -180,13 +186,13 @@ TableEntry read_entry(Reader& in) {
   TableEntry entry;
   entry.name = in.name("a tensor's name");
   entry.what = fmt::format("tensor {}", baton::quoted(entry.name));
-  const std::size_t rank_place = in.place();
+  const std::uint64_t rank_place = in.place();
   const auto rank = in.number<std::uint32_t>(entry.what);
   if (rank == 0 || rank > kMaxRank)
     in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what, rank, kMaxRank));
   std::uint64_t product = 1;
   for (std::uint32_t axis = 0; axis < rank; ++axis) {
-    const std::size_t place = in.place();
+    const std::uint64_t place = in.place();
     const auto extent = in.number<std::uint64_t>(entry.what);
     if (extent == 0 || extent > kMaxElements || product > kMaxElements / extent)
       in.fail(place, fmt::format("{} has an extent of {} behind {} elements, expected at least 1 and at most {} in all",
@@ -194,7 +200,7 @@ TableEntry read_entry(Reader& in) {
     product *= extent;
     entry.tensor.shape.insert(entry.tensor.shape.begin(), static_cast<std::int64_t>(extent));
   }
-  const std::size_t type_place = in.place();
+  const std::uint64_t type_place = in.place();
   entry.tensor.type_id = in.number<std::uint32_t>(entry.what);
   entry.tensor.type = block_type_of(entry.tensor.type_id);
   if (entry.tensor.type) {
@@ -209,39 +215,40 @@ TableEntry read_entry(Reader& in) {
 }
 
 /// Gives each tensor its bytes, and checks that no two share any.
-void place_tensors(const Reader& in, std::vector<TableEntry>& table, std::span<const std::byte> data,
-                   std::uint32_t alignment) {
+void place_tensors(const Reader& in, std::vector<TableEntry>& table, std::uint64_t data_offset,
+                   std::uint64_t data_bytes, std::uint32_t alignment) {
   std::vector<const TableEntry*> order;
   for (TableEntry& entry : table) {
     if (entry.offset % alignment != 0)
       in.fail(entry.place,
               fmt::format("{} begins at {}, expected a multiple of {}", entry.what, entry.offset, alignment));
-    if (entry.offset > data.size())
+    if (entry.offset > data_bytes)
       in.fail(entry.place,
-              fmt::format("{} begins at {} of {} bytes of data; truncated?", entry.what, entry.offset, data.size()));
+              fmt::format("{} begins at {} of {} bytes of data; truncated?", entry.what, entry.offset, data_bytes));
     if (!entry.tensor.type) continue;  // its size is not known
     std::int64_t values = 1;
     for (const std::int64_t extent : entry.tensor.shape) values *= extent;
     const auto bytes = static_cast<std::uint64_t>(row_bytes(*entry.tensor.type, values));
-    if (bytes > data.size() - entry.offset)
+    if (bytes > data_bytes - entry.offset)
       in.fail(entry.place, fmt::format("{} takes bytes {} to {} of {} bytes of data; truncated?", entry.what,
-                                       entry.offset, entry.offset + bytes, data.size()));
-    entry.tensor.bytes = data.subspan(static_cast<std::size_t>(entry.offset), static_cast<std::size_t>(bytes));
+                                       entry.offset, entry.offset + bytes, data_bytes));
+    entry.tensor.begin = data_offset + entry.offset;
+    entry.tensor.bytes = bytes;
     order.push_back(&entry);
   }
   std::ranges::sort(order, {}, &TableEntry::offset);
   for (std::size_t i = 1; i < order.size(); ++i) {
     const TableEntry &before = *order[i - 1], &entry = *order[i];
-    if (before.offset + before.tensor.bytes.size() > entry.offset)
+    if (before.offset + before.tensor.bytes > entry.offset)
       in.fail(entry.place, fmt::format("{} begins at {}, expected {} or more: it overlaps {}", entry.what, entry.offset,
-                                       before.offset + before.tensor.bytes.size(), before.what));
+                                       before.offset + before.tensor.bytes, before.what));
   }
 }
 
 std::uint32_t read_version(Reader& in) {
   if (in.left() < 4 || std::memcmp(in.take(4, "the magic").data(), "GGUF", 4) != 0)
     in.fail(0, "expected a GGUF file, which begins with the letters GGUF");
-  const std::size_t place = in.place();
+  const std::uint64_t place = in.place();
   const auto version = in.number<std::uint32_t>("the version");
   if ((version & 0xffffu) == 0 && version != 0) in.fail(place, "the file is big-endian, expected little-endian");
   if (version != 2 && version != 3) in.fail(place, fmt::format("GGUF version {}, expected 2 or 3", version));
@@ -255,10 +262,7 @@ std::uint32_t alignment_of(const GgufMetadata& metadata) {
   return static_cast<std::uint32_t>(alignment);
 }
 
-}  // namespace
-
-GgufContents parse_gguf(std::span<const std::byte> file, const std::string& origin) {
-  Reader in(file, origin);
+GgufContents parse(Reader& in, std::uint64_t file_bytes, const std::string& origin) {
   GgufContents contents;
   contents.version = read_version(in);
   const std::uint64_t tensors = in.count("the number of tensors", kMinTensorBytes);
@@ -268,20 +272,32 @@ GgufContents parse_gguf(std::span<const std::byte> file, const std::string& orig
 
   std::vector<TableEntry> table;
   for (std::uint64_t i = 0; i < tensors; ++i) table.push_back(read_entry(in));
-  const std::size_t end = in.place();
+  const std::uint64_t end = in.place();
   contents.data_offset = (end + contents.alignment - 1) / contents.alignment * contents.alignment;
-  if (contents.data_offset > file.size()) {
+  if (contents.data_offset > file_bytes) {
     if (!table.empty())
       in.fail(end,
-              fmt::format("the tensors' data begins at byte {} of {}; truncated?", contents.data_offset, file.size()));
-    contents.data_offset = file.size();  // a file of metadata alone needs no padding
+              fmt::format("the tensors' data begins at byte {} of {}; truncated?", contents.data_offset, file_bytes));
+    contents.data_offset = file_bytes;  // a file of metadata alone needs no padding
   }
-  place_tensors(in, table, file.subspan(contents.data_offset), contents.alignment);
+  place_tensors(in, table, contents.data_offset, file_bytes - contents.data_offset, contents.alignment);
   for (TableEntry& entry : table) {
     if (!contents.tensors.emplace(entry.name, std::move(entry.tensor)).second)
       in.fail(entry.place, fmt::format("{} is listed twice", entry.what));
   }
   return contents;
+}
+
+}  // namespace
+
+std::optional<GgufContents> parse_gguf(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                       const std::string& origin) {
+  Reader in(head, file_bytes, origin);
+  try {
+    return parse(in, file_bytes, origin);
+  } catch (const HeadEnds&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace baton

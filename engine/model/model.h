@@ -17,7 +17,7 @@
 namespace baton {
 
 struct ModelOptions {
-  DType dtype = DType::bf16;     // of weights
+  DType dtype = DType::bf16;     // of weights; see load_weights
   DType kv_dtype = DType::bf16;  // of the KV cache
   std::int32_t context = 0;      // 0: the model's own; larger than the model's own is an error
   LoadProgress progress;

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "engine/base/json_fields.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_model.h"
 #include "engine/model/safetensors.h"
@@ -19,10 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_file(const fs::path& path) {
-  const MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
+std::string read_file(const fs::path& path) { return InputFile(path).text(kMaxTextFile); }
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;

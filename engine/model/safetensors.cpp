@@ -10,12 +10,13 @@
 #include <system_error>
 
 #include "engine/base/json_fields.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/model/fingerprint.h"
 
 namespace baton {
 namespace {
 
+constexpr std::size_t kLengthBytes = 8;  // at the beginning: the header's length
 constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t kMaxRank = 8;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // no size in bits leaves 64 bits
@@ -36,6 +37,10 @@ std::optional<DType> dtype_of(std::string_view type) {
   if (type == "BF16") return DType::bf16;
   if (type == "F16") return DType::f16;
   return std::nullopt;
+}
+
+BlockType block_type_of(DType type) {
+  return type == DType::f32 ? BlockType::f32 : type == DType::bf16 ? BlockType::bf16 : BlockType::f16;
 }
 
 /// JSON keeps the last of two equal keys; a file with two tensors of one name must be refused instead.
@@ -133,22 +138,29 @@ void check_layout(const std::map<std::string, TensorInfo>& tensors, const std::s
 
 }  // namespace
 
-std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> file, const std::string& origin,
-                                                           std::size_t& data_offset) {
-  if (file.size() < 8)
-    throw ModelError(fmt::format("{}: truncated: {} bytes, a safetensors file has at least 8", origin, file.size()));
+std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uint64_t file_bytes,
+                                      const std::string& origin) {
+  if (first.size() < kLengthBytes)
+    throw ModelError(
+        fmt::format("{}: truncated: {} bytes, a safetensors file has at least {}", origin, first.size(), kLengthBytes));
   std::uint64_t length = 0;
-  for (int byte = 7; byte >= 0; --byte) length = length << 8 | std::to_integer<std::uint64_t>(file[byte]);
+  for (std::size_t byte = kLengthBytes; byte-- > 0;)
+    length = length << 8 | std::to_integer<std::uint64_t>(first[byte]);
   if (length > kMaxHeader)
     throw ModelError(fmt::format("{}: a header of {} bytes, at most {} are allowed; not a safetensors file?", origin,
                                  length, kMaxHeader));
-  if (length > file.size() - 8)
-    throw ModelError(
-        fmt::format("{}: truncated: a header of {} bytes, but only {} follow", origin, length, file.size() - 8));
+  if (length > file_bytes - kLengthBytes)
+    throw ModelError(fmt::format("{}: truncated: a header of {} bytes, but only {} follow", origin, length,
+                                 file_bytes - kLengthBytes));
+  return kLengthBytes + length;
+}
 
-  data_offset = 8 + length;
-  const std::size_t data_bytes = file.size() - data_offset;
-  const Json header = parse_header_json({reinterpret_cast<const char*>(file.data()) + 8, length}, origin);
+std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                                           const std::string& origin) {
+  const std::uint64_t data_offset = safetensors_data_offset(head, file_bytes, origin);
+  const std::uint64_t data_bytes = file_bytes - data_offset;
+  const std::span<const std::byte> text = head.subspan(kLengthBytes, data_offset - kLengthBytes);
+  const Json header = parse_header_json({reinterpret_cast<const char*>(text.data()), text.size()}, origin);
   if (!header.is_object())
     throw ModelError(fmt::format("{}: the header is {}, expected an object", origin, describe(header)));
 
@@ -162,12 +174,18 @@ std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::
 }
 
 struct SafetensorsFolder::File {
-  explicit File(const std::filesystem::path& path)
-      : origin(path.string()), map(path), tensors(parse_safetensors_header(map.bytes(), origin, data_offset)) {}
+  explicit File(const std::filesystem::path& path) : origin(path.string()), file(path) {
+    std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), kLengthBytes)));
+    file.read(0, head);
+    data_offset = safetensors_data_offset(head, file.size(), origin);
+    head.resize(static_cast<std::size_t>(data_offset));
+    file.read(0, head);
+    tensors = parse_safetensors_header(head, file.size(), origin);
+  }
 
   std::string origin;
-  MappedFile map;
-  std::size_t data_offset = 0;
+  InputFile file;
+  std::uint64_t data_offset = 0;
   std::map<std::string, TensorInfo> tensors;
 };
 
@@ -176,8 +194,7 @@ namespace {
 /// Shard file -> the tensors that the index says it holds.
 std::map<std::string, std::vector<std::string>> read_index(const std::filesystem::path& path) {
   const std::string origin = path.string();
-  const MappedFile file(path);
-  const Json index = parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, origin);
+  const Json index = parse_json(InputFile(path).text(kMaxTextFile), origin);
   const Json* weight_map = JsonFields(index, origin).find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object() || weight_map->empty())
     JsonFields(index, origin).fail("weight_map", "expected an object of tensor names and their files");
@@ -231,7 +248,7 @@ bool SafetensorsFolder::contains(const std::string& name) const {
   return std::any_of(files_.begin(), files_.end(), [&](const auto& file) { return file->tensors.contains(name); });
 }
 
-ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
   for (const auto& file : files_) {
     const auto found = file->tensors.find(name);
     if (found == file->tensors.end()) continue;
@@ -245,23 +262,13 @@ ConstTensorView SafetensorsFolder::matrix(const std::string& name, std::int64_t 
     if (found_rows != rows || found_cols != cols)
       throw ModelError(fmt::format("{} has shape {}, expected [{}]", where, text_of(info.shape),
                                    rows == 1 ? fmt::to_string(cols) : fmt::format("{}, {}", rows, cols)));
-    const std::byte* data = file->map.bytes().data() + file->data_offset + info.begin;
-    if (reinterpret_cast<std::uintptr_t>(data) % size_of(*info.dtype) != 0)
-      throw ModelError(
-          fmt::format("{} is not aligned to its elements; save the file again with a current safetensors", where));
-    return BasicView<const std::byte>{data, *info.dtype, rows, cols, cols};
+    const auto data = std::make_shared_for_overwrite<std::byte[]>(info.end - info.begin);
+    file->file.read(file->data_offset + info.begin, {data.get(), info.end - info.begin});
+    return {data, block_type_of(*info.dtype), rows, cols};
   }
   std::string searched;
   for (const auto& file : files_) searched += (searched.empty() ? "" : ", ") + file->origin;
   throw ModelError(fmt::format("tensor \"{}\" is missing; searched {}", name, searched));
-}
-
-StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const ConstTensorView view = matrix(name, rows, cols);
-  const BlockType type = view.dtype == DType::f32    ? BlockType::f32
-                         : view.dtype == DType::bf16 ? BlockType::bf16
-                                                     : BlockType::f16;
-  return {view.data, type, rows, cols};
 }
 
 std::vector<std::string> SafetensorsFolder::names() const {
@@ -280,16 +287,13 @@ std::vector<std::int64_t> SafetensorsFolder::shape(const std::string& name) cons
 
 std::size_t SafetensorsFolder::total_bytes() const {
   std::size_t bytes = 0;
-  for (const auto& file : files_) bytes += file->map.bytes().size() - file->data_offset;
+  for (const auto& file : files_) bytes += static_cast<std::size_t>(file->file.size() - file->data_offset);
   return bytes;
 }
 
 std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
   std::vector<FingerprintPart> parts;
-  for (const auto& file : files_) {
-    const std::span<const std::byte> bytes = file->map.bytes();
-    parts.push_back({bytes.first(file->data_offset), bytes.subspan(file->data_offset)});
-  }
+  for (const auto& file : files_) parts.push_back({file->file, file->data_offset});
   return fingerprint_of(config_json, parts);
 }
 

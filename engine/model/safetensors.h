@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files, memory-mapped: one file or a sharded set with its index. Nothing is trusted: every offset, shape
+// Safetensors files: one file or a sharded set with its index. Nothing is trusted: every offset, shape
 // and type of a header is checked against the file before a byte is used.
 #pragma once
 
@@ -26,16 +26,19 @@ struct TensorInfo {
   std::size_t end = 0;
 };
 
-/// Parses and checks a header. `file` is the whole file, `origin` names it in errors.
+/// Bytes of a file before its tensors' data, as its first bytes say; `file_bytes` are all. Throws ModelError: truncated.
+std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uint64_t file_bytes,
+                                      const std::string& origin);
+
+/// Parses and checks a header. `head` holds the file's first safetensors_data_offset() bytes or more, `origin` names the
+/// file in errors.
 /// Throws ModelError: truncated, lying about sizes, duplicate names, tensors that overlap, leave holes or reach
 /// outside. A type that the engine cannot use is no error until the tensor is asked for: files carry unused integers.
-/// `data_offset` receives where the data part starts.
-std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> file, const std::string& origin,
-                                                           std::size_t& data_offset);
+std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_bytes,
+                                                           const std::string& origin);
 
-/// All tensors of a model folder (model.safetensors, or the shards of model.safetensors.index.json). Read-only maps;
-/// safe from any thread. Files that another process truncates while they are mapped are out of scope: the system
-/// answers with SIGBUS.
+/// All tensors of a model folder (model.safetensors, or the shards of model.safetensors.index.json). Safe
+/// from any thread.
 class SafetensorsFolder final : public WeightSource {
  public:
   explicit SafetensorsFolder(const std::filesystem::path& folder);
@@ -44,10 +47,8 @@ class SafetensorsFolder final : public WeightSource {
   SafetensorsFolder& operator=(SafetensorsFolder&&) noexcept;
 
   bool contains(const std::string& name) const override;
+  /// The tensor as a matrix [shape0, rest]; a vector is [1, n]. Of the types F32, BF16 and F16.
   StoredWeight weight(const std::string& name, std::int64_t rows, std::int64_t cols) const override;
-  /// The tensor as a matrix [shape0, rest]; a vector is [1, n]. Throws ModelError when missing, of another shape or of
-  /// a type other than F32, BF16 and F16.
-  ConstTensorView matrix(const std::string& name, std::int64_t rows, std::int64_t cols) const;
   std::vector<std::string> names() const;
   /// Throws ModelError when it is missing.
   std::vector<std::int64_t> shape(const std::string& name) const;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -11,9 +12,9 @@
 
 namespace baton {
 
-/// A weight matrix [rows, cols] as a file holds it: rows of blocks in mapped memory, at any alignment.
+/// A weight matrix [rows, cols] as a file holds it: rows of blocks, aligned for every element type.
 struct StoredWeight {
-  const std::byte* data = nullptr;
+  std::shared_ptr<const std::byte[]> data;
   BlockType type = BlockType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -31,7 +32,7 @@ struct StoredWeight {
   /// The blocks of row `row` of the matrix.
   std::span<const std::byte> row(std::int64_t row) const {
     const std::int64_t bytes = row_bytes(type, cols);
-    return {data + place(row) * bytes, static_cast<std::size_t>(bytes)};
+    return {data.get() + place(row) * bytes, static_cast<std::size_t>(bytes)};
   }
 };
 
@@ -40,8 +41,8 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual bool contains(const std::string& name) const = 0;
-  /// The tensor as a matrix; a vector is [1, n]. Valid while the source is. Throws ModelError when it is missing, of
-  /// another shape, or of a type that the engine does not load.
+  /// Reads the tensor as a matrix; a vector is [1, n]. Throws ModelError when it is missing, of another shape, of a
+  /// type that the engine does not load, or cannot be read.
   virtual StoredWeight weight(const std::string& name, std::int64_t rows, std::int64_t cols) const = 0;
   virtual std::size_t total_bytes() const = 0;
 };

@@ -35,14 +35,13 @@ float element(ConstTensorView view, std::int64_t index) {
   return view.dtype == DType::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-/// The element type of a weight that lies so that a view can point at it.
+/// The element type of a weight that a view can point at.
 std::optional<DType> plain_type(const StoredWeight& weight) {
   std::optional<DType> type;
   if (weight.type == BlockType::f32) type = DType::f32;
   if (weight.type == BlockType::bf16) type = DType::bf16;
   if (weight.type == BlockType::f16) type = DType::f16;
-  const bool aligned = type && reinterpret_cast<std::uintptr_t>(weight.data) % size_of(*type) == 0;
-  return aligned && weight.interleaved == 0 ? type : std::nullopt;
+  return weight.interleaved == 0 ? type : std::nullopt;
 }
 
 /// NaN and infinity have all exponent bits set. An f32 value above the largest bf16 would round to infinity there.
@@ -67,17 +66,14 @@ struct WeightPart {
 
 class Loader {
  public:
-  Loader(Backend& backend, const WeightSource& files, DType dtype) : backend_(backend), files_(files), dtype_(dtype) {}
+  Loader(Backend& backend, const WeightSource& files, DType dtype, const LoadProgress& progress)
+      : backend_(backend), files_(files), dtype_(dtype), progress_(progress) {}
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
-    std::vector<ConstTensorView> views;
-    std::vector<std::vector<std::byte>> dequantized(parts.size());  // goes when the backend has its own copy
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const StoredWeight weight = files_.weight(parts[i].name, parts[i].rows, cols);
-      views.push_back(plain_type(weight) ? checked(weight, parts[i].name)
-                                         : dense(dequantized[i], weight, parts[i].name));
-    }
-    std::unique_ptr<Matrix> matrix = backend_.load_matrix(views, dtype_);
+    std::vector<StoredWeight> stored;
+    for (const WeightPart& part : parts) stored.push_back(read(part.name, part.rows, cols));
+    const bool blocks = std::ranges::all_of(stored, [](const StoredWeight& part) { return is_quantized(part.type); });
+    std::unique_ptr<Matrix> matrix = blocks ? quantized(stored, parts) : dense(stored, parts);
     bytes_ += matrix->bytes;
     return matrix;
   }
@@ -85,7 +81,7 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const StoredWeight weight = files_.weight(part.name, 1, part.rows);
+      const StoredWeight weight = read(part.name, 1, part.rows);
       std::vector<float> stored(static_cast<std::size_t>(part.rows));
       dequantize(stored, weight.row(0), weight.type);
       check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
@@ -99,15 +95,54 @@ class Loader {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  StoredWeight read(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    if (progress_) progress_(static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1)));
+    StoredWeight weight = files_.weight(name, rows, cols);
+    read_ += static_cast<std::size_t>(rows * row_bytes(weight.type, cols));
+    return weight;
+  }
+
+  std::unique_ptr<Matrix> quantized(const std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
+    std::vector<BlockView> views;
+    std::vector<std::vector<std::byte>> ordered(stored.size());
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      const StoredWeight& weight = stored[i];
+      const auto bytes = static_cast<std::size_t>(weight.rows * row_bytes(weight.type, weight.cols));
+      const std::span<const std::byte> blocks(weight.data.get(), bytes);
+      if (const std::int64_t bad = first_infinite_block(blocks, weight.type); bad >= 0) {
+        const BlockFormat& format = format_of(weight.type);
+        const std::int64_t in_row = weight.cols / format.values;
+        throw ModelError(fmt::format("tensor \"{}\" holds a block of {} at [{}, {}] whose scale is not finite",
+                                     parts[i].name, format.name, bad / in_row, bad % in_row * format.values));
+      }
+      for (std::int64_t row = 0; weight.interleaved != 0 && row < weight.rows; ++row) {
+        const auto from = weight.row(row);
+        ordered[i].insert(ordered[i].end(), from.begin(), from.end());
+      }
+      views.push_back({weight.interleaved == 0 ? blocks : ordered[i], weight.type, weight.rows, weight.cols});
+    }
+    return backend_.load_quantized_matrix(views, dtype_ == DType::f32 ? Activations::f32 : Activations::int8);
+  }
+
+  std::unique_ptr<Matrix> dense(const std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
+    std::vector<ConstTensorView> views;
+    std::vector<std::vector<std::byte>> values(stored.size());  // goes when the backend has its own copy
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      views.push_back(plain_type(stored[i]) ? checked(stored[i], parts[i].name)
+                                            : dequantized(values[i], stored[i], parts[i].name));
+    return backend_.load_matrix(views, dtype_);
+  }
+
   static ConstTensorView checked(const StoredWeight& weight, const std::string& name) {
     const ConstTensorView view =
-        BasicView<const std::byte>{weight.data, *plain_type(weight), weight.rows, weight.cols, weight.cols};
+        BasicView<const std::byte>{weight.data.get(), *plain_type(weight), weight.rows, weight.cols, weight.cols};
     check_finite(view, name, false);
     return view;
   }
 
   /// The weight's values in `memory`, in the type that the matrix will have.
-  ConstTensorView dense(std::vector<std::byte>& memory, const StoredWeight& weight, const std::string& name) const {
+  ConstTensorView dequantized(std::vector<std::byte>& memory, const StoredWeight& weight,
+                              const std::string& name) const {
     memory.resize(static_cast<std::size_t>(weight.rows * weight.cols) * size_of(dtype_));
     std::vector<float> row(static_cast<std::size_t>(weight.cols));
     const ConstTensorView values = view_of(row.data(), 1, weight.cols);
@@ -127,7 +162,9 @@ class Loader {
   Backend& backend_;
   const WeightSource& files_;
   DType dtype_;
+  const LoadProgress& progress_;
   std::size_t bytes_ = 0;
+  std::size_t read_ = 0;  // of the files
 };
 
 LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::string& prefix) {
@@ -180,17 +217,16 @@ void Weights::keep_vectors(Device& device) {
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress) {
   if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
-  Loader loader(backend, files, dtype);
+  Loader loader(backend, files, dtype, progress);
   Weights weights;
+  // The largest matrices come first: while one is loaded, the file's form of it is in memory too.
   weights.embedding = loader.matrix({{"model.embed_tokens.weight", config.vocabulary}}, config.width);
-  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    weights.layers.push_back(load_layer(loader, config, fmt::format("model.layers.{}.", layer)));
-    if (progress) progress((layer + 1.0) / (config.layers + 1.0));
-  }
-  weights.final_norm = loader.vector({{"model.norm.weight", config.width}});
   // As in Transformers, a tied model ignores an lm_head that the file has all the same.
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer)
+    weights.layers.push_back(load_layer(loader, config, fmt::format("model.layers.{}.", layer)));
+  weights.final_norm = loader.vector({{"model.norm.weight", config.width}});
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

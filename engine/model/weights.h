@@ -39,11 +39,12 @@ struct Weights {
   void keep_vectors(Device& device);
 };
 
-/// Called after each layer with the share done, 0 to 1.
+/// Called while weights are read, with the fraction that is done, 0 to 1.
 using LoadProgress = std::function<void(double)>;
 
 /// Reads and checks everything; throws ModelError naming the tensor: missing, wrong shape, NaN or infinite values.
-/// `dtype` is the type the matrices are kept in: bf16 or f32.
+/// `dtype`, bf16 or f32, is the type of matrices that are not quantised. Quantised ones stay so; their products take
+/// 8-bit activations with bf16, and activations as they are with f32.
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress = {});
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <stdexcept>
 
@@ -16,18 +17,18 @@ constexpr std::array<BlockFormat, kBlockTypes> kFormats = {{
     {"F32", 0, 1, 4},
     {"F16", 1, 1, 2},
     {"BF16", 30, 1, 2},
-    {"Q8_0", 8, 32, sizeof(BlockQ8_0)},
-    {"Q4_0", 2, 32, sizeof(BlockQ4_0)},
-    {"Q4_1", 3, 32, sizeof(BlockQ4_1)},
-    {"Q5_0", 6, 32, sizeof(BlockQ5_0)},
-    {"Q5_1", 7, 32, sizeof(BlockQ5_1)},
-    {"Q2_K", 10, 256, sizeof(BlockQ2_K)},
-    {"Q3_K", 11, 256, sizeof(BlockQ3_K)},
-    {"Q4_K", 12, 256, sizeof(BlockQ4_K)},
-    {"Q5_K", 13, 256, sizeof(BlockQ5_K)},
-    {"Q6_K", 14, 256, sizeof(BlockQ6_K)},
-    {"IQ4_NL", 20, 32, sizeof(BlockIQ4_NL)},
-    {"IQ4_XS", 23, 256, sizeof(BlockIQ4_XS)},
+    {"Q8_0", 8, 32, sizeof(BlockQ8_0), {{offsetof(BlockQ8_0, d), -1}}},
+    {"Q4_0", 2, 32, sizeof(BlockQ4_0), {{offsetof(BlockQ4_0, d), -1}}},
+    {"Q4_1", 3, 32, sizeof(BlockQ4_1), {{offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m)}}},
+    {"Q5_0", 6, 32, sizeof(BlockQ5_0), {{offsetof(BlockQ5_0, d), -1}}},
+    {"Q5_1", 7, 32, sizeof(BlockQ5_1), {{offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m)}}},
+    {"Q2_K", 10, 256, sizeof(BlockQ2_K), {{offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin)}}},
+    {"Q3_K", 11, 256, sizeof(BlockQ3_K), {{offsetof(BlockQ3_K, d), -1}}},
+    {"Q4_K", 12, 256, sizeof(BlockQ4_K), {{offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin)}}},
+    {"Q5_K", 13, 256, sizeof(BlockQ5_K), {{offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin)}}},
+    {"Q6_K", 14, 256, sizeof(BlockQ6_K), {{offsetof(BlockQ6_K, d), -1}}},
+    {"IQ4_NL", 20, 32, sizeof(BlockIQ4_NL), {{offsetof(BlockIQ4_NL, d), -1}}},
+    {"IQ4_XS", 23, 256, sizeof(BlockIQ4_XS), {{offsetof(BlockIQ4_XS, d), -1}}},
     {"MXFP4", 39, 32, sizeof(BlockMXFP4)},
 }};
 
@@ -118,7 +119,8 @@ void read(float* out, const BlockQ6_K& block) {
     const int begin = i / 128, at = i % 128;  // which half, and where in it
     const int low = block.low[begin * 64 + at % 64] >> (at / 64 * 4) & 15;
     const int high = block.high[begin * 32 + at % 32] >> (at / 32 * 2) & 3;
-    out[i] = d * static_cast<float>(block.scales[i / 16]) * static_cast<float>((low | high << 4) - 32);
+    const std::int8_t scale = block.scales[i / 16];
+    out[i] = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
   }
 }
 
@@ -168,6 +170,22 @@ std::optional<BlockType> block_type_of(std::uint32_t id) {
   const auto* found = std::ranges::find(kFormats, id, &BlockFormat::id);
   if (found == kFormats.end()) return std::nullopt;
   return static_cast<BlockType>(found - kFormats.begin());
+}
+
+bool is_quantized(BlockType type) { return format_of(type).scales[0] >= 0; }
+
+std::int64_t first_infinite_block(std::span<const std::byte> blocks, BlockType type) {
+  const BlockFormat& format = format_of(type);
+  const auto count = static_cast<std::int64_t>(blocks.size()) / format.bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (const std::int16_t at : format.scales) {
+      if (at < 0) continue;
+      std::uint16_t half_bits;
+      std::memcpy(&half_bits, blocks.data() + i * format.bytes + at, sizeof(half_bits));
+      if ((half_bits & 0x7c00) == 0x7c00) return i;
+    }
+  }
+  return -1;
 }
 
 std::int64_t row_bytes(BlockType type, std::int64_t values) {

@@ -42,6 +42,7 @@ struct BlockFormat {
   std::uint32_t id;       // the number of the type in a GGUF file
   std::int64_t values;    // per block
   std::int64_t bytes;     // per block
+  std::array<std::int16_t, 2> scales = {-1, -1};  // bytes at which a block's f16 scales begin; -1: it has no such
 };
 
 const BlockFormat& format_of(BlockType type);
@@ -51,6 +52,12 @@ std::optional<BlockType> block_type_of(std::uint32_t id);
 
 /// Bytes of a row of that many values, a multiple of format_of(type).values.
 std::int64_t row_bytes(BlockType type, std::int64_t values);
+
+/// Whether weights of the type are integers with f16 scales.
+bool is_quantized(BlockType type);
+
+/// Index of the first block that has a scale which is infinite or NaN; -1: all are finite. `type` is quantised.
+std::int64_t first_infinite_block(std::span<const std::byte> blocks, BlockType type);
 
 /// Writes the first out.size() values of the blocks; out.size() is a multiple of format_of(type).values. Throws
 /// std::invalid_argument where `blocks` holds fewer or out.size() is no such multiple.

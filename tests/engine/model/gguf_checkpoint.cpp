@@ -114,7 +114,7 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     const std::int64_t rows = shape.size() == 1 ? 1 : shape[0], cols = shape.back();
     const StoredWeight weight = files.weight(name, rows, cols);
     std::vector<float> values(static_cast<std::size_t>(rows * cols));
-    dequantize(values, {weight.data, static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
+    dequantize(values, {weight.data.get(), static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
     const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
     if (rotated && architecture == "llama")
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),

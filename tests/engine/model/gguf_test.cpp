@@ -16,8 +16,14 @@ using Catch::Matchers::Equals;
 
 namespace {
 
+GgufContents parse(const std::string& file) {
+  std::optional<GgufContents> contents = parse_gguf(as_bytes(file), file.size(), "x.gguf");
+  REQUIRE(contents.has_value());  // the whole file is there
+  return std::move(*contents);
+}
+
 std::string problem(const std::string& file) {
-  return error_of<ModelError>([&] { parse_gguf(as_bytes(file), "x.gguf"); });
+  return error_of<ModelError>([&] { parse(file); });
 }
 
 /// Magic, version 3, and the two counts.
@@ -62,7 +68,7 @@ TEST_CASE("metadata and tensors of a sound file are found") {
   writer.tensor("m", {2, 32}, BlockType::q8_0, std::string(68, '\1'));
   for (const std::uint32_t version : {2u, 3u}) {
     const std::string file = writer.bytes(version);
-    const GgufContents contents = parse_gguf(as_bytes(file), "x.gguf");
+    const GgufContents contents = parse(file);
     CHECK(contents.version == version);
     CHECK(contents.alignment == 32);
     const GgufMetadata& metadata = contents.metadata;
@@ -80,8 +86,8 @@ TEST_CASE("metadata and tensors of a sound file are found") {
     const GgufTensor& matrix = contents.tensors.at("m");
     CHECK(matrix.type == BlockType::q8_0);
     CHECK(matrix.shape == std::vector<std::int64_t>{2, 32});
-    CHECK(matrix.bytes.size() == 68);
-    CHECK(matrix.bytes.data() == as_bytes(file).data() + contents.data_offset + 32);
+    CHECK(matrix.bytes == 68);
+    CHECK(matrix.begin == contents.data_offset + 32);
   }
 }
 
@@ -93,7 +99,7 @@ TEST_CASE("a value of another type or range is refused with its place and what w
   writer.add("huge", GgufType::u64, raw(std::numeric_limits<std::uint64_t>::max()));
   writer.integers("list", {1, 2});
   const std::string file = writer.bytes();
-  const GgufMetadata metadata = parse_gguf(as_bytes(file), "x.gguf").metadata;
+  const GgufMetadata metadata = parse(file).metadata;
   const auto of = [&](const auto& read) { return error_of<ModelError>([&] { read(); }); };
   CHECK_THAT(of([&] { (void)metadata.integer("n", 8, 9); }),
              Equals("x.gguf: byte 37: key \"n\" is 7, expected an integer from 8 to 9"));
@@ -178,9 +184,9 @@ TEST_CASE("tensors that share bytes or a name are refused, a type of the future 
   CHECK_THAT(problem(file), Contains("tensor \"a\" is listed twice"));
 
   const std::string future = one_tensor(entry("t", {17}, 99, 0));
-  const GgufContents contents = parse_gguf(as_bytes(future), "x.gguf");
+  const GgufContents contents = parse(future);
   CHECK_FALSE(contents.tensors.at("t").type.has_value());
-  CHECK(contents.tensors.at("t").bytes.empty());
+  CHECK(contents.tensors.at("t").bytes == 0);
   CHECK(gguf_type_name(99) == "number 99");
   CHECK(gguf_type_name(16) == "IQ2_XXS");
   CHECK(gguf_type_name(12) == "Q4_K");
@@ -192,12 +198,45 @@ TEST_CASE("a file cut anywhere is refused, or is whole as far as it goes") {
   writer.integers("list", {1, 2, 3});
   writer.tensor("m", {2, 32}, BlockType::q8_0, std::string(68, '\1'));
   const std::string file = writer.bytes();
-  const std::size_t data = parse_gguf(as_bytes(file), "x.gguf").data_offset;
+  const std::size_t data = parse(file).data_offset;
   for (std::size_t size = 0; size < data + 68; ++size) {
     INFO(size);
     CHECK_FALSE(problem(file.substr(0, size)).empty());
   }
   CHECK(problem(file.substr(0, data + 68)).empty());
+}
+
+TEST_CASE("the tables of a file are parsed from its beginning, as soon as that holds them") {
+  GgufWriter writer;
+  writer.text("a.name", "llama");
+  writer.tensor("m", {2, 32}, BlockType::q8_0, std::string(68, '\1'));
+  const std::string file = writer.bytes();
+  const GgufContents whole = parse(file);
+  std::size_t enough = 0;
+  for (std::size_t bytes = 0; bytes <= file.size(); ++bytes) {
+    const auto contents = parse_gguf(as_bytes(file).first(bytes), file.size(), "x.gguf");
+    if (contents && enough == 0) enough = bytes;
+    CHECK(contents.has_value() == (enough != 0));
+    if (contents) CHECK(contents->tensors.at("m").begin == whole.tensors.at("m").begin);
+  }
+  CHECK(enough > 0);
+  CHECK(enough <= whole.data_offset);
+}
+
+TEST_CASE("tables longer than the first piece that is read; a file that is truncated after it was opened") {
+  GgufWriter writer;
+  writer.text("a.long", std::string(5 << 20, 'x'));
+  writer.tensor("m", {2, 32}, BlockType::q8_0, std::string(68, '\1'));
+  const TempFolder folder;
+  const std::string bytes = writer.bytes();
+  folder.write("m.gguf", bytes);
+  const GgufFiles files(folder.path() / "m.gguf");
+  CHECK(files.metadata().text("a.long").size() == 5 << 20);
+  CHECK(files.read("m")[67] == std::byte{1});
+  const std::uint64_t end = files.find("m")->begin + 60;
+  std::filesystem::resize_file(folder.path() / "m.gguf", end);
+  CHECK_THAT(error_of<ModelError>([&] { files.read("m"); }),
+             Contains("m.gguf: byte " + std::to_string(end) + ": the file ends here, expected 8 bytes more"));
 }
 
 TEST_CASE("the parts of a split file are one model, and must fit together") {

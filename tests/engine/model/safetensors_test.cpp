@@ -16,8 +16,7 @@ using Catch::Matchers::Equals;
 namespace {
 
 std::map<std::string, TensorInfo> parse(const std::string& file) {
-  std::size_t offset = 0;
-  return parse_safetensors_header(as_bytes(file), "f", offset);
+  return parse_safetensors_header(as_bytes(file), file.size(), "f");
 }
 
 std::string problem(const std::string& file) {
@@ -30,6 +29,13 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
                      std::string(data, '\0'));
 }
 
+std::vector<float> values_of(const StoredWeight& weight) {
+  std::vector<float> values(static_cast<std::size_t>(weight.rows * weight.cols));
+  dequantize(values, {weight.data.get(), static_cast<std::size_t>(weight.rows * row_bytes(weight.type, weight.cols))},
+             weight.type);
+  return values;
+}
+
 }  // namespace
 
 TEST_CASE("a sound header") {
@@ -38,9 +44,8 @@ TEST_CASE("a sound header") {
       R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"none":{"dtype":"F16","shape":[0,7],"data_offsets":[16,16]},)"
       R"("ids":{"dtype":"I64","shape":[1],"data_offsets":[16,24]},"scalar":{"dtype":"U8","shape":[],"data_offsets":[24,25]}})";
   const std::string file = safetensors(header, std::string(25, '\0'));
-  std::size_t offset = 0;
-  const auto tensors = parse_safetensors_header(as_bytes(file), "f", offset);
-  CHECK(offset == 8 + header.size());
+  const auto tensors = parse(file);
+  CHECK(safetensors_data_offset(as_bytes(file), file.size(), "f") == 8 + header.size());
   REQUIRE(tensors.size() == 5);
   CHECK(tensors.at("b").dtype == DType::bf16);
   CHECK(tensors.at("b").shape == std::vector<std::int64_t>{2, 3});
@@ -128,13 +133,14 @@ TEST_CASE("a folder with one file") {
   CHECK(files.contains("m"));
   CHECK_FALSE(files.contains("x"));
   CHECK(files.total_bytes() == 36);
-  const ConstTensorView matrix = files.matrix("m", 2, 3), vector = files.matrix("v", 1, 3);
-  CHECK(matrix.f32(1)[2] == 6.0f);
-  CHECK((vector.rows == 1 && vector.cols == 3 && vector.f32()[0] == 7.0f));
-  CHECK_THAT(error_of<ModelError>([&] { files.matrix("m", 3, 2); }),
+  const StoredWeight matrix = files.weight("m", 2, 3), vector = files.weight("v", 1, 3);
+  CHECK(values_of(matrix) == std::vector<float>{1, 2, 3, 4, 5, 6});
+  CHECK((vector.rows == 1 && vector.cols == 3));
+  CHECK(values_of(vector) == std::vector<float>{7, 8, 9});
+  CHECK_THAT(error_of<ModelError>([&] { files.weight("m", 3, 2); }),
              Equals(path + ": tensor \"m\" has shape [2, 3], expected [3, 2]"));
-  CHECK_THAT(error_of<ModelError>([&] { files.matrix("v", 1, 4); }), Contains("has shape [3], expected [4]"));
-  CHECK_THAT(error_of<ModelError>([&] { files.matrix("x", 1, 1); }),
+  CHECK_THAT(error_of<ModelError>([&] { files.weight("v", 1, 4); }), Contains("has shape [3], expected [4]"));
+  CHECK_THAT(error_of<ModelError>([&] { files.weight("x", 1, 1); }),
              Equals("tensor \"x\" is missing; searched " + path));
 }
 
@@ -142,18 +148,31 @@ TEST_CASE("types are refused where they are asked for, and only there") {
   const TempFolder folder;
   folder.write("model.safetensors", safetensors(R"({"ids":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}})", "1234"));
   const SafetensorsFolder files(folder.path());
-  CHECK_THAT(error_of<ModelError>([&] { files.matrix("ids", 1, 1); }),
+  CHECK_THAT(error_of<ModelError>([&] { files.weight("ids", 1, 1); }),
              Contains("tensor \"ids\" is of type I32, expected BF16, F16 or F32"));
 }
 
-TEST_CASE("elements that are not aligned are refused") {
+TEST_CASE("elements that the file does not align are read all the same") {
   const TempFolder folder;
-  folder.write("model.safetensors", safetensors(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} )", "1234"));
   std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   while (header.size() % 4 != 1) header.push_back(' ');
-  folder.write("model.safetensors", safetensors(header, "1234"));
+  folder.write("model.safetensors", safetensors(header, std::string("\0\0\xc0\x3f", 4)));
+  CHECK(values_of(SafetensorsFolder(folder.path()).weight("a", 1, 1)) == std::vector<float>{1.5f});
+}
+
+TEST_CASE("a file that is truncated after it was opened is an error with its place") {
+  const TempFolder folder;
+  TensorFile file;
+  file.add("m", {2, 3}, {1, 2, 3, 4, 5, 6});
+  folder.write("model.safetensors", file.bytes());
   const SafetensorsFolder files(folder.path());
-  CHECK_THAT(error_of<ModelError>([&] { files.matrix("a", 1, 1); }), Contains("not aligned to its elements"));
+  const std::size_t size = file.bytes().size();
+  std::filesystem::resize_file(folder.path() / "model.safetensors", size - 20);
+  CHECK_THAT(error_of<ModelError>([&] { files.weight("m", 2, 3); }),
+             Contains("model.safetensors: byte " + std::to_string(size - 20) +
+                      ": the file ends here, expected 20 bytes more"));
+  std::filesystem::resize_file(folder.path() / "model.safetensors", 3);
+  CHECK_THAT(error_of<ModelError>([&] { files.fingerprint("{}"); }), Contains("byte 3: the file ends here"));
 }
 
 TEST_CASE("shards are joined, and their index is checked") {
@@ -171,7 +190,7 @@ TEST_CASE("shards are joined, and their index is checked") {
 
   const SafetensorsFolder files = open(R"({"a":"one.safetensors","b":"two.safetensors"})");
   CHECK(files.names() == std::vector<std::string>{"a", "b"});
-  CHECK(files.matrix("b", 1, 2).f32()[1] == 4.0f);
+  CHECK(values_of(files.weight("b", 1, 2))[1] == 4.0f);
 
   CHECK_THAT(index_problem(R"({"a":"one.safetensors","b":"gone.safetensors"})"),
              Equals((folder.path() / "gone.safetensors").string() + ": No such file or directory"));
@@ -232,7 +251,7 @@ TEST_CASE("golden checkpoints open, single and sharded") {
   const SafetensorsFolder sharded(golden_folder() / "mistral");
   CHECK(sharded.contains("model.embed_tokens.weight"));
   CHECK(sharded.contains("lm_head.weight"));
-  CHECK(sharded.matrix("model.layers.2.mlp.down_proj.weight", 64, 112).dtype == DType::bf16);
-  CHECK(SafetensorsFolder(golden_folder() / "qwen2_window").matrix("model.norm.weight", 1, 64).dtype == DType::f16);
-  CHECK(SafetensorsFolder(golden_folder() / "llama_linear").matrix("model.norm.weight", 1, 48).dtype == DType::f32);
+  CHECK(sharded.weight("model.layers.2.mlp.down_proj.weight", 64, 112).type == BlockType::bf16);
+  CHECK(SafetensorsFolder(golden_folder() / "qwen2_window").weight("model.norm.weight", 1, 64).type == BlockType::f16);
+  CHECK(SafetensorsFolder(golden_folder() / "llama_linear").weight("model.norm.weight", 1, 48).type == BlockType::f32);
 }

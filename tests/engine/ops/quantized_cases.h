@@ -36,24 +36,6 @@ inline std::uint16_t random_half(Random& random) {
   return static_cast<std::uint16_t>(random.integer(0, 2) << 15 | exponent << 10 | random.integer(0, 1024));
 }
 
-/// Where the 16-bit floats of a block are.
-inline std::vector<std::size_t> halves_of(BlockType type) {
-  switch (type) {
-    case BlockType::q4_1:
-      return {offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m)};
-    case BlockType::q5_1:
-      return {offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m)};
-    case BlockType::q4_k:
-      return {offsetof(BlockQ4_K, d), offsetof(BlockQ4_K, dmin)};
-    case BlockType::q5_k:
-      return {offsetof(BlockQ5_K, d), offsetof(BlockQ5_K, dmin)};
-    case BlockType::q6_k:
-      return {offsetof(BlockQ6_K, d)};
-    default:
-      return {0};
-  }
-}
-
 /// Any bytes are quants: extreme ones (all 0, all 255) are as frequent as random ones.
 inline Blocks random_blocks(Random& random, BlockType type, std::int64_t rows, std::int64_t cols) {
   Blocks out{{}, type, rows, cols};
@@ -65,9 +47,9 @@ inline Blocks random_blocks(Random& random, BlockType type, std::int64_t rows, s
     for (std::size_t i = 0; i < size; ++i) {
       out.data[begin + i] = static_cast<std::byte>(kind == 0 ? 0 : kind == 1 ? 255 : random.integer(0, 256));
     }
-    for (const std::size_t at : halves_of(type)) {
+    for (const std::int16_t at : format.scales) {
       const std::uint16_t half = random_half(random);
-      std::memcpy(&out.data[begin + at], &half, sizeof(half));
+      if (at >= 0) std::memcpy(&out.data[begin + static_cast<std::size_t>(at)], &half, sizeof(half));
     }
   }
   return out;

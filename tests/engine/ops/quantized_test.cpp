@@ -101,7 +101,7 @@ TEST_CASE("quantised matrices that do not fit are refused with expected and actu
     refused({good.data, BlockType::q4_k, 3, 64}, "part 1: 64 columns are not blocks of 256, as Q4_K has them");
     refused({good.data, BlockType::q5_0, 4, 64}, "part 1: expected 176 bytes, got 132");
     refused({{}, BlockType::q5_0, 3, 64}, "part 1: expected 132 bytes, got 0");
-    refused({good.data, BlockType::q5_0, std::int64_t{1} << 62, 64}, "is not a possible size");
+    refused({good.data, BlockType::q5_0, std::int64_t{1} << 62, 64}, "is invalid: expected 0");
     const BlockView odd{good.data, BlockType::q5_0, 3, 33};
     REQUIRE_THROWS_WITH(backend.load_quantized_matrix({&odd, 1}, Activations::int8), Contains("33 columns are not blocks of 32"));
     const auto matrix = load(backend, good);
