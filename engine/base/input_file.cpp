@@ -42,8 +42,9 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, errno);
     if (got == 0)
-      throw ModelError(fmt::format("{}: byte {}: the file ends here, expected {} bytes more; truncated while it is read?",
-                                   path_.string(), offset + done, out.size() - done));
+      throw ModelError(
+          fmt::format("{}: byte {}: the file ends here, expected {} bytes more; truncated while it is read?",
+                      path_.string(), offset + done, out.size() - done));
     done += static_cast<std::size_t>(got);
   }
 }

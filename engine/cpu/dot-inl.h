@@ -29,8 +29,8 @@ using IntTag = hn::CappedTag<std::int32_t, 16>;
 using ByteVec = hn::Vec<WordTag>;  // four bytes to a lane
 using IntVec = hn::Vec<IntTag>;
 
-/// The compiler may neither reorder sums across this nor keep the terms of several waiting: left alone, GCC multiplies a
-/// whole block first, adds later, and spills what lies between.
+/// The compiler may neither reorder sums across this nor keep the terms of several waiting: left alone, GCC multiplies
+/// a whole block first, adds later, and spills what lies between.
 template <class V>
 HWY_INLINE void in_this_order(V& sum) {
 #if HWY_TARGET == HWY_AVX3

@@ -342,8 +342,6 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() {
-  return std::make_unique<ReferenceBackend>();
-}
+std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
 
 }  // namespace baton

@@ -16,7 +16,7 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kSuffix = ".gguf";
-constexpr std::size_t kDigits = 5;  // "-00001-of-00003.gguf"
+constexpr std::size_t kDigits = 5;             // "-00001-of-00003.gguf"
 constexpr std::uint64_t kFirstRead = 1 << 20;  // bytes of a file that are read at first
 
 std::optional<std::uint32_t> digits(std::string_view text) {

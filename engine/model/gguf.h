@@ -68,11 +68,11 @@ class GgufMetadata {
 };
 
 struct GgufTensor {
-  std::uint32_t type_id = 0;         // as the file writes it
-  std::optional<BlockType> type;     // empty: a type that the engine does not load
-  std::vector<std::int64_t> shape;   // rows first, as in Hugging Face's files: the reverse of the file's order
-  std::uint64_t begin = 0;           // byte of the file at which its data begins
-  std::uint64_t bytes = 0;           // of a type that is not known: 0
+  std::uint32_t type_id = 0;        // as the file writes it
+  std::optional<BlockType> type;    // empty: a type that the engine does not load
+  std::vector<std::int64_t> shape;  // rows first, as in Hugging Face's files: the reverse of the file's order
+  std::uint64_t begin = 0;          // byte of the file at which its data begins
+  std::uint64_t bytes = 0;          // of a type that is not known: 0
 };
 
 /// One file, parsed.

@@ -173,7 +173,8 @@ std::vector<float> frequency_divisors(const GgufFiles& files, const ModelConfig&
     throw ModelError(fmt::format("{} is {} of {}, expected F32 of {}", where, gguf_type_name(tensor->type_id),
                                  fmt::join(tensor->shape, " x "), pairs));
   std::vector<float> divisors(pairs);
-  dequantize(divisors, {files.read("rope_freqs.weight").get(), static_cast<std::size_t>(tensor->bytes)}, BlockType::f32);
+  dequantize(divisors, {files.read("rope_freqs.weight").get(), static_cast<std::size_t>(tensor->bytes)},
+             BlockType::f32);
   for (const float divisor : divisors)
     if (!(divisor >= 1e-6f && divisor <= 1e6f))
       throw ModelError(fmt::format("{} holds {}, expected 1e-6 to 1e6", where, divisor));

@@ -7,8 +7,8 @@
 #include <optional>
 #include <system_error>
 
-#include "engine/base/json_fields.h"
 #include "engine/base/input_file.h"
+#include "engine/base/json_fields.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_model.h"
 #include "engine/model/safetensors.h"

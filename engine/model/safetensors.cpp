@@ -9,14 +9,14 @@
 #include <set>
 #include <system_error>
 
-#include "engine/base/json_fields.h"
 #include "engine/base/input_file.h"
+#include "engine/base/json_fields.h"
 #include "engine/model/fingerprint.h"
 
 namespace baton {
 namespace {
 
-constexpr std::size_t kLengthBytes = 8;  // at the beginning: the header's length
+constexpr std::size_t kLengthBytes = 8;          // at the beginning: the header's length
 constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr std::size_t kMaxRank = 8;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // no size in bits leaves 64 bits
@@ -144,8 +144,7 @@ std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uin
     throw ModelError(
         fmt::format("{}: truncated: {} bytes, a safetensors file has at least {}", origin, first.size(), kLengthBytes));
   std::uint64_t length = 0;
-  for (std::size_t byte = kLengthBytes; byte-- > 0;)
-    length = length << 8 | std::to_integer<std::uint64_t>(first[byte]);
+  for (std::size_t byte = kLengthBytes; byte-- > 0;) length = length << 8 | std::to_integer<std::uint64_t>(first[byte]);
   if (length > kMaxHeader)
     throw ModelError(fmt::format("{}: a header of {} bytes, at most {} are allowed; not a safetensors file?", origin,
                                  length, kMaxHeader));

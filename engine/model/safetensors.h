@@ -26,14 +26,15 @@ struct TensorInfo {
   std::size_t end = 0;
 };
 
-/// Bytes of a file before its tensors' data, as its first bytes say; `file_bytes` are all. Throws ModelError: truncated.
+/// Bytes of a file before its tensors' data, as its first bytes say; `file_bytes` are all. Throws ModelError:
+/// truncated.
 std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uint64_t file_bytes,
                                       const std::string& origin);
 
-/// Parses and checks a header. `head` holds the file's first safetensors_data_offset() bytes or more, `origin` names the
-/// file in errors.
-/// Throws ModelError: truncated, lying about sizes, duplicate names, tensors that overlap, leave holes or reach
-/// outside. A type that the engine cannot use is no error until the tensor is asked for: files carry unused integers.
+/// Parses and checks a header. `head` holds the file's first safetensors_data_offset() bytes or more, `origin` names
+/// the file in errors. Throws ModelError: truncated, lying about sizes, duplicate names, tensors that overlap, leave
+/// holes or reach outside. A type that the engine cannot use is no error until the tensor is asked for: files carry
+/// unused integers.
 std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_bytes,
                                                            const std::string& origin);
 

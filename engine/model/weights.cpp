@@ -96,7 +96,8 @@ class Loader {
 
  private:
   StoredWeight read(const std::string& name, std::int64_t rows, std::int64_t cols) {
-    if (progress_) progress_(static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1)));
+    if (progress_)
+      progress_(static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1)));
     StoredWeight weight = files_.weight(name, rows, cols);
     read_ += static_cast<std::size_t>(rows * row_bytes(weight.type, cols));
     return weight;

@@ -38,10 +38,10 @@ enum class BlockType : std::uint8_t {
 inline constexpr std::int32_t kBlockTypes = 16;
 
 struct BlockFormat {
-  std::string_view name;  // as in file names: "Q4_K"
-  std::uint32_t id;       // the number of the type in a GGUF file
-  std::int64_t values;    // per block
-  std::int64_t bytes;     // per block
+  std::string_view name;                          // as in file names: "Q4_K"
+  std::uint32_t id;                               // the number of the type in a GGUF file
+  std::int64_t values;                            // per block
+  std::int64_t bytes;                             // per block
   std::array<std::int16_t, 2> scales = {-1, -1};  // bytes at which a block's f16 scales begin; -1: it has no such
 };
 

@@ -11,6 +11,8 @@ inline const TinyOptions kModels[] = {
     {},
     {.dtype = DType::f32, .kv_dtype = DType::f32},
     {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21, .qk_norm = true, .bias = true, .kv_dtype = DType::f32},
+    quantized_tiny(BlockType::q5_0),
+    quantized_tiny(BlockType::q4_k),
 };
 
 /// Entries (tokens x layers) of the whole prompt.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/tiny_model.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <random>
 
 namespace baton::test {
@@ -11,9 +15,11 @@ namespace {
 
 class RandomWeights {
  public:
-  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed) : backend_(backend), dtype_(dtype), random_(seed) {}
+  RandomWeights(Backend& backend, const TinyOptions& options)
+      : backend_(backend), dtype_(options.dtype), type_(options.blocks), random_(options.seed) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols, float scale) {
+    if (type_) return blocks(rows, cols, scale);
     const std::vector<float> values = floats(rows * cols, 0.0f, scale);
     const ConstTensorView part = view_of(values.data(), rows, cols);
     return backend_.load_matrix({&part, 1}, dtype_);
@@ -26,8 +32,48 @@ class RandomWeights {
   }
 
  private:
+  /// Random quants under scales that give values of mean 0 and deviation `scale`, within a rounding to f16.
+  std::unique_ptr<Matrix> blocks(std::int64_t rows, std::int64_t cols, float scale) {
+    const BlockFormat& format = format_of(*type_);
+    std::vector<std::byte> data(static_cast<std::size_t>(rows * row_bytes(*type_, cols)));
+    for (std::byte& byte : data) byte = static_cast<std::byte>(random_());
+    const auto with_scales = [&](float first, float second) {
+      for (std::size_t block = 0; block < data.size(); block += static_cast<std::size_t>(format.bytes)) {
+        for (const std::size_t i : {0u, 1u}) {
+          const std::uint16_t half = f16_bits(i == 0 ? first : second);
+          if (format.scales[i] >= 0)
+            std::memcpy(&data[block + static_cast<std::size_t>(format.scales[i])], &half, sizeof(half));
+        }
+      }
+      std::vector<float> values(static_cast<std::size_t>(rows * cols));
+      dequantize(values, data, *type_);
+      return values;
+    };
+    const std::vector<float> quants = with_scales(1, 0), minimums = with_scales(0, 1);
+    const auto mean = [](const std::vector<float>& values) {
+      return std::reduce(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+    };
+    const double squares = std::transform_reduce(quants.begin(), quants.end(), 0.0, std::plus<>(),
+                                                 [](double value) { return value * value; });
+    const double middle = format.scales[1] >= 0 ? mean(quants) : 0, per_minimum = mean(minimums);
+    const double factor = scale / std::sqrt(squares / static_cast<double>(quants.size()) - middle * middle);
+    with_scales(static_cast<float>(factor), per_minimum == 0 ? 0 : static_cast<float>(-factor * middle / per_minimum));
+    const BlockView part{data, *type_, rows, cols};
+    return backend_.load_quantized_matrix({&part, 1}, dtype_ == DType::f32 ? Activations::f32 : Activations::int8);
+  }
+
+  /// The normal f16 next to zero from the value, or zero.
+  static std::uint16_t f16_bits(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const int exponent = static_cast<int>(bits >> 23 & 255) - 127 + 15;
+    if (exponent <= 0) return 0;
+    return static_cast<std::uint16_t>((bits >> 16 & 0x8000) | static_cast<std::uint32_t>(exponent) << 10 |
+                                      (bits >> 13 & 0x3ff));
+  }
+
   Backend& backend_;
   DType dtype_;
+  std::optional<BlockType> type_;
   std::mt19937_64 random_;
 };
 
@@ -51,7 +97,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
-  RandomWeights random(backend, options.dtype, options.seed);
+  RandomWeights random(backend, options);
   Weights weights;
   const std::int64_t q_cols = static_cast<std::int64_t>(options.heads) * options.head_dim;
   const std::int64_t qkv_cols = q_cols + 2 * static_cast<std::int64_t>(options.kv_heads) * options.head_dim;
@@ -89,6 +135,18 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
       .path = "tiny", .fingerprint = "tiny", .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
   return std::make_shared<const Model>(
       Model{std::move(text), std::move(config), model_options, std::move(rope), std::move(weights), {}});
+}
+
+TinyOptions quantized_tiny(BlockType type) {
+  const std::int32_t wide = format_of(type).values == 256 ? 256 : 64;
+  return {.layers = 2,
+          .width = wide,
+          .heads = wide / 16,
+          .kv_heads = 2,
+          .head_dim = 16,
+          .ffn_width = 2 * wide,
+          .bias = true,
+          .blocks = type};
 }
 
 std::vector<TokenId> random_tokens(std::size_t count, std::uint64_t seed) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +28,14 @@ struct TinyOptions {
   bool qk_norm = false;
   bool bias = false;
   DType dtype = DType::bf16;
+  std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
   DType kv_dtype = DType::bf16;
   std::uint64_t seed = 1;
   bool kept = true;  // Device::keep has the vectors
 };
+
+/// A model whose matrices are blocks of the type.
+TinyOptions quantized_tiny(BlockType type);
 
 /// Vocabulary: token b is byte b, then <|start|> (256) and <|end|> (257), the EOS.
 std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions& options);

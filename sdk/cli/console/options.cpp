@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/progress.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 
@@ -92,15 +93,9 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.slowdown = slowdown;
   options.anchors_folder = anchors;
   options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
-  if (!quiet && can_redraw()) {
-    const auto line = [](const char* doing) {
-      return [doing](const std::string& path, double share) {
-        const std::string name = printable(fs::path(path).filename().string(), Lines::fold);
-        note(share < 1 ? fmt::format("\r\x1b[K{} {} {:3.0f} %", doing, name, 100 * share) : std::string("\r\x1b[K"));
-      };
-    };
-    options.on_load = line("loading");
-    options.on_profile = line("profiling");
+  if (!quiet) {
+    options.on_load = progress_line("loading");
+    options.on_profile = progress_line("profiling");
   }
   return options;
 }

@@ -70,7 +70,8 @@ inline Values random_activations(Random& random, std::int64_t rows, std::int64_t
   return out;
 }
 
-inline std::unique_ptr<Matrix> load(Backend& backend, const Blocks& blocks, Activations activations = Activations::int8) {
+inline std::unique_ptr<Matrix> load(Backend& backend, const Blocks& blocks,
+                                    Activations activations = Activations::int8) {
   const BlockView part = blocks.view();
   return backend.load_quantized_matrix({&part, 1}, activations);
 }

@@ -103,7 +103,8 @@ TEST_CASE("quantised matrices that do not fit are refused with expected and actu
     refused({{}, BlockType::q5_0, 3, 64}, "part 1: expected 132 bytes, got 0");
     refused({good.data, BlockType::q5_0, std::int64_t{1} << 62, 64}, "is invalid: expected 0");
     const BlockView odd{good.data, BlockType::q5_0, 3, 33};
-    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({&odd, 1}, Activations::int8), Contains("33 columns are not blocks of 32"));
+    REQUIRE_THROWS_WITH(backend.load_quantized_matrix({&odd, 1}, Activations::int8),
+                        Contains("33 columns are not blocks of 32"));
     const auto matrix = load(backend, good);
     Values x(2, 63), out(2, 3);
     REQUIRE_THROWS_WITH(backend.matmul(out.view(), x.view(), *matrix, {}), Contains("expected [2, 64], got [2, 63]"));

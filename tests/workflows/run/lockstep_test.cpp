@@ -19,10 +19,12 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::shared_ptr<StepEngine> engine_of(LocalEngineOptions options = {}) {
+std::shared_ptr<StepEngine> engine_of(
+    LocalEngineOptions options = {},
+    const TinyOptions& weights = {
+        .layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16, .context = 1024}) {
   auto backend = make_cpu_backend(2);
-  auto model = make_tiny_model(
-      *backend, {.layers = 2, .width = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn_width = 16, .context = 1024});
+  auto model = make_tiny_model(*backend, weights);
   return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 
@@ -84,8 +86,10 @@ void expect_empty(const InferenceEngine& engine) {
 
 }  // namespace
 
-TEST_CASE("lockstep: any graph gives the outputs of full prefill") {
-  const auto engine = engine_of();
+TEST_CASE("lockstep: any graph gives the outputs of full prefill, with quantised weights too") {
+  TinyOptions quantized = quantized_tiny(BlockType::q4_1);
+  quantized.context = 1024;
+  const auto engine = GENERATE_COPY(engine_of(), engine_of({}, quantized));
   for (PlanBuilder builder : {graph(), parallel()}) {
     answer_with(builder, 40);
     for (std::uint64_t seed = 1; seed <= 6; ++seed)
