@@ -156,16 +156,15 @@ template <BlockType kType, Dot kDot>
 void multiply_few(const QuantizedTask& task, const PanelView& panel) {
   constexpr PanelFormat kFormat = panel_format(kType);
   const std::int64_t count = task.x.rows;
-  WideScales scales;
   float c[kQuantRows * kPanel];
   panel.start_chains(c, count, task.bias);
   const std::byte* chunk = panel.data;
   for (std::int64_t d = 0; d < task.w.cols; d += kQuantChunk, chunk += kFormat.chunk_bytes()) {
     const std::int64_t blocks = std::min(kQuantChunk, task.w.cols - d) / kQuantBlock;
-    widen_scales<kType>(scales, chunk, blocks);
     multiply_chunk_rows<kFormat.codes, kDot, true>(
         c, task.activations + d / kQuantChunk * count, count,
-        reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes()), kFormat.block_bytes(), scales, blocks);
+        reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes()), kFormat.block_bytes(),
+        PackedScales<kFormat>{chunk}, blocks);
   }
   panel.store(task.out, c, 0, count);
 }
@@ -180,14 +179,13 @@ void multiply_many(const QuantizedTask& task, const PanelView& panel, QuantizedS
     const std::int64_t blocks = std::min(kQuantChunk, task.w.cols - d) / kQuantBlock;
     const auto* codes = reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes());
     const ActivationChunk* x = task.activations + d / kQuantChunk * task.x.rows + task.row;
-    widen_scales<kType>(scratch.scales, chunk, blocks);
+    const LoadedScales<kFormat.codes> scales{scratch.scales};
+    widen_scales<kFormat>(scratch.scales, chunk, blocks);
     if constexpr (kFormat.codes.bits == 8) {
-      multiply_chunk_rows<kFormat.codes, kDot, true>(scratch.c, x, count, codes, kFormat.block_bytes(), scratch.scales,
-                                                     blocks);
+      multiply_chunk_rows<kFormat.codes, kDot, true>(scratch.c, x, count, codes, kFormat.block_bytes(), scales, blocks);
     } else {
       widen_codes<kFormat.codes>(scratch.codes, codes, kFormat.block_bytes(), blocks);
-      multiply_chunk_rows<kFormat.codes, kDot, false>(scratch.c, x, count, scratch.codes, kWideBytes, scratch.scales,
-                                                      blocks);
+      multiply_chunk_rows<kFormat.codes, kDot, false>(scratch.c, x, count, scratch.codes, kWideBytes, scales, blocks);
     }
   }
   panel.store(task.out, scratch.c, task.row, count);
@@ -227,7 +225,7 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
       with_panel_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
         constexpr PanelFormat kFormat = panel_format(kType);
         const std::byte* chunk = panel.data + d / kQuantChunk * kFormat.chunk_bytes();
-        widen_scales<kType>(scales, chunk, blocks);
+        widen_scales<kFormat>(scales, chunk, blocks);
         widen_codes<kFormat.codes>(codes, reinterpret_cast<const std::uint8_t*>(chunk + kFormat.factor_bytes()),
                                    kFormat.block_bytes(), blocks);
         widen_values<kFormat.codes>(values, codes, kWideBytes, scales, blocks);

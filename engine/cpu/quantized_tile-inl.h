@@ -38,8 +38,9 @@ inline constexpr std::uint32_t kEveryByte = 0x01010101;
 // Rows of activations that share a loaded vector of codes: two sums each, in half of 16 registers.
 inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_SCALAR ? 1 : 4;
 
-// Packed panels are prefetched this far ahead.
-inline constexpr std::int64_t kPrefetchBytes = 2048;
+// Packed panels are prefetched into the outer caches this far ahead: in the inner one, the lines that a core can wait
+// for at a time would be the limit.
+inline constexpr std::int64_t kPrefetchBytes = 8192;
 
 HWY_INLINE ByteVec load_bytes(const std::uint8_t* data) {
   return hn::LoadU(WordTag(), reinterpret_cast<const std::uint32_t*>(data));
@@ -134,8 +135,8 @@ HWY_INLINE void add_row(typename Summing<kFormat, kDot>::Vec (&sums)[kRows][2], 
                         const std::uint8_t* block, std::size_t u, std::int64_t b) {
   if constexpr (kPacked) {
     if (u == 0) {
-      __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 3);
-      if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 3);
+      __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 1);
+      if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
     }
   }
   ByteVec low, high;
@@ -164,12 +165,70 @@ HWY_INLINE void sum_rows(IntVec (&totals)[kRows][2], const ActivationChunk* x, c
   }
 }
 
-/// c[r, output] = fma(total * activation scale, weight scale, c[r, output]) for the outputs of unit u.
+HWY_INLINE FloatVec load_halves(const std::byte* data) {
+  const hn::Rebind<hwy::float16_t, Floats> half;
+  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(data)));
+}
+template <class Integer>
+HWY_INLINE FloatVec load_integers(const std::byte* data) {
+  const hn::Rebind<Integer, Floats> narrow;
+  return hn::ConvertTo(Floats(), hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const Integer*>(data))));
+}
+
+/// Scales and minimums of a chunk of a panel as the panel holds them. Products of factors and integers are exact.
+template <PanelFormat kFormat>
+struct PackedScales {
+  const std::byte* chunk;
+
+  /// Of outputs [n, n + kWidth), for group `g` of block `b`.
+  HWY_INLINE FloatVec scale(std::int64_t b, std::int64_t g, std::size_t n) const {
+    if constexpr (!kFormat.integer_scales) return load_halves(of_block(b) + 2 * n);
+    return hn::Mul(load_halves(chunk + 2 * n), load_integers<std::int8_t>(of_block(b) + g * kPanel + n));
+  }
+  HWY_INLINE FloatVec minimum(std::int64_t b, std::size_t n) const {
+    if constexpr (!kFormat.integer_scales) return load_halves(of_block(b) + 2 * kPanel + 2 * n);
+    return hn::Neg(
+        hn::Mul(load_halves(chunk + 2 * kPanel + 2 * n), load_integers<std::int8_t>(of_block(b) + kPanel + n)));
+  }
+
+ private:
+  HWY_INLINE const std::byte* of_block(std::int64_t b) const {
+    return chunk + kFormat.factor_bytes() + b * kFormat.block_bytes() + kFormat.code_bytes();
+  }
+};
+
+/// The same as floats in memory, for many rows.
+template <CodeFormat kFormat>
+struct LoadedScales {
+  const WideScales& values;
+
+  HWY_INLINE FloatVec scale(std::int64_t b, std::int64_t g, std::size_t n) const {
+    return hn::LoadU(Floats(), values.scale[b * (kQuantBlock / kFormat.group) + g] + n);
+  }
+  HWY_INLINE FloatVec minimum(std::int64_t b, std::size_t n) const {
+    return hn::LoadU(Floats(), values.minimum[b] + n);
+  }
+};
+
+template <PanelFormat kFormat>
+void widen_scales(WideScales& out, const std::byte* chunk, std::int64_t blocks) {
+  const PackedScales<kFormat> packed{chunk};
+  const Floats f;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::size_t n = 0; n < kPanel; n += kWidth) {
+      for (std::int64_t g = 0; g < kFormat.groups(); ++g)
+        hn::StoreU(packed.scale(b, g, n), f, out.scale[b * kFormat.groups() + g] + n);
+      if constexpr (kFormat.codes.minimums) hn::StoreU(packed.minimum(b, n), f, out.minimum[b] + n);
+    }
+  }
+}
+
+/// c[r, output] = fma(total * activation scale, weight scale, c[r, output]) for the outputs of unit u, whose scales are
+/// `low` and, 16 outputs further, `high`.
 template <std::size_t kRows>
 HWY_INLINE void add_scaled(float* c, const IntVec (&totals)[kRows][2], const ActivationChunk* x, std::int64_t b,
-                           const float* scales, std::size_t u) {
+                           FloatVec low, FloatVec high, std::size_t u) {
   const Floats f;
-  const FloatVec low = hn::LoadU(f, scales + u * kWidth), high = hn::LoadU(f, scales + 16 + u * kWidth);
   HWY_UNROLL(8)
   for (std::size_t r = 0; r < kRows; ++r) {
     float* out = c + r * kPanel + u * kWidth;
@@ -180,9 +239,9 @@ HWY_INLINE void add_scaled(float* c, const IntVec (&totals)[kRows][2], const Act
 }
 
 template <std::size_t kRows>
-HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b, const float* minimums, std::size_t u) {
+HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b, FloatVec low, FloatVec high,
+                             std::size_t u) {
   const Floats f;
-  const FloatVec low = hn::LoadU(f, minimums + u * kWidth), high = hn::LoadU(f, minimums + 16 + u * kWidth);
   HWY_UNROLL(8)
   for (std::size_t r = 0; r < kRows; ++r) {
     float* out = c + r * kPanel + u * kWidth;
@@ -193,21 +252,22 @@ HWY_INLINE void add_minimums(float* c, const ActivationChunk* x, std::int64_t b,
 }
 
 /// c[kRows, 32] += x[kRows] * `blocks` blocks of a chunk, block_bytes apart, packed or with a byte for each code.
-template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked>
+template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, class Scales>
 HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* HWY_RESTRICT x,
-                                 const std::uint8_t* HWY_RESTRICT codes, std::int64_t block_bytes,
-                                 const WideScales& scales, std::int64_t blocks) {
+                                 const std::uint8_t* HWY_RESTRICT codes, std::int64_t block_bytes, Scales scales,
+                                 std::int64_t blocks) {
   constexpr int kSumRows = Summing<kFormat, kDot>::kRows;
   constexpr auto kSequence = std::make_integer_sequence<int, kSumRows>();
   for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes) {
     for (std::size_t u = 0; u < kUnitsPerPanel; ++u) {
       asm("" : "+r"(x));  // else what is loaded of it moves before this loop, and from there to the stack
+      const std::size_t n = u * kWidth;
       IntVec totals[kRows][2];
       sum_rows<kFormat, kDot, kRows, kPacked, 0>(totals, x, codes, u, b, kSequence);
       if constexpr (kFormat.group == 16) {
-        add_scaled(c, totals, x, b, scales.scale[2 * b], u);
+        add_scaled(c, totals, x, b, scales.scale(b, 0, n), scales.scale(b, 0, n + 16), u);
         sum_rows<kFormat, kDot, kRows, kPacked, 4>(totals, x, codes, u, b, kSequence);
-        add_scaled(c, totals, x, b, scales.scale[2 * b + 1], u);
+        add_scaled(c, totals, x, b, scales.scale(b, 1, n), scales.scale(b, 1, n + 16), u);
       } else {
         if constexpr (kSumRows == 4) {
           IntVec more[kRows][2];
@@ -218,27 +278,26 @@ HWY_NOINLINE void multiply_chunk(float* HWY_RESTRICT c, const ActivationChunk* H
             totals[r][1] = hn::Add(totals[r][1], more[r][1]);
           }
         }
-        add_scaled(c, totals, x, b, scales.scale[b], u);
+        add_scaled(c, totals, x, b, scales.scale(b, 0, n), scales.scale(b, 0, n + 16), u);
       }
-      if constexpr (kFormat.minimums) add_minimums<kRows>(c, x, b, scales.minimum[b], u);
+      if constexpr (kFormat.minimums) add_minimums<kRows>(c, x, b, scales.minimum(b, n), scales.minimum(b, n + 16), u);
     }
   }
 }
 
-template <CodeFormat kFormat, Dot kDot, bool kPacked, std::size_t... kIndex>
+template <CodeFormat kFormat, Dot kDot, bool kPacked, class Scales, std::size_t... kIndex>
 HWY_INLINE void multiply_up_to(std::size_t rows, float* c, const ActivationChunk* x, const std::uint8_t* codes,
-                               std::int64_t block_bytes, const WideScales& scales, std::int64_t blocks,
+                               std::int64_t block_bytes, Scales scales, std::int64_t blocks,
                                std::index_sequence<kIndex...>) {
-  using Multiply =
-      void (*)(float*, const ActivationChunk*, const std::uint8_t*, std::int64_t, const WideScales&, std::int64_t);
-  static constexpr Multiply kTable[] = {&multiply_chunk<kFormat, kDot, kIndex + 1, kPacked>...};
+  using Multiply = void (*)(float*, const ActivationChunk*, const std::uint8_t*, std::int64_t, Scales, std::int64_t);
+  static constexpr Multiply kTable[] = {&multiply_chunk<kFormat, kDot, kIndex + 1, kPacked, Scales>...};
   kTable[rows - 1](c, x, codes, block_bytes, scales, blocks);
 }
 
 /// c[rows, 32] += x[rows] * a chunk, in groups of rows of nearly equal size.
-template <CodeFormat kFormat, Dot kDot, bool kPacked>
+template <CodeFormat kFormat, Dot kDot, bool kPacked, class Scales>
 void multiply_chunk_rows(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
-                         std::int64_t block_bytes, const WideScales& scales, std::int64_t blocks) {
+                         std::int64_t block_bytes, Scales scales, std::int64_t blocks) {
   const auto total = static_cast<std::size_t>(rows);
   const std::size_t groups = (total + kQuantRows - 1) / kQuantRows;
   for (std::size_t g = 0; g < groups; ++g) {
@@ -267,45 +326,6 @@ template <CodeFormat kFormat>
 void widen_codes(std::uint8_t* out, const std::uint8_t* codes, std::int64_t block_bytes, std::int64_t blocks) {
   for (std::int64_t b = 0; b < blocks; ++b, codes += block_bytes, out += kWideBytes) {
     widen_block<kFormat>(out, codes, std::make_integer_sequence<int, 8>());
-  }
-}
-
-HWY_INLINE FloatVec load_halves(const std::byte* data) {
-  const hn::Rebind<hwy::float16_t, Floats> half;
-  return hn::PromoteTo(Floats(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(data)));
-}
-template <class Integer>
-HWY_INLINE FloatVec load_integers(const std::byte* data) {
-  const hn::Rebind<Integer, Floats> narrow;
-  return hn::ConvertTo(Floats(), hn::PromoteTo(IntTag(), hn::LoadU(narrow, reinterpret_cast<const Integer*>(data))));
-}
-
-/// The scales of a chunk of a panel as floats. Products of factors and integers are exact.
-template <BlockType kType>
-void widen_scales(WideScales& out, const std::byte* chunk, std::int64_t blocks) {
-  constexpr PanelFormat kFormat = panel_format(kType);
-  const Floats f;
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const std::byte* scales = chunk + kFormat.factor_bytes() + b * kFormat.block_bytes() + kFormat.code_bytes();
-    for (std::size_t n = 0; n < kPanel; n += kWidth) {
-      if constexpr (kFormat.integer_scales) {
-        const FloatVec factor = load_halves(chunk + 2 * n);
-        for (std::int64_t g = 0; g < kFormat.groups(); ++g) {
-          const FloatVec scale = load_integers<std::int8_t>(scales + g * kPanel + n);
-          hn::StoreU(hn::Mul(factor, scale), f, out.scale[b * kFormat.groups() + g] + n);
-        }
-        if constexpr (kFormat.codes.minimums) {
-          const FloatVec minimum = load_integers<std::int8_t>(scales + kPanel + n);
-          const FloatVec product = hn::Mul(load_halves(chunk + 2 * kPanel + 2 * n), minimum);
-          hn::StoreU(hn::Neg(product), f, out.minimum[b] + n);
-        }
-      } else {
-        hn::StoreU(load_halves(scales + 2 * n), f, out.scale[b] + n);
-        if constexpr (kFormat.codes.minimums) {
-          hn::StoreU(load_halves(scales + 2 * kPanel + 2 * n), f, out.minimum[b] + n);
-        }
-      }
-    }
   }
 }
 
