@@ -130,14 +130,18 @@ struct Summing {
   }
 };
 
+/// An eighth of what the kernel reads of a block, kPrefetchBytes further.
+template <CodeFormat kFormat, int kRow>
+HWY_INLINE void prefetch_row(const std::uint8_t* block) {
+  __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 1);
+  if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
+}
+
 template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kRow>
 HWY_INLINE void add_row(typename Summing<kFormat, kDot>::Vec (&sums)[kRows][2], const ActivationChunk* x,
                         const std::uint8_t* block, std::size_t u, std::int64_t b) {
   if constexpr (kPacked) {
-    if (u == 0) {
-      __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 1);
-      if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
-    }
+    if (u == 0) prefetch_row<kFormat, kRow>(block);
   }
   ByteVec low, high;
   load_codes<kFormat, kRow, kPacked>(block, u, low, high);
@@ -311,6 +315,7 @@ template <CodeFormat kFormat, int... kRow>
 HWY_INLINE void widen_block(std::uint8_t* HWY_RESTRICT out, const std::uint8_t* HWY_RESTRICT block,
                             std::integer_sequence<int, kRow...>) {
   const auto widen = [&]<int kOne>(std::integral_constant<int, kOne>) HWY_ATTR {
+    prefetch_row<kFormat, kOne>(block);
     for (std::size_t u = 0; u < kUnitsPerPanel; ++u) {
       ByteVec low, high;
       load_codes<kFormat, kOne, true>(block, u, low, high);
