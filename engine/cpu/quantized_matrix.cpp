@@ -28,8 +28,17 @@ void open_halves(std::uint8_t* codes, const std::uint8_t* q) {
   }
 }
 
+/// Bit i of `high` becomes bit 4 of code i: eight codes at a time, in the bytes of a word.
 void open_fifth_bit(std::uint8_t* codes, const std::uint8_t* high) {
-  for (int i = 0; i < 32; ++i) codes[i] |= static_cast<std::uint8_t>((high[i / 8] >> (i % 8) & 1) << 4);
+  constexpr std::uint64_t kBitOfByte = 0x8040201008040201, kTopBits = 0x8080808080808080;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint64_t bits = high[i] * 0x0101010101010101 & kBitOfByte;
+    const std::uint64_t fifth = (bits | ((bits & ~kTopBits) + ~kTopBits)) & kTopBits;  // of bytes that are not zero
+    std::uint64_t eight;
+    std::memcpy(&eight, codes + 8 * i, sizeof(eight));
+    eight |= fifth >> 3;
+    std::memcpy(codes + 8 * i, &eight, sizeof(eight));
+  }
 }
 
 void open(OpenBlocks& out, std::int64_t n, const BlockQ8_0& block) {
@@ -197,11 +206,13 @@ void pack_panel(std::byte* out, const BlockView& part, std::int64_t index) {
   const PanelFormat format = panel_format(part.type);
   const std::int64_t values = format_of(part.type).values;
   const std::int64_t first = index * kPanel, count = std::min(kPanel, part.rows - first);
+  const std::byte* from = part.row(first);
+  const std::int64_t stride = row_bytes(part.type, part.cols);
   OpenBlocks blocks{};
   for (std::int64_t c = 0; c < part.cols; c += values) {
     for (std::int64_t n = 0; n < count; ++n) {
       Block block;
-      std::memcpy(&block, part.row(first + n) + c / values * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
+      std::memcpy(&block, from + n * stride + c / values * static_cast<std::int64_t>(sizeof(Block)), sizeof(Block));
       open(blocks, n, block);
     }
     write_chunk(out, blocks, format, values);
