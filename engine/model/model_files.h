@@ -22,7 +22,8 @@ struct GenerationDefaults {
   float repetition_penalty = 1.0f;
 };
 
-/// Every member throws ModelError with the file and what was expected. One thread at a time.
+/// Every member throws ModelError with the file and what was expected. One thread at a time, but text() may run while
+/// another thread reads weights.
 class ModelFiles {
  public:
   virtual ~ModelFiles() = default;
