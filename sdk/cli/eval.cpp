@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton eval: a workflow over a dataset: how often its answers are right, and how much KV it reuses.
+// baton eval: a workflow over a dataset: how often its answers are right, and how much KV it reuses; or the perplexity
+// of a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/measure/eval_measurement.h"
+#include "sdk/cli/measure/perplexity_report.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -22,6 +24,7 @@ using Json = nlohmann::ordered_json;
 
 struct EvalArguments {
   EvalOptions options;
+  PerplexityArguments perplexity;
   std::string dataset;
   std::size_t limit = 0;
   std::vector<std::string> methods = {"full"};
@@ -141,6 +144,14 @@ Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts,
 }
 
 int eval(const EvalArguments& arguments) {
+  if (!arguments.perplexity.file.empty()) {
+    if (!arguments.options.workflow.file.empty())
+      throw Failure(kUsage, "--perplexity: expected no workflow; the text is run as it is");
+    return report_perplexity(arguments.perplexity, arguments.options.engine, arguments.options.workflow.default_model(),
+                             arguments.json, arguments.options.quiet);
+  }
+  if (arguments.options.workflow.file.empty()) throw Failure(kUsage, "FILE is required: a workflow to run");
+  if (arguments.dataset.empty()) throw Failure(kUsage, "--dataset is required: the questions to run it over");
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
@@ -163,13 +174,15 @@ int eval(const EvalArguments& arguments) {
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("eval", "Run a workflow over a dataset and count the right answers");
+  auto* verb = app.add_subcommand("eval", "Run a workflow over a dataset and count the right answers, or score a text");
   auto arguments = std::make_shared<EvalArguments>();
   arguments->options.workflow.add_to(*verb);
+  verb->get_option("file")->required(false);  // a text needs none
   arguments->options.engine.add_to(*verb);
-  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
-      ->required()
-      ->type_name("FILE.jsonl");
+  auto* dataset =
+      verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
+          ->type_name("FILE.jsonl");
+  arguments->perplexity.add_to(*verb)->excludes(dataset);
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
   verb->add_option("--methods", arguments->methods,
                    "Methods to measure, with parameters: rectify:select.suffix=0;select.influence=0")
@@ -217,7 +230,8 @@ void add_eval(CLI::App& app, Action& action) {
       "  baton eval team.yaml --dataset questions.jsonl --limit 5 -v\n"
       "  baton eval team.yaml --dataset questions.jsonl --methods full,direct,epic:epic_tokens=32,rectify\n"
       "  baton eval team.yaml --dataset questions.jsonl --methods full,rectify --agents 2,3,4 --ablation\n"
-      "  baton eval team.yaml --dataset questions.jsonl --json > full.json");
+      "  baton eval team.yaml --dataset questions.jsonl --json > full.json\n"
+      "  baton eval --perplexity text.txt --model qwen2.5-coder-0.5b.gguf");
   verb->callback([arguments, &action] { action = [arguments] { return eval(*arguments); }; });
 }
 

@@ -79,6 +79,29 @@ class Eval(Cli):
         by_name = str(ROOT / "workflows/library/math_team.yaml")
         self.assertIn("--agents 2", self.baton("eval", by_name, "--dataset", data, "--agents", "2", code=2).stderr)
 
+    def test_perplexity_of_a_text(self):
+        text = self.write("t.txt", "".join(f"Mia has {i} apples. She buys 7 more apples. How many apples does Mia have?\n" for i in range(40)))
+        asked = ["eval", "--perplexity", text, "--model", str(ROOT / "samples/models/nano"), "--context", "64"]
+        done = self.baton(*asked, "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual((found["schema"], found["text"], found["context"], found["bos"]), (1, "t.txt", 64, False))
+        self.assertEqual(found["chunks"], found["tokens"] // 64)
+        self.assertEqual(found["scored"], 31 * found["chunks"])
+        self.assertIn(f"{found['chunks']} of {found['chunks']} chunks", done.stderr)
+        self.assertGreater(found["perplexity"], 1)
+        self.assertGreater(found["error"], 0)
+        two = self.baton(*asked, "--chunks", "2", "-q")
+        self.assertRegex(two.stdout, r"perplexity [0-9.]+ \+/- [0-9.]+\n62 of [0-9,]+ tokens scored, in 2 chunks of 64;")
+        self.assertEqual(two.stderr, "")
+        self.assertIn("t.txt: expected 2048 tokens or more", self.baton(*asked[:-1], "2048", code=2).stderr.replace(",", ""))
+        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--dataset", "d.jsonl"], [self.team]):
+            self.assertIn(wrong[0].split(".")[0] if wrong[0].startswith("--") else "expected no workflow", self.baton(*asked, *wrong, code=2).stderr)
+        self.assertIn("--model", self.baton("eval", "--perplexity", text, code=2).stderr)
+        self.assertIn("no.txt", self.baton("eval", "--perplexity", "no.txt", "--model", "nano", code=2).stderr)
+        self.assertIn("--perplexity", self.baton("eval", self.team, "--dataset", text, "--context", "64", code=2).stderr)
+        self.assertIn("FILE", self.baton("eval", "--dataset", text, code=2).stderr)
+        self.assertIn("--dataset", self.baton("eval", self.team, code=2).stderr)
+
     def test_mistakes_have_line_numbers(self):
         good = {"id": "a", "inputs": {"question": "?"}, "answer": "1"}
         data = self.data(good, "{", {"id": "b", "answer": "1"}, good, {"id": "c", "inputs": {}, "answer": []})
