@@ -69,8 +69,8 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
       questions_(questions),
       progress_(!options.quiet, questions.size()) {
   reference_ = EvalMethod::parse("full").load(options.workflow);
-  const bool compares = scores.size() > 1 || !scores.front().method.is_reference();
-  if (compares && options.floor_limit > 0) {
+  compares_ = scores.size() > 1 || !scores.front().method.is_reference();
+  if (compares_ && options.floor_limit > 0) {
     EngineOptions f32 = options.engine.options(options.workflow.default_model(), options.quiet);
     f32.kv_dtype = "f32";
     precise_ = Engine::open(f32);
@@ -116,13 +116,22 @@ void EvalMeasurement::work() {
   }
 }
 
-RunRecord EvalMeasurement::run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
-                               const Trace* forced) {
+RunOptions EvalMeasurement::options_for(const Question& question) const {
   RunOptions options = base_;
   options.inputs = question.inputs;
-  trace.record(options, workflow);
-  if (forced != nullptr) options.forced_outputs = forced->tokens;
-  return engine.run(workflow, options);
+  return options;
+}
+
+/// A run whose distributions are compared with full prefill's, over its answers. Nothing when it was cancelled.
+std::optional<Distances> EvalMeasurement::compare(const Engine& engine, const Workflow& workflow,
+                                                  const Question& question, const Trace& answers,
+                                                  const ReferenceRows& rows) const {
+  RunOptions options = options_for(question);
+  options.forced_outputs = answers.tokens;
+  Comparison comparison(rows);
+  comparison.record(options);
+  if (engine.run(workflow, options).state == RunState::cancelled) return std::nullopt;
+  return comparison.take();
 }
 
 /// One line for --answers.
@@ -133,41 +142,66 @@ void EvalMeasurement::keep(const Question& question, const Score& score, const T
   if (!answers_.flush()) throw Failure(kRunFailed, fmt::format("--answers: {} could not be written", options_.answers));
 }
 
+/// Everything that one method did with one question.
+struct EvalMeasurement::Outcome {
+  RunRecord record;
+  Trace answers;
+  Distances distances;
+};
+
+/// The free run of a method, and the run that is forced to full prefill's answers. Nothing when it was cancelled.
+std::optional<EvalMeasurement::Outcome> EvalMeasurement::run_method(const Score& score, const Question& question,
+                                                                    const Trace& answers,
+                                                                    const ReferenceRows& rows) const {
+  Outcome outcome;
+  RunOptions options = options_for(question);
+  outcome.answers.record(options, *score.workflow);
+  options.on_logits = [](const std::string&, std::span<const float>) {};  // the engine works as it does for full
+  outcome.record = engine_.run(*score.workflow, options);
+  if (outcome.record.state == RunState::cancelled) return std::nullopt;
+  auto distances = compare(engine_, *score.forced_workflow, question, answers, rows);
+  if (!distances) return std::nullopt;
+  outcome.distances = std::move(*distances);
+  return outcome;
+}
+
 void EvalMeasurement::measure(const Question& question, std::size_t index) {
-  const bool with_floor = index < options_.floor_limit;
-  Trace reference;
-  const RunRecord full = run(engine_, *reference_, question, reference);
-  if (full.state == RunState::cancelled) return;
-  std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
-  std::vector<Trace> forced(scores_.size()), own(scores_.size());
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    if (scores_[i].method.is_reference()) {
-      records.emplace_back(full, true);
-      continue;
-    }
-    RunRecord record = run(engine_, *scores_[i].workflow, question, own[i]);
-    if (record.state == RunState::cancelled) return;
-    records.emplace_back(std::move(record), own[i].tokens == reference.tokens);
-    if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == RunState::cancelled) return;
+  Outcome full;
+  ReferenceRows rows(compares_);
+  RunOptions options = options_for(question);
+  full.answers.record(options, *reference_);
+  rows.record(options, *reference_);
+  full.record = engine_.run(*reference_, options);
+  if (full.record.state == RunState::cancelled) return;
+  rows.complete();
+  full.distances = no_distances(rows);
+  std::vector<Outcome> outcomes;  // of the methods other than full
+  for (const Score& score : scores_) {
+    if (score.method.is_reference()) continue;
+    auto one = run_method(score, question, full.answers, rows);
+    if (!one) return;
+    outcomes.push_back(std::move(*one));
   }
-  Trace precise;
-  if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == RunState::cancelled)
-    return;
+  std::optional<Distances> floor;
+  if (precise_ && index < options_.floor_limit) {
+    floor = compare(*precise_, *reference_, question, full.answers, rows);
+    if (!floor) return;
+  }
 
   const std::lock_guard lock(mutex_);
-  if (precise_ && with_floor) floor_.add(reference, precise, *reference_);
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    const auto& [record, exact] = records[i];
-    Score& score = scores_[i];
-    score.add(question, index, record);
-    score.exact.count(exact);
-    keep(question, score, score.method.is_reference() ? reference : own[i]);
-    score.wall_ms += record.wall_ms;
-    score.quality.add(reference, score.method.is_reference() ? reference : forced[i], *reference_);
-    if (record.error_kind == ErrorKind::resources) throw Failure(kResources, record.error);
+  if (floor) floor_.add(*floor, *reference_);
+  auto next = outcomes.begin();
+  for (Score& score : scores_) {
+    const Outcome& own = score.method.is_reference() ? full : *next++;
+    score.add(question, index, own.record);
+    score.exact.count(own.answers.tokens == full.answers.tokens);
+    keep(question, score, own.answers);
+    score.wall_ms += own.record.wall_ms;
+    score.quality.add(own.distances, *reference_);
+    if (own.record.error_kind == ErrorKind::resources) throw Failure(kResources, own.record.error);
     if (!options_.verbose) continue;
     progress_.clear();
-    note(question_text(score, question, record));
+    note(question_text(score, question, own.record));
   }
   progress_.show(scores_);
 }

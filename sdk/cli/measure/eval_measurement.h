@@ -45,7 +45,8 @@ class EvalProgress {
 };
 
 /// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
-/// The methods take turns question by question, so that disturbances of the machine affect all methods alike.
+/// The methods take turns question by question, so that disturbances of the machine affect all methods alike. Each of
+/// the `jobs` holds the logits of one answer of full prefill in memory; those of other runs are reduced as they come.
 class EvalMeasurement {
  public:
   /// `scores` has everything filled in except the numbers; `scores` and `questions` must outlive this object.
@@ -58,9 +59,14 @@ class EvalMeasurement {
   const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
 
  private:
+  struct Outcome;
+
   void work();
-  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
-                const Trace* forced = nullptr);
+  RunOptions options_for(const Question& question) const;
+  std::optional<Distances> compare(const Engine& engine, const Workflow& workflow, const Question& question,
+                                   const Trace& answers, const ReferenceRows& rows) const;
+  std::optional<Outcome> run_method(const Score& score, const Question& question, const Trace& answers,
+                                    const ReferenceRows& rows) const;
   void measure(const Question& question, std::size_t index);
   void keep(const Question& question, const Score& score, const Trace& trace);
 
@@ -70,6 +76,7 @@ class EvalMeasurement {
   const std::vector<Question>& questions_;
   std::optional<Workflow> reference_;
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
+  bool compares_ = false;          // some method is compared with full
   RunOptions base_;
   std::ofstream answers_;
 
