@@ -9,6 +9,7 @@
 #include <random>
 
 #include <baton/baton.h>
+#include <baton/version.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
@@ -104,7 +105,7 @@ struct EvalPart {
 };
 
 EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engine& engine,
-                 const std::vector<Question>& questions, int agents) {
+                 const std::vector<Question>& questions, EvalLog* log, int agents) {
   if (agents > 0) options.workflow = team_of(options.workflow, agents);
   EvalPart part;
   for (const auto& text : methods_of(arguments)) {
@@ -113,14 +114,10 @@ EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engi
     const std::string pool = fmt::format("{}-{}", agents, part.scores.size());
     score.workflow = score.method.load(options.workflow, pool);
     score.forced_workflow = score.method.load(options.workflow, pool + "-forced");
-    const auto at_work = agents_at_work(*score.workflow);
-    for (const auto& agent : score.workflow->agents()) {
-      if (agent.has_answer && std::find(at_work.begin(), at_work.end(), agent.id) != at_work.end())
-        score.right_by_agent.emplace_back(agent.id, Share{});
-    }
+    score.tally = empty_tally(*score.workflow);
   }
   for (const auto& score : part.scores) engine.prepare(*score.workflow);
-  EvalMeasurement measurement(options, engine, part.scores, questions);
+  EvalMeasurement measurement(options, engine, part.scores, questions, log, agents);
   measurement.run();
   if (const Quality* floor = measurement.noise_floor()) part.floor = *floor;
   return part;
@@ -143,6 +140,37 @@ Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts,
           {"methods", std::move(methods)}};
 }
 
+/// What a continued table must have in common with its beginning.
+Json settings_of(const EvalArguments& arguments) {
+  const EvalOptions& options = arguments.options;
+  Json settings = {{"version", version()},
+                   {"workflow", digest(read_file(options.workflow.file))},
+                   {"set", options.workflow.set},
+                   {"model", options.workflow.models},
+                   {"device", options.engine.device},
+                   {"slowdown", options.engine.slowdown},
+                   {"dataset", digest(read_file(arguments.dataset))},
+                   {"limit", arguments.limit},
+                   {"order", arguments.order},
+                   {"methods", methods_of(arguments)},
+                   {"agents", arguments.agents},
+                   {"floor_limit", options.floor_limit},
+                   {"timeout", options.timeout}};
+  settings["seed"] = options.seed ? Json(*options.seed) : Json(nullptr);
+  return settings;
+}
+
+std::optional<EvalLog> open_log(const EvalArguments& arguments) {
+  if (arguments.options.resume.empty()) return std::nullopt;
+  for (const std::string& text : methods_of(arguments)) {
+    if (!EvalMethod::parse(text).remembers_questions()) continue;
+    throw Failure(kUsage, fmt::format("--resume: what method {} reuses depends on the questions before, which a "
+                                      "continued table does not repeat; measure it in a table of its own",
+                                      text));
+  }
+  return std::optional<EvalLog>(std::in_place, arguments.options.resume, settings_of(arguments));
+}
+
 int eval(const EvalArguments& arguments) {
   if (!arguments.perplexity.file.empty()) {
     if (!arguments.options.workflow.file.empty())
@@ -156,12 +184,14 @@ int eval(const EvalArguments& arguments) {
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
   reorder(questions, arguments.order, arguments.options.seed.value_or(0));
+  std::optional<EvalLog> log = open_log(arguments);
   const Engine engine = Engine::open(
       arguments.options.engine.options(arguments.options.workflow.default_model(), arguments.options.quiet));
   std::vector<EvalPart> parts;
   for (const int agents : arguments.agents.empty() ? std::vector<int>{0} : arguments.agents) {
     if (interrupted().stop_requested()) break;
-    const EvalPart& part = parts.emplace_back(measure(arguments, arguments.options, engine, questions, agents));
+    const EvalPart& part =
+        parts.emplace_back(measure(arguments, arguments.options, engine, questions, log ? &*log : nullptr, agents));
     if (arguments.json) continue;
     if (agents > 0) result(fmt::format("{}{} agents\n", parts.size() > 1 ? "\n" : "", agents));
     result(table_of(part.scores, part.floor ? &*part.floor : nullptr) + "\n" + agents_of(part.scores));
@@ -212,6 +242,9 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option("--timeout", arguments->options.timeout, "Time limit of each question")->type_name("60s");
   verb->add_option("--answers", arguments->options.answers,
                    "Append a JSON line for each question and method to FILE: every agent's answer as token ids")
+      ->type_name("FILE.jsonl");
+  verb->add_option("--resume", arguments->options.resume,
+                   "Append each finished question to FILE, and take those that it already holds from there")
       ->type_name("FILE.jsonl");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "Show no progress");
