@@ -18,8 +18,8 @@ Model describe_model(const ModelFiles& files, const std::filesystem::path& path,
                                  options.context, config.context));
   ModelText text = files.text();
   if (text.tokenizer->size() > config.vocabulary)
-    throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}", path.string(),
-                                 text.tokenizer->size() - 1, config.vocabulary));
+    throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}",
+                                 files.tokenizer_file(), text.tokenizer->size() - 1, config.vocabulary));
   text.path = path;
   Model model{std::move(text), config, options, Rope(config), {}, files.generation()};
   if (options.context == 0) model.options.context = config.context;
