@@ -46,12 +46,16 @@ class GgufModel final : public ModelFiles {
   ModelText text() const override {
     const GgufMetadata& metadata = files_.metadata();
     ModelText text;
-    text.tokenizer = tokenizer_ ? Tokenizer::parse(*tokenizer_, tokenizer_file_.string()) : gguf_tokenizer(metadata);
+    text.tokenizer = tokenizer_ ? Tokenizer::parse(*tokenizer_, tokenizer_file()) : gguf_tokenizer(metadata);
     text.chat_options.bos_token = gguf_special_text(metadata, "bos");
     text.chat_options.eos_token = gguf_special_text(metadata, "eos");
     if (const std::string source = metadata.text_or("tokenizer.chat_template", ""); !source.empty())
       text.chat_template = ChatTemplate::parse(source, metadata.origin() + ": tokenizer.chat_template");
     return text;
+  }
+
+  std::string tokenizer_file() const override {
+    return tokenizer_ ? tokenizer_file_.string() : files_.metadata().origin();
   }
 
   const WeightSource& weights() override {

@@ -27,8 +27,8 @@ ModelConfig checked_config(const ModelFiles& files, const std::filesystem::path&
 ModelText checked_text(const ModelFiles& files, const std::filesystem::path& path, const ModelConfig& config) {
   ModelText text = files.text();
   if (text.tokenizer->size() > config.vocabulary)
-    throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}", path.string(),
-                                 text.tokenizer->size() - 1, config.vocabulary));
+    throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}",
+                                 files.tokenizer_file(), text.tokenizer->size() - 1, config.vocabulary));
   text.path = path;
   return text;
 }

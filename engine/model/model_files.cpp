@@ -86,8 +86,7 @@ class Folder final : public ModelFiles {
 
   ModelText text() const override {
     ModelText text;
-    const fs::path tokenizer = path_ / "tokenizer.json";
-    text.tokenizer = Tokenizer::parse(read_file(tokenizer), tokenizer.string());
+    text.tokenizer = Tokenizer::parse(read_file(tokenizer_file()), tokenizer_file());
     const fs::path path = path_ / "tokenizer_config.json";
     std::string origin = path.string(), source;
     if (is_there(path)) {
@@ -107,6 +106,7 @@ class Folder final : public ModelFiles {
     return text;
   }
 
+  std::string tokenizer_file() const override { return (path_ / "tokenizer.json").string(); }
   const WeightSource& weights() override { return files(); }
   std::string fingerprint() override { return files().fingerprint(config_); }
   std::size_t bytes() override { return files().total_bytes(); }

@@ -30,7 +30,8 @@ class ModelFiles {
 
   virtual ModelConfig config() const = 0;
   virtual GenerationDefaults generation() const = 0;
-  virtual ModelText text() const = 0;  // without path and fingerprint
+  virtual ModelText text() const = 0;              // without path and fingerprint
+  virtual std::string tokenizer_file() const = 0;  // where the tokenizer is, for errors
   /// Opened when first asked for; valid while this object is.
   virtual const WeightSource& weights() = 0;
   /// The same for the same model.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// baton eval: a workflow over a dataset: how often its answers are right, and how much KV it reuses.
+// baton eval: a workflow over a dataset: how often its answers are right, and how much KV it reuses; or the perplexity
+// of a text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,11 +9,13 @@
 #include <random>
 
 #include <baton/baton.h>
+#include <baton/version.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/measure/eval_measurement.h"
+#include "sdk/cli/measure/perplexity_report.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -22,6 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct EvalArguments {
   EvalOptions options;
+  PerplexityArguments perplexity;
   std::string dataset;
   std::size_t limit = 0;
   std::vector<std::string> methods = {"full"};
@@ -101,7 +105,7 @@ struct EvalPart {
 };
 
 EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engine& engine,
-                 const std::vector<Question>& questions, int agents) {
+                 const std::vector<Question>& questions, EvalLog* log, int agents) {
   if (agents > 0) options.workflow = team_of(options.workflow, agents);
   EvalPart part;
   for (const auto& text : methods_of(arguments)) {
@@ -110,14 +114,10 @@ EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engi
     const std::string pool = fmt::format("{}-{}", agents, part.scores.size());
     score.workflow = score.method.load(options.workflow, pool);
     score.forced_workflow = score.method.load(options.workflow, pool + "-forced");
-    const auto at_work = agents_at_work(*score.workflow);
-    for (const auto& agent : score.workflow->agents()) {
-      if (agent.has_answer && std::find(at_work.begin(), at_work.end(), agent.id) != at_work.end())
-        score.right_by_agent.emplace_back(agent.id, Share{});
-    }
+    score.tally = empty_tally(*score.workflow);
   }
   for (const auto& score : part.scores) engine.prepare(*score.workflow);
-  EvalMeasurement measurement(options, engine, part.scores, questions);
+  EvalMeasurement measurement(options, engine, part.scores, questions, log, agents);
   measurement.run();
   if (const Quality* floor = measurement.noise_floor()) part.floor = *floor;
   return part;
@@ -140,17 +140,58 @@ Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts,
           {"methods", std::move(methods)}};
 }
 
+/// What a continued table must have in common with its beginning.
+Json settings_of(const EvalArguments& arguments) {
+  const EvalOptions& options = arguments.options;
+  Json settings = {{"version", version()},
+                   {"workflow", digest(read_file(options.workflow.file))},
+                   {"set", options.workflow.set},
+                   {"model", options.workflow.models},
+                   {"device", options.engine.device},
+                   {"slowdown", options.engine.slowdown},
+                   {"dataset", digest(read_file(arguments.dataset))},
+                   {"limit", arguments.limit},
+                   {"order", arguments.order},
+                   {"methods", methods_of(arguments)},
+                   {"agents", arguments.agents},
+                   {"floor_limit", options.floor_limit},
+                   {"timeout", options.timeout}};
+  settings["seed"] = options.seed ? Json(*options.seed) : Json(nullptr);
+  return settings;
+}
+
+std::optional<EvalLog> open_log(const EvalArguments& arguments) {
+  if (arguments.options.resume.empty()) return std::nullopt;
+  for (const std::string& text : methods_of(arguments)) {
+    if (!EvalMethod::parse(text).remembers_questions()) continue;
+    throw Failure(kUsage, fmt::format("--resume: what method {} reuses depends on the questions before, which a "
+                                      "continued table does not repeat; measure it in a table of its own",
+                                      text));
+  }
+  return std::optional<EvalLog>(std::in_place, arguments.options.resume, settings_of(arguments));
+}
+
 int eval(const EvalArguments& arguments) {
+  if (!arguments.perplexity.file.empty()) {
+    if (!arguments.options.workflow.file.empty())
+      throw Failure(kUsage, "--perplexity: expected no workflow; the text is run as it is");
+    return report_perplexity(arguments.perplexity, arguments.options.engine, arguments.options.workflow.default_model(),
+                             arguments.json, arguments.options.quiet);
+  }
+  if (arguments.options.workflow.file.empty()) throw Failure(kUsage, "FILE is required: a workflow to run");
+  if (arguments.dataset.empty()) throw Failure(kUsage, "--dataset is required: the questions to run it over");
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
   reorder(questions, arguments.order, arguments.options.seed.value_or(0));
+  std::optional<EvalLog> log = open_log(arguments);
   const Engine engine = Engine::open(
       arguments.options.engine.options(arguments.options.workflow.default_model(), arguments.options.quiet));
   std::vector<EvalPart> parts;
   for (const int agents : arguments.agents.empty() ? std::vector<int>{0} : arguments.agents) {
     if (interrupted().stop_requested()) break;
-    const EvalPart& part = parts.emplace_back(measure(arguments, arguments.options, engine, questions, agents));
+    const EvalPart& part =
+        parts.emplace_back(measure(arguments, arguments.options, engine, questions, log ? &*log : nullptr, agents));
     if (arguments.json) continue;
     if (agents > 0) result(fmt::format("{}{} agents\n", parts.size() > 1 ? "\n" : "", agents));
     result(table_of(part.scores, part.floor ? &*part.floor : nullptr) + "\n" + agents_of(part.scores));
@@ -163,13 +204,15 @@ int eval(const EvalArguments& arguments) {
 }  // namespace
 
 void add_eval(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("eval", "Run a workflow over a dataset and count the right answers");
+  auto* verb = app.add_subcommand("eval", "Run a workflow over a dataset and count the right answers, or score a text");
   auto arguments = std::make_shared<EvalArguments>();
   arguments->options.workflow.add_to(*verb);
+  verb->get_option("file")->required(false);  // a text needs none
   arguments->options.engine.add_to(*verb);
-  verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
-      ->required()
-      ->type_name("FILE.jsonl");
+  auto* dataset =
+      verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
+          ->type_name("FILE.jsonl");
+  arguments->perplexity.add_to(*verb)->excludes(dataset);
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
   verb->add_option("--methods", arguments->methods,
                    "Methods to measure, with parameters: rectify:select.suffix=0;select.influence=0")
@@ -200,6 +243,9 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option("--answers", arguments->options.answers,
                    "Append a JSON line for each question and method to FILE: every agent's answer as token ids")
       ->type_name("FILE.jsonl");
+  verb->add_option("--resume", arguments->options.resume,
+                   "Append each finished question to FILE, and take those that it already holds from there")
+      ->type_name("FILE.jsonl");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "Show no progress");
   verb->add_flag("-v,--verbose", arguments->options.verbose,
@@ -217,7 +263,8 @@ void add_eval(CLI::App& app, Action& action) {
       "  baton eval team.yaml --dataset questions.jsonl --limit 5 -v\n"
       "  baton eval team.yaml --dataset questions.jsonl --methods full,direct,epic:epic_tokens=32,rectify\n"
       "  baton eval team.yaml --dataset questions.jsonl --methods full,rectify --agents 2,3,4 --ablation\n"
-      "  baton eval team.yaml --dataset questions.jsonl --json > full.json");
+      "  baton eval team.yaml --dataset questions.jsonl --json > full.json\n"
+      "  baton eval --perplexity text.txt --model qwen2.5-coder-0.5b.gguf");
   verb->callback([arguments, &action] { action = [arguments] { return eval(*arguments); }; });
 }
 

@@ -2,8 +2,8 @@
 // Continues prompts greedily, one JSON object a line, for tests/published/greedy_peer.py:
 //   {"text": "...", "tokens": 64}  or  {"ids": [...], "tokens": 64}   ->   {"ids": [...], "tokens": [...], "gaps":
 //   [...]}
-// Ids of a text are those of plain completion. Tokens that end an answer do not end this one; a gap is the best logit
-// less the second.
+// Ids of a text are those of plain completion. A token that ends an answer ends this one; a gap is the best logit less
+// the second.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -45,6 +45,8 @@ Json answer(baton::Backend& backend, const baton::Model& model, const Json& ques
     cache.commit(static_cast<std::int32_t>(ids.size()));
     out["tokens"].push_back(token);
     out["gaps"].push_back(gap);
+    const std::vector<std::int32_t>& ends = model.config.eos_tokens;
+    if (std::find(ends.begin(), ends.end(), token) != ends.end()) break;
     ids.push_back(token);
   }
   return out;

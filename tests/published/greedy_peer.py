@@ -3,55 +3,100 @@
 """Compares greedy answers and tokenizers on published GGUF files with llama.cpp's (Python package xllamacpp).
 
     python tests/published/greedy_peer.py --bin build/release/bin --models DIR
-        [--only NAME] [--prompts 50] [--tokens 64] [--dtype bf16] [--gap 0.5]
+        [--only NAME] [--prompts 50] [--tokens 64] [--dtype bf16] [--threads 2] [--verbose]
 
-For every file: the ids of every text are equal, and so are the greedy tokens, up to near ties. Both answer the same
-ids. Where two answers part, the peer's own logits say how near the two best tokens were there. llama.cpp rounds
-activations to 8 bits in products with quantised weights, so that its own answers part from those with exact products.
-A file passes when at most one prompt in ten parts, and none of them where the peer's best token leads by more than
---gap (natural logarithm of the ratio of the two probabilities).
+For every file the ids of every text must be equal, and the greedy answers of both to the same prompts are compared up to
+the first token that ends one of them. The first difference of an answer is accepted only at a near tie:
+
+- The peer answers every prompt twice, with its KV cache in f16 and in f32. As long as both answers are the same, the
+  log-probabilities of its two best tokens are compared: how much a rounding that the peer itself allows changes them.
+- A first difference is accepted where the two best tokens of the peer (with f16) are nearer to each other than the 99th
+  percentile of these changes, and in at most one prompt of ten.
+
+Exit code 1: some file failed. To find the cause of larger differences, expand the file to f32 with dequantise_gguf.py
+and compare with --dtype f32. Both programs round activations to 8 bits in products with quantised weights, which no
+rule fixes in detail, and neither does with f32 ones: differences that remain there are not of the products.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import urllib.request
 
 HERE = pathlib.Path(__file__).parent
+CACHES = ("f16", "f32")
+
+
+# The peer's process: it is killed when it is no longer needed, since its server ignores other ways to be ended.
+
+def serve(model, cache, threads):
+    """Answers JSON lines on stdin with JSON lines on what was stdout; what llama.cpp prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.n_ctx = 2048
+    params.n_parallel = 1
+    params.warmup = False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.cache_type_k = params.cache_type_v = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{cache.upper()}")
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED  # it rounds an f32 cache to f16
+    params.verbosity = -1
+    server = xllamacpp.Server(params)
+
+    def post(path, **body):
+        request = urllib.request.Request(server.listening_address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "text" in asked:
+            found = post("/tokenize", content=asked["text"], add_special=True, parse_special=True)["tokens"]
+        else:
+            found = post("/completion", prompt=asked["ids"], n_predict=asked["tokens"], temperature=0.0, top_k=1, n_probs=2,
+                         cache_prompt=False)["completion_probabilities"]
+        print(json.dumps(found), file=answers, flush=True)
+    os._exit(0)
 
 
 class Peer:
-    def __init__(self, model, threads):
-        import xllamacpp
+    def __init__(self, model, cache, threads):
+        self.process = subprocess.Popen([sys.executable, __file__, "--serve", str(model), cache, str(threads)],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
-        params = xllamacpp.CommonParams()
-        params.model.path = str(model)
-        params.n_ctx = 2048
-        params.n_parallel = 1
-        params.warmup = False
-        params.cpuparams.n_threads = threads
-        params.verbosity = -1
-        self.server = xllamacpp.Server(params)
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, **asked):
+        try:
+            print(json.dumps(asked), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            sys.exit(f"the peer's process ended with code {self.process.wait()}")
+        return json.loads(line)
 
     def ids(self, text):
-        body = json.dumps({"content": text, "add_special": True, "parse_special": True}).encode()
-        request = urllib.request.Request(self.server.listening_address + "/tokenize", body,
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            return json.load(answer)["tokens"]
+        return self.ask(text=text)
 
     def answer(self, ids, tokens):
-        """Ids, and how far each leads."""
-        asked = {"prompt": ids, "n_predict": tokens, "max_tokens": tokens, "temperature": 0.0, "top_k": 1, "n_probs": 2,
-                 "logprobs": 2, "ignore_eos": True, "cache_prompt": False}
-        answer = self.server.handle_completions(asked)
-        answer = json.loads(answer) if isinstance(answer, str) else answer
-        content = answer["choices"][0]["logprobs"]["content"]
-        tops = [token["top_logprobs"] for token in content]
-        return [token["id"] for token in content], [top[0]["logprob"] - top[1]["logprob"] for top in tops]
+        """Ids of the answer, with the token that ends it, and for each the two best (id, log-probability)."""
+        found = self.ask(ids=ids, tokens=tokens)
+        return [token["id"] for token in found], [[(top["id"], top["logprob"]) for top in token["top_logprobs"]] for token in found]
 
+
+# The comparison.
 
 def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -64,6 +109,29 @@ def ask(program, lines):
     return done.stdout.splitlines()
 
 
+def first_difference(a, b):
+    return next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), None)
+
+
+def percentile(values, fraction):
+    """The smallest of the values that this fraction of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(fraction * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+def changes_of(one, other):
+    """How much the log-probabilities of the two best tokens differ between two answers, up to their first difference and
+    with it: what precedes it is the same."""
+    (ids, tops), (other_ids, other_tops) = one, other
+    parted = first_difference(ids, other_ids)
+    count = min(len(ids), len(other_ids)) if parted is None else parted + 1
+    changes = []
+    for first, second in zip(tops[:count], other_tops[:count]):
+        there = dict(second)
+        changes += [abs(logprob - there[token]) for token, logprob in first if token in there]
+    return changes
+
+
 def compare_ids(peer, options, model, texts):
     questions = ["b " + text.encode().hex() for text in texts]
     lines = ask([str(options.bin / "baton_tokenize_check"), str(model)], questions)
@@ -72,53 +140,62 @@ def compare_ids(peer, options, model, texts):
         ours, theirs = [int(word) for word in line.split()], peer.ids(text)
         if ours != theirs:
             wrong += 1
-            print(f"  ids differ for {text[:60]!r}: {ours[:12]} and {theirs[:12]}")
-    print(f"  {len(texts) - wrong} of {len(texts)} texts have the same ids")
-    return wrong == 0
+            print(f"{model.name}: ids differ for {text[:60]!r}: {ours[:12]} and {theirs[:12]}", file=sys.stderr)
+    return len(texts) - wrong
 
 
-def compare_answers(peer, options, model, texts):
-    questions = [json.dumps({"text": text, "tokens": options.tokens}) for text in texts]
-    lines = ask([str(options.bin / "baton_answer_check"), str(model), options.dtype], questions)
+def compare(options, model, prompts, texts):
+    """A row of the table, and whether the file passes."""
+    answers = {}
+    questions = [json.dumps({"text": text, "tokens": options.tokens}) for text in prompts]
+    ours = [json.loads(line) for line in ask([str(options.bin / "baton_answer_check"), str(model), options.dtype], questions)]
+    for cache in CACHES:
+        with Peer(model, cache, options.threads) as peer:
+            if cache == CACHES[0]:
+                same_ids = compare_ids(peer, options, model, prompts + texts)
+            answers[cache] = [peer.answer(one["ids"], options.tokens) for one in ours]
+    changes = [change for pair in zip(answers["f16"], answers["f32"]) for change in changes_of(*pair)]
+    if not any(changes):
+        sys.exit(f"{model.name}: the peer's answers with {' and '.join(CACHES)} KV are the same to the last bit: no measure of a near tie")
+    limit = percentile(changes, 0.99)
+    own = sum(first_difference(a[0], b[0]) is not None for a, b in zip(answers["f16"], answers["f32"]))
     gaps = []
-    for text, line in zip(texts, lines):
-        ours = json.loads(line)
-        theirs, leads = peer.answer(ours["ids"], options.tokens)
-        parted = next((i for i, pair in enumerate(zip(ours["tokens"], theirs)) if pair[0] != pair[1]), None)
-        if len(theirs) < options.tokens and parted is None:
-            sys.exit(f"the peer stopped after {len(theirs)} of {options.tokens} tokens")
-        if parted is not None:
-            gaps.append(leads[parted])
-            print(f"  parts at token {parted}: the peer's lead is {leads[parted]:.3f}, ours "
-                  f"{ours['gaps'][parted]:.3f}; {text[:50]!r}")
-    print(f"  {len(texts) - len(gaps)} of {len(texts)} answers of {options.tokens} tokens are the same; largest lead "
-          f"where two part: {max(gaps, default=0.0):.3f}")
-    return len(gaps) * 10 <= len(texts) and max(gaps, default=0.0) <= options.gap
+    for text, mine, (theirs, tops) in zip(prompts, ours, answers["f16"]):
+        at = first_difference(mine["tokens"], theirs)
+        if at is None:
+            continue
+        gaps.append(tops[at][0][1] - tops[at][1][1])
+        if options.verbose:
+            print(f"{model.name}: parts at token {at}: the peer's gap is {gaps[-1]:.4f}, ours {mine['gaps'][at]:.4f}; {text[:50]!r}",
+                  file=sys.stderr)
+    beyond = sum(gap >= limit for gap in gaps)
+    passed = same_ids == len(prompts + texts) and beyond == 0 and len(gaps) * 10 <= len(prompts)
+    print(f"| {model.name} | {same_ids} of {len(prompts + texts)} | {len(prompts) - len(gaps)} of {len(prompts)} | {own} | "
+          f"{limit:.4f} | {max(gaps, default=0.0):.4f} | {beyond} | {'yes' if passed else 'no'} |", flush=True)
+    return passed
 
 
 def main():
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
-    parser.add_argument("--models", type=pathlib.Path, required=True)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of baton_answer_check and baton_tokenize_check")
+    parser.add_argument("--models", type=pathlib.Path, required=True, help="folder of .gguf files")
+    parser.add_argument("--only", default="", help="a part of the name of the files to compare")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--dtype", default="bf16", choices=("bf16", "f32"))
-    parser.add_argument("--gap", type=float, default=0.5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="bf16", choices=("bf16", "f32"), help="of Baton's weights and KV")
+    parser.add_argument("--threads", type=int, default=2, help="of the peer")
+    parser.add_argument("--verbose", action="store_true", help="print where answers part")
     options = parser.parse_args()
     prompts, texts = (read_lines(HERE / name) for name in ("prompts.jsonl", "texts.jsonl"))
     models = sorted(path for path in options.models.glob("*.gguf") if options.only in path.name)
     if not models:
         sys.exit(f"no .gguf file in {options.models}")
-    passed = True
-    for model in models:
-        print(model.name, flush=True)
-        peer = Peer(model, options.threads)
-        passed &= compare_ids(peer, options, model, prompts + texts)
-        passed &= compare_answers(peer, options, model, prompts[: options.prompts])
-        del peer
-    sys.exit(0 if passed else 1)
+    print("| file | same ids | same answers | differ between the peer's f16 and f32 KV | 99th percentile of its change | "
+          "largest gap | beyond | passes |\n| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    passed = [compare(options, model, prompts[: options.prompts], texts) for model in models]
+    sys.exit(0 if all(passed) else 1)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,29 @@ class Eval(Cli):
         by_name = str(ROOT / "workflows/library/math_team.yaml")
         self.assertIn("--agents 2", self.baton("eval", by_name, "--dataset", data, "--agents", "2", code=2).stderr)
 
+    def test_perplexity_of_a_text(self):
+        text = self.write("t.txt", "".join(f"Mia has {i} apples. She buys 7 more apples. How many apples does Mia have?\n" for i in range(40)))
+        asked = ["eval", "--perplexity", text, "--model", str(ROOT / "samples/models/nano"), "--context", "64"]
+        done = self.baton(*asked, "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual((found["schema"], found["text"], found["context"], found["bos"]), (1, "t.txt", 64, False))
+        self.assertEqual(found["chunks"], found["tokens"] // 64)
+        self.assertEqual(found["scored"], 31 * found["chunks"])
+        self.assertIn(f"{found['chunks']} of {found['chunks']} chunks", done.stderr)
+        self.assertGreater(found["perplexity"], 1)
+        self.assertGreater(found["error"], 0)
+        two = self.baton(*asked, "--chunks", "2", "-q")
+        self.assertRegex(two.stdout, r"perplexity [0-9.]+ \+/- [0-9.]+\n62 of [0-9,]+ tokens scored, in 2 chunks of 64;")
+        self.assertEqual(two.stderr, "")
+        self.assertIn("t.txt: expected 2048 tokens or more", self.baton(*asked[:-1], "2048", code=2).stderr.replace(",", ""))
+        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--dataset", "d.jsonl"], [self.team]):
+            self.assertIn(wrong[0].split(".")[0] if wrong[0].startswith("--") else "expected no workflow", self.baton(*asked, *wrong, code=2).stderr)
+        self.assertIn("--model", self.baton("eval", "--perplexity", text, code=2).stderr)
+        self.assertIn("no.txt", self.baton("eval", "--perplexity", "no.txt", "--model", "nano", code=2).stderr)
+        self.assertIn("--perplexity", self.baton("eval", self.team, "--dataset", text, "--context", "64", code=2).stderr)
+        self.assertIn("FILE", self.baton("eval", "--dataset", text, code=2).stderr)
+        self.assertIn("--dataset", self.baton("eval", self.team, code=2).stderr)
+
     def test_mistakes_have_line_numbers(self):
         good = {"id": "a", "inputs": {"question": "?"}, "answer": "1"}
         data = self.data(good, "{", {"id": "b", "answer": "1"}, good, {"id": "c", "inputs": {}, "answer": []})
@@ -89,6 +112,121 @@ class Eval(Cli):
                                                  self.data({"id": "x", "inputs": {"q": "?"}, "answer": "1"}), code=3).stderr)
         self.baton("eval", self.team, "--dataset", "no.jsonl", code=2)
         self.baton("eval", self.team, "--dataset", data, "--methods", "full,magic", code=2)
+
+
+class Resume(Cli):
+    """eval --resume: an interrupted table is continued, and equals one that was not interrupted."""
+
+    METHODS = "full,direct,epic:epic_tokens=4,rectify,cacheblend"
+
+    def setUp(self):
+        super().setUp()
+        questions = [f"Mia has {12 + 7 * i} apples. She buys {3 + i} more apples. How many apples does Mia have?" for i in range(12)]
+        self.data = self.write("d.jsonl", "".join(json.dumps({"id": f"q{i}", "inputs": {"question": q}, "answer": str(15 + 8 * i)}) + "\n"
+                                                  for i, q in enumerate(questions)))
+        self.log = self.folder / "log.jsonl"
+
+    def arguments(self, *more, jobs=1):
+        return ["eval", self.team, "--dataset", self.data, "--methods", self.METHODS, "--floor-limit", "5", "--json", "--jobs", str(jobs),
+                *more]
+
+    def table(self, *more, jobs=1, code=0):
+        done = self.baton(*self.arguments(*more, jobs=jobs), code=code)
+        if code != 0:
+            return done.stderr
+        found = json.loads(done.stdout)
+        for method in found["methods"]:
+            for timed in ("ttft_ms", "wall_ms"):
+                self.assertGreater(method.pop(timed), 0)
+        return found, done.stderr
+
+    def interrupt(self, lines, jobs):
+        """Kills an evaluation when the file has this many lines. Returns how many it then had."""
+        process = subprocess.Popen([RUNNER, *self.arguments("--resume", "log.jsonl", jobs=jobs)], cwd=self.folder, env=self.environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 120
+        while not self.log.exists() or self.log.read_bytes().count(b"\n") < lines:
+            self.assertIsNone(process.poll(), "it ended before it was interrupted")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+        return self.log.read_bytes().count(b"\n")
+
+    def test_killed_and_continued(self):
+        whole, _ = self.table()
+        self.assertGreater(whole["methods"][1]["kl_mean"], 0)
+        for jobs in (1, 3):
+            self.log.unlink(missing_ok=True)
+            for lines in (2, 5):
+                self.assertLess(self.interrupt(lines, jobs), 13)
+            with self.log.open("ab") as file:
+                file.write(b'{"agents":0,"id":"q11","mod')  # cut while it was written
+            before = self.log.read_bytes().count(b"\n")
+            continued, said = self.table("--resume", "log.jsonl", jobs=jobs)
+            self.assertEqual(continued, whole)
+            self.assertIn(f"{before - 1} of 12 questions were finished before", said)
+            self.assertEqual(self.log.read_bytes().count(b"\n"), 13)
+            content = self.log.read_bytes()
+            again, said = self.table("--resume", "log.jsonl", jobs=jobs)  # nothing is left to do
+            self.assertEqual(again, whole)
+            self.assertEqual(self.log.read_bytes(), content)
+
+    def test_beginning_that_was_cut(self):
+        self.table("--limit", "1", "--resume", "log.jsonl")
+        content = self.log.read_bytes()
+        for length in (0, 1, 30, content.index(b"\n")):
+            self.log.write_bytes(content[:length])
+            _, said = self.table("--limit", "1", "--resume", "log.jsonl")
+            self.assertNotIn("finished before", said)
+            self.assertEqual(self.log.read_bytes().split(b"\n")[0], content.split(b"\n")[0])
+
+    def test_other_settings_are_named(self):
+        self.table("--limit", "2", "--resume", "log.jsonl")
+        content = self.log.read_bytes()
+        resumed = ["--limit", "2", "--resume", "log.jsonl"]
+        for changed, named in ((["--limit", "3", *resumed[2:]], "limit: 2 in the file, 3 now"), ([*resumed, "--seed", "4"], "seed: null in the file, 4 now"),
+                               ([*resumed, "--order", "random"], 'order: "file" in the file, "random" now'),
+                               ([*resumed, "--ablation"], "methods: ["), ([*resumed, "--set", "defaults.max_tokens=9"], "set: [] in the file"),
+                               ([*resumed, "--agents", "2"], "agents: [] in the file, [2] now")):
+            said = self.table(*changed, code=3)
+            self.assertIn("log.jsonl: it was begun with other settings:", said)
+            self.assertIn(named, said)
+            self.assertEqual(said.count(" in the file, "), 1, said)
+        with (self.folder / self.data).open("a") as file:
+            file.write("\n")
+        self.assertIn("dataset: ", self.table(*resumed, code=3))
+        self.assertEqual(self.log.read_bytes(), content)
+        for method in ("anchors", "prefix"):
+            self.assertIn(f"what method {method} reuses", self.baton("eval", self.team, "--dataset", self.data, "--methods", method, "--resume", "x",
+                                                                     code=2).stderr)
+        self.assertFalse((self.folder / "x").exists())
+
+    def test_damaged_files(self):
+        self.table("--limit", "2", "--resume", "log.jsonl")
+        head, first, second = self.log.read_bytes().splitlines()
+        line = json.loads(first)
+
+        def changed(**changes):
+            return json.dumps({**line, **changes}).encode()
+
+        short = {key: value for key, value in line["methods"][0].items() if key != "exact"}
+        for text, place in ((b"notes of mine", ":1: "), (b"notes\nof mine\n", ":1: "), (b'{"baton_eval":1}\n', ":1: "),
+                            (head.replace(b":1,", b":2,", 1) + b"\n", "format"), (b"\0" * 100, ":1: "), (b"[" * 100000 + b"\n", ":1: "),
+                            (head + b"\n" + b"{\n", ":2: "), (head + b"\n" + first + b"\n" + first + b"\n", ":3: question 'q0' has a line"),
+                            (head + b"\n" + changed(methods=[short] * 5) + b"\n", "exact"), (head + b"\n" + changed(methods=3) + b"\n", ":2: "),
+                            (head + b"\n" + changed(methods=line["methods"][:2]) + b"\n", "other methods"),
+                            (head + b"\n" + changed(agents="x") + b"\n", ":2: "), (head + b"\n" + changed(floor={"checker": {"kl": 1}}) + b"\n", ":2: "),
+                            (head + b"\n" + changed(model="another") + b"\n" + second + b"\n", "model another answered"),
+                            (head + b"\n" + changed(model="another") + b"\n", "model another answered"),
+                            (head + b"\n" + b"[" * 100000 + b"\n", ":2: ")):
+            self.log.write_bytes(text)
+            said = self.table("--limit", "2", "--resume", "log.jsonl", code=3)
+            self.assertIn("--resume log.jsonl", said)
+            self.assertIn(place, said)
+            self.assertEqual(self.log.read_bytes(), text)
+        self.assertIn("--resume", self.table("--resume", "no/such/folder/log.jsonl", code=2))
+        self.table("--resume", ".", code=2)
 
 
 class Learn(Cli):

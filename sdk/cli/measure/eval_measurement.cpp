@@ -36,21 +36,20 @@ std::string question_text(const Score& score, const Question& question, const Ru
 
 }  // namespace
 
-void EvalProgress::show(const std::vector<Score>& scores) {
+void EvalProgress::show(const std::vector<Score>& scores, std::size_t done, std::size_t taken) {
   if (!shown_) return;
-  const Score& score = scores.back();  // the last to be done with a question
   const auto now = Clock::now();
-  const auto done = static_cast<std::size_t>(score.right.whole);
   const auto pause = can_redraw() ? std::chrono::milliseconds(100) : std::chrono::seconds(10);
   if (now - last_ < pause && done < questions_) return;
   last_ = now;
   const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
   std::string line = fmt::format("{} of {}", done, questions_);
   for (const Score& one : scores) {
-    if (done > 0) line += fmt::format(", {} {:.1f} %", one.method.text, 100 * one.right.value());
+    if (one.tally.right.whole > 0) line += fmt::format(", {} {:.1f} %", one.method.text, 100 * one.tally.right.value());
   }
-  if (done > 0 && done < questions_) {
-    line += fmt::format(", {} left", duration(ms / static_cast<double>(done) * static_cast<double>(questions_ - done)));
+  if (done > taken && done < questions_) {
+    const double each = ms / static_cast<double>(done - taken);
+    line += fmt::format(", {} left", duration(each * static_cast<double>(questions_ - done)));
   }
   note(can_redraw() ? "\r\x1b[K" + head(line, terminal_size().columns - 1) : line + "\n");
 }
@@ -62,15 +61,18 @@ void EvalProgress::clear() {
 }
 
 EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
-                                 const std::vector<Question>& questions)
+                                 const std::vector<Question>& questions, EvalLog* log, int team)
     : options_(options),
       engine_(engine),
       scores_(scores),
       questions_(questions),
-      progress_(!options.quiet, questions.size()) {
+      log_(log),
+      team_(team),
+      progress_(!options.quiet, questions.size()),
+      taken_(questions.size(), false) {
   reference_ = EvalMethod::parse("full").load(options.workflow);
-  const bool compares = scores.size() > 1 || !scores.front().method.is_reference();
-  if (compares && options.floor_limit > 0) {
+  compares_ = scores.size() > 1 || !scores.front().method.is_reference();
+  if (compares_ && options.floor_limit > 0) {
     EngineOptions f32 = options.engine.options(options.workflow.default_model(), options.quiet);
     f32.kv_dtype = "f32";
     precise_ = Engine::open(f32);
@@ -86,11 +88,22 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
 }
 
 void EvalMeasurement::run() {
-  progress_.show(scores_);
+  for (std::size_t i = 0; log_ != nullptr && i < questions_.size(); ++i) {
+    auto outcome = log_->take(team_, questions_[i].id, scores_);
+    if (!outcome) continue;
+    taken_[i] = true;
+    finish(i, std::move(*outcome));
+  }
+  taken_count_ = done_;
+  if (done_ > 0 && !options_.quiet)
+    note(fmt::format("{} of {} questions were finished before\n", done_, questions_.size()));
+  progress_.show(scores_, done_, taken_count_);
   std::vector<std::jthread> threads;
   for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
   threads.clear();
   progress_.clear();
+  for (const auto& [index, outcome] : ahead_) merge(outcome);  // of an interrupted run
+  ahead_.clear();
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -99,12 +112,18 @@ void EvalMeasurement::work() {
     std::size_t index = 0;
     {
       const std::lock_guard lock(mutex_);
+      while (next_ < questions_.size() && taken_[next_]) ++next_;
       if (next_ == questions_.size() || error_ || interrupted().stop_requested()) return;
       index = next_++;
     }
     const Question& question = questions_[index];
     try {
-      measure(question, index);
+      auto outcome = measure(question, index);
+      if (!outcome) continue;  // cancelled
+      const std::lock_guard lock(mutex_);
+      if (log_ != nullptr) log_->add(team_, question.id, *outcome);
+      finish(index, std::move(*outcome));
+      progress_.show(scores_, done_, taken_count_);
     } catch (const InputError& wrong) {
       const std::lock_guard lock(mutex_);
       error_ =
@@ -116,13 +135,40 @@ void EvalMeasurement::work() {
   }
 }
 
-RunRecord EvalMeasurement::run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
-                               const Trace* forced) {
+/// Adds a question to the scores, and those behind it that waited for it.
+void EvalMeasurement::finish(std::size_t index, QuestionOutcome outcome) {
+  ++done_;
+  ahead_.emplace(index, std::move(outcome));
+  for (auto next = ahead_.begin(); next != ahead_.end() && next->first == merged_; next = ahead_.erase(next)) {
+    merge(next->second);
+    ++merged_;
+  }
+}
+
+void EvalMeasurement::merge(const QuestionOutcome& outcome) {
+  if (outcome.floor) floor_.add(*outcome.floor, *reference_);
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    scores_[i].tally.merge(outcome.methods[i].tally);
+    scores_[i].quality.add(outcome.methods[i].distances, *reference_);
+  }
+}
+
+RunOptions EvalMeasurement::options_for(const Question& question) const {
   RunOptions options = base_;
   options.inputs = question.inputs;
-  trace.record(options, workflow);
-  if (forced != nullptr) options.forced_outputs = forced->tokens;
-  return engine.run(workflow, options);
+  return options;
+}
+
+/// A run whose distributions are compared with full prefill's, over its answers. Nothing when it was cancelled.
+std::optional<Distances> EvalMeasurement::compare(const Engine& engine, const Workflow& workflow,
+                                                  const Question& question, const Trace& answers,
+                                                  const ReferenceRows& rows) const {
+  RunOptions options = options_for(question);
+  options.forced_outputs = answers.tokens;
+  Comparison comparison(rows);
+  comparison.record(options);
+  if (engine.run(workflow, options).state == RunState::cancelled) return std::nullopt;
+  return comparison.take();
 }
 
 /// One line for --answers.
@@ -133,43 +179,68 @@ void EvalMeasurement::keep(const Question& question, const Score& score, const T
   if (!answers_.flush()) throw Failure(kRunFailed, fmt::format("--answers: {} could not be written", options_.answers));
 }
 
-void EvalMeasurement::measure(const Question& question, std::size_t index) {
-  const bool with_floor = index < options_.floor_limit;
-  Trace reference;
-  const RunRecord full = run(engine_, *reference_, question, reference);
-  if (full.state == RunState::cancelled) return;
-  std::vector<std::pair<RunRecord, bool>> records;  // and whether all answers are those of full
-  std::vector<Trace> forced(scores_.size()), own(scores_.size());
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    if (scores_[i].method.is_reference()) {
-      records.emplace_back(full, true);
-      continue;
-    }
-    RunRecord record = run(engine_, *scores_[i].workflow, question, own[i]);
-    if (record.state == RunState::cancelled) return;
-    records.emplace_back(std::move(record), own[i].tokens == reference.tokens);
-    if (run(engine_, *scores_[i].forced_workflow, question, forced[i], &reference).state == RunState::cancelled) return;
+/// Everything that one method did with one question.
+struct EvalMeasurement::Outcome {
+  RunRecord record;
+  Trace answers;
+  Distances distances;
+};
+
+/// The free run of a method, and the run that is forced to full prefill's answers. Nothing when it was cancelled.
+std::optional<EvalMeasurement::Outcome> EvalMeasurement::run_method(const Score& score, const Question& question,
+                                                                    const Trace& answers,
+                                                                    const ReferenceRows& rows) const {
+  Outcome outcome;
+  RunOptions options = options_for(question);
+  outcome.answers.record(options, *score.workflow);
+  options.on_logits = [](const std::string&, std::span<const float>) {};  // the engine works as it does for full
+  outcome.record = engine_.run(*score.workflow, options);
+  if (outcome.record.state == RunState::cancelled) return std::nullopt;
+  auto distances = compare(engine_, *score.forced_workflow, question, answers, rows);
+  if (!distances) return std::nullopt;
+  outcome.distances = std::move(*distances);
+  return outcome;
+}
+
+/// Nothing when it was cancelled.
+std::optional<QuestionOutcome> EvalMeasurement::measure(const Question& question, std::size_t index) {
+  Outcome full;
+  ReferenceRows rows(compares_);
+  RunOptions options = options_for(question);
+  full.answers.record(options, *reference_);
+  rows.record(options, *reference_);
+  full.record = engine_.run(*reference_, options);
+  if (full.record.state == RunState::cancelled) return std::nullopt;
+  rows.complete();
+  full.distances = no_distances(rows);
+  std::vector<Outcome> others;  // of the methods other than full
+  for (const Score& score : scores_) {
+    if (score.method.is_reference()) continue;
+    auto one = run_method(score, question, full.answers, rows);
+    if (!one) return std::nullopt;
+    others.push_back(std::move(*one));
   }
-  Trace precise;
-  if (precise_ && with_floor && run(*precise_, *reference_, question, precise, &reference).state == RunState::cancelled)
-    return;
+  QuestionOutcome outcome;
+  outcome.model = full.record.model_fingerprint;
+  if (precise_ && index < options_.floor_limit) {
+    outcome.floor = compare(*precise_, *reference_, question, full.answers, rows);
+    if (!outcome.floor) return std::nullopt;
+  }
 
   const std::lock_guard lock(mutex_);
-  if (precise_ && with_floor) floor_.add(reference, precise, *reference_);
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    const auto& [record, exact] = records[i];
-    Score& score = scores_[i];
-    score.add(question, index, record);
-    score.exact.count(exact);
-    keep(question, score, score.method.is_reference() ? reference : own[i]);
-    score.wall_ms += record.wall_ms;
-    score.quality.add(reference, score.method.is_reference() ? reference : forced[i], *reference_);
-    if (record.error_kind == ErrorKind::resources) throw Failure(kResources, record.error);
+  auto next = others.begin();
+  for (const Score& score : scores_) {
+    const Outcome& own = score.method.is_reference() ? full : *next++;
+    if (own.record.error_kind == ErrorKind::resources) throw Failure(kResources, own.record.error);
+    MethodOutcome& one = outcome.methods.emplace_back(MethodOutcome{empty_tally(*score.workflow), own.distances});
+    one.tally.add(*score.workflow, question, index, own.record);
+    one.tally.exact.count(own.answers.tokens == full.answers.tokens);
+    keep(question, score, own.answers);
     if (!options_.verbose) continue;
     progress_.clear();
-    note(question_text(score, question, record));
+    note(question_text(score, question, own.record));
   }
-  progress_.show(scores_);
+  return outcome;
 }
 
 }  // namespace baton::cli

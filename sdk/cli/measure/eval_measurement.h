@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
-#include "sdk/cli/measure/eval_score.h"
+#include "sdk/cli/measure/eval_log.h"
 
 namespace baton::cli {
 
@@ -22,6 +23,7 @@ struct EvalOptions {
   std::optional<std::uint64_t> seed;
   std::string timeout;
   std::string answers;  // a file for what every agent said, as token ids; empty: none
+  std::string resume;   // a file of finished questions, which is continued; empty: none
   bool quiet = false;
   bool verbose = false;
 };
@@ -31,7 +33,8 @@ class EvalProgress {
  public:
   EvalProgress(bool shown, std::size_t questions) : shown_(shown), questions_(questions) {}
 
-  void show(const std::vector<Score>& scores);
+  /// `done`: questions in all; `taken`: those of them that an earlier run had finished.
+  void show(const std::vector<Score>& scores, std::size_t done, std::size_t taken);
   /// Makes room for a line above.
   void clear();
 
@@ -45,12 +48,15 @@ class EvalProgress {
 };
 
 /// Runs every question with every method, `jobs` questions at a time, so that their agents share the engine's steps.
-/// The methods take turns question by question, so that disturbances of the machine affect all methods alike.
+/// Outcomes are added up in the order of the questions, so that the sums do not depend on which job was faster.
+/// The methods take turns question by question, so that disturbances of the machine affect all methods alike. Each of
+/// the `jobs` holds the logits of one answer of full prefill in memory; those of other runs are reduced as they come.
 class EvalMeasurement {
  public:
   /// `scores` has everything filled in except the numbers; `scores` and `questions` must outlive this object.
+  /// `log`: takes the finished questions of the team of this size, and may hold some; null: they are not kept.
   EvalMeasurement(const EvalOptions& options, const Engine& engine, std::vector<Score>& scores,
-                  const std::vector<Question>& questions);
+                  const std::vector<Question>& questions, EvalLog* log, int team);
 
   void run();
 
@@ -58,18 +64,28 @@ class EvalMeasurement {
   const Quality* noise_floor() const { return precise_ ? &floor_ : nullptr; }
 
  private:
+  struct Outcome;
+
   void work();
-  RunRecord run(const Engine& engine, const Workflow& workflow, const Question& question, Trace& trace,
-                const Trace* forced = nullptr);
-  void measure(const Question& question, std::size_t index);
+  RunOptions options_for(const Question& question) const;
+  std::optional<Distances> compare(const Engine& engine, const Workflow& workflow, const Question& question,
+                                   const Trace& answers, const ReferenceRows& rows) const;
+  std::optional<Outcome> run_method(const Score& score, const Question& question, const Trace& answers,
+                                    const ReferenceRows& rows) const;
+  std::optional<QuestionOutcome> measure(const Question& question, std::size_t index);
+  void finish(std::size_t index, QuestionOutcome outcome);
+  void merge(const QuestionOutcome& outcome);
   void keep(const Question& question, const Score& score, const Trace& trace);
 
   const EvalOptions& options_;
   const Engine& engine_;
   std::vector<Score>& scores_;
   const std::vector<Question>& questions_;
+  EvalLog* log_;
+  int team_;
   std::optional<Workflow> reference_;
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
+  bool compares_ = false;          // some method is compared with full
   RunOptions base_;
   std::ofstream answers_;
 
@@ -77,6 +93,11 @@ class EvalMeasurement {
   EvalProgress progress_;
   Quality floor_;
   std::size_t next_ = 0;
+  std::vector<bool> taken_;                       // questions that an earlier run had finished
+  std::map<std::size_t, QuestionOutcome> ahead_;  // outcomes that wait for those of earlier questions
+  std::size_t merged_ = 0;                        // questions whose outcomes are in the scores
+  std::size_t done_ = 0;
+  std::size_t taken_count_ = 0;
   std::exception_ptr error_;
 };
 

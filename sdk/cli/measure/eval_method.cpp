@@ -34,6 +34,11 @@ bool EvalMethod::is_reference() const {
   return method != nullptr && !method->reuses;
 }
 
+bool EvalMethod::remembers_questions() const {
+  const ReuseMethod* method = find_reuse_method(name);
+  return method != nullptr && (method->anchors || (method->prefixes && !method->ahead));
+}
+
 Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string& pool) const {
   WorkflowArguments changed = arguments;
   changed.relay = name;

@@ -19,6 +19,9 @@ struct EvalMethod {
   /// The method reuses nothing, so that others are compared with it.
   bool is_reference() const;
 
+  /// What the method reuses in a question depends on the questions before it.
+  bool remembers_questions() const;
+
   /// Throws Failure naming what is wrong.
   static EvalMethod parse(const std::string& text);
 

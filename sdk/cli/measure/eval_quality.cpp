@@ -25,12 +25,11 @@ bool reads_agents(const TurnInfo& turn) {
 
 }  // namespace
 
-double kl_divergence(std::span<const float> p, std::span<const float> q) {
-  const double p_sum = log_sum_exp(p);
+double kl_divergence(const LogitsRow& p, std::span<const float> q) {
   const double q_sum = log_sum_exp(q);
   double kl = 0.0;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    const double log_p = p[i] - p_sum;
+  for (std::size_t i = 0; i < p.logits.size(); ++i) {
+    const double log_p = p.logits[i] - p.log_sum_exp;
     kl += std::exp(log_p) * (log_p - (q[i] - q_sum));
   }
   return std::max(kl, 0.0);
@@ -43,26 +42,61 @@ void Trace::record(RunOptions& options, const Workflow& workflow) {
     if (const auto* token = std::get_if<Token>(&event))
       tokens[ids.at({token->agent, token->round})].push_back(token->id);
   };
-  options.on_logits = [this](const std::string& turn, std::span<const float> row) {
-    logits[turn].emplace_back(row.begin(), row.end());
+}
+
+void ReferenceRows::record(RunOptions& options, const Workflow& workflow) {
+  for (const TurnInfo& turn : workflow.turns())
+    if (reads_agents(turn)) readers_.insert(turn.id);
+  options.on_logits = [this](const std::string& turn, std::span<const float> logits) {
+    if (readers_.count(turn) == 0) return;
+    LogitsRow row;
+    if (compared_) row.logits.assign(logits.begin(), logits.end());
+    const std::lock_guard lock(mutex_);
+    turns_[turn].push_back(std::move(row));
   };
 }
 
-void Quality::add(const Trace& reference, const Trace& forced, const Workflow& workflow) {
-  for (const TurnInfo& turn : workflow.turns()) {
-    if (!reads_agents(turn)) continue;
-    const auto ours = forced.logits.find(turn.id);
-    const auto theirs = reference.logits.find(turn.id);
-    if (ours == forced.logits.end() || theirs == reference.logits.end()) continue;
-    const std::size_t count = std::min(ours->second.size(), theirs->second.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      const double kl = kl_divergence(theirs->second[i], ours->second[i]);
-      kl_ += kl;
-      if (i == 0) kl_first_ += kl;
-      agreeing_ += likeliest(theirs->second[i]) == likeliest(ours->second[i]) ? 1 : 0;
+void ReferenceRows::complete() {
+  if (!compared_) return;
+  for (auto& [turn, rows] : turns_) {
+    for (LogitsRow& row : rows) {
+      row.log_sum_exp = log_sum_exp(row.logits);
+      row.likeliest = likeliest(row.logits);
     }
-    positions_ += static_cast<std::int64_t>(count);
-    first_ += count > 0 ? 1 : 0;
+  }
+}
+
+void Comparison::record(RunOptions& options) {
+  options.on_logits = [this](const std::string& turn, std::span<const float> logits) {
+    const auto rows = reference_.turns().find(turn);
+    if (rows == reference_.turns().end()) return;
+    std::unique_lock lock(mutex_);
+    TurnDistance& distance = distances_[turn];  // other turns, on other threads, do not move it
+    lock.unlock();
+    if (distance.kl.size() == rows->second.size()) return;
+    const LogitsRow& row = rows->second[distance.kl.size()];
+    distance.kl.push_back(kl_divergence(row, logits));
+    distance.agreeing += row.likeliest == likeliest(logits) ? 1 : 0;
+  };
+}
+
+Distances no_distances(const ReferenceRows& reference) {
+  Distances distances;
+  for (const auto& [turn, rows] : reference.turns())
+    distances[turn] = {std::vector<double>(rows.size(), 0.0), static_cast<std::int64_t>(rows.size())};
+  return distances;
+}
+
+void Quality::add(const Distances& distances, const Workflow& workflow) {
+  for (const TurnInfo& turn : workflow.turns()) {
+    const auto found = distances.find(turn.id);
+    if (found == distances.end()) continue;
+    const auto& [kl, agreeing] = found->second;
+    for (const double one : kl) kl_ += one;
+    if (!kl.empty()) kl_first_ += kl.front();
+    agreeing_ += agreeing;
+    positions_ += static_cast<std::int64_t>(kl.size());
+    first_ += kl.empty() ? 0 : 1;
   }
 }
 

@@ -1,35 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-// How near a method's distributions are to those of full prefill, over the same texts.
+// How near a method's distributions are to those of full prefill, over the same texts. Rows of logits are compared as
+// they come: only full prefill's are kept, of one question at a time.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <baton/baton.h>
 
 namespace baton::cli {
 
-/// A run's answers as ids, and what each token was chosen from.
+/// A run's answers as token ids, by turn.
 struct Trace {
-  std::map<std::string, std::vector<std::int32_t>> tokens;        // by turn
-  std::map<std::string, std::vector<std::vector<float>>> logits;  // by turn, then token; the last is of the end
+  std::map<std::string, std::vector<std::int32_t>> tokens;
 
   /// Fills the trace while a run goes on; the trace must outlive it.
   void record(RunOptions& options, const Workflow& workflow);
 };
 
+/// A row of logits and what every comparison with it needs.
+struct LogitsRow {
+  std::vector<float> logits;  // [V]
+  double log_sum_exp = 0.0;
+  std::size_t likeliest = 0;  // index of the first largest logit
+};
+
+/// Full prefill's logits over one question: of the turns that read other agents, by turn, then token; the last row is
+/// that of the end.
+class ReferenceRows {
+ public:
+  /// `compared`: other runs will be compared with the rows. Otherwise their logits are not kept.
+  explicit ReferenceRows(bool compared) : compared_(compared) {}
+
+  /// Fills the rows while a run goes on, from any thread; this object must outlive the run.
+  void record(RunOptions& options, const Workflow& workflow);
+
+  /// Computes the rest of each row when the run has ended: it would lengthen the run's engine steps.
+  void complete();
+
+  const std::map<std::string, std::vector<LogitsRow>>& turns() const { return turns_; }
+
+ private:
+  bool compared_;
+  std::set<std::string> readers_;  // the turns that read other agents
+  std::mutex mutex_;
+  std::map<std::string, std::vector<LogitsRow>> turns_;
+};
+
+/// How far the distributions of one turn's answer are from full prefill's.
+struct TurnDistance {
+  std::vector<double> kl;     // of each token, in nats
+  std::int64_t agreeing = 0;  // tokens that both would have chosen, greedily
+};
+
+/// The distances of one run over one question, by turn.
+using Distances = std::map<std::string, TurnDistance>;
+
+/// Compares a run that is forced to full prefill's answers with it, row by row as the rows come.
+class Comparison {
+ public:
+  /// `reference` must outlive this object and be complete.
+  explicit Comparison(const ReferenceRows& reference) : reference_(reference) {}
+
+  /// Measures while a run goes on, from any thread; this object must outlive the run.
+  void record(RunOptions& options);
+
+  Distances take() { return std::move(distances_); }
+
+ private:
+  const ReferenceRows& reference_;
+  std::mutex mutex_;
+  Distances distances_;
+};
+
+/// The distances of full prefill from itself: 0, with all tokens agreeing.
+Distances no_distances(const ReferenceRows& reference);
+
 /// Sums over turns; the values are means.
 class Quality {
  public:
-  /// Compares a run that was forced to `reference`'s answers, over the turns that read other agents.
-  void add(const Trace& reference, const Trace& forced, const Workflow& workflow);
+  void add(const Distances& distances, const Workflow& workflow);
 
   double kl_first_token() const { return first_ == 0 ? 0.0 : kl_first_ / static_cast<double>(first_); }
   double kl_mean() const { return positions_ == 0 ? 0.0 : kl_ / static_cast<double>(positions_); }
-  /// Share of tokens that the method would have chosen as well, greedily.
+  /// Fraction of tokens that the method would have chosen as well, greedily.
   double agreement() const {
     return positions_ == 0 ? 0.0 : static_cast<double>(agreeing_) / static_cast<double>(positions_);
   }
@@ -44,6 +104,6 @@ class Quality {
 };
 
 /// KL(p || q) in nats of the distributions that two rows of logits give.
-double kl_divergence(std::span<const float> p, std::span<const float> q);
+double kl_divergence(const LogitsRow& p, std::span<const float> q);
 
 }  // namespace baton::cli

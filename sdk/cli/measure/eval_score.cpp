@@ -52,8 +52,18 @@ std::string final_answer(const Workflow& workflow, const RunRecord& record) {
   return turn == nullptr ? std::string() : turn->output;
 }
 
-void Score::add(const Question& question, std::size_t index, const RunRecord& record) {
-  right.count(record.state == RunState::ok && same_answer(final_answer(*workflow, record), question.answer));
+Tally empty_tally(const Workflow& workflow) {
+  Tally tally;
+  const auto at_work = agents_at_work(workflow);
+  for (const auto& agent : workflow.agents()) {
+    if (agent.has_answer && std::find(at_work.begin(), at_work.end(), agent.id) != at_work.end())
+      tally.right_by_agent.emplace_back(agent.id, Share{});
+  }
+  return tally;
+}
+
+void Tally::add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record) {
+  right.count(record.state == RunState::ok && same_answer(final_answer(workflow, record), question.answer));
   failed += record.state == RunState::ok ? 0 : 1;
   for (auto& [agent, share] : right_by_agent) {
     const AgentRecord* turn = last_turn(record, agent);
@@ -84,36 +94,59 @@ void Score::add(const Question& question, std::size_t index, const RunRecord& re
     ++turns;
     output_tokens += turn.output_tokens;
   }
+  wall_ms += record.wall_ms;
+}
+
+void Tally::merge(const Tally& other) {
+  const auto add = [](Share& share, const Share& more) { share.add(more.part, more.whole); };
+  add(right, other.right);
+  for (std::size_t i = 0; i < right_by_agent.size(); ++i) add(right_by_agent[i].second, other.right_by_agent[i].second);
+  add(exact, other.exact);
+  add(reused_entries, other.reused_entries);
+  add(ahead_entries, other.ahead_entries);
+  add(relayed_entries, other.relayed_entries);
+  add(relayed_bound, other.relayed_bound);
+  add(long_entries, other.long_entries);
+  add(recomputed_tokens, other.recomputed_tokens);
+  add(reused_turns, other.reused_turns);
+  add(warm_reused_turns, other.warm_reused_turns);
+  anchors_bytes = std::max(anchors_bytes, other.anchors_bytes);
+  ttft_ms += other.ttft_ms;
+  turns += other.turns;
+  output_tokens += other.output_tokens;
+  failed += other.failed;
+  wall_ms += other.wall_ms;
 }
 
 Json json_of(const Score& score) {
+  const Tally& tally = score.tally;
   Json by_agent = Json::object();
-  for (const auto& [agent, share] : score.right_by_agent) by_agent[agent] = share.value();
+  for (const auto& [agent, share] : tally.right_by_agent) by_agent[agent] = share.value();
   Json params = {{"agents", agents_at_work(*score.workflow).size()}};
   for (const auto& [key, value] : score.method.settings) params[key] = value;
   return {{"method", score.method.name},
           {"params", std::move(params)},
-          {"questions", score.right.whole},
-          {"accuracy", score.right.value()},
+          {"questions", tally.right.whole},
+          {"accuracy", tally.right.value()},
           {"accuracy_by_agent", std::move(by_agent)},
-          {"exact_match", score.exact.value()},
+          {"exact_match", tally.exact.value()},
           {"greedy_agreement", score.quality.agreement()},
           {"kl_first_token", score.quality.kl_first_token()},
           {"kl_mean", score.quality.kl_mean()},
-          {"kv_reuse_rate", score.relayed_entries.value()},
-          {"kv_reuse_bound", score.relayed_bound.value()},
-          {"kv_reuse_rate_long", score.long_entries.whole > 0 ? Json(score.long_entries.value()) : Json(nullptr)},
-          {"recomputed_share", score.recomputed_tokens.value()},
-          {"kv_reuse_rate_prompt", score.reused_entries.value()},
-          {"ahead_rate", score.ahead_entries.value()},
-          {"agent_turn_reuse", score.reused_turns.value()},
+          {"kv_reuse_rate", tally.relayed_entries.value()},
+          {"kv_reuse_bound", tally.relayed_bound.value()},
+          {"kv_reuse_rate_long", tally.long_entries.whole > 0 ? Json(tally.long_entries.value()) : Json(nullptr)},
+          {"recomputed_share", tally.recomputed_tokens.value()},
+          {"kv_reuse_rate_prompt", tally.reused_entries.value()},
+          {"ahead_rate", tally.ahead_entries.value()},
+          {"agent_turn_reuse", tally.reused_turns.value()},
           {"agent_turn_reuse_after_50",
-           score.warm_reused_turns.whole > 0 ? Json(score.warm_reused_turns.value()) : Json(nullptr)},
-          {"anchors_bytes", score.anchors_bytes},
-          {"ttft_ms", score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0},
-          {"output_tokens", score.output_tokens},
-          {"failed_runs", score.failed},
-          {"wall_ms", score.wall_ms}};
+           tally.warm_reused_turns.whole > 0 ? Json(tally.warm_reused_turns.value()) : Json(nullptr)},
+          {"anchors_bytes", tally.anchors_bytes},
+          {"ttft_ms", tally.turns > 0 ? tally.ttft_ms / static_cast<double>(tally.turns) : 0.0},
+          {"output_tokens", tally.output_tokens},
+          {"failed_runs", tally.failed},
+          {"wall_ms", tally.wall_ms}};
 }
 
 std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
@@ -128,11 +161,11 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
            fmt::format(
                " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
                "{:5.1f} %  {:>11}\n",
-               100 * score.right.value(), 100 * score.exact.value(), 100 * score.quality.agreement(),
-               score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.relayed_entries.value(),
-               100 * score.relayed_bound.value(), 100 * score.recomputed_tokens.value(),
-               100 * score.ahead_entries.value(), 100 * score.reused_turns.value(),
-               duration(score.turns > 0 ? score.ttft_ms / static_cast<double>(score.turns) : 0.0));
+               100 * score.tally.right.value(), 100 * score.tally.exact.value(), 100 * score.quality.agreement(),
+               score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.tally.relayed_entries.value(),
+               100 * score.tally.relayed_bound.value(), 100 * score.tally.recomputed_tokens.value(),
+               100 * score.tally.ahead_entries.value(), 100 * score.tally.reused_turns.value(),
+               duration(score.tally.turns > 0 ? score.tally.ttft_ms / static_cast<double>(score.tally.turns) : 0.0));
   }
   if (floor != nullptr) {
     out += padded("noise floor", columns) +
@@ -145,9 +178,9 @@ std::string agents_of(const std::vector<Score>& scores) {
   std::string out;
   for (const auto& score : scores) {
     out += fmt::format("{}:", score.method.text);
-    for (const auto& [agent, share] : score.right_by_agent)
+    for (const auto& [agent, share] : score.tally.right_by_agent)
       out += fmt::format("  {} {:.1f} %", agent, 100 * share.value());
-    if (score.failed > 0) out += fmt::format("  {} runs failed", score.failed);
+    if (score.tally.failed > 0) out += fmt::format("  {} runs failed", score.tally.failed);
     out += "\n";
   }
   return out;

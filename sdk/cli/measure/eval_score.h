@@ -25,25 +25,21 @@ struct Share {
   double value() const { return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0; }
 };
 
-/// One method with one number of agents.
-struct Score {
-  EvalMethod method;
-  std::optional<Workflow> workflow;
-  std::optional<Workflow> forced_workflow;  // with pools of its own: it must not meet the answers of the free run
+/// What is counted of a method's runs. Counts of several questions can be merged.
+struct Tally {
   Share right;
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
-  Share exact;              // runs whose every answer is that of full, token for token
-  Share reused_entries;     // (token, layer) entries of prompts
-  Share ahead_entries;      // of prompts but the first turn's: computed before the turn began
-  Share relayed_entries;    // of the placeholders that came from a segment
-  Share relayed_bound;      // the same, had the method chosen no token to be recomputed
-  Share long_entries;       // of those with kLongTokens tokens or more
-  Share recomputed_tokens;  // of those placeholders
-  Share reused_turns;       // turns that computed no placeholder in full
-  Share warm_reused_turns;  // of questions behind the first kWarmUp
-  std::int64_t anchors_bytes = 0;
-  Quality quality;     // over forced runs
-  double ttft_ms = 0;  // sum over turns
+  Share exact;                     // runs whose every answer is that of full, token for token
+  Share reused_entries;            // (token, layer) entries of prompts
+  Share ahead_entries;             // of prompts but the first turn's: computed before the turn began
+  Share relayed_entries;           // of the placeholders that came from a segment
+  Share relayed_bound;             // the same, had the method chosen no token to be recomputed
+  Share long_entries;              // of those with kLongTokens tokens or more
+  Share recomputed_tokens;         // of those placeholders
+  Share reused_turns;              // turns that computed no placeholder in full
+  Share warm_reused_turns;         // of questions behind the first kWarmUp
+  std::int64_t anchors_bytes = 0;  // the largest
+  double ttft_ms = 0;              // sum over turns
   std::int64_t turns = 0;
   std::int64_t output_tokens = 0;
   std::int64_t failed = 0;  // runs that did not end well
@@ -53,8 +49,22 @@ struct Score {
   static constexpr std::size_t kWarmUp = 50;
 
   /// `index`: of the question in the order in which they are asked.
-  void add(const Question& question, std::size_t index, const RunRecord& record);
+  void add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record);
+  /// Both must have the same agents.
+  void merge(const Tally& other);
 };
+
+/// One method with one number of agents.
+struct Score {
+  EvalMethod method;
+  std::optional<Workflow> workflow;
+  std::optional<Workflow> forced_workflow;  // with pools of its own: it must not meet the answers of the free run
+  Tally tally;
+  Quality quality;  // over forced runs
+};
+
+/// The counts that a method begins with: none, for each agent that has an answer.
+Tally empty_tally(const Workflow& workflow);
 
 /// The agents that have a turn, in the order of their first.
 std::vector<std::string> agents_at_work(const Workflow& workflow);

@@ -158,5 +158,5 @@ TEST_CASE("a tokenizer with more ids than the vocabulary is refused") {
   REQUIRE(at != json.npos);
   folder.write("tokenizer.json", json.replace(at, 3, "320"));
   const std::string problem = folder.problem();
-  CHECK_THAT(problem, Contains("the tokenizer has ids up to"));
+  CHECK_THAT(problem, Contains(folder.file("tokenizer.json") + ": the tokenizer has ids up to"));
 }
