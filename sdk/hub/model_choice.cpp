@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 6> kFolderFiles = {"config.json",        
                                                           "baton.profile.json",  "baton.corrections.safetensors"};
 
 /// A GGUF file, or the parts of one.
-struct GgufModel {
+struct GgufGroup {
   std::string name;                // path of the file, or of its first part
   std::string stem;                // file name without folder, part and .gguf
   std::vector<std::size_t> files;  // by part
@@ -43,16 +43,16 @@ std::string lower(std::string_view text) {
 
 void add_bytes(std::int64_t& sum, std::int64_t bytes) { sum = sum < 0 || bytes < 0 ? -1 : sum + bytes; }
 
-std::vector<GgufModel> gguf_models(const std::vector<HubFile>& files) {
+std::vector<GgufGroup> gguf_models(const std::vector<HubFile>& files) {
   std::map<std::string, std::size_t, std::less<>> by_name;
   for (std::size_t index = 0; index < files.size(); ++index) by_name.emplace(files[index].name, index);
-  std::vector<GgufModel> models;
+  std::vector<GgufGroup> models;
   for (const auto& [name, index] : by_name) {
     if (!name.ends_with(".gguf")) continue;
     const std::string_view file = base_name(name);
     const auto part = gguf_part_name(file);
     if (part && part->number != 1) continue;
-    GgufModel model{name, part ? part->stem : std::string(file.substr(0, file.size() - 5)), {}, 0, ""};
+    GgufGroup model{name, part ? part->stem : std::string(file.substr(0, file.size() - 5)), {}, 0, ""};
     const std::string folder = name.substr(0, name.size() - file.size());
     for (std::uint32_t number = 1; number <= (part ? part->count : 1); ++number) {
       const auto found = by_name.find(part ? folder + part->of(number) : name);
@@ -69,7 +69,7 @@ std::vector<GgufModel> gguf_models(const std::vector<HubFile>& files) {
 }
 
 /// Projectors of images and importance matrices are GGUF files, but no models; they count when they are named.
-bool is_companion(const GgufModel& model) {
+bool is_companion(const GgufGroup& model) {
   const std::string stem = lower(model.stem);
   return stem.starts_with("mmproj") || stem.find("imatrix") != std::string::npos;
 }
@@ -85,7 +85,7 @@ bool has_word(std::string_view name, std::string_view word) {
   return false;
 }
 
-bool is_named(const GgufModel& model, const std::vector<HubFile>& files, const std::string& choice) {
+bool is_named(const GgufGroup& model, const std::vector<HubFile>& files, const std::string& choice) {
   for (const std::size_t index : model.files) {
     const std::string& name = files[index].name;
     for (const std::string_view form : {std::string_view(name), base_name(name)})
@@ -130,11 +130,11 @@ std::optional<ModelChoice> folder_choice(const std::vector<HubFile>& files, std:
   return counts.empty() ? std::nullopt : std::optional(std::move(chosen));
 }
 
-std::string listed(const std::vector<HubFile>& files, const std::vector<GgufModel>& models,
-                   const std::vector<const GgufModel*>& some) {
+std::string listed(const std::vector<HubFile>& files, const std::vector<GgufGroup>& models,
+                   const std::vector<const GgufGroup*>& some) {
   std::string text;
   std::size_t lines = 0;
-  for (const GgufModel& model : models) {
+  for (const GgufGroup& model : models) {
     if (!some.empty() && std::find(some.begin(), some.end(), &model) == some.end()) continue;
     if (lines++ == kMaxListed) continue;
     text += fmt::format("\n  {}  {}{}", model.name, size_text(model.bytes),
@@ -151,7 +151,7 @@ std::string listed(const std::vector<HubFile>& files, const std::vector<GgufMode
   return text;
 }
 
-ModelChoice chosen_gguf(const GgufModel& model, const std::string& origin) {
+ModelChoice chosen_gguf(const GgufGroup& model, const std::string& origin) {
   if (!model.missing.empty())
     throw ChoiceError(fmt::format("{}: {} is in parts, and {} is not there", origin, model.name, model.missing));
   return {model.files, model.name};
@@ -169,25 +169,25 @@ std::string size_text(std::int64_t bytes) {
 }
 
 ModelChoice choose_model(const std::vector<HubFile>& files, const std::string& choice, const std::string& origin) {
-  const std::vector<GgufModel> models = gguf_models(files);
+  const std::vector<GgufGroup> models = gguf_models(files);
   std::string missing;
   if (choice.empty() || choice == kWholeFolder) {
     if (auto folder = folder_choice(files, &missing)) return *std::move(folder);
     if (!missing.empty())
       throw ChoiceError(fmt::format("{}: the weights are in parts, and {} is not there", origin, missing));
   }
-  std::vector<const GgufModel*> meant;
+  std::vector<const GgufGroup*> meant;
   if (!choice.empty()) {
-    for (const GgufModel& model : models)
+    for (const GgufGroup& model : models)
       if (is_named(model, files, choice)) meant.push_back(&model);
     if (meant.empty()) {
       const std::string word = lower(choice);
-      for (const GgufModel& model : models)
+      for (const GgufGroup& model : models)
         if (!is_companion(model) && (has_word(lower(model.stem), word) || lower(model.stem) == word))
           meant.push_back(&model);
     }
   } else {
-    for (const GgufModel& model : models)
+    for (const GgufGroup& model : models)
       if (!is_companion(model)) meant.push_back(&model);
   }
   if (meant.size() == 1) return chosen_gguf(*meant.front(), origin);

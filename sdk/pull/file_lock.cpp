@@ -9,6 +9,7 @@
 #include <chrono>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace baton {
 namespace {
@@ -38,6 +39,10 @@ FileLock::FileLock(const std::filesystem::path& file, const std::stop_token& sto
     if (!descriptor) fail(file, errno);
     if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0) {
       if (!is_current(descriptor.get(), file)) continue;
+      descriptor_ = std::move(descriptor);
+      return;
+    }
+    if (errno == ENOSYS || errno == ENOTSUP || errno == ENOLCK) {  // a file system without locks
       descriptor_ = std::move(descriptor);
       return;
     }

@@ -15,7 +15,7 @@ namespace baton {
 class FileLock {
  public:
   /// Waits until the lock is free; calls `on_wait` once if it is not. Throws filesystem_error when the file cannot be
-  /// made. Not locked when stopped.
+  /// made. Not locked when stopped; on a file system that has no locks it counts as locked.
   FileLock(const std::filesystem::path& file, const std::stop_token& stop, const std::function<void()>& on_wait);
 
   bool locked() const { return static_cast<bool>(descriptor_); }

@@ -63,7 +63,7 @@ void add_bytes(std::int64_t& sum, std::int64_t bytes) {
 }
 
 /// One file of a pull: where it comes from, where it goes, what the plan says of it.
-struct Piece {
+struct PulledPiece {
   Download download;
   PullFile file;
 };
@@ -139,7 +139,7 @@ class Puller {
     for (const std::size_t index : chosen.files) {
       ListedFile& listed = listing.files[index];
       const std::string blob = hub.identify(listed, listing.commit);
-      Piece piece;
+      PulledPiece piece;
       piece.download = {listed.file.name,
                         hub.file_url(listing.commit, listed.file.name),
                         hub.token(),
@@ -152,9 +152,9 @@ class Puller {
       add(std::move(piece));
     }
     if (!download_all()) return;
-    for (const Piece& piece : pieces_) link_to_blob(snapshot / piece.file.name, piece.download.target);
+    for (const PulledPiece& piece : pieces_) link_to_blob(snapshot / piece.file.name, piece.download.target);
     // Last, so that a revision that is being pulled again means the older files until the new ones are there.
-    if (model.revision != listing.commit)
+    if (cache.commit(model.repository, model.revision) != listing.commit)
       write_whole(cache.reference(model.repository, model.revision), listing.commit);
   }
 
@@ -176,7 +176,7 @@ class Puller {
     try {
       for (std::uint32_t number = 1; number <= (part ? part->count : 1); ++number) {
         const std::string name = part ? part->of(number) : model.name;
-        Piece piece;
+        PulledPiece piece;
         piece.download.name = name;
         piece.download.url = part ? model.sibling(name) : model.url;
         piece.download.target = target.parent_path() / name;
@@ -219,7 +219,7 @@ class Puller {
     }
   }
 
-  void add(Piece piece) {
+  void add(PulledPiece piece) {
     const Download& download = piece.download;
     const std::int64_t there = size_there(download.target);
     piece.file = {download.name, download.bytes, download.checksum.text(), 0, false};
@@ -238,10 +238,10 @@ class Puller {
     if (request_.dry_run) return false;
     check_room();
     const bool sized =
-        std::all_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.file.bytes >= 0; });
+        std::all_of(pieces_.begin(), pieces_.end(), [](const PulledPiece& piece) { return piece.file.bytes >= 0; });
     std::int64_t before = 0;
     for (std::size_t at = 0; at < pieces_.size(); ++at) {
-      const Piece& piece = pieces_[at];
+      const PulledPiece& piece = pieces_[at];
       std::int64_t bytes = piece.file.bytes;
       if (!piece.file.complete) {
         DownloadSettings settings{request_.retries, request_.stop, {}, request_.on_note};
@@ -274,7 +274,7 @@ class Puller {
   const PullRequest& request_;
   HttpClient client_;
   PullPlan plan_;
-  std::vector<Piece> pieces_;
+  std::vector<PulledPiece> pieces_;
 };
 
 }  // namespace
