@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import json
 import re
+import ssl
 import threading
 import time
 import urllib.parse
@@ -32,9 +33,10 @@ class Repository:
 
 
 class Server:
-    """One address. `hub` answers the API; files of Git LFS are redirected to `cdn`, a server of the same kind elsewhere."""
+    """One address, with TLS where `certificate` names a file of key and certificate. Files of Git LFS are redirected to
+    `cdn`, a server of the same kind elsewhere."""
 
-    def __init__(self, cdn=None):
+    def __init__(self, cdn=None, certificate=None):
         self.repositories = {}
         self.cdn = cdn
         self.blobs = {}        # path -> bytes, of plain URLs and of the CDN
@@ -69,7 +71,11 @@ class Server:
                 pass
 
         self.server = Quiet(("127.0.0.1", 0), Handler)
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        self.url = "%s://127.0.0.1:%d" % ("https" if certificate else "http", self.server.server_address[1])
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def close(self):

@@ -47,7 +47,7 @@ class Pull(Cli):
 
     def environment(self, **changes):
         kept = {name: value for name, value in super().environment().items()
-                if not name.startswith(("HF_", "HUGGING", "TRANSFORMERS_")) and not name.lower().endswith("_proxy")}
+                if not name.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "CURL_", "SSL_")) and not name.lower().endswith("_proxy")}
         return {**kept, "HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"), "HF_HOME": str(self.folder / "hf"),
                 "HF_ENDPOINT": self.hub.url, **changes}
 
@@ -385,6 +385,34 @@ class Access(Pull):
         self.hub.close()
         self.assertIn("127.0.0.1", self.baton("pull", "org/one", "--retries", "0", code=1).stderr)
         self.assertIn("HF_ENDPOINT", self.baton("pull", "org/one", code=2, HF_ENDPOINT="ftp://x").stderr)
+
+
+@unittest.skipUnless(shutil.which("openssl"), "no program openssl to make a certificate with")
+class Secure(Pull):
+    def setUp(self):
+        super().setUp()
+        self.certificate = str(self.folder / "server.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=hub",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", self.certificate, "-out", self.certificate + ".crt"],
+                       check=True, capture_output=True)
+        with open(self.certificate, "ab") as file:
+            file.write(pathlib.Path(self.certificate + ".crt").read_bytes())
+        self.secure_cdn = self.server(None, self.certificate)
+        self.hub = self.server(self.secure_cdn, self.certificate)
+
+    def test_certificates_are_checked(self):
+        data = self.one()
+        self.assertEqual(self.pulled("org/one", SSL_CERT_FILE=self.certificate + ".crt").read_bytes(), data)
+        done = self.baton("pull", "org/one", code=1)
+        self.assertIn("certificate", done.stderr)
+        self.assertNotIn("again in", done.stderr)
+
+    def test_no_redirect_to_an_insecure_connection(self):
+        self.hub.cdn = self.cdn
+        self.one()
+        error = self.baton("pull", "org/one", code=1, CURL_CA_BUNDLE=self.certificate + ".crt", HF_TOKEN="hf_x").stderr
+        self.assertIn("not given up for an insecure one", error)
+        self.assertEqual(self.cdn.requests, [])
 
 
 class Hostile(Pull):
