@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <string_view>
 #include <system_error>
 
 #include "engine/base/errors.h"
@@ -19,10 +18,6 @@ namespace {
 [[noreturn]] void fail(const std::filesystem::path& path, int code) {
   throw ModelError(fmt::format("{}: {}", path.string(), std::generic_category().message(code)));
 }
-
-/// What Git LFS leaves in place of a large file whose contents were not fetched: a short text.
-constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
-constexpr std::size_t kMaxPointer = 1024;  // bytes
 
 }  // namespace
 
@@ -41,14 +36,6 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   data_ = static_cast<const std::byte*>(data);
   size_ = size;
   ::madvise(data, size, MADV_SEQUENTIAL);  // a hint: its failure changes nothing
-  const std::string_view text(reinterpret_cast<const char*>(data_), size_);
-  if (size_ < kMaxPointer && text.starts_with(kPointer)) {
-    ::munmap(data, size);
-    throw ModelError(fmt::format(
-        "{}: this is a pointer of Git LFS, the file's contents are not here; fetch them with 'git lfs pull', "
-        "or download the model with 'baton pull ORG/NAME'",
-        path.string()));
-  }
 }
 
 MappedFile::~MappedFile() {

@@ -10,8 +10,7 @@ namespace baton {
 
 class MappedFile {
  public:
-  /// Throws ModelError that names the file when it is missing, unreadable or not a regular file, or a
-  /// pointer of Git LFS in place of one.
+  /// Throws ModelError that names the file when it is missing, unreadable or not a regular file.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
