@@ -52,9 +52,10 @@ void WorkflowArguments::add_to(CLI::App& verb) {
   verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);
-  verb.add_option("--model", models,
-                  "Use another model: a folder, a .gguf file, a name, or hf:ORG/NAME that 'baton pull' downloaded; NAME= "
-                  "selects which of the file's models it replaces")
+  verb.add_option(
+          "--model", models,
+          "Use another model: a folder, a .gguf file, a name, or hf:ORG/NAME that 'baton pull' downloaded; NAME= "
+          "selects which of the file's models it replaces")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false);
   verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
