@@ -48,12 +48,14 @@ ALLOWED = {
     "workflows/plan": [*AGENTS, *PUBLIC[:1], "workflows/format"],
     "workflows/run": [*AGENTS, *PUBLIC[:1], "workflows/format", "workflows/plan"],
     "sdk/include/baton": PUBLIC,
-    "sdk/src": [*WORKFLOWS, *PUBLIC],
+    "sdk/hub": [*MODEL],
+    "sdk/pull": [*MODEL, *PUBLIC, "sdk/hub"],
+    "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub"],
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
     "sdk/cli/console": PUBLIC,  # the runner uses only the public face
     "sdk/cli/measure": RUNNER,
     "sdk/report": RUNNER,
-    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report"],
+    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/pull"],
     "samples": PUBLIC,
 }
 
@@ -72,6 +74,8 @@ HOMES = {
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
+    r"curl/": r"sdk/pull/http\.cpp",
+    r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",
     r"catch2/": r"tests/.*",

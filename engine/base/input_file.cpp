@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +21,10 @@ namespace {
   throw ModelError(fmt::format("{}: {}", path.string(), std::generic_category().message(code)));
 }
 
+/// What Git LFS leaves in place of a large file whose contents were not fetched: a short text.
+constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/";
+constexpr std::uint64_t kMaxPointer = 1024;  // bytes
+
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -31,6 +36,11 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   if (!S_ISREG(status.st_mode)) throw ModelError(fmt::format("{}: not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(status.st_size);
   ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: its failure changes nothing
+  if (size_ < kMaxPointer && text(kMaxPointer).starts_with(kPointer))
+    throw ModelError(fmt::format(
+        "{}: this is a pointer of Git LFS, the file's contents are not here; fetch them with 'git lfs pull', or "
+        "download the model with 'baton pull ORG/NAME'",
+        path_.string()));
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {

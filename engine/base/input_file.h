@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kMaxTextFile = std::uint64_t{1} << 30;
 /// Safe from any thread.
 class InputFile {
  public:
-  /// Throws ModelError that names the file when it is missing, unreadable or not a regular file.
+  /// Throws ModelError that names the file when it is missing, unreadable, not a regular file or a pointer of Git LFS.
   explicit InputFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }

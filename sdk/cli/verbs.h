@@ -20,6 +20,7 @@ void add_profile(CLI::App& app, Action& action);
 void add_learn(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_pull(CLI::App& app, Action& action);
 void add_init(CLI::App& app, Action& action);
 void add_models(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);

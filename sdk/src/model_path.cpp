@@ -12,16 +12,22 @@
 #include <baton/system.h>
 
 #include "engine/model/model_files.h"
+#include "sdk/hub/environment.h"
+#include "sdk/hub/pulled_model.h"
 #include "sdk/src/package_share.h"
 
 namespace baton::inline v1 {
 namespace fs = std::filesystem;
 namespace {
 
-fs::path home_expanded(const std::string& path) {
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && path.rfind("~/", 0) == 0) return fs::path(home) / path.substr(2);
-  return path;
+/// A published model in the cache; empty: `model` is a path or a bare name.
+fs::path pulled(const std::string& model) {
+  try {
+    const auto source = parse_model_source(model);
+    return source ? find_pulled(*source) : fs::path();
+  } catch (const ModelError& error) {
+    throw ResourceError(ResourceError::Kind::model, error.what());
+  }
 }
 
 /// The file that this code was loaded from: a program, or a shared library that the static library was linked into.
@@ -75,6 +81,7 @@ std::vector<fs::path> model_search_path() {
 fs::path find_model(const std::string& model, const fs::path& base) {
   using Kind = ResourceError::Kind;
   if (model.empty()) throw ResourceError(Kind::model, "no model is given");
+  if (fs::path published = pulled(model); !published.empty()) return published;
   const bool bare = model.find('/') == std::string::npos;
   std::vector<fs::path> tried = {
       (base / home_expanded(model)).lexically_normal()};  // an absolute path stands for itself

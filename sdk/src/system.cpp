@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/backend/make_backend.h"
+#include "sdk/hub/pulled_model.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
@@ -35,6 +36,14 @@ ModelInfo model_info(const fs::path& path) {
   return info;
 }
 
+std::vector<PulledModel> pulled_here() {
+  try {
+    return pulled_models();
+  } catch (const std::exception&) {
+    return {};  // without a home there is no cache
+  }
+}
+
 }  // namespace
 
 std::vector<DeviceInfo> devices() { return {describe_device("cpu"), describe_device("cuda")}; }
@@ -52,6 +61,11 @@ std::vector<ModelInfo> models() {
       const auto same_name = [&](const ModelInfo& other) { return other.name == model.filename().string(); };
       if (std::none_of(models.begin(), models.end(), same_name)) models.push_back(model_info(model));
     }
+  }
+  for (const PulledModel& pulled : pulled_here()) {
+    ModelInfo info = model_info(pulled.path);
+    info.name = pulled.name;
+    if (info.problem.empty()) models.push_back(std::move(info));  // other tools' models share the cache
   }
   return models;
 }

@@ -11,6 +11,18 @@ foreach(topic cli.Usage cli.Files cli.Run cli.Interrupts cli.Terminal cli_measur
   set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
 
+# Downloads, from a hub that the test itself is.
+get_target_property(missing baton_pull missing)
+if(missing)
+  add_test(NAME "pull: unavailable" COMMAND baton pull org/name)
+  set_tests_properties("pull: unavailable" PROPERTIES LABELS sdk PASS_REGULAR_EXPRESSION "cannot download 'org/name'")
+else()
+  foreach(topic Folders Choice Transfer Access Secure Hostile Urls)
+    add_test(NAME "pull: ${topic}" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/pull_test.py $<TARGET_FILE:baton> ${topic})
+    set_tests_properties("pull: ${topic}" PROPERTIES LABELS sdk TIMEOUT 300)
+  endforeach()
+endif()
+
 add_test(NAME "headers: closure" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/header_closure_test.py
   ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
 set_tests_properties("headers: closure" PROPERTIES LABELS sdk)

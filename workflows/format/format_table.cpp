@@ -138,7 +138,8 @@ std::vector<FormatKey> make_keys() {
       {"input", "description", string(), false, "", "What the input is."},
 
       {"model", "path", string(), true, "",
-       "A folder with a Hugging Face model, or the name of a model in a folder of the model search path."},
+       "A GGUF file, a folder with a Hugging Face model, the name of a model in a folder of the model search path, or "
+       "`hf:ORG/NAME` that `baton pull` downloaded."},
       {"model", "dtype", dtype(), false, "bf16", "Type of the weights in memory."},
       {"model", "kv_dtype", dtype(), false, "that of the weights", "Type of the KV cache."},
       {"model", "context", integer(1), false, "the model's own",

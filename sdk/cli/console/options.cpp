@@ -31,6 +31,12 @@ std::pair<std::string, std::string> split(const std::string& text, const std::st
 /// A text as a YAML scalar, whatever is in it.
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
+/// Whether --model is "NAME=PATH", and not a path or a URL with a '=' in it.
+bool names_a_model(const std::string& model) {
+  const auto at = model.find('=');
+  return at != std::string::npos && model.find_first_of(":/") > at;
+}
+
 /// On the command line a path starts where the user stands, in a workflow at the file; a bare name stays one.
 std::string model_from_here(const std::string& model) {
   std::error_code error;
@@ -46,9 +52,10 @@ void WorkflowArguments::add_to(CLI::App& verb) {
   verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);
-  verb.add_option("--model", models,
-                  "Use another model: a folder, a .gguf file or a name; NAME= selects which of the file's models it "
-                  "replaces")
+  verb.add_option(
+          "--model", models,
+          "Use another model: a folder, a .gguf file, a name, or hf:ORG/NAME that 'baton pull' downloaded; NAME= "
+          "selects which of the file's models it replaces")
       ->type_name("[NAME=]PATH")
       ->allow_extra_args(false);
   verb.add_option("--relay", relay, "How KV is handed over, in place of relay.method of the file")->type_name("METHOD");
@@ -57,7 +64,7 @@ void WorkflowArguments::add_to(CLI::App& verb) {
 Workflow WorkflowArguments::load() const {
   WorkflowOptions options;
   for (const auto& model : models) {
-    if (model.find('=') == std::string::npos) continue;
+    if (!names_a_model(model)) continue;
     const auto [name, path] = split(model, "--model", "NAME=PATH");
     options.models.emplace_back(name, model_from_here(path));
   }
@@ -68,7 +75,7 @@ Workflow WorkflowArguments::load() const {
 
 std::string WorkflowArguments::default_model() const {
   for (const auto& model : models) {
-    if (model.find('=') == std::string::npos) return model;
+    if (!names_a_model(model)) return model;
   }
   return {};
 }

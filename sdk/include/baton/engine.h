@@ -22,7 +22,7 @@ struct Preview;
 struct PreviewOptions;
 
 struct EngineOptions {
-  /// A model folder or a bare name, in place of each workflow's default model. Empty: the workflows' own models.
+  /// A path, a name or "hf:ORG/NAME", in place of each workflow's default model. Empty: the workflows' own models.
   /// A bare name is looked for in $BATON_MODEL_PATH, next to the program and in the library's prefix (docs/cli.md).
   std::string model{};
   std::string device = "auto";  // auto, cpu, cuda, cuda:N

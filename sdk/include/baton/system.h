@@ -28,14 +28,16 @@ struct ModelInfo {
   std::string problem;     // why it cannot be used, as far as can be told from its configuration, or empty
 };
 
-/// Every model in the search path, the first of each name.
+/// Every model in the search path, the first of each name, then those of the cache of the Hugging Face hub that can be
+/// used, named "hf:org/name" or "hf:org/name:FILE".
 std::vector<ModelInfo> models();
 
 /// The folders in which bare names are looked for, in order.
 std::vector<std::filesystem::path> model_search_path();
 
-/// The folder of a model: a path, from the current folder, or a bare name. Throws ResourceError, whose message lists
-/// the folders that were searched.
+/// The folder or the file of a model: a path, from the current folder, a bare name, or a published model that was
+/// pulled ("hf:org/name", "hf:org/name:Q4_K_M", a URL). No network is used. Throws ResourceError, whose message lists
+/// the folders that were searched, or names the command that pulls the model.
 std::filesystem::path find_model(const std::string& model);
 
 }  // namespace baton::inline v1

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checksums that a hub states: SHA-256 of a file, or SHA-1 of what git stores for one (its size, then its bytes).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace baton {
+
+struct Checksum {
+  enum class Kind { none, sha256, git_sha1 };
+  Kind kind = Kind::none;
+  std::string hex;
+
+  /// "sha256:...", "git-sha1:..."; empty for none.
+  std::string text() const;
+};
+
+/// The kind that so many hexadecimal digits have, 64 or 40; none for any other text.
+Checksum checksum_of(const std::string& hex);
+
+/// The checksum of bytes that are added in pieces.
+class ChecksumStream {
+ public:
+  /// `bytes`: size of the whole file, which git_sha1 begins with.
+  ChecksumStream(Checksum::Kind kind, std::int64_t bytes);
+  ~ChecksumStream();
+  ChecksumStream(ChecksumStream&&) noexcept;
+  ChecksumStream& operator=(ChecksumStream&&) noexcept;
+
+  void add(std::span<const std::byte> bytes);
+  /// Once, at the end. Empty for none.
+  std::string hex();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/pull/download.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "sdk/hub/model_source.h"
+#include "sdk/pull/file_lock.h"
+#include "sdk/pull/pull.h"
+
+namespace baton {
+namespace fs = std::filesystem;
+namespace {
+
+using Kind = HttpError::Kind;
+
+constexpr std::int64_t kProgressBytes = 64 * 1024;  // an attempt that came so much further counts as progress
+
+[[noreturn]] void stopped() { throw PullError(PullError::Kind::stopped, "stopped"); }
+
+/// A number that is all of the text.
+std::optional<std::int64_t> number_of(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+struct ContentRange {
+  std::int64_t from = 0;
+  std::int64_t total = -1;  // -1: "*"
+};
+
+/// "bytes 100-199/200".
+std::optional<ContentRange> parse_content_range(std::string_view text) {
+  const std::size_t dash = text.find('-'), slash = text.find('/');
+  if (!text.starts_with("bytes ") || dash == text.npos || slash == text.npos || dash > slash) return std::nullopt;
+  const auto from = number_of(text.substr(6, dash - 6));
+  const std::string_view total = text.substr(slash + 1);
+  const auto all = total == "*" ? std::optional<std::int64_t>(-1) : number_of(total);
+  if (!from || !all) return std::nullopt;
+  return ContentRange{*from, *all};
+}
+
+/// A strong ETag, else a date: what If-Range accepts.
+std::string validator_of(const HttpReply& reply) {
+  const std::string etag = reply.header("etag");
+  return !etag.empty() && !etag.starts_with("W/") ? etag : reply.header("last-modified");
+}
+
+class Fetch {
+ public:
+  Fetch(HttpClient& client, const Download& what, const DownloadSettings& settings)
+      : client_(client), what_(what), settings_(settings), part_(what.target) {}
+
+  std::int64_t run() {
+    const bool has_checksum = what_.checksum.kind != Checksum::Kind::none;
+    if ((what_.bytes >= 0 && part_.bytes() > what_.bytes) || (!has_checksum && part_.validator().empty()))
+      part_.restart();
+    resumed_ = part_.bytes() > 0;
+    receive();
+    if (!right() && resumed_) {
+      note("the checksum of the resumed download is wrong; it begins again");
+      part_.restart();
+      resumed_ = false;
+      receive();
+      right();
+    }
+    if (found_ != what_.checksum.hex) refuse_contents();
+    check_magic();
+    part_.commit();
+    return part_.bytes();
+  }
+
+ private:
+  void note(const std::string& text) const {
+    if (settings_.on_note) settings_.on_note(fmt::format("{}: {}", what_.name, text));
+  }
+
+  HttpError refused(const std::string& text) const {
+    return {Kind::refused, fmt::format("{}: {}", shown_url(what_.url), text)};
+  }
+
+  void receive() {
+    if (!part_.expect(what_.checksum.kind, what_.bytes, settings_.stop)) stopped();
+    if (what_.url.starts_with("file:")) return copy();
+    Retries retries(settings_.retries, settings_.stop, [this](const std::string& text) { note(text); });
+    std::int64_t furthest = part_.bytes();
+    retries.run([&] {
+      try {
+        attempt();
+      } catch (const HttpError& error) {
+        if (part_.bytes() >= furthest + kProgressBytes) retries.progressed();
+        furthest = std::max(furthest, part_.bytes());
+        if (error.status != 416 || part_.bytes() == 0) throw;
+        part_.restart();  // what is there is not of the file that the server has
+        attempt();
+      }
+    });
+  }
+
+  void attempt() {
+    if (what_.bytes >= 0 && part_.bytes() == what_.bytes) return;
+    HttpRequest request;
+    request.url = what_.url;
+    request.token = what_.token;
+    request.from = part_.bytes();
+    if (what_.checksum.kind == Checksum::Kind::none) request.if_range = part_.validator();
+    std::int64_t expected = what_.bytes;
+    client_.send(
+        request, [&](const HttpReply& reply) { expected = begin(reply); },
+        [&](std::span<const std::byte> bytes) {
+          if (expected >= 0 && static_cast<std::int64_t>(bytes.size()) > expected - part_.bytes())
+            throw refused(fmt::format("it sends more than the {} bytes that were announced", expected));
+          part_.append(bytes);
+          if (settings_.on_bytes) settings_.on_bytes(part_.bytes());
+        });
+    if (expected >= 0 && part_.bytes() < expected)
+      throw HttpError(Kind::transient,
+                      fmt::format("{}: cut off after {} of {} bytes", shown_url(what_.url), part_.bytes(), expected));
+  }
+
+  /// Checks the headers; returns the size of the whole file, or -1.
+  std::int64_t begin(const HttpReply& reply) {
+    const auto commit = reply.linked.find("x-repo-commit");
+    if (!what_.commit.empty() && commit != reply.linked.end() && commit->second != what_.commit)
+      throw refused(fmt::format("it is of commit '{}', expected {}", commit->second.substr(0, 64), what_.commit));
+    std::int64_t total = -1;
+    if (reply.status == 206) {
+      const auto range = parse_content_range(reply.header("content-range"));
+      if (!range || range->from != part_.bytes())
+        throw refused(fmt::format("Content-Range is '{}', expected it to begin at byte {}",
+                                  reply.header("content-range").substr(0, 80), part_.bytes()));
+      total = range->total;
+      resumed_ = true;
+    } else {
+      if (part_.bytes() > 0) {
+        note("the server sends the file from its beginning");
+        part_.restart();
+        resumed_ = false;
+      }
+      total = number_of(reply.header("content-length")).value_or(-1);
+      if (what_.checksum.kind == Checksum::Kind::none) part_.set_validator(validator_of(reply));
+    }
+    if (what_.bytes >= 0 && total >= 0 && total != what_.bytes)
+      throw refused(fmt::format("the file has {} bytes, expected the {} that were announced", total, what_.bytes));
+    return what_.bytes >= 0 ? what_.bytes : total;
+  }
+
+  void copy() {
+    const fs::path from = path_of_file_url(what_.url);
+    const UniqueFd file(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (std::error_code error; !file || !fs::is_regular_file(from, error))
+      throw PullError(PullError::Kind::access, fmt::format("{}: expected a file that can be read", from.string()));
+    part_.restart();
+    std::vector<std::byte> block(1 << 20);
+    while (true) {
+      if (settings_.stop.stop_requested()) stopped();
+      const ssize_t count = ::read(file.get(), block.data(), block.size());
+      if (count < 0) throw fs::filesystem_error("cannot read", from, std::error_code(errno, std::generic_category()));
+      if (count == 0) return;
+      part_.append(std::span(block).first(static_cast<std::size_t>(count)));
+      if (settings_.on_bytes) settings_.on_bytes(part_.bytes());
+    }
+  }
+
+  /// Whether the contents have the checksum, where one is known; sets found_.
+  bool right() {
+    found_.clear();
+    if (what_.checksum.kind == Checksum::Kind::none) return true;
+    found_ = part_.hex(what_.checksum.kind, settings_.stop);
+    if (found_.empty()) stopped();
+    return found_ == what_.checksum.hex;
+  }
+
+  [[noreturn]] void refuse_contents() {
+    part_.discard();
+    throw PullError(PullError::Kind::checksum,
+                    fmt::format("{}: the checksum of what came from {} is {}, expected {}; it was removed", what_.name,
+                                shown_url(what_.url), found_, what_.checksum.text()));
+  }
+
+  void check_magic() {
+    if (!what_.gguf_magic) return;
+    const std::string head = part_.head(128);
+    if (head.starts_with("GGUF")) return;
+    part_.discard();
+    const std::string what =
+        head.starts_with("version https://git-lfs") ? "it is a pointer of Git LFS" : "it does not begin with GGUF";
+    throw PullError(PullError::Kind::checksum, fmt::format("{}: {}; expected a GGUF file (is the URL that of a page?)",
+                                                           shown_url(what_.url), what));
+  }
+
+  HttpClient& client_;
+  const Download& what_;
+  const DownloadSettings& settings_;
+  PartFile part_;
+  bool resumed_ = false;  // some bytes are older than this download
+  std::string found_;     // the checksum of what came
+};
+
+}  // namespace
+
+std::int64_t download(HttpClient& client, const Download& what, const DownloadSettings& settings) {
+  const FileLock lock(what.lock, settings.stop, [&] {
+    if (settings.on_note) settings.on_note(fmt::format("{}: another program is downloading it; waiting", what.name));
+  });
+  if (!lock.locked()) stopped();
+  std::error_code error;
+  if (fs::is_regular_file(what.target, error)) {
+    const auto bytes = static_cast<std::int64_t>(fs::file_size(what.target, error));
+    if (!error && (what.bytes < 0 || bytes == what.bytes)) return bytes;
+  }
+  return Fetch(client, what, settings).run();
+}
+
+fs::path path_of_file_url(const std::string& url) {
+  return percent_decoded(shown_url(url).substr(std::string_view("file://").size()));
+}
+
+}  // namespace baton

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lock between programs: flock on a file, as the Python package filelock uses it, so that pulls by either wait for
+// the other.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+
+#include "engine/base/unique_fd.h"
+
+namespace baton {
+
+class FileLock {
+ public:
+  /// Waits until the lock is free; calls `on_wait` once if it is not. Throws filesystem_error when the file cannot be
+  /// made. Not locked when stopped; on a file system that has no locks it counts as locked.
+  FileLock(const std::filesystem::path& file, const std::stop_token& stop, const std::function<void()>& on_wait);
+
+  bool locked() const { return static_cast<bool>(descriptor_); }
+
+ private:
+  UniqueFd descriptor_;  // closing it unlocks
+};
+
+}  // namespace baton

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// HTTP requests over libcurl, with redirects followed here: each hop is checked, and a token goes to its own host only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+
+namespace baton {
+
+/// A request failed. Its message names the URL without secrets.
+class HttpError : public std::runtime_error {
+ public:
+  enum class Kind {
+    transient,  // no connection, cut off, 429, 5xx: another attempt may succeed
+    refused,    // an answer that another attempt will not change
+    stopped,
+  };
+  HttpError(Kind what_failed, const std::string& text) : std::runtime_error(text), kind(what_failed) {}
+  Kind kind;
+  long status = 0;          // of the answer; 0: there was none
+  double wait_seconds = 0;  // what Retry-After asked for
+  std::string code;         // X-Error-Code of a hub, "GatedRepo"
+};
+
+struct HttpReply {
+  long status = 0;
+  std::string url;                             // that answered, after redirects
+  std::map<std::string, std::string> headers;  // names in lower case; of that answer
+  std::map<std::string, std::string> linked;   // x-linked-* and x-repo-commit of the first host
+
+  /// Empty: there is no such header.
+  std::string header(const std::string& name) const;
+};
+
+struct HttpRequest {
+  std::string url;
+  bool head = false;
+  bool stay = false;      // answer with a redirect to another host in place of following it
+  std::int64_t from = 0;  // first byte asked for
+  std::string if_range;   // validator that a range depends on, or empty
+  std::string token;      // sent to the host of `url`, and to no other
+};
+
+struct HttpSettings {
+  std::string user_agent;
+  long stall_seconds = 30;  // without a byte
+  std::stop_token stop;
+};
+
+class HttpClient {
+ public:
+  explicit HttpClient(HttpSettings settings);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  /// Calls `begin` once the headers of a 2xx answer are there, then `write` with its body in pieces; what they throw
+  /// ends the request and comes out of it. Throws HttpError, for every status that is not 2xx as well, except for a
+  /// redirect that `stay` returns.
+  HttpReply send(const HttpRequest& request, const std::function<void(const HttpReply& reply)>& begin,
+                 const std::function<void(std::span<const std::byte> bytes)>& write);
+
+  /// The body of a 2xx answer as a text. Throws HttpError, also when it has more than `max_bytes`.
+  std::string text(const HttpRequest& request, std::size_t max_bytes, HttpReply* reply = nullptr);
+
+ private:
+  struct Hop;
+  std::unique_ptr<HttpError> perform(Hop& hop);
+
+  HttpSettings settings_;
+  void* handle_;  // CURL
+};
+
+}  // namespace baton

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attempts after failures of the network: pauses that double, or what the server asks for.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "sdk/pull/http.h"
+
+namespace baton {
+
+class Retries {
+ public:
+  Retries(int max_failures, std::stop_token stop, std::function<void(const std::string& text)> on_note)
+      : max_failures_(max_failures), stop_(std::move(stop)), on_note_(std::move(on_note)) {}
+
+  /// Runs `attempt` until it returns. After a transient HttpError it waits and runs it again; other errors, and the one
+  /// after `max_failures` failures in a row, come out. Stopping while it waits throws HttpError.
+  void run(const std::function<void()>& attempt);
+
+  /// An attempt came further: failures are counted from zero again.
+  void progressed() { failures_ = 0; }
+
+ private:
+  void wait(std::chrono::duration<double> seconds) const;
+
+  int max_failures_;
+  int failures_ = 0;
+  std::stop_token stop_;
+  std::function<void(const std::string& text)> on_note_;
+};
+
+}  // namespace baton
