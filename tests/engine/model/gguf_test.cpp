@@ -223,7 +223,7 @@ TEST_CASE("the tables of a file are parsed from its beginning, as soon as that h
   CHECK(enough <= whole.data_offset);
 }
 
-TEST_CASE("tables longer than the first piece that is read; a file that is truncated after it was opened") {
+TEST_CASE("tables may be longer than the first piece that is read, and a file truncated later is an error") {
   GgufWriter writer;
   writer.text("a.long", std::string(5 << 20, 'x'));
   writer.tensor("m", {2, 32}, BlockType::q8_0, std::string(68, '\1'));
