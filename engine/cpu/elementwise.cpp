@@ -39,6 +39,30 @@ void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   });
 }
 
+/// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which has no cancellation.
+void gelu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
+  constexpr float kSlope = -1.5957691216f, kCubic = -0.0713548162726f;  // -2 sqrt(2 / pi), and that times 0.044715
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto g = hn::LoadU(d, gate + i);
+    const auto slope = hn::MulAdd(hn::Mul(g, g), hn::Set(d, kCubic), hn::Set(d, kSlope));
+    const auto exponent = hn::Min(hn::Mul(g, slope), hn::Set(d, 88.0f));  // as in silu_mul
+    const auto gelu = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
+    hn::StoreU(hn::Mul(gelu, hn::LoadU(d, up + i)), d, out + i);
+  });
+}
+
+void scale(float* x, float factor, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i)
+                         HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, x + i); });
+}
+
+void soft_cap(float* x, float cap, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto share = hn::Div(hn::LoadU(d, x + i), hn::Set(d, cap));
+    hn::StoreU(hn::Mul(hn::Set(d, cap), hn::Tanh(d, share)), d, x + i);
+  });
+}
+
 void rope(float* x, const float* cos, const float* sin, std::int64_t half) {
   for_each_vector(half, [&](auto d, std::int64_t j) HWY_ATTR {
     const auto c = hn::LoadU(d, cos + j);
@@ -60,6 +84,9 @@ namespace baton::cpu {
 HWY_EXPORT(add);
 HWY_EXPORT(add_scaled);
 HWY_EXPORT(silu_mul);
+HWY_EXPORT(gelu_mul);
+HWY_EXPORT(scale);
+HWY_EXPORT(soft_cap);
 HWY_EXPORT(rope);
 
 void add_row(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, delta, n); }
@@ -71,6 +98,14 @@ void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int6
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(silu_mul)(out, gate, up, n);
 }
+
+void gelu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(gelu_mul)(out, gate, up, n);
+}
+
+void scale_row(float* x, float factor, std::int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(x, factor, n); }
+
+void soft_cap_row(float* x, float cap, std::int64_t n) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, cap, n); }
 
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half) {
   HWY_DYNAMIC_DISPATCH(rope)(x, cos, sin, half);

@@ -2,7 +2,6 @@
 #include "engine/model/forward.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace baton {
 namespace {
@@ -18,7 +17,8 @@ bool is_whole(const StepRows& rows, std::int32_t layers) {
 
 }  // namespace
 
-Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model), table_(backend, model.rope) {
+Forward::Forward(Backend& backend, const Model& model)
+    : backend_(backend), model_(model), table_(backend, model.ropes) {
   times_.layer.resize(static_cast<std::size_t>(model.config.layers));
 }
 
@@ -38,8 +38,13 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     delta_ = floats(n, c.width);
     gate_up_ = floats(n, 2 * static_cast<std::int64_t>(c.ffn_width));
     hidden_ = floats(n, c.ffn_width);
-    cos_ = floats(n, c.head_dim / 2);
-    sin_ = floats(n, c.head_dim / 2);
+    cos_.clear();
+    sin_.clear();
+    for (const Rope& rope : model_.ropes.distinct()) {
+      const auto half = static_cast<std::int64_t>(rope.inverse_frequencies().size());
+      cos_.push_back(floats(n, half));
+      sin_.push_back(floats(n, half));
+    }
     row_capacity_ = n;
   }
   if (logits_rows > logits_capacity_) {
@@ -54,7 +59,7 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
 void Forward::prepare(const StepRows& rows) {
   reserve(rows.size(), static_cast<std::int64_t>(rows.logits_rows.size()));
   const auto last = std::max_element(rows.position.begin(), rows.position.end());
-  step_angles_ = table_.range(0, last == rows.position.end() ? 0 : *last + 1);
+  table_.reserve(last == rows.position.end() ? 0 : *last + 1);
   received_.clear();
   for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
   if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
@@ -176,6 +181,7 @@ void Forward::compute_logits(const StepRows& rows) {
   backend_.gather_rows(last, residual(), index_);
   backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, normed, head, {});
+  if (c.logit_cap > 0.0f) backend_.soft_cap(logits, c.logit_cap);
   if (rows.choices.empty()) return;
   backend_.choose(reinterpret_cast<ChosenToken*>(choices_.data()),
                   logits.row_range(0, static_cast<std::int64_t>(rows.choices.size())), rows.choices);
@@ -223,7 +229,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
     end_part({&times_.layer[static_cast<std::size_t>(layer)], 1});
     compare_values(rows, layer, v);  // before the cached values are overwritten
   }
-  backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
+  backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles(layer));
   if (detecting) {
     q = detect(rows, layer, q);
     span = span_of(layer);
@@ -234,16 +240,21 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   const TensorView normed = normed_.view(operand, count(), c.width);
   const TensorView delta = delta_.view(DType::f32, count(), c.width);
   const TensorView attended = attended_.view(operand, count(), q_cols);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  backend_.attention(attended, q, slabs_, shape, span, scale, received_);
+  backend_.attention(attended, q, slabs_, shape, span, c.score_scale(), received_);
   backend_.matmul(delta, attended, *w.output, w.output_bias);
+  if (c.post_norms) backend_.rms_norm(delta, delta, w.attention_post_norm, c.norm_eps);
 
   backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
   const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * static_cast<std::int64_t>(c.ffn_width));
   const TensorView hidden = hidden_.view(operand, count(), c.ffn_width);
   backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
-  backend_.silu_mul(hidden, gate_up);
+  if (c.activation == GateActivation::silu) {
+    backend_.silu_mul(hidden, gate_up);
+  } else {
+    backend_.gelu_mul(hidden, gate_up);
+  }
   backend_.matmul(delta, hidden, *w.down, w.down_bias);
+  if (c.post_norms) backend_.rms_norm(delta, delta, w.mlp_post_norm, c.norm_eps);
   normed_is_in_ = leads_on(rows, layer);
   if (normed_is_in_) {
     const LayerWeights& next = model_.weights.layers[static_cast<std::size_t>(layer) + 1];

@@ -65,7 +65,7 @@ class Forward {
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
-  RopeAngles row_angles() const;
+  RopeAngles row_angles(std::int32_t layer) const;
   void compute_logits(const StepRows& rows);
   std::span<const float> bring_results(const StepRows& rows);
   void move_on();
@@ -80,7 +80,6 @@ class Forward {
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
   RopeTable table_;
-  RopeAngles step_angles_;  // angles of all positions up to the step's last
   StepTimes times_;
   std::vector<std::span<double>> parts_;  // parts of times_, each ended by a mark of the backend
   std::size_t alongside_ = 0;             // pending calls of alongside()
@@ -98,20 +97,20 @@ class Forward {
   std::vector<std::int32_t> sequence_;  // of the active rows
   std::vector<std::int32_t> position_;
 
-  Buffer x_;         // [T, C] residual stream
-  Buffer next_x_;    // [T, C] residual stream after a change of the active rows
-  Buffer normed_;    // [T, C]
-  Buffer qkv_;       // [T, (H + 2K) D]
-  Buffer q_;         // [T, H D] queries of the rows that a detection leaves
-  Buffer attended_;  // [T, H D]
-  Buffer delta_;     // [T, C] output of attention or of the MLP
-  Buffer gate_up_;   // [T, 2F]
-  Buffer hidden_;    // [T, F]
-  Buffer cos_;       // [T, D/2] of the active rows
-  Buffer sin_;       // [T, D/2]
-  Buffer last_;      // [logits rows, C]
-  Buffer logits_;    // [logits rows, V]
-  Buffer choices_;   // [logits rows] ChosenToken
+  Buffer x_;                 // [T, C] residual stream
+  Buffer next_x_;            // [T, C] residual stream after a change of the active rows
+  Buffer normed_;            // [T, C]
+  Buffer qkv_;               // [T, (H + 2K) D]
+  Buffer q_;                 // [T, H D] queries of the rows that a detection leaves
+  Buffer attended_;          // [T, H D]
+  Buffer delta_;             // [T, C] output of attention or of the MLP
+  Buffer gate_up_;           // [T, 2F]
+  Buffer hidden_;            // [T, F]
+  std::vector<Buffer> cos_;  // of each RoPE of the model, [T, D/2] of the active rows
+  std::vector<Buffer> sin_;  // [T, D/2]
+  Buffer last_;              // [logits rows, C]
+  Buffer logits_;            // [logits rows, V]
+  Buffer choices_;           // [logits rows] ChosenToken
   std::vector<float> host_logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <span>
 
 #include "engine/base/json_fields.h"
 
@@ -21,10 +22,11 @@ struct Architecture {
   std::string_view name;    // of general.architecture
   std::string_view class_;  // of config.json
 };
-constexpr std::array<Architecture, 4> kArchitectures = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Architecture, 5> kArchitectures = {{{"llama", "LlamaForCausalLM"},
                                                          {"qwen2", "Qwen2ForCausalLM"},
                                                          {"qwen3", "Qwen3ForCausalLM"},
-                                                         {"phi3", "Phi3ForCausalLM"}}};
+                                                         {"phi3", "Phi3ForCausalLM"},
+                                                         {"gemma3", "Gemma3ForCausalLM"}}};
 
 const Architecture& architecture_of(const GgufMetadata& metadata) {
   const std::string name = metadata.text("general.architecture");
@@ -44,8 +46,14 @@ constexpr std::pair<std::string_view, std::string_view> kLayerTensors[] = {
     {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},           {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"}};
 
+/// Those of models with norms after attention and MLP, whose norm before the MLP has another name in checkpoints.
+constexpr std::pair<std::string_view, std::string_view> kPostNormTensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"}};
+
 /// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"; empty: a name that no file can have.
-std::string stored_name(std::string_view name) {
+std::string stored_name(std::string_view name, bool post_norms) {
   if (name == "model.embed_tokens.weight") return "token_embd.weight";
   if (name == "model.norm.weight") return "output_norm.weight";
   if (name == "lm_head.weight") return "output.weight";
@@ -53,16 +61,22 @@ std::string stored_name(std::string_view name) {
   if (!name.starts_with(kLayers)) return "";
   const std::string_view rest = name.substr(kLayers.size());
   const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
-  for (const auto& [theirs, stored] : kLayerTensors)
-    if (rest.substr(dot + 1, kind - dot - 1) == theirs)
-      return fmt::format("blk.{}.{}{}", rest.substr(0, dot), stored, rest.substr(kind));
-  return "";
+  const auto found_in = [&](std::span<const std::pair<std::string_view, std::string_view>> names) -> std::string {
+    for (const auto& [theirs, stored] : names)
+      if (rest.substr(dot + 1, kind - dot - 1) == theirs)
+        return fmt::format("blk.{}.{}{}", rest.substr(0, dot), stored, rest.substr(kind));
+    return "";
+  };
+  if (std::string found = post_norms ? found_in(kPostNormTensors) : ""; !found.empty()) return found;
+  return found_in(kLayerTensors);
 }
 
 /// What would change the numbers and is not computed here must never be ignored: tensors that no supported model has.
 void reject_unknown_tensors(const GgufFiles& files, std::string_view architecture) {
   std::set<std::string_view> known = {"attn_rot_embd"};  // angles, which old files stored
   for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
+  if (architecture == "gemma3")
+    for (const auto& [theirs, stored] : kPostNormTensors) known.insert(stored);
   for (const std::string& name : files.tensor_names()) {
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
         name == "rope_freqs.weight")
@@ -75,13 +89,20 @@ void reject_unknown_tensors(const GgufFiles& files, std::string_view architectur
   }
 }
 
+constexpr std::string_view kLogitCap = "final_logit_softcapping";
+
 void reject_unsupported(const GgufMetadata& metadata, const std::string& prefix) {
   if (metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
     metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported");
-  for (const char* key : {"logit_scale", "residual_scale", "embedding_scale", "attention.scale",
-                          "attention.logit_softcapping", "final_logit_softcapping", "attn_logit_softcapping"})
-    if (metadata.contains(prefix + key) && metadata.number(prefix + key, -1e30, 1e30) != 0.0)
-      metadata.fail(prefix + key, "but that is not supported for this architecture");
+  for (const std::string_view key :
+       {std::string_view("logit_scale"), std::string_view("residual_scale"), std::string_view("embedding_scale"),
+        std::string_view("attention.scale"), std::string_view("attention.logit_softcapping"), kLogitCap,
+        std::string_view("attn_logit_softcapping")}) {
+    if (key == kLogitCap && prefix == "gemma3.") continue;
+    const std::string full = prefix + std::string(key);
+    if (metadata.contains(full) && metadata.number(full, -1e30, 1e30) != 0.0)
+      metadata.fail(full, "but that is not supported for this architecture");
+  }
 }
 
 /// f32 settings are written as short as they are read: 1e-5 and not 9.99999974e-06, as config.json has them.
@@ -108,6 +129,25 @@ Json rope_scaling(const GgufMetadata& metadata, const std::string& prefix) {
   for (const char* beta : {"beta_fast", "beta_slow"})
     if (metadata.contains(scaling + "yarn_" + beta)) yarn[beta] = metadata.number(scaling + "yarn_" + beta, 0.0, 1e6);
   return yarn;
+}
+
+/// The file says how long a sliding window is, and seldom which layers have one: all but every sixth.
+void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  const std::string window = prefix + "attention.sliding_window", pattern = window + "_pattern";
+  const std::int64_t layers = config["num_hidden_layers"];
+  if (!metadata.contains(window)) {
+    config["sliding_window_pattern"] = 1;
+  } else {
+    config["sliding_window"] = metadata.integer(window, 1, kMax);
+    if (metadata.contains(pattern)) config["sliding_window_pattern"] = metadata.integer(pattern, 1, kMax);
+  }
+  config["rope_local_base_freq"] = rounded(metadata.number_or(prefix + "rope.freq_base_swa", 10000.0, 0.0, 1e15));
+  // The file does not say what queries are divided by. Of the published sizes, that of 62 layers (27B) alone has the
+  // width for each head in the place of the width of a head.
+  const std::int64_t width = config["hidden_size"], heads = config["num_attention_heads"];
+  config["query_pre_attn_scalar"] = layers == 62 ? Json(width / heads) : config["head_dim"];
+  if (metadata.contains(prefix + std::string(kLogitCap)))
+    config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
 }
 
 bool has_bias(const GgufFiles& files, const char* tensor) {
@@ -158,6 +198,7 @@ Json config_json(const GgufFiles& files) {
   }
   if (architecture.name == "phi3" && metadata.contains(prefix + "attention.sliding_window"))
     config["sliding_window"] = metadata.integer(prefix + "attention.sliding_window", 1, kMax);
+  if (architecture.name == "gemma3") add_gemma(config, metadata, prefix);
   if (metadata.contains("tokenizer.ggml.bos_token_id"))
     config["bos_token_id"] = metadata.integer("tokenizer.ggml.bos_token_id", 0, kMax);
   return config;
@@ -209,16 +250,22 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
   if (!changes.is_null()) json.merge_patch(changes);
   ModelConfig config = parse_config(json.dump(), files.metadata().origin() + ": metadata as config.json");
   config.rope.divisors = frequency_divisors(files, config);
+  config.norm_offset = 0.0f;  // added when the file was made
   return config;
 }
 
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
-    : files_(files), head_dim_(config.head_dim), interleaved_(config.architecture == "LlamaForCausalLM") {}
+    : files_(files),
+      head_dim_(config.head_dim),
+      interleaved_(config.architecture == "LlamaForCausalLM"),
+      post_norms_(config.post_norms) {}
 
-bool GgufWeights::contains(const std::string& name) const { return files_.find(stored_name(name)) != nullptr; }
+bool GgufWeights::contains(const std::string& name) const {
+  return files_.find(stored_name(name, post_norms_)) != nullptr;
+}
 
 StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const std::string stored = stored_name(name), &origin = files_.metadata().origin();
+  const std::string stored = stored_name(name, post_norms_), &origin = files_.metadata().origin();
   const GgufTensor* tensor = files_.find(stored);
   if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
   const std::string where = fmt::format("{}: tensor \"{}\"", origin, stored);

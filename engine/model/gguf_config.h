@@ -32,6 +32,7 @@ class GgufWeights final : public WeightSource {
   const GgufFiles& files_;
   std::int32_t head_dim_;
   bool interleaved_;  // queries and keys: files of the architecture "llama"
+  bool post_norms_;
 };
 
 }  // namespace baton

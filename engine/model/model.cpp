@@ -21,7 +21,7 @@ Model describe_model(const ModelFiles& files, const std::filesystem::path& path,
     throw ModelError(fmt::format("{}: the tokenizer has ids up to {}, but the model's vocabulary is {}", path.string(),
                                  text.tokenizer->size() - 1, config.vocabulary));
   text.path = path;
-  Model model{std::move(text), config, options, Rope(config), {}, files.generation()};
+  Model model{std::move(text), config, options, LayerRopes(config), {}, files.generation()};
   if (options.context == 0) model.options.context = config.context;
   return model;
 }

@@ -52,6 +52,7 @@ LayerWeights make_layer(RandomWeights& random, const ModelConfig& c) {
   layer.output = random.matrix(c.width, q);
   if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
   layer.mlp_norm = random.constant(c.width, 1.0f);
+  if (c.post_norms) layer.attention_post_norm = layer.mlp_post_norm = random.constant(c.width, 1.0f);
   layer.gate_up = random.matrix(2 * ffn, c.width);
   if (c.mlp_bias) layer.gate_up_bias = random.constant(2 * ffn, 0.0f);
   layer.down = random.matrix(c.width, ffn);
@@ -133,7 +134,7 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   ModelText text{.path = shape.name,
                  .fingerprint = fmt::format("{}, random weights of seed {}", shape.name, seed),
                  .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
-  return std::make_shared<const Model>(Model{std::move(text), config, own, Rope(config), std::move(weights), {}});
+  return std::make_shared<const Model>(Model{std::move(text), config, own, LayerRopes(config), std::move(weights), {}});
 }
 
 }  // namespace baton

@@ -80,8 +80,21 @@ MODELS = {
     "mistral": ("Mistral", dict(sliding_window=16, num_hidden_layers=3), "bfloat16", 3, {}),
     "smollm": ("Llama", dict(hidden_size=72, num_attention_heads=9, num_key_value_heads=3, intermediate_size=104,
                              tie_word_embeddings=True), "bfloat16", 1, {}),
+    "gemma3": ("Gemma3", dict(head_dim=24, num_key_value_heads=1, num_hidden_layers=4, sliding_window=20, pad_token_id=0,
+                              query_pre_attn_scalar=32, final_logit_softcapping=8.0, tie_word_embeddings=False, sliding_window_pattern=2,
+                              rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+                                                   sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
+               "bfloat16", 1,
+               {"rope_parameters": None, "layer_types": None, "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
+                "rope_scaling": dict(rope_type="linear", factor=8.0), "sliding_window_pattern": 2}),
     "phi3": ("Phi3", dict(sliding_window=40, num_key_value_heads=4, pad_token_id=0), "bfloat16", 1, {}),
 }
+
+# Where the configuration class is not named after the model class.
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+
+# Families whose norms multiply by 1 + weight, and whose embeddings are scaled by the root of the width.
+FROM_ONE = ("Gemma3",)
 
 # Additions to generation_config.json: what Qwen's instruct models say.
 GENERATION = {"qwen2": dict(do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05,
@@ -103,19 +116,19 @@ def in_double():
             setattr(torch, name, value)
 
 
-def fill(model, generator):
+def fill(model, generator, from_one):
     """Random weights large enough for confident logits and attention that is far from uniform."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_(1.0 + 0.2 * noise)
+                parameter.copy_((0.0 if from_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(0.4 * noise)
+                parameter.copy_((0.1 if from_one and "embed" in name else 0.4) * noise)
             else:
-                parameter.copy_(noise * 1.3 / parameter.shape[1] ** 0.5)
+                parameter.copy_(noise * 1.3 / parameter.shape[-1] ** 0.5)
 
 
 def save(model, folder, dtype, shards, edits):
@@ -186,11 +199,11 @@ def run(folder, vocabulary):
 
 def make_model(name, out):
     kind, arguments, dtype, shards, edits = MODELS[name]
-    config = getattr(transformers, kind + "Config")(**(BASE | arguments))
+    config = getattr(transformers, CONFIGS.get(kind, kind + "Config"))(**(BASE | arguments))
     folder = out / name
     for seed in range(1000):
         model = getattr(transformers, kind + "ForCausalLM")(config)
-        fill(model, torch.Generator().manual_seed(seed))
+        fill(model, torch.Generator().manual_seed(seed), kind in FROM_ONE)
         save(model, folder, dtype, shards, edits)
         goldens, problem = run(folder, config.vocab_size)
         if goldens is not None:

@@ -296,8 +296,23 @@ class CudaBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_silu_mul(out, gate_up, DType::bf16);
+    check_gate(out, gate_up, DType::bf16);
     launch_silu_mul(stream(), out, gate_up);
+  }
+
+  void gelu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_gate(out, gate_up, DType::bf16);
+    launch_gelu_mul(stream(), out, gate_up);
+  }
+
+  void scale(TensorView x, float factor) override {
+    check_shape("scale x", x, x.rows, x.cols);
+    launch_scale(stream(), x, factor);
+  }
+
+  void soft_cap(TensorView x, float cap) override {
+    check_soft_cap(x, cap);
+    launch_soft_cap(stream(), x, cap);
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {

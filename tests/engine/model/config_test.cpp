@@ -165,6 +165,71 @@ TEST_CASE("what changes the numbers and is not supported is named") {
              Contains("\"architectures\" is missing, expected a list of one"));
 }
 
+namespace {
+
+json gemma() {
+  return with(base(), {{"architectures", json::array({"Gemma3ForCausalLM"})},
+                       {"num_hidden_layers", 7},
+                       {"head_dim", 24},
+                       {"hidden_activation", "gelu_pytorch_tanh"},
+                       {"query_pre_attn_scalar", 20},
+                       {"sliding_window", 33}});
+}
+
+}  // namespace
+
+TEST_CASE("Gemma 3: windows, the RoPE of each layer, and what it scales") {
+  const ModelConfig config = parse(gemma());
+  CHECK(config.window == std::vector<std::int32_t>{33, 33, 33, 33, 33, 0, 33});
+  CHECK(config.rope_kind(4) == RopeKind::local);
+  CHECK(config.rope_kind(5) == RopeKind::global);
+  CHECK(config.local_rope.theta == 10000.0);
+  CHECK(config.post_norms);
+  CHECK(config.qk_norm);
+  CHECK(config.tied_embeddings);
+  CHECK_FALSE(parse(with(gemma(), {{"tie_word_embeddings", false}})).tied_embeddings);
+  CHECK(config.norm_offset == 1.0f);
+  CHECK(config.activation == GateActivation::gelu_tanh);
+  CHECK(config.embedding_scale == std::sqrt(static_cast<float>(config.width)));
+  CHECK(config.score_scale() == 1.0f / std::sqrt(20.0f));
+  CHECK(config.logit_cap == 0.0f);
+  CHECK(parse(without(gemma(), "head_dim")).head_dim == 256);
+  CHECK(parse(with(gemma(), {{"final_logit_softcapping", 30}})).logit_cap == 30.0f);
+  CHECK(parse(with(gemma(), {{"sliding_window_pattern", 2}})).window ==
+        std::vector<std::int32_t>{33, 0, 33, 0, 33, 0, 33});
+
+  const json full = "full_attention", sliding = "sliding_attention";
+  const ModelConfig listed =
+      parse(with(gemma(), {{"layer_types", json::array({full, sliding, full, full, full, full, full})},
+                           {"rope_theta", nullptr},
+                           {"rope_parameters",
+                            {{"full_attention", {{"rope_type", "linear"}, {"factor", 8}, {"rope_theta", 5e5}}},
+                             {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 777}}}}}}));
+  CHECK(listed.window == std::vector<std::int32_t>{0, 33, 0, 0, 0, 0, 0});
+  CHECK(listed.rope.theta == 5e5);
+  CHECK(listed.rope.factor == 8.0);
+  CHECK(listed.local_rope.theta == 777.0);
+  CHECK(listed.local_rope.scaling == RopeScaling::none);
+  const ModelConfig older = parse(with(
+      gemma(),
+      {{"rope_theta", 2e6}, {"rope_local_base_freq", 555}, {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}));
+  CHECK(older.rope.theta == 2e6);
+  CHECK(older.rope.factor == 4.0);
+  CHECK(older.local_rope.theta == 555.0);
+  CHECK(older.local_rope.scaling == RopeScaling::none);
+  CHECK(config.rope.theta == 1e6);
+
+  CHECK_THAT(problem(with(gemma(), {{"attn_logit_softcapping", 50}})), Contains("soft caps of attention scores"));
+  CHECK_THAT(problem(with(gemma(), {{"use_bidirectional_attention", true}})), Contains("only causal attention"));
+  CHECK_THAT(problem(with(gemma(), {{"hidden_activation", "silu"}})), Contains("only gelu_pytorch_tanh"));
+  CHECK_THAT(problem(with(gemma(), {{"query_pre_attn_scalar", 0}})), Contains("\"query_pre_attn_scalar\" is 0"));
+  CHECK_THAT(problem(with(gemma(), {{"sliding_window", nullptr}})), Contains("expected a number of tokens"));
+  CHECK_THAT(problem(with(gemma(), {{"sliding_window_pattern", 0}})), Contains("\"sliding_window_pattern\" is 0"));
+  CHECK_THAT(problem(with(gemma(), {{"layer_types", json::array({full})}})), Contains("expected a list of 7"));
+  CHECK_THAT(problem(with(gemma(), {{"rope_parameters", {{"sliding_attention", {{"rope_type", "longrope"}}}}}})),
+             Contains("\"rope_parameters.sliding_attention.rope_type\" is \"longrope\""));
+}
+
 TEST_CASE("broken and hostile values are refused by name") {
   CHECK_THAT(test::error_of<ModelError>([] { parse_config("{\"a\": ", "x/config.json"); }),
              Contains("x/config.json: not JSON: parse error at line 1"));

@@ -32,7 +32,14 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"lm_head", "output"},
                                                       {"model.layers.", "blk."}};
 
-std::string stored_name(std::string name) {
+const std::pair<const char*, const char*> kPostNormNames[] = {{"post_attention_layernorm", "post_attention_norm"},
+                                                              {"pre_feedforward_layernorm", "ffn_norm"},
+                                                              {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+std::string stored_name(std::string name, bool post_norms) {
+  for (const auto& [theirs, stored] : kPostNormNames)
+    if (const std::size_t at = name.find(theirs); post_norms && at != name.npos)
+      name.replace(at, std::string(theirs).size(), stored);
   for (const auto& [theirs, stored] : kNames)
     if (const std::size_t at = name.find(theirs); at != name.npos) name.replace(at, std::string(theirs).size(), stored);
   return name;
@@ -58,10 +65,11 @@ std::vector<float> interleaved(const std::vector<float>& values, std::size_t col
 }
 
 std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
-  const std::string name = config.architecture == "Qwen2ForCausalLM"   ? "qwen2"
-                           : config.architecture == "Qwen3ForCausalLM" ? "qwen3"
-                           : config.architecture == "Phi3ForCausalLM"  ? "phi3"
-                                                                       : "llama";
+  const std::string name = config.architecture == "Qwen2ForCausalLM"    ? "qwen2"
+                           : config.architecture == "Qwen3ForCausalLM"  ? "qwen3"
+                           : config.architecture == "Phi3ForCausalLM"   ? "phi3"
+                           : config.architecture == "Gemma3ForCausalLM" ? "gemma3"
+                                                                        : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
     writer.number(name + "." + key, static_cast<std::uint32_t>(value));
   };
@@ -78,8 +86,14 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
-    if (name != "phi3") throw std::runtime_error("a sliding window is not in files of " + name);
+    if (name != "phi3" && name != "gemma3") throw std::runtime_error("a sliding window is not in files of " + name);
     number("attention.sliding_window", config.window.front());
+  }
+  if (name == "gemma3") {
+    const auto sliding = std::ranges::count_if(config.window, [](std::int32_t window) { return window > 0; });
+    number("attention.sliding_window_pattern", config.layers / (config.layers - static_cast<std::int32_t>(sliding)));
+    writer.real(name + ".rope.freq_base_swa", static_cast<float>(config.local_rope.theta));
+    writer.real(name + ".final_logit_softcapping", config.logit_cap);
   }
   if (config.rope.scaling == RopeScaling::linear || config.rope.scaling == RopeScaling::yarn) {
     const bool yarn = config.rope.scaling == RopeScaling::yarn;
@@ -115,12 +129,14 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     const StoredWeight weight = files.weight(name, rows, cols);
     std::vector<float> values(static_cast<std::size_t>(rows * cols));
     dequantize(values, {weight.data.get(), static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
+    if (name.find("norm") != name.npos)
+      for (float& value : values) value += config.norm_offset;
     const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
     if (rotated && architecture == "llama")
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
     const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised
-    writer.tensor(stored_name(name), shape, stored, encoded(values, stored));
+    writer.tensor(stored_name(name, config.post_norms), shape, stored, encoded(values, stored));
   }
 }
 
