@@ -21,9 +21,10 @@ constexpr std::int32_t kMaxVocabulary = 1 << 24;
 
 Family read_family(ModelConfig& config, const JsonFields& fields) {
   constexpr std::pair<std::string_view, Family> kFamilies[] = {
-      {"LlamaForCausalLM", Family::llama}, {"Qwen2ForCausalLM", Family::qwen2},
-      {"Qwen3ForCausalLM", Family::qwen3}, {"MistralForCausalLM", Family::mistral},
-      {"Phi3ForCausalLM", Family::phi3},   {"Gemma3ForCausalLM", Family::gemma3}};
+      {"LlamaForCausalLM", Family::llama},    {"Qwen2ForCausalLM", Family::qwen2},
+      {"Qwen3ForCausalLM", Family::qwen3},    {"MistralForCausalLM", Family::mistral},
+      {"Phi3ForCausalLM", Family::phi3},      {"Gemma3ForCausalLM", Family::gemma3},
+      {"SmolLM3ForCausalLM", Family::smollm3}};
   std::string supported;
   for (const auto& [name, family] : kFamilies) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", name);
 
@@ -56,11 +57,11 @@ void reject_unsupported(const JsonFields& fields, Family family) {
     fields.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
   for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
     if (fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0) fields.fail(key, "but mixtures of experts are not supported");
-  if (const Json* rotated = fields.find("no_rope_layers")) {
+  if (const Json* rotated = fields.find("no_rope_layers"); rotated != nullptr && family != Family::smollm3) {
     for (const Json& layer : *rotated)
       if (layer != 1) fields.fail("no_rope_layers", "but layers without RoPE (NoPE) are not supported");
   }
-  if (family != Family::llama && fields.flag_or("mlp_bias", false))
+  if (family != Family::llama && family != Family::smollm3 && fields.flag_or("mlp_bias", false))
     fields.fail("mlp_bias", "which this architecture does not have");
   if (family == Family::gemma3) {
     if (fields.number_or("attn_logit_softcapping", 0.0, 0.0, 1e30) != 0.0)
@@ -82,7 +83,7 @@ void read_dimensions(ModelConfig& config, const JsonFields& fields, Family famil
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
   config.norm_eps =
       static_cast<float>(fields.number_or("rms_norm_eps", family == Family::phi3 ? 1e-5 : 1e-6, 0.0, 1.0));
-  config.tied_embeddings = fields.flag_or("tie_word_embeddings", family == Family::gemma3);
+  config.tied_embeddings = fields.flag_or("tie_word_embeddings", family == Family::gemma3 || family == Family::smollm3);
 
   if (config.heads % config.kv_heads != 0)
     fields.fail("num_key_value_heads", fmt::format("expected a divisor of num_attention_heads, {}", config.heads));

@@ -31,8 +31,8 @@ struct RopeConfig {
   std::vector<float> divisors;        // [D/2] of each frequency, instead of a scaling; empty: none (GGUF files)
 };
 
-/// Which RoPE a layer has.
-enum class RopeKind : std::uint8_t { global, local };
+/// Which RoPE a layer has. Without one (NoPE), keys and queries are rotated by angles of 0, which changes no bit.
+enum class RopeKind : std::uint8_t { global, local, none };
 
 /// The activation of the gate of an MLP.
 enum class GateActivation : std::uint8_t { silu, gelu_tanh };

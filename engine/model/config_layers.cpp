@@ -118,6 +118,32 @@ void read_qwen_windows(ModelConfig& config, const JsonFields& fields) {
   }
 }
 
+/// SmolLM3 lists the layers that have RoPE, or all but every fourth one has it; "no_rope_layer_interval" names another
+/// period. Where it has sliding windows, the layers without RoPE have them unless they are listed.
+void read_smollm_layers(ModelConfig& config, const JsonFields& fields) {
+  if (const Json* listed = fields.find("no_rope_layers")) {
+    if (!listed->is_array() || listed->size() < config.window.size())
+      fields.fail("no_rope_layers", fmt::format("expected a list of {}, one of each layer", config.layers));
+    for (std::size_t layer = 0; layer < config.window.size(); ++layer) {
+      const Json& rotated = (*listed)[layer];
+      if (rotated != 0 && rotated != 1)
+        fields.fail("no_rope_layers", fmt::format("with {}, expected 0 or 1", describe(rotated)));
+      config.rope_kinds.push_back(rotated == 1 ? RopeKind::global : RopeKind::none);
+    }
+  } else {
+    const std::int32_t period = fields.integer_or("no_rope_layer_interval", 4, 1, kMaxContext);
+    for (std::int32_t layer = 0; layer < config.layers; ++layer)
+      config.rope_kinds.push_back((layer + 1) % period != 0 ? RopeKind::global : RopeKind::none);
+  }
+  if (!fields.flag_or("use_sliding_window", false) || fields.find("sliding_window") == nullptr) return;
+  const std::int32_t window = fields.integer("sliding_window", 1, kMaxContext);
+  const Json* types = fields.find("layer_types");
+  const std::vector<bool> sliding = types != nullptr ? sliding_layers(config, fields, *types) : std::vector<bool>();
+  for (std::size_t layer = 0; layer < config.window.size(); ++layer)
+    config.window[layer] =
+        (types != nullptr ? sliding[layer] : config.rope_kinds[layer] == RopeKind::none) ? window : 0;
+}
+
 /// Layers that Gemma 3 lists by name, or all but every sixth one; "sliding_window_pattern" names another period.
 void read_gemma_windows(ModelConfig& config, const JsonFields& fields) {
   std::vector<bool> sliding(static_cast<std::size_t>(config.layers));
@@ -143,7 +169,7 @@ void read_gemma_windows(ModelConfig& config, const JsonFields& fields) {
 void read_rope(ModelConfig& config, const JsonFields& fields, Family family, const std::string& origin) {
   if (family == Family::gemma3) return read_layer_type_ropes(config, fields, origin);
   // Three spellings: "rope_theta" and "rope_scaling" (with "type" or "rope_type"), or both inside "rope_parameters".
-  config.rope.theta = fields.number_or("rope_theta", 10000.0, kMinTheta, kMaxTheta);
+  config.rope.theta = fields.number_or("rope_theta", family == Family::smollm3 ? 2e6 : 10000.0, kMinTheta, kMaxTheta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* value = fields.find(key);
     if (value == nullptr || value->empty()) continue;
@@ -159,6 +185,7 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
   config.window.assign(config.layers, 0);
   if (family == Family::qwen2 || family == Family::qwen3) return read_qwen_windows(config, fields);
   if (family == Family::gemma3) return read_gemma_windows(config, fields);
+  if (family == Family::smollm3) return read_smollm_layers(config, fields);
 
   if (const Json* types = fields.find("layer_types")) {
     for (const Json& type : *types)

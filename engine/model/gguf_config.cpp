@@ -22,11 +22,12 @@ struct Architecture {
   std::string_view name;    // of general.architecture
   std::string_view class_;  // of config.json
 };
-constexpr std::array<Architecture, 5> kArchitectures = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Architecture, 6> kArchitectures = {{{"llama", "LlamaForCausalLM"},
                                                          {"qwen2", "Qwen2ForCausalLM"},
                                                          {"qwen3", "Qwen3ForCausalLM"},
                                                          {"phi3", "Phi3ForCausalLM"},
-                                                         {"gemma3", "Gemma3ForCausalLM"}}};
+                                                         {"gemma3", "Gemma3ForCausalLM"},
+                                                         {"smollm3", "SmolLM3ForCausalLM"}}};
 
 const Architecture& architecture_of(const GgufMetadata& metadata) {
   const std::string name = metadata.text("general.architecture");
@@ -192,7 +193,7 @@ Json config_json(const GgufFiles& files) {
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}};
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
-  if (architecture.name == "llama") {
+  if (architecture.name == "llama" || architecture.name == "smollm3") {
     config["attention_bias"] = has_bias(files, "attn_q");
     config["mlp_bias"] = has_bias(files, "ffn_down");
   }
@@ -257,7 +258,7 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
     : files_(files),
       head_dim_(config.head_dim),
-      interleaved_(config.architecture == "LlamaForCausalLM"),
+      interleaved_(config.architecture == "LlamaForCausalLM" || config.architecture == "SmolLM3ForCausalLM"),
       post_norms_(config.post_norms) {}
 
 bool GgufWeights::contains(const std::string& name) const {

@@ -55,6 +55,7 @@ class Yarn {
 Rope::Rope(const ModelConfig& config, RopeKind kind) {
   const RopeConfig& rope = config.rope_of(kind);
   inverse_frequencies_.resize(config.head_dim / 2);
+  if (kind == RopeKind::none) return;
   for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
     inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / config.head_dim);
   for (std::size_t pair = 0; pair < rope.divisors.size(); ++pair)

@@ -87,6 +87,8 @@ MODELS = {
                "bfloat16", 1,
                {"rope_parameters": None, "layer_types": None, "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
                 "rope_scaling": dict(rope_type="linear", factor=8.0), "sliding_window_pattern": 2}),
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 1], tie_word_embeddings=True, pad_token_id=0),
+                "bfloat16", 1, {"rope_parameters": None, "rope_theta": 2000000.0}),
     "phi3": ("Phi3", dict(sliding_window=40, num_key_value_heads=4, pad_token_id=0), "bfloat16", 1, {}),
 }
 

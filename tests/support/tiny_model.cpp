@@ -97,6 +97,8 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
+  for (std::int32_t layer = 0; options.nope && layer < options.layers; ++layer)
+    config.rope_kinds.push_back(layer % 2 == 1 ? RopeKind::none : RopeKind::global);
   if (options.gemma) {
     config.post_norms = true;
     config.activation = GateActivation::gelu_tanh;

@@ -159,8 +159,8 @@ TEST_CASE("what changes the numbers and is not supported is named") {
   CHECK_THAT(problem(with(base(), {{"num_local_experts", 8}})), Contains("mixtures of experts"));
   CHECK_THAT(problem(with(base(), {{"no_rope_layers", {1, 1, 0, 1}}})), Contains("layers without RoPE"));
   CHECK_THAT(
-      problem(with(base(), {{"architectures", json::array({"SmolLM3ForCausalLM"})}})),
-      Contains("\"SmolLM3ForCausalLM\", which is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"));
+      problem(with(base(), {{"architectures", json::array({"Gemma2ForCausalLM"})}})),
+      Contains("\"Gemma2ForCausalLM\", which is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"));
   CHECK_THAT(problem(without(base(), "architectures")),
              Contains("\"architectures\" is missing, expected a list of one"));
 }
@@ -228,6 +228,28 @@ TEST_CASE("Gemma 3: windows, the RoPE of each layer, and what it scales") {
   CHECK_THAT(problem(with(gemma(), {{"layer_types", json::array({full})}})), Contains("expected a list of 7"));
   CHECK_THAT(problem(with(gemma(), {{"rope_parameters", {{"sliding_attention", {{"rope_type", "longrope"}}}}}})),
              Contains("\"rope_parameters.sliding_attention.rope_type\" is \"longrope\""));
+}
+
+TEST_CASE("SmolLM3: layers without RoPE, and their windows") {
+  const json smol = with(base("SmolLM3ForCausalLM"), {{"num_hidden_layers", 5}});
+  constexpr RopeKind rope = RopeKind::global, none = RopeKind::none;
+  const ModelConfig config = parse(smol);
+  CHECK(config.rope_kinds == std::vector{rope, rope, rope, none, rope});
+  CHECK(config.window == std::vector<std::int32_t>(5, 0));
+  CHECK(config.rope.theta == 2e6);
+  CHECK(config.tied_embeddings);
+  CHECK(parse(with(smol, {{"no_rope_layer_interval", 2}})).rope_kinds == std::vector{rope, none, rope, none, rope});
+  const json listed = with(smol, {{"no_rope_layers", {0, 1, 1, 0, 1, 1}}});  // longer lists are in use
+  CHECK(parse(listed).rope_kinds == std::vector{none, rope, rope, none, rope});
+  const json windows = with(listed, {{"use_sliding_window", true}, {"sliding_window", 9}});
+  CHECK(parse(windows).window == std::vector<std::int32_t>{9, 0, 0, 9, 0});
+  const json full = "full_attention", sliding = "sliding_attention";
+  CHECK(parse(with(windows, {{"layer_types", json::array({full, sliding, full, full, full})}})).window ==
+        std::vector<std::int32_t>{0, 9, 0, 0, 0});
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", {1, 1}}})), Contains("expected a list of 5"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", {1, 1, 2, 1, 1}}})), Contains("with 2, expected 0 or 1"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", 1}})), Contains("expected a list of 5"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layer_interval", 0}})), Contains("\"no_rope_layer_interval\" is 0"));
 }
 
 TEST_CASE("broken and hostile values are refused by name") {

@@ -65,11 +65,12 @@ std::vector<float> interleaved(const std::vector<float>& values, std::size_t col
 }
 
 std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
-  const std::string name = config.architecture == "Qwen2ForCausalLM"    ? "qwen2"
-                           : config.architecture == "Qwen3ForCausalLM"  ? "qwen3"
-                           : config.architecture == "Phi3ForCausalLM"   ? "phi3"
-                           : config.architecture == "Gemma3ForCausalLM" ? "gemma3"
-                                                                        : "llama";
+  const std::string name = config.architecture == "Qwen2ForCausalLM"     ? "qwen2"
+                           : config.architecture == "Qwen3ForCausalLM"   ? "qwen3"
+                           : config.architecture == "Phi3ForCausalLM"    ? "phi3"
+                           : config.architecture == "Gemma3ForCausalLM"  ? "gemma3"
+                           : config.architecture == "SmolLM3ForCausalLM" ? "smollm3"
+                                                                         : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
     writer.number(name + "." + key, static_cast<std::uint32_t>(value));
   };
@@ -132,7 +133,7 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     if (name.find("norm") != name.npos)
       for (float& value : values) value += config.norm_offset;
     const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
-    if (rotated && architecture == "llama")
+    if (rotated && (architecture == "llama" || architecture == "smollm3"))
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
     const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised

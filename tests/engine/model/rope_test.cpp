@@ -87,6 +87,14 @@ TEST_CASE("angles refuse outputs of another size") {
   CHECK_THROWS_AS(rope.angles(right, small, std::vector<std::int32_t>{0, 1}), std::invalid_argument);
 }
 
+TEST_CASE("no RoPE is a rotation by 0 at every position") {
+  const Rope rope(config_of(8, 10000.0), RopeKind::none);
+  std::vector<float> cos(4), sin(4);
+  rope.angles(cos, sin, std::vector<std::int32_t>{131071});
+  CHECK(cos == std::vector<float>(4, 1.0f));
+  CHECK(sin == std::vector<float>(4, 0.0f));
+}
+
 TEST_CASE("a table of angles has those of every position, however it grew") {
   const auto backend = make_cpu_backend(1);
   ModelConfig config = config_of(8, 10000.0);
