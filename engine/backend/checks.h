@@ -63,6 +63,8 @@ void check_copy_rows(std::string_view name, const ConstTensorView& some, const C
                      std::span<const std::int32_t> index);
 /// Checks the views of silu_mul and gelu_mul.
 void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);
+void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
+                         std::span<const float> weight);
 void check_soft_cap(const ConstTensorView& x, float cap);
 
 }  // namespace baton

@@ -195,6 +195,10 @@ class Operations {
   /// 0.044715 g^3))).
   virtual void gelu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
+  /// x[index[i]] += weight[i] * in[i], with one rounding. The indices of a call are distinct.
+  virtual void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                                 std::span<const float> weight) = 0;
+
   /// x[T, C] *= factor.
   virtual void scale(TensorView x, float factor) = 0;
 

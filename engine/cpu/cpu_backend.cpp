@@ -265,6 +265,13 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    for_rows(in.rows, in.cols,
+             [&](std::int64_t row) { add_weighted_row(x.f32(index[row]), in.f32(row), weight[row], in.cols); });
+  }
+
   void scale(TensorView x, float factor) override {
     check_shape("scale x", x, x.rows, x.cols);
     for_rows(x.rows, x.cols, [&](std::int64_t row) { scale_row(x.f32(row), factor, x.cols); });

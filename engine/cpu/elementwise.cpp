@@ -30,6 +30,12 @@ void add_scaled(float* x, const std::uint16_t* delta, float scale, std::int64_t 
   });
 }
 
+void add_weighted(float* x, const float* in, float weight, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    hn::StoreU(hn::MulAdd(hn::Set(d, weight), hn::LoadU(d, in + i), hn::LoadU(d, x + i)), d, x + i);
+  });
+}
+
 void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = hn::LoadU(d, gate + i);
@@ -83,6 +89,7 @@ namespace baton::cpu {
 
 HWY_EXPORT(add);
 HWY_EXPORT(add_scaled);
+HWY_EXPORT(add_weighted);
 HWY_EXPORT(silu_mul);
 HWY_EXPORT(gelu_mul);
 HWY_EXPORT(scale);
@@ -93,6 +100,10 @@ void add_row(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATC
 
 void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(add_scaled)(x, delta, scale, n);
+}
+
+void add_weighted_row(float* x, const float* in, float weight, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_weighted)(x, in, weight, n);
 }
 
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {

@@ -14,6 +14,9 @@ void add_row(float* x, const float* delta, std::int64_t n);
 /// x[n] = fma(scale, delta, x), delta bf16.
 void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int64_t n);
 
+/// x[n] = fma(weight, in, x).
+void add_weighted_row(float* x, const float* in, float weight, std::int64_t n);
+
 /// out[n] = silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
 

@@ -335,6 +335,15 @@ class ReferenceBackend final : public Backend {
     }
   }
 
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    for (std::int64_t t = 0; t < in.rows; ++t) {
+      float* row = x.f32(index[t]);
+      for (std::int64_t c = 0; c < in.cols; ++c) row[c] = std::fma(weight[t], in.f32(t)[c], row[c]);
+    }
+  }
+
   void scale(TensorView x, float factor) override {
     check_shape("scale x", x, x.rows, x.cols);
     for (std::int64_t t = 0; t < x.rows; ++t) {

@@ -21,10 +21,11 @@ constexpr std::int32_t kMaxVocabulary = 1 << 24;
 
 Family read_family(ModelConfig& config, const JsonFields& fields) {
   constexpr std::pair<std::string_view, Family> kFamilies[] = {
-      {"LlamaForCausalLM", Family::llama},    {"Qwen2ForCausalLM", Family::qwen2},
-      {"Qwen3ForCausalLM", Family::qwen3},    {"MistralForCausalLM", Family::mistral},
-      {"Phi3ForCausalLM", Family::phi3},      {"Gemma3ForCausalLM", Family::gemma3},
-      {"SmolLM3ForCausalLM", Family::smollm3}};
+      {"LlamaForCausalLM", Family::llama},       {"Qwen2ForCausalLM", Family::qwen2},
+      {"Qwen3ForCausalLM", Family::qwen3},       {"MistralForCausalLM", Family::mistral},
+      {"Phi3ForCausalLM", Family::phi3},         {"Gemma3ForCausalLM", Family::gemma3},
+      {"SmolLM3ForCausalLM", Family::smollm3},   {"MixtralForCausalLM", Family::mixtral},
+      {"Qwen3MoeForCausalLM", Family::qwen3_moe}};
   std::string supported;
   for (const auto& [name, family] : kFamilies) supported += fmt::format("{}{}", supported.empty() ? "" : ", ", name);
 
@@ -55,8 +56,13 @@ void reject_unsupported(const JsonFields& fields, Family family) {
   reject_other_activations(fields, family);
   if (fields.number_or("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0)
     fields.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
-  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"})
-    if (fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0) fields.fail(key, "but mixtures of experts are not supported");
+  for (const std::string key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    if ((family == Family::mixtral && key == "num_local_experts") ||
+        (family == Family::qwen3_moe && key == "num_experts"))
+      continue;
+    if (fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0)
+      fields.fail(key, "but mixtures of experts are not supported for this architecture");
+  }
   if (const Json* rotated = fields.find("no_rope_layers"); rotated != nullptr && family != Family::smollm3) {
     for (const Json& layer : *rotated)
       if (layer != 1) fields.fail("no_rope_layers", "but layers without RoPE (NoPE) are not supported");
@@ -69,7 +75,8 @@ void reject_unsupported(const JsonFields& fields, Family family) {
     if (fields.flag_or("use_bidirectional_attention", false))
       fields.fail("use_bidirectional_attention", "but only causal attention is supported");
   }
-  if ((family == Family::mistral || family == Family::phi3) && fields.flag_or("attention_bias", false))
+  if ((family == Family::mistral || family == Family::phi3 || family == Family::mixtral) &&
+      fields.flag_or("attention_bias", false))
     fields.fail("attention_bias", "which this architecture does not have");
 }
 
@@ -81,8 +88,8 @@ void read_dimensions(ModelConfig& config, const JsonFields& fields, Family famil
   config.ffn_width = fields.integer("intermediate_size", 1, kMaxFfnWidth);
   config.vocabulary = fields.integer("vocab_size", 1, kMaxVocabulary);
   config.context = fields.integer("max_position_embeddings", 1, kMaxContext);
-  config.norm_eps =
-      static_cast<float>(fields.number_or("rms_norm_eps", family == Family::phi3 ? 1e-5 : 1e-6, 0.0, 1.0));
+  config.norm_eps = static_cast<float>(
+      fields.number_or("rms_norm_eps", family == Family::phi3 || family == Family::mixtral ? 1e-5 : 1e-6, 0.0, 1.0));
   config.tied_embeddings = fields.flag_or("tie_word_embeddings", family == Family::gemma3 || family == Family::smollm3);
 
   if (config.heads % config.kv_heads != 0)
@@ -112,7 +119,29 @@ void read_biases_and_norms(ModelConfig& config, const JsonFields& fields, Family
   config.attention_bias = family == Family::qwen2 || declared;
   config.output_bias = family != Family::qwen2 && declared;
   config.mlp_bias = fields.flag_or("mlp_bias", false);
-  config.qk_norm = family == Family::qwen3 || family == Family::gemma3;
+  config.qk_norm = family == Family::qwen3 || family == Family::qwen3_moe || family == Family::gemma3;
+}
+
+constexpr std::int32_t kMaxExperts = 4096;
+
+void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) {
+  MixtureConfig& mixture = config.mixture;
+  if (family == Family::mixtral) {
+    mixture.experts = fields.integer_or("num_local_experts", 8, 1, kMaxExperts);
+    mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
+    mixture.ffn_width = config.ffn_width;
+  } else {
+    mixture.experts = fields.integer_or("num_experts", 128, 1, kMaxExperts);
+    mixture.chosen = fields.integer_or("num_experts_per_tok", 8, 1, kMaxExperts);
+    mixture.ffn_width = fields.integer_or("moe_intermediate_size", 768, 1, kMaxFfnWidth);
+    mixture.normalized = fields.flag_or("norm_topk_prob", false);
+    mixture.dense_layers = fields.integers("mlp_only_layers", 0, config.layers - 1);
+    const std::int32_t period = fields.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+    for (std::int32_t layer = 0; layer < config.layers; ++layer)
+      if ((layer + 1) % period != 0) mixture.dense_layers.push_back(layer);
+  }
+  if (mixture.chosen > mixture.experts)
+    fields.fail("num_experts_per_tok", fmt::format("expected at most {}, the number of experts", mixture.experts));
 }
 
 /// What Gemma 3 does and the other families do not.
@@ -137,6 +166,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   read_dimensions(config, fields, family);
   read_biases_and_norms(config, fields, family);
   if (family == Family::gemma3) read_gemma(config, fields);
+  if (family == Family::mixtral || family == Family::qwen3_moe) read_mixture(config, fields, family);
   read_rope(config, fields, family, origin);
   read_windows(config, fields, family);
   config.eos_tokens = fields.integers("eos_token_id", 0, config.vocabulary - 1);

@@ -2,6 +2,7 @@
 // What a model's config.json (or the metadata of its GGUF file, in the same terms) says, checked once at the border.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,19 @@ enum class RopeKind : std::uint8_t { global, local, none };
 /// The activation of the gate of an MLP.
 enum class GateActivation : std::uint8_t { silu, gelu_tanh };
 
+/// A mixture of experts in the place of the MLP: a token runs through the experts that a router chooses for it.
+struct MixtureConfig {
+  std::int32_t experts = 0;                // E; 0: the model has none
+  std::int32_t chosen = 0;                 // experts of a token
+  std::int32_t ffn_width = 0;              // of an expert
+  bool normalized = true;                  // the weights of a token's experts sum up to 1
+  std::vector<std::int32_t> dense_layers;  // which have an MLP all the same
+
+  bool in(std::int32_t layer) const {
+    return experts > 0 && std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+  }
+};
+
 struct ModelConfig {
   std::string architecture;     // "LlamaForCausalLM"
   std::int32_t layers = 0;      // L
@@ -59,6 +73,7 @@ struct ModelConfig {
   float query_divisor = 0.0f;    // scores are divided by its square root; 0: by that of D
   float logit_cap = 0.0f;        // logits become cap * tanh(logit / cap); 0: none
   GateActivation activation = GateActivation::silu;
+  MixtureConfig mixture;
   RopeConfig rope;                       // RopeKind::global
   RopeConfig local_rope;                 // RopeKind::local
   std::vector<RopeKind> rope_kinds;      // [L], or empty: all global

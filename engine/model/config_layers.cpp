@@ -192,8 +192,10 @@ void read_windows(ModelConfig& config, const JsonFields& fields, Family family) 
       if (type != "full_attention" || family != Family::llama)
         fields.fail("layer_types", "but attention that differs by layer is not supported for this architecture");
   }
+  if (family == Family::qwen3_moe && !fields.flag_or("use_sliding_window", false)) return;
   if (family == Family::llama || fields.is_null("sliding_window")) return;  // Llama has no window, whatever is written
-  const std::int32_t absent = family == Family::mistral ? 4096 : 0;         // the defaults of Transformers
+  const std::int32_t absent =
+      family == Family::mistral || family == Family::qwen3_moe ? 4096 : 0;  // the defaults of Transformers
   config.window.assign(config.layers, fields.integer_or("sliding_window", absent, 1, kMaxContext));
 }
 

@@ -9,7 +9,7 @@
 
 namespace baton {
 
-enum class Family : std::uint8_t { llama, qwen2, qwen3, mistral, phi3, gemma3, smollm3 };
+enum class Family : std::uint8_t { llama, qwen2, qwen3, mistral, phi3, gemma3, smollm3, mixtral, qwen3_moe };
 
 inline constexpr std::int32_t kMaxContext = 1 << 27;
 

@@ -36,8 +36,14 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     q_ = floats(n, c.heads * c.head_dim);
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
-    gate_up_ = floats(n, 2 * static_cast<std::int64_t>(c.ffn_width));
-    hidden_ = floats(n, c.ffn_width);
+    const std::int64_t ffn = std::max(c.ffn_width, c.mixture.ffn_width);
+    gate_up_ = floats(n, 2 * ffn);
+    hidden_ = floats(n, ffn);
+    if (c.mixture.experts > 0) {
+      router_ = floats(n, c.mixture.experts);
+      expert_in_ = floats(n, c.width);
+      expert_out_ = floats(n, c.width);
+    }
     cos_.clear();
     sin_.clear();
     for (const Rope& rope : model_.ropes.distinct()) {
@@ -96,7 +102,8 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
   if (!whole_) activate(rows, begin);
   phase_end_ = end;
   const std::int64_t size = whole_ ? rows.size() : count();
-  const bool again = size <= kMaxReplayedRows && !detects(rows, begin) && !rows.before_layer;
+  const bool again =
+      size <= kMaxReplayedRows && !detects(rows, begin) && !rows.before_layer && model_.config.mixture.experts == 0;
   const auto part_of = [&](std::int32_t first, std::int32_t last) {
     return std::span(times_.layer).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
   };
@@ -245,15 +252,11 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   if (c.post_norms) backend_.rms_norm(delta, delta, w.attention_post_norm, c.norm_eps);
 
   backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
-  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * static_cast<std::int64_t>(c.ffn_width));
-  const TensorView hidden = hidden_.view(operand, count(), c.ffn_width);
-  backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
-  if (c.activation == GateActivation::silu) {
-    backend_.silu_mul(hidden, gate_up);
+  if (c.mixture.in(layer)) {
+    run_mixture(delta, normed, w);
   } else {
-    backend_.gelu_mul(hidden, gate_up);
+    run_mlp(delta, normed, w);
   }
-  backend_.matmul(delta, hidden, *w.down, w.down_bias);
   if (c.post_norms) backend_.rms_norm(delta, delta, w.mlp_post_norm, c.norm_eps);
   normed_is_in_ = leads_on(rows, layer);
   if (normed_is_in_) {
@@ -262,6 +265,50 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
     backend_.add_rms_norm(next_normed, x, delta, next.input_norm, c.norm_eps);
   } else {
     backend_.add(x, delta);
+  }
+}
+
+void Forward::gate(TensorView hidden, ConstTensorView gate_up) {
+  if (model_.config.activation == GateActivation::silu) {
+    backend_.silu_mul(hidden, gate_up);
+  } else {
+    backend_.gelu_mul(hidden, gate_up);
+  }
+}
+
+void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
+  const std::int64_t ffn = model_.config.ffn_width;
+  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * ffn);
+  const TensorView hidden = hidden_.view(backend_.operand_type(w.down->dtype), count(), ffn);
+  backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
+  gate(hidden, gate_up);
+  backend_.matmul(delta, hidden, *w.down, w.down_bias);
+}
+
+/// The host chooses the experts, so a step with a mixture is not replayed. Each expert runs over its rows; products and
+/// sums of a row do not depend on the other rows.
+void Forward::run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
+  const MixtureConfig& mixture = model_.config.mixture;
+  const std::int64_t ffn = mixture.ffn_width, width = model_.config.width;
+  const TensorView router = router_.view(DType::f32, count(), mixture.experts);
+  backend_.matmul(router, normed, *w.router, {});
+  router_logits_.resize(static_cast<std::size_t>(count() * mixture.experts));
+  backend_.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
+  experts_.choose(router_logits_, mixture);
+  backend_.clear(delta.data, static_cast<std::size_t>(count() * width) * sizeof(float));
+  for (std::int32_t expert = 0; expert < mixture.experts; ++expert) {
+    const std::span<const std::int32_t> rows = experts_.rows(expert);
+    if (rows.empty()) continue;
+    const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
+    const auto n = static_cast<std::int64_t>(rows.size());
+    const TensorView in = expert_in_.view(normed.dtype, n, width), out = expert_out_.view(DType::f32, n, width);
+    const TensorView gate_up = gate_up_.view(DType::f32, n, 2 * ffn);
+    const TensorView hidden = hidden_.view(backend_.operand_type(own.down->dtype), n, ffn);
+    backend_.gather_rows(in, normed, rows);
+    backend_.matmul(gate_up, in, *own.gate_up, {});
+    gate(hidden, gate_up);
+    backend_.matmul(out, hidden, *own.down, {});
+    backend_.add_weighted_rows(delta, out, rows, experts_.weights(expert));
   }
 }
 

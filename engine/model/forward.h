@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/model/expert_choice.h"
 #include "engine/model/model.h"
 #include "engine/model/rope_table.h"
 #include "engine/model/step_rows.h"
@@ -60,6 +61,9 @@ class Forward {
   void keep_hidden(const StepRows& rows, std::int32_t layer);
   void run_phase(StepRows& rows, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& rows, std::int32_t layer);
+  void run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w);
+  void run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w);
+  void gate(TensorView hidden, ConstTensorView gate_up);
   void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
@@ -106,6 +110,9 @@ class Forward {
   Buffer delta_;             // [T, C] output of attention or of the MLP
   Buffer gate_up_;           // [T, 2F]
   Buffer hidden_;            // [T, F]
+  Buffer router_;            // [T, E] logits of a mixture's router
+  Buffer expert_in_;         // [T, C] rows of one expert
+  Buffer expert_out_;        // [T, C]
   std::vector<Buffer> cos_;  // of each RoPE of the model, [T, D/2] of the active rows
   std::vector<Buffer> sin_;  // [T, D/2]
   Buffer last_;              // [logits rows, C]
@@ -114,6 +121,8 @@ class Forward {
   std::vector<float> host_logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;
+  std::vector<float> router_logits_;  // [T, E]
+  ExpertChoice experts_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;
   std::vector<std::int32_t> stored_;     // sequence_, without rows that keep their K and V

@@ -175,7 +175,22 @@ class Loader {
   std::size_t read_ = 0;  // of the files
 };
 
-LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::string& prefix) {
+void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+  const std::int64_t width = config.width, ffn = config.mixture.ffn_width;
+  const bool mixtral = config.architecture == "MixtralForCausalLM";
+  const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  layer.router = loader.matrix({{block + "gate.weight", config.mixture.experts}}, width);
+  for (std::int32_t expert = 0; expert < config.mixture.experts; ++expert) {
+    const auto part = [&](const char* in_mixtral, const char* name) {
+      return fmt::format("{}experts.{}.{}.weight", block, expert, mixtral ? in_mixtral : name);
+    };
+    layer.experts.push_back({loader.matrix({{part("w1", "gate_proj"), ffn}, {part("w3", "up_proj"), ffn}}, width),
+                             loader.matrix({{part("w2", "down_proj"), width}}, ffn)});
+  }
+}
+
+LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
   const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
                      kv = std::int64_t{config.kv_heads} * config.head_dim;
   const std::int64_t width = config.width, ffn = config.ffn_width;
@@ -213,6 +228,10 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
   } else {
     layer.mlp_norm = norm("post_attention_layernorm", width);
   }
+  if (config.mixture.in(index)) {
+    load_mixture(loader, config, layer, prefix);
+    return layer;
+  }
   layer.gate_up = loader.matrix(gate_up(".weight"), width);
   if (config.mlp_bias) layer.gate_up_bias = loader.vector(gate_up(".bias"));
   layer.down = loader.matrix({{prefix + "mlp.down_proj.weight", width}}, ffn);
@@ -244,7 +263,7 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
-    weights.layers.push_back(load_layer(loader, config, fmt::format("model.layers.{}.", layer)));
+    weights.layers.push_back(load_layer(loader, config, layer));
   weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);

@@ -12,6 +12,12 @@
 
 namespace baton {
 
+/// One expert of a mixture.
+struct ExpertWeights {
+  std::unique_ptr<Matrix> gate_up;  // [2 F, C] with the experts' F
+  std::unique_ptr<Matrix> down;     // [C, F]
+};
+
 struct LayerWeights {
   std::vector<float> input_norm;           // [C]
   std::unique_ptr<Matrix> qkv;             // [(H + 2K) D, C]: q, k, v stacked
@@ -27,6 +33,8 @@ struct LayerWeights {
   std::unique_ptr<Matrix> down;            // [C, F]
   std::vector<float> down_bias;            // [C] or empty
   std::vector<float> mlp_post_norm;        // [C] or empty
+  std::unique_ptr<Matrix> router;          // [E, C] of a mixture of experts, which then has no gate_up and no down
+  std::vector<ExpertWeights> experts;      // [E]
 };
 
 struct Weights {

@@ -89,6 +89,10 @@ MODELS = {
                 "rope_scaling": dict(rope_type="linear", factor=8.0), "sliding_window_pattern": 2}),
     "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 1], tie_word_embeddings=True, pad_token_id=0),
                 "bfloat16", 1, {"rope_parameters": None, "rope_theta": 2000000.0}),
+    "mixtral": ("Mixtral", dict(intermediate_size=48, num_local_experts=6, num_experts_per_tok=2, sliding_window=None),
+                "bfloat16", 1, {"rope_parameters": None, "rope_theta": 10000.0}),
+    "qwen3_moe": ("Qwen3Moe", dict(head_dim=24, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=40,
+                                   norm_topk_prob=True, mlp_only_layers=[1]), "bfloat16", 1, {}),
     "phi3": ("Phi3", dict(sliding_window=40, num_key_value_heads=4, pad_token_id=0), "bfloat16", 1, {}),
 }
 
@@ -173,7 +177,8 @@ def greedy(model, ids):
 
 def run(folder, vocabulary):
     """The goldens of a saved checkpoint, or why its weights are no good."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                 experts_implementation="eager").eval()
     double = copy.deepcopy(model).double()
     with in_double():
         double.model.rotary_emb = type(model.model.rotary_emb)(model.config)

@@ -15,6 +15,7 @@ inline const TinyOptions kModels[] = {
     quantized_tiny(BlockType::q4_k),
     {.heads = 4, .kv_heads = 1, .head_dim = 32, .window = 21, .qk_norm = true, .gemma = true},
     {.nope = true},
+    {.experts = 5},
 };
 
 /// Entries (tokens x layers) of the whole prompt.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -54,7 +55,11 @@ class Oracle {
   Oracle(Backend& backend, const Model& model)
       : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
     for (const LayerWeights& w : model.weights.layers) {
-      layers_.push_back({{backend, *w.qkv}, {backend, *w.output}, {backend, *w.gate_up}, {backend, *w.down}});
+      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}});
+      if (!w.router) layer.mlps.push_back({{backend, *w.gate_up}, {backend, *w.down}});
+      for (const ExpertWeights& expert : w.experts)
+        layer.mlps.push_back({{backend, *expert.gate_up}, {backend, *expert.down}});
+      if (w.router) layer.router.emplace(backend, *w.router);
     }
   }
 
@@ -129,8 +134,13 @@ class Oracle {
   std::vector<RowPath> path;    // as the rows were run
 
  private:
+  struct Mlp {
+    Table gate_up, down;
+  };
   struct Layer {
-    Table qkv, output, gate_up, down;
+    Table qkv, output;
+    std::vector<Mlp> mlps;  // one, or the experts of a mixture
+    std::optional<Table> router;
   };
 
   const LayerWeights& weights(std::int32_t layer) const {
@@ -146,6 +156,32 @@ class Oracle {
   double activated(double gate) const {
     if (model_.config.activation == GateActivation::silu) return gate / (1.0 + std::exp(-gate));
     return gate / 2 * (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
+  }
+
+  Vec through(const Mlp& mlp, const Vec& normed, const LayerWeights& w) const {
+    const Vec gate_up = mlp.gate_up.times(normed, w.gate_up_bias);
+    Vec hidden(gate_up.size() / 2);
+    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = activated(gate_up[f]) * gate_up[f + hidden.size()];
+    return mlp.down.times(hidden, w.down_bias);
+  }
+
+  /// The sum over the experts of a token, weighted.
+  Vec mixed(const Layer& layer, const Vec& normed, const LayerWeights& w) const {
+    Vec share = layer.router->times(normed, {});
+    double sum = 0, chosen_sum = 0;
+    for (double& one : share) sum += one = std::exp(one);
+    std::vector<std::size_t> order(share.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return share[a] > share[b]; });
+    order.resize(static_cast<std::size_t>(model_.config.mixture.chosen));
+    for (const std::size_t expert : order) chosen_sum += share[expert];
+    Vec out(normed.size(), 0.0);
+    for (const std::size_t expert : order) {
+      const Vec one = through(layer.mlps[expert], normed, w);
+      const double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
+    }
+    return out;
   }
 
   Vec norm(const Vec& x, const std::vector<float>& weight) const {
@@ -221,10 +257,8 @@ class Oracle {
       std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
     };
     add(m.output.times(attended, w.output_bias), w.attention_post_norm);
-    const Vec gate_up = m.gate_up.times(norm(x, w.mlp_norm), w.gate_up_bias);
-    Vec hidden(gate_up.size() / 2);
-    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = activated(gate_up[f]) * gate_up[f + hidden.size()];
-    add(m.down.times(hidden, w.down_bias), w.mlp_post_norm);
+    const Vec normed = norm(x, w.mlp_norm);
+    add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w), w.mlp_post_norm);
   }
 
   const Model& model_;

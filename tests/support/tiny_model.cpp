@@ -97,6 +97,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
+  if (options.experts > 0) config.mixture = {options.experts, 2, options.ffn_width / 2, true, {0}};
   for (std::int32_t layer = 0; options.nope && layer < options.layers; ++layer)
     config.rope_kinds.push_back(layer % 2 == 1 ? RopeKind::none : RopeKind::global);
   if (options.gemma) {
@@ -135,6 +136,16 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
       layer.attention_post_norm = random.floats(options.width, 1.0f, 0.1f);
       layer.mlp_post_norm = random.floats(options.width, 1.0f, 0.1f);
     }
+    if (config.mixture.in(i)) {
+      const std::int64_t ffn = config.mixture.ffn_width;
+      layer.router = random.matrix(options.experts, options.width, scale(options.width));
+      for (std::int32_t expert = 0; expert < options.experts; ++expert) {
+        auto gate_up = random.matrix(2 * ffn, options.width, scale(options.width));
+        layer.experts.push_back({std::move(gate_up), random.matrix(options.width, ffn, scale(ffn))});
+      }
+      weights.layers.push_back(std::move(layer));
+      continue;
+    }
     layer.gate_up =
         random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
     layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
@@ -143,7 +154,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)
-    weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;
+    weights.bytes += w.qkv->bytes + w.output->bytes + (w.router ? 0 : w.gate_up->bytes + w.down->bytes);
 
   ModelOptions model_options;
   model_options.dtype = options.dtype;

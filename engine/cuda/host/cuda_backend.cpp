@@ -305,6 +305,14 @@ class CudaBackend final : public Backend {
     launch_gelu_mul(stream(), out, gate_up);
   }
 
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    std::vector<DeviceShare> shares;
+    for (std::size_t i = 0; i < index.size(); ++i) shares.push_back({index[i], weight[i]});
+    launch_add_weighted(stream(), x, in, shares_.put(std::span<const DeviceShare>(shares)));
+  }
+
   void scale(TensorView x, float factor) override {
     check_shape("scale x", x, x.rows, x.cols);
     launch_scale(stream(), x, factor);
@@ -421,6 +429,7 @@ class CudaBackend final : public Backend {
   PinnedPool pinned_{runtime_};
   Replays replays_{runtime_, staging_};
   KeptVectors vectors_{runtime_, staging_};
+  KeptArrays shares_{runtime_, staging_};
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
   KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
       merges_{runtime_, staging_};

@@ -95,6 +95,17 @@ __global__ void gate_rows(To* out,  // [T, F]
   }
 }
 
+__global__ void add_weighted_rows(float* x,  // [.., cols]
+                                  std::int64_t x_stride,
+                                  const float* in,  // [rows, cols]
+                                  std::int64_t in_stride, std::int64_t cols, const DeviceShare* shares) {  // [rows]
+  const DeviceShare share = shares[blockIdx.x];
+  const std::int64_t first = own_column();
+  float* to = x + share.row * x_stride;
+  const float* from = in + blockIdx.x * in_stride;
+  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) to[c] = fmaf(share.weight, from[c], to[c]);
+}
+
 struct Scale {
   static __device__ __forceinline__ float of(float x, float factor) { return x * factor; }
 };
@@ -186,6 +197,12 @@ void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
 
 void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
   launch_gate<Gelu>(stream, out, gate_up);
+}
+
+void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const DeviceShare* shares) {
+  if (in.rows == 0 || in.cols == 0) return;
+  launch(stream, grid_of(in.rows, in.cols), kThreads, 0, add_weighted_rows, elements<float>(x), x.stride,
+         elements<float>(in), in.stride, in.cols, shares);
 }
 
 void launch_scale(Stream stream, TensorView x, float factor) { launch_change<Scale>(stream, x, factor); }

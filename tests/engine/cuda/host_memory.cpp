@@ -149,6 +149,12 @@ class HostMemory final : public Backend {
     device_->gelu_mul(m.view(out), m.view(gate_up));
     m.back();
   }
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    Moved m(*this);
+    device_->add_weighted_rows(m.view(x), m.view(in), index, weight);
+    m.back();
+  }
   void scale(TensorView x, float factor) override {
     Moved m(*this);
     device_->scale(m.view(x), factor);

@@ -252,6 +252,44 @@ TEST_CASE("SmolLM3: layers without RoPE, and their windows") {
   CHECK_THAT(problem(with(smol, {{"no_rope_layer_interval", 0}})), Contains("\"no_rope_layer_interval\" is 0"));
 }
 
+TEST_CASE("mixtures of experts: sizes, the layers that have one, and what is refused") {
+  const MixtureConfig mixtral =
+      parse(with(base("MixtralForCausalLM"), {{"num_local_experts", 6}, {"num_experts_per_tok", 3}})).mixture;
+  CHECK(mixtral.experts == 6);
+  CHECK(mixtral.chosen == 3);
+  CHECK(mixtral.ffn_width == 112);
+  CHECK(mixtral.normalized);
+  for (std::int32_t layer = 0; layer < 4; ++layer) CHECK(mixtral.in(layer));
+
+  const json qwen = with(base("Qwen3MoeForCausalLM"), {{"num_experts", 12},
+                                                       {"num_experts_per_tok", 4},
+                                                       {"moe_intermediate_size", 40},
+                                                       {"decoder_sparse_step", 2},
+                                                       {"mlp_only_layers", {3}}});
+  const ModelConfig config = parse(qwen);
+  CHECK(config.qk_norm);
+  CHECK(config.head_dim == 16);
+  CHECK(config.ffn_width == 112);
+  CHECK(config.mixture.ffn_width == 40);
+  CHECK_FALSE(config.mixture.normalized);
+  CHECK(parse(with(qwen, {{"norm_topk_prob", true}})).mixture.normalized);
+  CHECK(config.window == std::vector<std::int32_t>(4, 0));
+  CHECK(parse(with(qwen, {{"use_sliding_window", true}, {"sliding_window", 7}})).window ==
+        std::vector<std::int32_t>(4, 7));
+  const std::vector<bool> mixed = {config.mixture.in(0), config.mixture.in(1), config.mixture.in(2),
+                                   config.mixture.in(3)};
+  CHECK(mixed == std::vector<bool>{false, true, false, false});
+
+  CHECK_THAT(problem(with(qwen, {{"num_experts_per_tok", 13}})),
+             Contains("expected at most 12, the number of experts"));
+  CHECK_THAT(problem(with(qwen, {{"num_experts", 0}})), Contains("\"num_experts\" is 0"));
+  CHECK_THAT(problem(with(qwen, {{"num_experts", 1 << 20}})), Contains("\"num_experts\" is 1048576"));
+  CHECK_THAT(problem(with(qwen, {{"moe_intermediate_size", 0}})), Contains("\"moe_intermediate_size\" is 0"));
+  CHECK_THAT(problem(with(qwen, {{"mlp_only_layers", {4}}})), Contains("\"mlp_only_layers\""));
+  CHECK_THAT(problem(with(qwen, {{"n_routed_experts", 4}})),
+             Contains("mixtures of experts are not supported for this"));
+}
+
 TEST_CASE("broken and hostile values are refused by name") {
   CHECK_THAT(test::error_of<ModelError>([] { parse_config("{\"a\": ", "x/config.json"); }),
              Contains("x/config.json: not JSON: parse error at line 1"));

@@ -2,6 +2,7 @@
 #include "tests/engine/model/gguf_checkpoint.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -23,6 +24,9 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"self_attn.q_norm", "attn_q_norm"},
                                                       {"self_attn.k_norm", "attn_k_norm"},
                                                       {"post_attention_layernorm", "ffn_norm"},
+                                                      {"block_sparse_moe.gate", "ffn_gate_inp"},
+
+                                                      {"mlp.gate.", "ffn_gate_inp."},
                                                       {"mlp.gate_up_proj", "ffn_up"},
                                                       {"mlp.gate_proj", "ffn_gate"},
                                                       {"mlp.up_proj", "ffn_up"},
@@ -45,6 +49,17 @@ std::string stored_name(std::string name, bool post_norms) {
   return name;
 }
 
+/// The tensor that holds a matrix of all experts; empty: the name is not that of an expert's matrix.
+std::string expert_tensor(const std::string& name) {
+  if (name.find(".experts.") == name.npos) return "";
+  const std::string layer = name.substr(13, name.find('.', 13) - 13);  // behind "model.layers."
+  for (const auto& [theirs, stored] :
+       {std::pair("w1", "ffn_gate_exps"), std::pair("gate_proj", "ffn_gate_exps"), std::pair("w3", "ffn_up_exps"),
+        std::pair("up_proj", "ffn_up_exps"), std::pair("w2", "ffn_down_exps"), std::pair("down_proj", "ffn_down_exps")})
+    if (name.ends_with(std::string(".") + theirs + ".weight")) return "blk." + layer + "." + stored + ".weight";
+  throw std::runtime_error("unknown name " + name);
+}
+
 std::string encoded(const std::vector<float>& values, BlockType type) {
   std::string bytes;
   for (const float value : values) bytes += type == BlockType::f32 ? raw(value) : raw(f32_to_bf16(value));
@@ -65,12 +80,11 @@ std::vector<float> interleaved(const std::vector<float>& values, std::size_t col
 }
 
 std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
-  const std::string name = config.architecture == "Qwen2ForCausalLM"     ? "qwen2"
-                           : config.architecture == "Qwen3ForCausalLM"   ? "qwen3"
-                           : config.architecture == "Phi3ForCausalLM"    ? "phi3"
-                           : config.architecture == "Gemma3ForCausalLM"  ? "gemma3"
-                           : config.architecture == "SmolLM3ForCausalLM" ? "smollm3"
-                                                                         : "llama";
+  const std::map<std::string, std::string> names = {
+      {"Qwen2ForCausalLM", "qwen2"},   {"Qwen3ForCausalLM", "qwen3"},     {"Phi3ForCausalLM", "phi3"},
+      {"Gemma3ForCausalLM", "gemma3"}, {"SmolLM3ForCausalLM", "smollm3"}, {"Qwen3MoeForCausalLM", "qwen3moe"}};
+  const auto found = names.find(config.architecture);
+  const std::string name = found != names.end() ? found->second : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
     writer.number(name + "." + key, static_cast<std::uint32_t>(value));
   };
@@ -84,6 +98,12 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
   number("rope.dimension_count", config.head_dim);
+  if (const MixtureConfig& mixture = config.mixture; mixture.experts > 0) {
+    if (!mixture.dense_layers.empty()) throw std::runtime_error("files hold no mixture in a part of the layers");
+    number("expert_count", mixture.experts);
+    number("expert_used_count", mixture.chosen);
+    number("expert_feed_forward_length", mixture.ffn_width);
+  }
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
@@ -123,6 +143,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
   const std::string architecture = add_settings(writer, config);
   if (config.rope.scaling == RopeScaling::llama3) add_frequency_divisors(writer, config);
   const SafetensorsFolder files(folder);
+  std::map<std::string, std::map<int, std::vector<float>>> experts;  // by tensor and expert
+  std::map<std::string, std::vector<std::int64_t>> expert_shapes;
   for (const std::string& name : files.names()) {
     if (name == "lm_head.weight" && config.tied_embeddings) continue;
     const std::vector<std::int64_t> shape = files.shape(name);
@@ -136,8 +158,19 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     if (rotated && (architecture == "llama" || architecture == "smollm3"))
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
+    if (const std::string tensor = expert_tensor(name); !tensor.empty()) {
+      const int expert = std::stoi(name.substr(name.find(".experts.") + 9));
+      experts[tensor][expert] = values;
+      expert_shapes[tensor] = {config.mixture.experts, rows, cols};
+      continue;
+    }
     const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised
     writer.tensor(stored_name(name, config.post_norms), shape, stored, encoded(values, stored));
+  }
+  for (const auto& [tensor, by_expert] : experts) {
+    std::string bytes;
+    for (const auto& [expert, values] : by_expert) bytes += encoded(values, type);
+    writer.tensor(tensor, expert_shapes[tensor], type, bytes);
   }
 }
 

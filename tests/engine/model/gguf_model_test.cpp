@@ -65,7 +65,7 @@ TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden
   options.kv_dtype = DType::f32;
   // mistral and qwen2_window have sliding windows, which such files do not hold.
   for (const std::string name :
-       {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3", "gemma3", "smollm3"}) {
+       {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3", "gemma3", "smollm3", "mixtral"}) {
     INFO(name);
     TempFolder folder;
     folder.copy_from(golden_folder() / name);
@@ -227,8 +227,18 @@ TEST_CASE("what a GGUF file has that is not supported is refused by name") {
     change(writer);
     return GgufFolder(writer).problem();
   };
+  GgufWriter dense = writer_of("qwen2");
+  dense.number("qwen2.expert_count", 8);
+  CHECK_THAT(GgufFolder(dense).problem(),
+             Contains("key \"qwen2.expert_count\" is 8, but mixtures of experts are not supported"));
+  GgufWriter mixture = writer_of("mixtral");
+  mixture.replace("blk.0.ffn_up_exps.weight", {5, 48, 64}, BlockType::f32, std::string(5 * 48 * 64 * 4, '\0'));
+  CHECK_THAT(GgufFolder(mixture).problem(), Contains("has shape [5, 48, 64], expected [6, 48, 64]"));
+  GgufWriter sigmoid = writer_of("mixtral");
+  sigmoid.number("llama.expert_gating_func", 2);
+  CHECK_THAT(GgufFolder(sigmoid).problem(), Contains("\"llama.expert_gating_func\" is 2, expected 1 (softmax)"));
   CHECK_THAT(with([](GgufWriter& w) { w.number("llama.expert_count", 8); }),
-             Contains("key \"llama.expert_count\" is 8, but mixtures of experts are not supported"));
+             Contains("\"llama.expert_used_count\" is missing"));
   CHECK_THAT(with([](GgufWriter& w) { w.real("llama.logit_scale", 2.0f); }), Contains("\"llama.logit_scale\" is 2"));
   CHECK_THAT(with([](GgufWriter& w) { w.tensor("blk.0.attn_sinks.weight", {1}, BlockType::f32, raw(1.0f)); }),
              Contains("tensor \"blk.0.attn_sinks.weight\" is not one of a model of the architecture llama"));

@@ -210,6 +210,25 @@ TEST_CASE("rope turns pairs of every width, and only the rotated part") {
   });
 }
 
+TEST_CASE("weighted rows are added to the rows of their indices") {
+  Random random(23);
+  for_each_backend([&](Backend& backend) {
+    for (const std::int64_t cols : kSizes) {
+      const Values x = random.values(7, cols), in = random.values(3, cols);
+      const std::vector<std::int32_t> index = {5, 0, 3};
+      const std::vector<float> weight = {0.25f, -3.0f, 0.7f};
+      Values sum = x;
+      backend.add_weighted_rows(sum.view(), in.view(), index, weight);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        for (std::size_t i = 0; i < index.size(); ++i)
+          REQUIRE(sum.at(index[i], c) ==
+                  std::fma(weight[i], in.at(static_cast<std::int64_t>(i), c), x.at(index[i], c)));
+        for (const int untouched : {1, 2, 4, 6}) REQUIRE(sum.at(untouched, c) == x.at(untouched, c));
+      }
+    }
+  });
+}
+
 TEST_CASE("gather and scatter move whole rows") {
   Random random(22);
   for_each_backend([&](Backend& backend) {
