@@ -49,6 +49,13 @@ void reject_other_activations(const JsonFields& fields, Family family) {
   if (activation != "silu" && activation != "swish") fields.fail("hidden_act", "but only silu is supported");
 }
 
+/// The key of a mixture's number of experts; empty: the family has none. Newer configurations of Qwen3 have Mixtral's.
+std::string experts_key(const JsonFields& fields, Family family) {
+  if (family == Family::mixtral) return "num_local_experts";
+  if (family != Family::qwen3_moe) return "";
+  return fields.find("num_experts") != nullptr ? "num_experts" : "num_local_experts";
+}
+
 /// What would change the numbers and is not computed here must never be ignored.
 void reject_unsupported(const JsonFields& fields, Family family) {
   if (fields.find("quantization_config") != nullptr)
@@ -56,11 +63,9 @@ void reject_unsupported(const JsonFields& fields, Family family) {
   reject_other_activations(fields, family);
   if (fields.number_or("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0)
     fields.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
-  for (const std::string key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
-    if ((family == Family::mixtral && key == "num_local_experts") ||
-        (family == Family::qwen3_moe && key == "num_experts"))
-      continue;
-    if (fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0)
+  for (const char* key : {"num_local_experts", "num_experts", "n_routed_experts"}) {
+    const bool known = key == experts_key(fields, family);
+    if (!known && fields.integer_or(key, 0, 0, kMaxFfnWidth) != 0)
       fields.fail(key, "but mixtures of experts are not supported for this architecture");
   }
   if (const Json* rotated = fields.find("no_rope_layers"); rotated != nullptr && family != Family::smollm3) {
@@ -131,7 +136,7 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
     mixture.chosen = fields.integer_or("num_experts_per_tok", 2, 1, kMaxExperts);
     mixture.ffn_width = config.ffn_width;
   } else {
-    mixture.experts = fields.integer_or("num_experts", 128, 1, kMaxExperts);
+    mixture.experts = fields.integer_or(experts_key(fields, family), 128, 1, kMaxExperts);
     mixture.chosen = fields.integer_or("num_experts_per_tok", 8, 1, kMaxExperts);
     mixture.ffn_width = fields.integer_or("moe_intermediate_size", 768, 1, kMaxFfnWidth);
     mixture.normalized = fields.flag_or("norm_topk_prob", false);

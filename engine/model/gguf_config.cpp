@@ -246,8 +246,10 @@ Json config_json(const GgufFiles& files) {
     config["attention_bias"] = has_bias(files, "attn_q");
     config["mlp_bias"] = has_bias(files, "ffn_down");
   }
-  if (architecture.name == "phi3" && metadata.contains(prefix + "attention.sliding_window"))
-    config["sliding_window"] = metadata.integer(prefix + "attention.sliding_window", 1, kMax);
+  if (architecture.name == "phi3") {  // files of Phi-4 say 0: none
+    if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
+      config["sliding_window"] = window;
+  }
   if (architecture.name == "gemma3") add_gemma(config, metadata, prefix);
   if (metadata.contains("tokenizer.ggml.bos_token_id"))
     config["bos_token_id"] = metadata.integer("tokenizer.ggml.bos_token_id", 0, kMax);

@@ -308,9 +308,7 @@ class CudaBackend final : public Backend {
   void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
                          std::span<const float> weight) override {
     check_weighted_rows(x, in, index, weight);
-    std::vector<DeviceShare> shares;
-    for (std::size_t i = 0; i < index.size(); ++i) shares.push_back({index[i], weight[i]});
-    launch_add_weighted(stream(), x, in, shares_.put(std::span<const DeviceShare>(shares)));
+    launch_add_weighted(stream(), x, in, index_.put(index), shares_.put(weight));
   }
 
   void scale(TensorView x, float factor) override {
@@ -429,10 +427,9 @@ class CudaBackend final : public Backend {
   PinnedPool pinned_{runtime_};
   Replays replays_{runtime_, staging_};
   KeptVectors vectors_{runtime_, staging_};
-  KeptArrays shares_{runtime_, staging_};
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
   KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
-      merges_{runtime_, staging_};
+      merges_{runtime_, staging_}, shares_{runtime_, staging_};
   KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
       choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};

@@ -54,13 +54,9 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
 void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
 void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
 void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up);
-/// A row that takes a share of another one.
-struct DeviceShare {
-  std::int32_t row = 0;
-  float weight = 0;
-};
-/// x[shares[i].row] += shares[i].weight * in[i]; f32
-void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const DeviceShare* shares);
+/// x[index[i]] += weight[i] * in[i]; f32
+void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,
+                         const float* weight);
 void launch_scale(Stream stream, TensorView x, float factor);  // f32
 void launch_soft_cap(Stream stream, TensorView x, float cap);  // f32
 

@@ -98,12 +98,14 @@ __global__ void gate_rows(To* out,  // [T, F]
 __global__ void add_weighted_rows(float* x,  // [.., cols]
                                   std::int64_t x_stride,
                                   const float* in,  // [rows, cols]
-                                  std::int64_t in_stride, std::int64_t cols, const DeviceShare* shares) {  // [rows]
-  const DeviceShare share = shares[blockIdx.x];
+                                  std::int64_t in_stride, std::int64_t cols,
+                                  const std::int32_t* index,  // [rows]
+                                  const float* weight) {      // [rows]
   const std::int64_t first = own_column();
-  float* to = x + share.row * x_stride;
+  const float own = weight[blockIdx.x];
+  float* to = x + index[blockIdx.x] * x_stride;
   const float* from = in + blockIdx.x * in_stride;
-  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) to[c] = fmaf(share.weight, from[c], to[c]);
+  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) to[c] = fmaf(own, from[c], to[c]);
 }
 
 struct Scale {
@@ -199,10 +201,11 @@ void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
   launch_gate<Gelu>(stream, out, gate_up);
 }
 
-void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const DeviceShare* shares) {
+void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,
+                         const float* weight) {
   if (in.rows == 0 || in.cols == 0) return;
   launch(stream, grid_of(in.rows, in.cols), kThreads, 0, add_weighted_rows, elements<float>(x), x.stride,
-         elements<float>(in), in.stride, in.cols, shares);
+         elements<float>(in), in.stride, in.cols, index, weight);
 }
 
 void launch_scale(Stream stream, TensorView x, float factor) { launch_change<Scale>(stream, x, factor); }

@@ -280,6 +280,7 @@ TEST_CASE("mixtures of experts: sizes, the layers that have one, and what is ref
                                    config.mixture.in(3)};
   CHECK(mixed == std::vector<bool>{false, true, false, false});
 
+  CHECK(parse(with(without(qwen, "num_experts"), {{"num_local_experts", 20}})).mixture.experts == 20);
   CHECK_THAT(problem(with(qwen, {{"num_experts_per_tok", 13}})),
              Contains("expected at most 12, the number of experts"));
   CHECK_THAT(problem(with(qwen, {{"num_experts", 0}})), Contains("\"num_experts\" is 0"));
