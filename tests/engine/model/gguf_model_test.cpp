@@ -221,6 +221,20 @@ TEST_CASE("files beside a GGUF file change its configuration and its tokenizer")
   CHECK_THAT(folder.problem(), Contains("model.tokenizer.json: not JSON"));
 }
 
+TEST_CASE("a file of Phi-4 says that it has no sliding window by a length of 0") {
+  TempFolder folder;
+  folder.copy_from(golden_folder() / "phi3");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+  config["sliding_window"] = nullptr;
+  folder.write("config.json", config.dump());
+  GgufWriter writer;
+  add_checkpoint(writer, folder.path(), BlockType::f32);
+  add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+  writer.number("phi3.attention.sliding_window", 0);
+  HostBackend backend;
+  CHECK(GgufFolder(writer).open(backend)->config.window == std::vector<std::int32_t>(3, 0));
+}
+
 TEST_CASE("what a GGUF file has that is not supported is refused by name") {
   const auto with = [](const auto& change) {
     GgufWriter writer = writer_of("llama2");
