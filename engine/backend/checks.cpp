@@ -289,9 +289,22 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
   }
 }
 
-void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand) {
-  check_operand("silu_mul out", out, out.rows, out.cols, operand);
-  check_shape("silu_mul gate_up", gate_up, out.rows, 2 * out.cols);
+void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand) {
+  check_operand("gate out", out, out.rows, out.cols, operand);
+  check_shape("gate gate_up", gate_up, out.rows, 2 * out.cols);
+}
+
+void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) {
+  check_shape("add_weighted_rows x", x, x.rows, x.cols);
+  check_shape("add_weighted_rows in", in, static_cast<std::int64_t>(index.size()), x.cols);
+  check_length("add_weighted_rows weight", weight.size(), static_cast<std::int64_t>(index.size()));
+  check_index("add_weighted_rows index", index, x.rows);
+}
+
+void check_soft_cap(const ConstTensorView& x, float cap) {
+  check_shape("soft_cap x", x, x.rows, x.cols);
+  if (!(cap > 0.0f)) refuse("soft_cap: expected a cap above 0, got {}", cap);
 }
 
 }  // namespace baton

@@ -61,6 +61,10 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
 /// Checks the views of gather_rows and scatter_rows: each is f32 or bf16.
 void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
                      std::span<const std::int32_t> index);
-void check_silu_mul(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);
+/// Checks the views of silu_mul and gelu_mul.
+void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);
+void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
+                         std::span<const float> weight);
+void check_soft_cap(const ConstTensorView& x, float cap);
 
 }  // namespace baton

@@ -122,13 +122,14 @@ class Operations {
   virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
 
   /// Returns the type of inputs that matmul reads without a conversion for weights of type `weight`; it also accepts
-  /// f32. Outputs that only matmul reads (those of rms_norm, add_rms_norm, attention and silu_mul) may have this type.
+  /// f32. Outputs that only matmul reads (those of rms_norm, add_rms_norm, attention, silu_mul and gelu_mul) may have
+  /// this type.
   virtual DType operand_type(DType weight) const = 0;
 
   /// out[T, C] f32 = rows `ids` of table [V, C].
   virtual void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) = 0;
 
-  /// out[T, C] = x / sqrt(mean(x^2) + eps) * weight[C].
+  /// out[T, C] = x / sqrt(mean(x^2) + eps) * weight[C]; out may be x.
   virtual void rms_norm(TensorView out, ConstTensorView x, std::span<const float> weight, float eps) = 0;
 
   /// x[T, C] += delta; out = rms_norm(x). Residual and next norm in one pass.
@@ -189,6 +190,20 @@ class Operations {
 
   /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
   virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
+
+  /// out[T, F] = gelu(gate_up[:, 0:F]) * gate_up[:, F:2F], with gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g +
+  /// 0.044715 g^3))).
+  virtual void gelu_mul(TensorView out, ConstTensorView gate_up) = 0;
+
+  /// x[index[i]] += weight[i] * in[i], with one rounding. The indices of a call are distinct.
+  virtual void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                                 std::span<const float> weight) = 0;
+
+  /// x[T, C] *= factor.
+  virtual void scale(TensorView x, float factor) = 0;
+
+  /// x[T, C] = cap * tanh(x / cap); cap > 0.
+  virtual void soft_cap(TensorView x, float cap) = 0;
 
   /// out[i] = the token that how[i] chooses from row i of logits [T, V]; `out` is the backend's memory.
   virtual void choose(ChosenToken* out, ConstTensorView logits, std::span<const TokenChoice> how);

@@ -252,10 +252,34 @@ class CpuBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_silu_mul(out, gate_up);
+    check_gate(out, gate_up);
     for_rows(out.rows, 4 * out.cols, [&](std::int64_t row) {
       silu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
     });
+  }
+
+  void gelu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_gate(out, gate_up);
+    for_rows(out.rows, 4 * out.cols, [&](std::int64_t row) {
+      gelu_mul_row(out.f32(row), gate_up.f32(row), gate_up.f32(row) + out.cols, out.cols);
+    });
+  }
+
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    for_rows(in.rows, in.cols,
+             [&](std::int64_t row) { add_weighted_row(x.f32(index[row]), in.f32(row), weight[row], in.cols); });
+  }
+
+  void scale(TensorView x, float factor) override {
+    check_shape("scale x", x, x.rows, x.cols);
+    for_rows(x.rows, x.cols, [&](std::int64_t row) { scale_row(x.f32(row), factor, x.cols); });
+  }
+
+  void soft_cap(TensorView x, float cap) override {
+    check_soft_cap(x, cap);
+    for_rows(x.rows, 4 * x.cols, [&](std::int64_t row) { soft_cap_row(x.f32(row), cap, x.cols); });
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {

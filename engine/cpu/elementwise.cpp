@@ -30,12 +30,42 @@ void add_scaled(float* x, const std::uint16_t* delta, float scale, std::int64_t 
   });
 }
 
+void add_weighted(float* x, const float* in, float weight, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    hn::StoreU(hn::MulAdd(hn::Set(d, weight), hn::LoadU(d, in + i), hn::LoadU(d, x + i)), d, x + i);
+  });
+}
+
 void silu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
   for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
     const auto g = hn::LoadU(d, gate + i);
     const auto exponent = hn::Min(hn::Neg(g), hn::Set(d, 88.0f));  // beyond 88 exp overflows; silu is -0 there anyway
     const auto silu = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
     hn::StoreU(hn::Mul(silu, hn::LoadU(d, up + i)), d, out + i);
+  });
+}
+
+/// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), which has no cancellation.
+void gelu_mul(float* out, const float* gate, const float* up, std::int64_t n) {
+  constexpr float kSlope = -1.5957691216f, kCubic = -0.0713548162726f;  // -2 sqrt(2 / pi), and that times 0.044715
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto g = hn::LoadU(d, gate + i);
+    const auto slope = hn::MulAdd(hn::Mul(g, g), hn::Set(d, kCubic), hn::Set(d, kSlope));
+    const auto exponent = hn::Min(hn::Mul(g, slope), hn::Set(d, 88.0f));  // as in silu_mul
+    const auto gelu = hn::Div(g, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, exponent)));
+    hn::StoreU(hn::Mul(gelu, hn::LoadU(d, up + i)), d, out + i);
+  });
+}
+
+void scale(float* x, float factor, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i)
+                         HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, x + i); });
+}
+
+void soft_cap(float* x, float cap, std::int64_t n) {
+  for_each_vector(n, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto share = hn::Div(hn::LoadU(d, x + i), hn::Set(d, cap));
+    hn::StoreU(hn::Mul(hn::Set(d, cap), hn::Tanh(d, share)), d, x + i);
   });
 }
 
@@ -59,7 +89,11 @@ namespace baton::cpu {
 
 HWY_EXPORT(add);
 HWY_EXPORT(add_scaled);
+HWY_EXPORT(add_weighted);
 HWY_EXPORT(silu_mul);
+HWY_EXPORT(gelu_mul);
+HWY_EXPORT(scale);
+HWY_EXPORT(soft_cap);
 HWY_EXPORT(rope);
 
 void add_row(float* x, const float* delta, std::int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, delta, n); }
@@ -68,9 +102,21 @@ void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int6
   HWY_DYNAMIC_DISPATCH(add_scaled)(x, delta, scale, n);
 }
 
+void add_weighted_row(float* x, const float* in, float weight, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add_weighted)(x, in, weight, n);
+}
+
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(silu_mul)(out, gate, up, n);
 }
+
+void gelu_mul_row(float* out, const float* gate, const float* up, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(gelu_mul)(out, gate, up, n);
+}
+
+void scale_row(float* x, float factor, std::int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(x, factor, n); }
+
+void soft_cap_row(float* x, float cap, std::int64_t n) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, cap, n); }
 
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half) {
   HWY_DYNAMIC_DISPATCH(rope)(x, cos, sin, half);

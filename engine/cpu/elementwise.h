@@ -14,8 +14,20 @@ void add_row(float* x, const float* delta, std::int64_t n);
 /// x[n] = fma(scale, delta, x), delta bf16.
 void add_scaled_row(float* x, const std::uint16_t* delta, float scale, std::int64_t n);
 
+/// x[n] = fma(weight, in, x).
+void add_weighted_row(float* x, const float* in, float weight, std::int64_t n);
+
 /// out[n] = silu(gate) * up, with silu(g) = g / (1 + exp(-g)).
 void silu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
+
+/// out[n] = gelu(gate) * up, with the tanh form of gelu.
+void gelu_mul_row(float* out, const float* gate, const float* up, std::int64_t n);
+
+/// x[n] *= factor.
+void scale_row(float* x, float factor, std::int64_t n);
+
+/// x[n] = cap * tanh(x / cap).
+void soft_cap_row(float* x, float cap, std::int64_t n);
 
 /// Rotates the pairs (x[j], x[j + half]) of one head by the angles of cos[half], sin[half].
 void rope_head(float* x, const float* cos, const float* sin, std::int64_t half);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "engine/backend/checks.h"
@@ -313,12 +314,47 @@ class ReferenceBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_silu_mul(out, gate_up);
+    check_gate(out, gate_up);
     for (std::int64_t t = 0; t < out.rows; ++t) {
       for (std::int64_t f = 0; f < out.cols; ++f) {
         const float gate = gate_up.f32(t)[f];
         out.f32(t)[f] = gate / (1.0f + std::exp(-gate)) * gate_up.f32(t)[f + out.cols];
       }
+    }
+  }
+
+  void gelu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_gate(out, gate_up);
+    const float root = std::sqrt(2.0f / std::numbers::pi_v<float>);
+    for (std::int64_t t = 0; t < out.rows; ++t) {
+      for (std::int64_t f = 0; f < out.cols; ++f) {
+        const float gate = gate_up.f32(t)[f];
+        const float gelu = 0.5f * gate * (1.0f + std::tanh(root * (gate + 0.044715f * gate * gate * gate)));
+        out.f32(t)[f] = gelu * gate_up.f32(t)[f + out.cols];
+      }
+    }
+  }
+
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    for (std::int64_t t = 0; t < in.rows; ++t) {
+      float* row = x.f32(index[t]);
+      for (std::int64_t c = 0; c < in.cols; ++c) row[c] = std::fma(weight[t], in.f32(t)[c], row[c]);
+    }
+  }
+
+  void scale(TensorView x, float factor) override {
+    check_shape("scale x", x, x.rows, x.cols);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] *= factor;
+    }
+  }
+
+  void soft_cap(TensorView x, float cap) override {
+    check_soft_cap(x, cap);
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      for (std::int64_t c = 0; c < x.cols; ++c) x.f32(t)[c] = cap * std::tanh(x.f32(t)[c] / cap);
     }
   }
 

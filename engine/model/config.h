@@ -2,6 +2,8 @@
 // What a model's config.json (or the metadata of its GGUF file, in the same terms) says, checked once at the border.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +32,25 @@ struct RopeConfig {
   std::vector<float> divisors;        // [D/2] of each frequency, instead of a scaling; empty: none (GGUF files)
 };
 
+/// Which RoPE a layer has. Without one (NoPE), keys and queries are rotated by angles of 0, which changes no bit.
+enum class RopeKind : std::uint8_t { global, local, none };
+
+/// The activation of the gate of an MLP.
+enum class GateActivation : std::uint8_t { silu, gelu_tanh };
+
+/// A mixture of experts in the place of the MLP: a token runs through the experts that a router chooses for it.
+struct MixtureConfig {
+  std::int32_t experts = 0;                // E; 0: the model has none
+  std::int32_t chosen = 0;                 // experts of a token
+  std::int32_t ffn_width = 0;              // of an expert
+  bool normalized = true;                  // the weights of a token's experts sum up to 1
+  std::vector<std::int32_t> dense_layers;  // which have an MLP all the same
+
+  bool in(std::int32_t layer) const {
+    return experts > 0 && std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+  }
+};
+
 struct ModelConfig {
   std::string architecture;     // "LlamaForCausalLM"
   std::int32_t layers = 0;      // L
@@ -45,11 +66,29 @@ struct ModelConfig {
   bool attention_bias = false;  // biases of q, k, v
   bool output_bias = false;     // bias of o
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of q and k before RoPE
-  RopeConfig rope;
+  bool qk_norm = false;          // RMSNorm of each head of q and k before RoPE
+  bool post_norms = false;       // RMSNorm of the outputs of attention and MLP, before they are added
+  float norm_offset = 0.0f;      // added to the weights of norms as they are stored
+  float embedding_scale = 1.0f;  // multiplies embeddings
+  float query_divisor = 0.0f;    // scores are divided by its square root; 0: by that of D
+  float logit_cap = 0.0f;        // logits become cap * tanh(logit / cap); 0: none
+  GateActivation activation = GateActivation::silu;
+  MixtureConfig mixture;
+  RopeConfig rope;                       // RopeKind::global
+  RopeConfig local_rope;                 // RopeKind::local
+  std::vector<RopeKind> rope_kinds;      // [L], or empty: all global
   std::vector<std::int32_t> window;      // [L] sliding window in tokens, 0: none
   std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json
   std::int32_t bos_token = -1;           // -1: none
+
+  RopeKind rope_kind(std::int32_t layer) const {
+    return rope_kinds.empty() ? RopeKind::global : rope_kinds[static_cast<std::size_t>(layer)];
+  }
+  const RopeConfig& rope_of(RopeKind kind) const { return kind == RopeKind::global ? rope : local_rope; }
+  /// What scores are multiplied by before the softmax.
+  float score_scale() const {
+    return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim));
+  }
 };
 
 /// Parses the bytes of a config.json; `origin` names the file in errors. Throws ModelError: not JSON, a missing or

@@ -2,7 +2,6 @@
 #include "engine/model/forward.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace baton {
 namespace {
@@ -18,7 +17,8 @@ bool is_whole(const StepRows& rows, std::int32_t layers) {
 
 }  // namespace
 
-Forward::Forward(Backend& backend, const Model& model) : backend_(backend), model_(model), table_(backend, model.rope) {
+Forward::Forward(Backend& backend, const Model& model)
+    : backend_(backend), model_(model), table_(backend, model.ropes) {
   times_.layer.resize(static_cast<std::size_t>(model.config.layers));
 }
 
@@ -36,10 +36,21 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     q_ = floats(n, c.heads * c.head_dim);
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
-    gate_up_ = floats(n, 2 * static_cast<std::int64_t>(c.ffn_width));
-    hidden_ = floats(n, c.ffn_width);
-    cos_ = floats(n, c.head_dim / 2);
-    sin_ = floats(n, c.head_dim / 2);
+    const std::int64_t ffn = std::max(c.ffn_width, c.mixture.ffn_width);
+    gate_up_ = floats(n, 2 * ffn);
+    hidden_ = floats(n, ffn);
+    if (c.mixture.experts > 0) {
+      router_ = floats(n, c.mixture.experts);
+      expert_in_ = floats(n, c.width);
+      expert_out_ = floats(n, c.width);
+    }
+    cos_.clear();
+    sin_.clear();
+    for (const Rope& rope : model_.ropes.distinct()) {
+      const auto half = static_cast<std::int64_t>(rope.inverse_frequencies().size());
+      cos_.push_back(floats(n, half));
+      sin_.push_back(floats(n, half));
+    }
     row_capacity_ = n;
   }
   if (logits_rows > logits_capacity_) {
@@ -54,7 +65,7 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
 void Forward::prepare(const StepRows& rows) {
   reserve(rows.size(), static_cast<std::int64_t>(rows.logits_rows.size()));
   const auto last = std::max_element(rows.position.begin(), rows.position.end());
-  step_angles_ = table_.range(0, last == rows.position.end() ? 0 : *last + 1);
+  table_.reserve(last == rows.position.end() ? 0 : *last + 1);
   received_.clear();
   for (const KvCache* cache : rows.caches) received_.push_back(cache->received());
   if (std::all_of(received_.begin(), received_.end(), [](const auto* sums) { return sums == nullptr; }))
@@ -91,7 +102,8 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
   if (!whole_) activate(rows, begin);
   phase_end_ = end;
   const std::int64_t size = whole_ ? rows.size() : count();
-  const bool again = size <= kMaxReplayedRows && !detects(rows, begin) && !rows.before_layer;
+  const bool again =
+      size <= kMaxReplayedRows && !detects(rows, begin) && !rows.before_layer && model_.config.mixture.experts == 0;
   const auto part_of = [&](std::int32_t first, std::int32_t last) {
     return std::span(times_.layer).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
   };
@@ -176,6 +188,7 @@ void Forward::compute_logits(const StepRows& rows) {
   backend_.gather_rows(last, residual(), index_);
   backend_.rms_norm(normed, last, model_.weights.final_norm, c.norm_eps);
   backend_.matmul(logits, normed, head, {});
+  if (c.logit_cap > 0.0f) backend_.soft_cap(logits, c.logit_cap);
   if (rows.choices.empty()) return;
   backend_.choose(reinterpret_cast<ChosenToken*>(choices_.data()),
                   logits.row_range(0, static_cast<std::int64_t>(rows.choices.size())), rows.choices);
@@ -223,7 +236,7 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
     end_part({&times_.layer[static_cast<std::size_t>(layer)], 1});
     compare_values(rows, layer, v);  // before the cached values are overwritten
   }
-  backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles());
+  backend_.norm_store_rope(q, k, v, norms, slabs_, shape, stored, row_angles(layer));
   if (detecting) {
     q = detect(rows, layer, q);
     span = span_of(layer);
@@ -234,16 +247,17 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   const TensorView normed = normed_.view(operand, count(), c.width);
   const TensorView delta = delta_.view(DType::f32, count(), c.width);
   const TensorView attended = attended_.view(operand, count(), q_cols);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  backend_.attention(attended, q, slabs_, shape, span, scale, received_);
+  backend_.attention(attended, q, slabs_, shape, span, c.score_scale(), received_);
   backend_.matmul(delta, attended, *w.output, w.output_bias);
+  if (c.post_norms) backend_.rms_norm(delta, delta, w.attention_post_norm, c.norm_eps);
 
   backend_.add_rms_norm(normed, x, delta, w.mlp_norm, c.norm_eps);
-  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * static_cast<std::int64_t>(c.ffn_width));
-  const TensorView hidden = hidden_.view(operand, count(), c.ffn_width);
-  backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
-  backend_.silu_mul(hidden, gate_up);
-  backend_.matmul(delta, hidden, *w.down, w.down_bias);
+  if (c.mixture.in(layer)) {
+    run_mixture(delta, normed, w);
+  } else {
+    run_mlp(delta, normed, w);
+  }
+  if (c.post_norms) backend_.rms_norm(delta, delta, w.mlp_post_norm, c.norm_eps);
   normed_is_in_ = leads_on(rows, layer);
   if (normed_is_in_) {
     const LayerWeights& next = model_.weights.layers[static_cast<std::size_t>(layer) + 1];
@@ -251,6 +265,50 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
     backend_.add_rms_norm(next_normed, x, delta, next.input_norm, c.norm_eps);
   } else {
     backend_.add(x, delta);
+  }
+}
+
+void Forward::gate(TensorView hidden, ConstTensorView gate_up) {
+  if (model_.config.activation == GateActivation::silu) {
+    backend_.silu_mul(hidden, gate_up);
+  } else {
+    backend_.gelu_mul(hidden, gate_up);
+  }
+}
+
+void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
+  const std::int64_t ffn = model_.config.ffn_width;
+  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * ffn);
+  const TensorView hidden = hidden_.view(backend_.operand_type(w.down->dtype), count(), ffn);
+  backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
+  gate(hidden, gate_up);
+  backend_.matmul(delta, hidden, *w.down, w.down_bias);
+}
+
+/// The host chooses the experts, so a step with a mixture is not replayed. Each expert runs over its rows; products and
+/// sums of a row do not depend on the other rows.
+void Forward::run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
+  const MixtureConfig& mixture = model_.config.mixture;
+  const std::int64_t ffn = mixture.ffn_width, width = model_.config.width;
+  const TensorView router = router_.view(DType::f32, count(), mixture.experts);
+  backend_.matmul(router, normed, *w.router, {});
+  router_logits_.resize(static_cast<std::size_t>(count() * mixture.experts));
+  backend_.copy_to_host(std::as_writable_bytes(std::span(router_logits_)), router.data);
+  experts_.choose(router_logits_, mixture);
+  backend_.clear(delta.data, static_cast<std::size_t>(count() * width) * sizeof(float));
+  for (std::int32_t expert = 0; expert < mixture.experts; ++expert) {
+    const std::span<const std::int32_t> rows = experts_.rows(expert);
+    if (rows.empty()) continue;
+    const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
+    const auto n = static_cast<std::int64_t>(rows.size());
+    const TensorView in = expert_in_.view(normed.dtype, n, width), out = expert_out_.view(DType::f32, n, width);
+    const TensorView gate_up = gate_up_.view(DType::f32, n, 2 * ffn);
+    const TensorView hidden = hidden_.view(backend_.operand_type(own.down->dtype), n, ffn);
+    backend_.gather_rows(in, normed, rows);
+    backend_.matmul(gate_up, in, *own.gate_up, {});
+    gate(hidden, gate_up);
+    backend_.matmul(out, hidden, *own.down, {});
+    backend_.add_weighted_rows(delta, out, rows, experts_.weights(expert));
   }
 }
 

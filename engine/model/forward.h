@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/model/expert_choice.h"
 #include "engine/model/model.h"
 #include "engine/model/rope_table.h"
 #include "engine/model/step_rows.h"
@@ -60,12 +61,15 @@ class Forward {
   void keep_hidden(const StepRows& rows, std::int32_t layer);
   void run_phase(StepRows& rows, std::int32_t begin, std::int32_t end);
   void run_layer(StepRows& rows, std::int32_t layer);
+  void run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w);
+  void run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w);
+  void gate(TensorView hidden, ConstTensorView gate_up);
   void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
-  RopeAngles row_angles() const;
+  RopeAngles row_angles(std::int32_t layer) const;
   void compute_logits(const StepRows& rows);
   std::span<const float> bring_results(const StepRows& rows);
   void move_on();
@@ -80,7 +84,6 @@ class Forward {
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
   RopeTable table_;
-  RopeAngles step_angles_;  // angles of all positions up to the step's last
   StepTimes times_;
   std::vector<std::span<double>> parts_;  // parts of times_, each ended by a mark of the backend
   std::size_t alongside_ = 0;             // pending calls of alongside()
@@ -98,23 +101,28 @@ class Forward {
   std::vector<std::int32_t> sequence_;  // of the active rows
   std::vector<std::int32_t> position_;
 
-  Buffer x_;         // [T, C] residual stream
-  Buffer next_x_;    // [T, C] residual stream after a change of the active rows
-  Buffer normed_;    // [T, C]
-  Buffer qkv_;       // [T, (H + 2K) D]
-  Buffer q_;         // [T, H D] queries of the rows that a detection leaves
-  Buffer attended_;  // [T, H D]
-  Buffer delta_;     // [T, C] output of attention or of the MLP
-  Buffer gate_up_;   // [T, 2F]
-  Buffer hidden_;    // [T, F]
-  Buffer cos_;       // [T, D/2] of the active rows
-  Buffer sin_;       // [T, D/2]
-  Buffer last_;      // [logits rows, C]
-  Buffer logits_;    // [logits rows, V]
-  Buffer choices_;   // [logits rows] ChosenToken
+  Buffer x_;                 // [T, C] residual stream
+  Buffer next_x_;            // [T, C] residual stream after a change of the active rows
+  Buffer normed_;            // [T, C]
+  Buffer qkv_;               // [T, (H + 2K) D]
+  Buffer q_;                 // [T, H D] queries of the rows that a detection leaves
+  Buffer attended_;          // [T, H D]
+  Buffer delta_;             // [T, C] output of attention or of the MLP
+  Buffer gate_up_;           // [T, 2F]
+  Buffer hidden_;            // [T, F]
+  Buffer router_;            // [T, E] logits of a mixture's router
+  Buffer expert_in_;         // [T, C] rows of one expert
+  Buffer expert_out_;        // [T, C]
+  std::vector<Buffer> cos_;  // of each RoPE of the model, [T, D/2] of the active rows
+  std::vector<Buffer> sin_;  // [T, D/2]
+  Buffer last_;              // [logits rows, C]
+  Buffer logits_;            // [logits rows, V]
+  Buffer choices_;           // [logits rows] ChosenToken
   std::vector<float> host_logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;
+  std::vector<float> router_logits_;  // [T, E]
+  ExpertChoice experts_;
   std::vector<KvSlab> slabs_;
   std::vector<AttentionSum*> received_;
   std::vector<std::int32_t> stored_;     // sequence_, without rows that keep their K and V

@@ -80,6 +80,7 @@ void Forward::activate(StepRows& rows, std::int32_t layer) {
     }
     set_active(rows);
     backend_.embed(residual(), *model_.weights.embedding, index_);
+    if (const float scale = model_.config.embedding_scale; scale != 1.0f) backend_.scale(residual(), scale);
     return;
   }
   if (!changes_[static_cast<std::size_t>(layer)]) return;
@@ -133,14 +134,17 @@ void Forward::set_active(const StepRows& rows) {
     sequence_.push_back(rows.sequence[static_cast<std::size_t>(row)]);
     position_.push_back(rows.position[static_cast<std::size_t>(row)]);
   }
-  const std::int64_t half = model_.config.head_dim / 2;
-  backend_.gather_rows(cos_.view(DType::f32, count(), half), step_angles_.cos, position_);
-  backend_.gather_rows(sin_.view(DType::f32, count(), half), step_angles_.sin, position_);
+  for (std::size_t rope = 0; rope < cos_.size(); ++rope) {
+    const RopeAngles all = table_.all(rope);
+    backend_.gather_rows(cos_[rope].view(DType::f32, count(), all.cos.cols), all.cos, position_);
+    backend_.gather_rows(sin_[rope].view(DType::f32, count(), all.sin.cols), all.sin, position_);
+  }
 }
 
-RopeAngles Forward::row_angles() const {
-  const std::int64_t half = model_.config.head_dim / 2;
-  return {cos_.view(DType::f32, count(), half), sin_.view(DType::f32, count(), half)};
+RopeAngles Forward::row_angles(std::int32_t layer) const {
+  const std::size_t rope = model_.ropes.of(layer);
+  const auto half = static_cast<std::int64_t>(model_.ropes.distinct()[rope].inverse_frequencies().size());
+  return {cos_[rope].view(DType::f32, count(), half), sin_[rope].view(DType::f32, count(), half)};
 }
 
 RowSpan Forward::span_of(std::int32_t layer) {

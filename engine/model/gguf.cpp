@@ -107,12 +107,21 @@ const GgufTensor* GgufFiles::find(std::string_view name) const {
 }
 
 std::shared_ptr<const std::byte[]> GgufFiles::read(std::string_view name) const {
+  const GgufTensor* tensor = find(name);
+  return read(name, 0, tensor == nullptr ? 0 : tensor->bytes);
+}
+
+std::shared_ptr<const std::byte[]> GgufFiles::read(std::string_view name, std::uint64_t begin,
+                                                   std::uint64_t count) const {
   for (const auto& part : parts_) {
     const auto found = part->contents.tensors.find(name);
     if (found == part->contents.tensors.end()) continue;
-    const auto size = static_cast<std::size_t>(found->second.bytes);
-    const auto bytes = std::make_shared_for_overwrite<std::byte[]>(size);
-    part->file.read(found->second.begin, {bytes.get(), size});
+    const std::uint64_t size = found->second.bytes;
+    if (begin > size || count > size - begin)
+      throw std::logic_error(
+          fmt::format("GgufFiles::read: {} bytes at {} of \"{}\", which has {}", count, begin, name, size));
+    const auto bytes = std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(count));
+    part->file.read(found->second.begin + begin, {bytes.get(), static_cast<std::size_t>(count)});
     return bytes;
   }
   throw std::logic_error(fmt::format("GgufFiles::read: no tensor \"{}\"", name));

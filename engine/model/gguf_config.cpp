@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <span>
 
 #include "engine/base/json_fields.h"
 
@@ -21,10 +22,13 @@ struct Architecture {
   std::string_view name;    // of general.architecture
   std::string_view class_;  // of config.json
 };
-constexpr std::array<Architecture, 4> kArchitectures = {{{"llama", "LlamaForCausalLM"},
+constexpr std::array<Architecture, 7> kArchitectures = {{{"llama", "LlamaForCausalLM"},
                                                          {"qwen2", "Qwen2ForCausalLM"},
                                                          {"qwen3", "Qwen3ForCausalLM"},
-                                                         {"phi3", "Phi3ForCausalLM"}}};
+                                                         {"phi3", "Phi3ForCausalLM"},
+                                                         {"gemma3", "Gemma3ForCausalLM"},
+                                                         {"smollm3", "SmolLM3ForCausalLM"},
+                                                         {"qwen3moe", "Qwen3MoeForCausalLM"}}};
 
 const Architecture& architecture_of(const GgufMetadata& metadata) {
   const std::string name = metadata.text("general.architecture");
@@ -44,25 +48,69 @@ constexpr std::pair<std::string_view, std::string_view> kLayerTensors[] = {
     {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},           {"mlp.gate_up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"}};
 
-/// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"; empty: a name that no file can have.
-std::string stored_name(std::string_view name) {
-  if (name == "model.embed_tokens.weight") return "token_embd.weight";
-  if (name == "model.norm.weight") return "output_norm.weight";
-  if (name == "lm_head.weight") return "output.weight";
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!name.starts_with(kLayers)) return "";
+/// Those of models with norms after attention and MLP, whose norm before the MLP has another name in checkpoints.
+constexpr std::pair<std::string_view, std::string_view> kPostNormTensors[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+/// Those of mixtures of experts. A file holds the matrices of all experts in one tensor.
+constexpr std::pair<std::string_view, std::string_view> kMixtureTensors[] = {{"block_sparse_moe.gate", "ffn_gate_inp"},
+                                                                             {"mlp.gate", "ffn_gate_inp"},
+                                                                             {"w1", "ffn_gate_exps"},
+                                                                             {"gate_proj", "ffn_gate_exps"},
+                                                                             {"w3", "ffn_up_exps"},
+                                                                             {"up_proj", "ffn_up_exps"},
+                                                                             {"w2", "ffn_down_exps"},
+                                                                             {"down_proj", "ffn_down_exps"}};
+
+using TensorNames = std::span<const std::pair<std::string_view, std::string_view>>;
+
+std::string_view find_name(TensorNames names, std::string_view theirs) {
+  const auto found = std::ranges::find(names, theirs, &TensorNames::value_type::first);
+  return found == names.end() ? std::string_view() : found->second;
+}
+
+/// Where a weight is stored.
+struct StoredName {
+  std::string tensor;        // empty: a name that no file can have
+  std::int64_t expert = -1;  // the matrix of this expert in a tensor of all; -1: the whole tensor
+};
+
+/// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
+StoredName stored_name(std::string_view name, bool post_norms) {
+  if (name == "model.embed_tokens.weight") return {"token_embd.weight"};
+  if (name == "model.norm.weight") return {"output_norm.weight"};
+  if (name == "lm_head.weight") return {"output.weight"};
+  constexpr std::string_view kLayers = "model.layers.", kExperts = ".experts.";
+  if (!name.starts_with(kLayers)) return {};
   const std::string_view rest = name.substr(kLayers.size());
   const std::size_t dot = rest.find('.'), kind = rest.rfind('.');
-  for (const auto& [theirs, stored] : kLayerTensors)
-    if (rest.substr(dot + 1, kind - dot - 1) == theirs)
-      return fmt::format("blk.{}.{}{}", rest.substr(0, dot), stored, rest.substr(kind));
-  return "";
+  std::string_view middle = rest.substr(dot + 1, kind - dot - 1);
+  StoredName found;
+  std::string_view stored;
+  if (const std::size_t experts = middle.find(kExperts); experts != middle.npos) {
+    middle.remove_prefix(experts + kExperts.size());
+    const std::size_t end = middle.find('.');
+    found.expert = std::stoll(std::string(middle.substr(0, end)));
+    stored = find_name(kMixtureTensors, middle.substr(end + 1));
+  } else {
+    if (post_norms) stored = find_name(kPostNormTensors, middle);
+    if (stored.empty()) stored = find_name(kLayerTensors, middle);
+    if (stored.empty()) stored = find_name(kMixtureTensors, middle);
+  }
+  if (!stored.empty()) found.tensor = fmt::format("blk.{}.{}{}", rest.substr(0, dot), stored, rest.substr(kind));
+  return found;
 }
 
 /// What would change the numbers and is not computed here must never be ignored: tensors that no supported model has.
-void reject_unknown_tensors(const GgufFiles& files, std::string_view architecture) {
+void reject_unknown_tensors(const GgufFiles& files, std::string_view architecture, bool mixture) {
   std::set<std::string_view> known = {"attn_rot_embd"};  // angles, which old files stored
   for (const auto& [theirs, stored] : kLayerTensors) known.insert(stored);
+  if (architecture == "gemma3")
+    for (const auto& [theirs, stored] : kPostNormTensors) known.insert(stored);
+  if (mixture)
+    for (const auto& [theirs, stored] : kMixtureTensors) known.insert(stored);
   for (const std::string& name : files.tensor_names()) {
     if (name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
         name == "rope_freqs.weight")
@@ -75,13 +123,29 @@ void reject_unknown_tensors(const GgufFiles& files, std::string_view architectur
   }
 }
 
+constexpr std::string_view kLogitCap = "final_logit_softcapping";
+
 void reject_unsupported(const GgufMetadata& metadata, const std::string& prefix) {
-  if (metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
-    metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported");
-  for (const char* key : {"logit_scale", "residual_scale", "embedding_scale", "attention.scale",
-                          "attention.logit_softcapping", "final_logit_softcapping", "attn_logit_softcapping"})
-    if (metadata.contains(prefix + key) && metadata.number(prefix + key, -1e30, 1e30) != 0.0)
-      metadata.fail(prefix + key, "but that is not supported for this architecture");
+  if (prefix != "llama." && prefix != "qwen3moe." && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0)
+    metadata.fail(prefix + "expert_count", "but mixtures of experts are not supported for this architecture");
+  for (const char* key : {"expert_shared_count", "expert_group_count", "leading_dense_block_count"})
+    if (metadata.integer_or(prefix + key, 0, 0, kMax) != 0)
+      metadata.fail(prefix + key, "but such mixtures of experts are not supported");
+  constexpr std::int64_t kSoftmax = 1;
+  if (metadata.integer_or(prefix + "expert_gating_func", kSoftmax, 0, kMax) != kSoftmax)
+    metadata.fail(prefix + "expert_gating_func", "expected 1 (softmax)");
+  if (const double scale = metadata.number_or(prefix + "expert_weights_scale", 1.0, 0.0, 1e30);
+      scale != 0.0 && scale != 1.0)
+    metadata.fail(prefix + "expert_weights_scale", "but weights of experts are not scaled");
+  for (const std::string_view key :
+       {std::string_view("logit_scale"), std::string_view("residual_scale"), std::string_view("embedding_scale"),
+        std::string_view("attention.scale"), std::string_view("attention.logit_softcapping"), kLogitCap,
+        std::string_view("attn_logit_softcapping")}) {
+    if (key == kLogitCap && prefix == "gemma3.") continue;
+    const std::string full = prefix + std::string(key);
+    if (metadata.contains(full) && metadata.number(full, -1e30, 1e30) != 0.0)
+      metadata.fail(full, "but that is not supported for this architecture");
+  }
 }
 
 /// f32 settings are written as short as they are read: 1e-5 and not 9.99999974e-06, as config.json has them.
@@ -110,6 +174,25 @@ Json rope_scaling(const GgufMetadata& metadata, const std::string& prefix) {
   return yarn;
 }
 
+/// The file says how long a sliding window is, and seldom which layers have one: all but every sixth.
+void add_gemma(Json& config, const GgufMetadata& metadata, const std::string& prefix) {
+  const std::string window = prefix + "attention.sliding_window", pattern = window + "_pattern";
+  const std::int64_t layers = config["num_hidden_layers"];
+  if (!metadata.contains(window)) {
+    config["sliding_window_pattern"] = 1;
+  } else {
+    config["sliding_window"] = metadata.integer(window, 1, kMax);
+    if (metadata.contains(pattern)) config["sliding_window_pattern"] = metadata.integer(pattern, 1, kMax);
+  }
+  config["rope_local_base_freq"] = rounded(metadata.number_or(prefix + "rope.freq_base_swa", 10000.0, 0.0, 1e15));
+  // The file does not say what queries are divided by. Of the published sizes, that of 62 layers (27B) alone has the
+  // width for each head in the place of the width of a head.
+  const std::int64_t width = config["hidden_size"], heads = config["num_attention_heads"];
+  config["query_pre_attn_scalar"] = layers == 62 ? Json(width / heads) : config["head_dim"];
+  if (metadata.contains(prefix + std::string(kLogitCap)))
+    config["final_logit_softcapping"] = metadata.number(prefix + std::string(kLogitCap), 0.0, 1e30);
+}
+
 bool has_bias(const GgufFiles& files, const char* tensor) {
   return files.find(fmt::format("blk.0.{}.bias", tensor)) != nullptr;
 }
@@ -126,7 +209,9 @@ Json config_json(const GgufFiles& files) {
   const Architecture& architecture = architecture_of(metadata);
   const std::string prefix = std::string(architecture.name) + ".";
   reject_unsupported(metadata, prefix);
-  reject_unknown_tensors(files, architecture.name);
+  const bool mixtral = architecture.name == "llama" && metadata.integer_or(prefix + "expert_count", 0, 0, kMax) != 0;
+  const bool mixture = mixtral || architecture.name == "qwen3moe";
+  reject_unknown_tensors(files, architecture.name, mixture);
 
   const std::int64_t width = metadata.integer(prefix + "embedding_length", 1, kMax);
   const std::int64_t heads = metadata.integer(prefix + "attention.head_count", 1, kMax);
@@ -138,7 +223,7 @@ Json config_json(const GgufFiles& files) {
     metadata.fail(prefix + "rope.dimension_count",
                   fmt::format("expected {}: only heads that are rotated as a whole are supported", head_dim));
 
-  Json config = {{"architectures", {std::string(architecture.class_)}},
+  Json config = {{"architectures", {std::string(mixtral ? "MixtralForCausalLM" : architecture.class_)}},
                  {"num_hidden_layers", metadata.integer(prefix + "block_count", 1, kMax)},
                  {"hidden_size", width},
                  {"num_attention_heads", heads},
@@ -152,12 +237,20 @@ Json config_json(const GgufFiles& files) {
                  {"tie_word_embeddings", files.find("output.weight") == nullptr},
                  {"eos_token_id", gguf_eos_tokens(metadata)}};
   if (const Json scaling = rope_scaling(metadata, prefix); !scaling.is_null()) config["rope_scaling"] = scaling;
-  if (architecture.name == "llama") {
+  if (mixture) {
+    config[mixtral ? "num_local_experts" : "num_experts"] = metadata.integer(prefix + "expert_count", 1, kMax);
+    config["num_experts_per_tok"] = metadata.integer(prefix + "expert_used_count", 1, kMax);
+    config["norm_topk_prob"] = true;  // as llama.cpp computes all files of these architectures
+    if (!mixtral) config["moe_intermediate_size"] = metadata.integer(prefix + "expert_feed_forward_length", 1, kMax);
+  } else if (architecture.name == "llama" || architecture.name == "smollm3") {
     config["attention_bias"] = has_bias(files, "attn_q");
     config["mlp_bias"] = has_bias(files, "ffn_down");
   }
-  if (architecture.name == "phi3" && metadata.contains(prefix + "attention.sliding_window"))
-    config["sliding_window"] = metadata.integer(prefix + "attention.sliding_window", 1, kMax);
+  if (architecture.name == "phi3") {  // files of Phi-4 say 0: none
+    if (const std::int64_t window = metadata.integer_or(prefix + "attention.sliding_window", 0, 0, kMax); window > 0)
+      config["sliding_window"] = window;
+  }
+  if (architecture.name == "gemma3") add_gemma(config, metadata, prefix);
   if (metadata.contains("tokenizer.ggml.bos_token_id"))
     config["bos_token_id"] = metadata.integer("tokenizer.ggml.bos_token_id", 0, kMax);
   return config;
@@ -209,16 +302,25 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
   if (!changes.is_null()) json.merge_patch(changes);
   ModelConfig config = parse_config(json.dump(), files.metadata().origin() + ": metadata as config.json");
   config.rope.divisors = frequency_divisors(files, config);
+  config.norm_offset = 0.0f;  // added when the file was made
   return config;
 }
 
 GgufWeights::GgufWeights(const GgufFiles& files, const ModelConfig& config)
-    : files_(files), head_dim_(config.head_dim), interleaved_(config.architecture == "LlamaForCausalLM") {}
+    : files_(files),
+      head_dim_(config.head_dim),
+      experts_(config.mixture.experts),
+      interleaved_(config.architecture == "LlamaForCausalLM" || config.architecture == "SmolLM3ForCausalLM" ||
+                   config.architecture == "MixtralForCausalLM"),
+      post_norms_(config.post_norms) {}
 
-bool GgufWeights::contains(const std::string& name) const { return files_.find(stored_name(name)) != nullptr; }
+bool GgufWeights::contains(const std::string& name) const {
+  return files_.find(stored_name(name, post_norms_).tensor) != nullptr;
+}
 
 StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  const std::string stored = stored_name(name), &origin = files_.metadata().origin();
+  const StoredName at = stored_name(name, post_norms_);
+  const std::string &stored = at.tensor, &origin = files_.metadata().origin();
   const GgufTensor* tensor = files_.find(stored);
   if (tensor == nullptr) throw ModelError(fmt::format("{}: tensor \"{}\" ({}) is missing", origin, stored, name));
   const std::string where = fmt::format("{}: tensor \"{}\"", origin, stored);
@@ -229,13 +331,15 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
     throw ModelError(fmt::format("{} is of type {}, expected one of {}", where, gguf_type_name(tensor->type_id),
                                  fmt::join(names, ", ")));
   }
-  const std::vector<std::int64_t> shape =
-      rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
+  std::vector<std::int64_t> shape = rows == 1 ? std::vector<std::int64_t>{cols} : std::vector<std::int64_t>{rows, cols};
+  if (at.expert >= 0) shape = {experts_, rows, cols};
   if (tensor->shape != shape)
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
   const bool rotated = stored.find(".attn_q.") != stored.npos || stored.find(".attn_k.") != stored.npos;
-  return {files_.read(stored), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
+  const auto bytes = static_cast<std::uint64_t>(rows * row_bytes(*tensor->type, cols));
+  const std::uint64_t first = at.expert >= 0 ? static_cast<std::uint64_t>(at.expert) * bytes : 0;
+  return {files_.read(stored, first, bytes), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
 }
 
 }  // namespace baton

@@ -31,7 +31,9 @@ class GgufWeights final : public WeightSource {
  private:
   const GgufFiles& files_;
   std::int32_t head_dim_;
-  bool interleaved_;  // queries and keys: files of the architecture "llama"
+  std::int32_t experts_;
+  bool interleaved_;  // queries and keys: files of the architectures "llama" and "smollm3"
+  bool post_norms_;
 };
 
 }  // namespace baton

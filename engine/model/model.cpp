@@ -34,8 +34,8 @@ ModelText checked_text(const ModelFiles& files, const std::filesystem::path& pat
 }
 
 Model model_of(const ModelFiles& files, const ModelOptions& options, ModelConfig config, ModelText text) {
-  Rope rope(config);
-  Model model{std::move(text), std::move(config), options, std::move(rope), {}, files.generation()};
+  LayerRopes ropes(config);
+  Model model{std::move(text), std::move(config), options, std::move(ropes), {}, files.generation()};
   if (options.context == 0) model.options.context = model.config.context;
   return model;
 }

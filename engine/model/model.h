@@ -26,7 +26,7 @@ struct ModelOptions {
 struct Model : ModelText {
   ModelConfig config;
   ModelOptions options;
-  Rope rope;
+  LayerRopes ropes;
   Weights weights;
   GenerationDefaults generation;
   KvShape kv_shape() const { return {config.kv_heads, config.head_dim, options.kv_dtype}; }

@@ -38,7 +38,7 @@ class RandomWeights {
   std::size_t bytes_ = 0;
 };
 
-LayerWeights make_layer(RandomWeights& random, const ModelConfig& c) {
+LayerWeights make_layer(RandomWeights& random, const ModelConfig& c, std::int32_t index) {
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
   const std::int64_t ffn = c.ffn_width;
   LayerWeights layer;
@@ -52,6 +52,15 @@ LayerWeights make_layer(RandomWeights& random, const ModelConfig& c) {
   layer.output = random.matrix(c.width, q);
   if (c.output_bias) layer.output_bias = random.constant(c.width, 0.0f);
   layer.mlp_norm = random.constant(c.width, 1.0f);
+  if (c.post_norms) layer.attention_post_norm = layer.mlp_post_norm = random.constant(c.width, 1.0f);
+  if (c.mixture.in(index)) {
+    layer.router = random.matrix(c.mixture.experts, c.width);
+    for (std::int32_t expert = 0; expert < c.mixture.experts; ++expert) {
+      auto gate_up = random.matrix(2 * std::int64_t{c.mixture.ffn_width}, c.width);
+      layer.experts.push_back({std::move(gate_up), random.matrix(c.width, c.mixture.ffn_width)});
+    }
+    return layer;
+  }
   layer.gate_up = random.matrix(2 * ffn, c.width);
   if (c.mlp_bias) layer.gate_up_bias = random.constant(2 * ffn, 0.0f);
   layer.down = random.matrix(c.width, ffn);
@@ -120,7 +129,7 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   weights.embedding = random.matrix(config.vocabulary, config.width);
   done(1);
   for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-    weights.layers.push_back(make_layer(random, config));
+    weights.layers.push_back(make_layer(random, config, layer));
     done(layer + 2);
   }
   weights.final_norm = random.constant(config.width, 1.0f);
@@ -133,7 +142,7 @@ std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& sh
   ModelText text{.path = shape.name,
                  .fingerprint = fmt::format("{}, random weights of seed {}", shape.name, seed),
                  .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
-  return std::make_shared<const Model>(Model{std::move(text), config, own, Rope(config), std::move(weights), {}});
+  return std::make_shared<const Model>(Model{std::move(text), config, own, LayerRopes(config), std::move(weights), {}});
 }
 
 }  // namespace baton

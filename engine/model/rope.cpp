@@ -52,9 +52,10 @@ class Yarn {
 
 }  // namespace
 
-Rope::Rope(const ModelConfig& config) {
-  const RopeConfig& rope = config.rope;
+Rope::Rope(const ModelConfig& config, RopeKind kind) {
+  const RopeConfig& rope = config.rope_of(kind);
   inverse_frequencies_.resize(config.head_dim / 2);
+  if (kind == RopeKind::none) return;
   for (std::size_t pair = 0; pair < inverse_frequencies_.size(); ++pair)
     inverse_frequencies_[pair] = 1.0 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / config.head_dim);
   for (std::size_t pair = 0; pair < rope.divisors.size(); ++pair)
@@ -77,6 +78,18 @@ Rope::Rope(const ModelConfig& config) {
       if (attention_factor_ == 0.0) attention_factor_ = rope.factor <= 1.0 ? 1.0 : 0.1 * std::log(rope.factor) + 1.0;
       break;
     }
+  }
+}
+
+LayerRopes::LayerRopes(const ModelConfig& config) {
+  std::vector<RopeKind> kinds;
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+    const RopeKind kind = config.rope_kind(layer);
+    const auto found = std::ranges::find(kinds, kind);
+    of_layer_.push_back(static_cast<std::size_t>(found - kinds.begin()));
+    if (found != kinds.end()) continue;
+    kinds.push_back(kind);
+    distinct_.emplace_back(config, kind);
   }
 }
 

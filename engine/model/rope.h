@@ -14,7 +14,7 @@ namespace baton {
 /// Angles are computed in double and rounded once: at position 131,072 an fp32 angle has steps of 1/128 rad.
 class Rope {
  public:
-  explicit Rope(const ModelConfig& config);
+  explicit Rope(const ModelConfig& config, RopeKind kind = RopeKind::global);
 
   std::span<const double> inverse_frequencies() const { return inverse_frequencies_; }  // [D/2]
   double attention_factor() const { return attention_factor_; }                         // multiplies cos and sin, once
@@ -25,6 +25,20 @@ class Rope {
  private:
   std::vector<double> inverse_frequencies_;
   double attention_factor_ = 1.0;
+};
+
+/// The RoPEs of a model's layers.
+class LayerRopes {
+ public:
+  explicit LayerRopes(const ModelConfig& config);
+
+  const std::vector<Rope>& distinct() const { return distinct_; }
+  /// Returns the index into distinct() of the layer's RoPE.
+  std::size_t of(std::int32_t layer) const { return of_layer_[static_cast<std::size_t>(layer)]; }
+
+ private:
+  std::vector<Rope> distinct_;
+  std::vector<std::size_t> of_layer_;  // [L]
 };
 
 }  // namespace baton

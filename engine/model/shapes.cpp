@@ -79,6 +79,8 @@ Shape find_shape(std::string_view name, std::int32_t layers) {
   if (layers > 0) {
     shape.config.layers = layers;
     shape.config.window.resize(static_cast<std::size_t>(layers), shape.config.window.back());
+    if (!shape.config.rope_kinds.empty())
+      shape.config.rope_kinds.resize(static_cast<std::size_t>(layers), shape.config.rope_kinds.back());
   }
   return shape;
 }
@@ -88,12 +90,17 @@ std::string shape_config(std::string_view name) { return std::string(find_entry(
 std::int64_t parameter_count(const ModelConfig& c) {
   const std::int64_t width = c.width, ffn = c.ffn_width;
   const std::int64_t q = std::int64_t{c.heads} * c.head_dim, kv = std::int64_t{c.kv_heads} * c.head_dim;
-  std::int64_t layer = width * (q + 2 * kv) + q * width + 3 * width * ffn + 2 * width;
+  std::int64_t layer = width * (q + 2 * kv) + q * width + 2 * width;
+  if (c.post_norms) layer += 2 * width;
   if (c.qk_norm) layer += 2 * c.head_dim;
   if (c.attention_bias) layer += q + 2 * kv;
   if (c.output_bias) layer += width;
-  if (c.mlp_bias) layer += 2 * ffn + width;
-  return c.layers * layer + width + c.vocabulary * width * (c.tied_embeddings ? 1 : 2);
+  const std::int64_t mlp = 3 * width * ffn + (c.mlp_bias ? 2 * ffn + width : 0);
+  const std::int64_t mixture = c.mixture.experts * (width + 3 * width * c.mixture.ffn_width);
+  std::int64_t mixtures = 0;
+  for (std::int32_t i = 0; i < c.layers; ++i) mixtures += c.mixture.in(i) ? 1 : 0;
+  return c.layers * layer + mixtures * mixture + (c.layers - mixtures) * mlp + width +
+         c.vocabulary * width * (c.tied_embeddings ? 1 : 2);
 }
 
 }  // namespace baton

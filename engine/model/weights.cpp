@@ -91,6 +91,13 @@ class Loader {
     return values;
   }
 
+  /// The weights of a norm; `offset` is added to what is stored.
+  std::vector<float> norm(const std::string& name, std::int64_t width, float offset) {
+    std::vector<float> values = vector({{name, width}});
+    for (float& value : values) value += offset;
+    return values;
+  }
+
   bool has(const std::string& name) const { return files_.contains(name); }
   std::size_t bytes() const { return bytes_; }
 
@@ -168,7 +175,22 @@ class Loader {
   std::size_t read_ = 0;  // of the files
 };
 
-LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::string& prefix) {
+void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {
+  const std::int64_t width = config.width, ffn = config.mixture.ffn_width;
+  const bool mixtral = config.architecture == "MixtralForCausalLM";
+  const std::string block = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  layer.router = loader.matrix({{block + "gate.weight", config.mixture.experts}}, width);
+  for (std::int32_t expert = 0; expert < config.mixture.experts; ++expert) {
+    const auto part = [&](const char* in_mixtral, const char* name) {
+      return fmt::format("{}experts.{}.{}.weight", block, expert, mixtral ? in_mixtral : name);
+    };
+    layer.experts.push_back({loader.matrix({{part("w1", "gate_proj"), ffn}, {part("w3", "up_proj"), ffn}}, width),
+                             loader.matrix({{part("w2", "down_proj"), width}}, ffn)});
+  }
+}
+
+LayerWeights load_layer(Loader& loader, const ModelConfig& config, std::int32_t index) {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
   const std::int64_t q = std::int64_t{config.heads} * config.head_dim,
                      kv = std::int64_t{config.kv_heads} * config.head_dim;
   const std::int64_t width = config.width, ffn = config.ffn_width;
@@ -185,17 +207,31 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
     return {{prefix + "mlp.gate_proj" + kind, ffn}, {prefix + "mlp.up_proj" + kind, ffn}};
   };
 
+  const auto norm = [&](const char* name, std::int64_t size) {
+    return loader.norm(prefix + name + ".weight", size, config.norm_offset);
+  };
+
   LayerWeights layer;
-  layer.input_norm = loader.vector({{prefix + "input_layernorm.weight", width}});
+  layer.input_norm = norm("input_layernorm", width);
   layer.qkv = loader.matrix(qkv(".weight"), width);
   if (config.attention_bias) layer.qkv_bias = loader.vector(qkv(".bias"));
   if (config.qk_norm) {
-    layer.q_norm = loader.vector({{prefix + "self_attn.q_norm.weight", config.head_dim}});
-    layer.k_norm = loader.vector({{prefix + "self_attn.k_norm.weight", config.head_dim}});
+    layer.q_norm = norm("self_attn.q_norm", config.head_dim);
+    layer.k_norm = norm("self_attn.k_norm", config.head_dim);
   }
   layer.output = loader.matrix({{prefix + "self_attn.o_proj.weight", width}}, q);
   if (config.output_bias) layer.output_bias = loader.vector({{prefix + "self_attn.o_proj.bias", width}});
-  layer.mlp_norm = loader.vector({{prefix + "post_attention_layernorm.weight", width}});
+  if (config.post_norms) {  // the norm before the MLP has another name there
+    layer.attention_post_norm = norm("post_attention_layernorm", width);
+    layer.mlp_norm = norm("pre_feedforward_layernorm", width);
+    layer.mlp_post_norm = norm("post_feedforward_layernorm", width);
+  } else {
+    layer.mlp_norm = norm("post_attention_layernorm", width);
+  }
+  if (config.mixture.in(index)) {
+    load_mixture(loader, config, layer, prefix);
+    return layer;
+  }
   layer.gate_up = loader.matrix(gate_up(".weight"), width);
   if (config.mlp_bias) layer.gate_up_bias = loader.vector(gate_up(".bias"));
   layer.down = loader.matrix({{prefix + "mlp.down_proj.weight", width}}, ffn);
@@ -208,8 +244,9 @@ LayerWeights load_layer(Loader& loader, const ModelConfig& config, const std::st
 void Weights::keep_vectors(Device& device) {
   kept.clear();
   for (const LayerWeights& layer : layers) {
-    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
-                               &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias})
+    for (const auto* vector :
+         {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
+          &layer.attention_post_norm, &layer.mlp_norm, &layer.gate_up_bias, &layer.down_bias, &layer.mlp_post_norm})
       kept.push_back(device.keep(*vector));
   }
   kept.push_back(device.keep(final_norm));
@@ -226,8 +263,8 @@ Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSo
   const bool tied = config.tied_embeddings || !loader.has("lm_head.weight");
   weights.lm_head = tied ? weights.embedding : loader.matrix({{"lm_head.weight", config.vocabulary}}, config.width);
   for (std::int32_t layer = 0; layer < config.layers; ++layer)
-    weights.layers.push_back(load_layer(loader, config, fmt::format("model.layers.{}.", layer)));
-  weights.final_norm = loader.vector({{"model.norm.weight", config.width}});
+    weights.layers.push_back(load_layer(loader, config, layer));
+  weights.final_norm = loader.norm("model.norm.weight", config.width, config.norm_offset);
   weights.bytes = loader.bytes();
   weights.keep_vectors(backend);
   if (progress) progress(1.0);

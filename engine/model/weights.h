@@ -12,19 +12,29 @@
 
 namespace baton {
 
-struct LayerWeights {
-  std::vector<float> input_norm;    // [C]
-  std::unique_ptr<Matrix> qkv;      // [(H + 2K) D, C]: q, k, v stacked
-  std::vector<float> qkv_bias;      // [(H + 2K) D] or empty
-  std::vector<float> q_norm;        // [D] or empty
-  std::vector<float> k_norm;        // [D] or empty
-  std::unique_ptr<Matrix> output;   // [C, H D]
-  std::vector<float> output_bias;   // [C] or empty
-  std::vector<float> mlp_norm;      // [C]
-  std::unique_ptr<Matrix> gate_up;  // [2F, C]: gate, up stacked
-  std::vector<float> gate_up_bias;  // [2F] or empty
+/// One expert of a mixture.
+struct ExpertWeights {
+  std::unique_ptr<Matrix> gate_up;  // [2 F, C] with the experts' F
   std::unique_ptr<Matrix> down;     // [C, F]
-  std::vector<float> down_bias;     // [C] or empty
+};
+
+struct LayerWeights {
+  std::vector<float> input_norm;           // [C]
+  std::unique_ptr<Matrix> qkv;             // [(H + 2K) D, C]: q, k, v stacked
+  std::vector<float> qkv_bias;             // [(H + 2K) D] or empty
+  std::vector<float> q_norm;               // [D] or empty
+  std::vector<float> k_norm;               // [D] or empty
+  std::unique_ptr<Matrix> output;          // [C, H D]
+  std::vector<float> output_bias;          // [C] or empty
+  std::vector<float> attention_post_norm;  // [C] or empty
+  std::vector<float> mlp_norm;             // [C]
+  std::unique_ptr<Matrix> gate_up;         // [2F, C]: gate, up stacked
+  std::vector<float> gate_up_bias;         // [2F] or empty
+  std::unique_ptr<Matrix> down;            // [C, F]
+  std::vector<float> down_bias;            // [C] or empty
+  std::vector<float> mlp_post_norm;        // [C] or empty
+  std::unique_ptr<Matrix> router;          // [E, C] of a mixture of experts, which then has no gate_up and no down
+  std::vector<ExpertWeights> experts;      // [E]
 };
 
 struct Weights {

@@ -37,6 +37,30 @@ void place_hidden(Backend& backend, KvCache& cache, std::int32_t position, const
   backend.scatter_rows(cache.hidden(), segment.hidden().row_range(first, first + n), positions);
 }
 
+/// Places KV in those of the layers that have the RoPE angles.ropes().distinct()[rope].
+void place_layers(Backend& backend, RopeTable& angles, std::size_t rope, KvCache& cache, std::int32_t position,
+                  std::int32_t rotated, const Segment* segment, std::int32_t first, std::int32_t n,
+                  std::span<const CorrectionSource> corrections, LayerSpan layers) {
+  std::vector<KvSlab> slabs;
+  std::vector<ConstTensorView> k, v;
+  std::vector<std::vector<ConstTensorView>> offsets(corrections.size());
+  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
+    if (angles.ropes().of(layer) != rope) continue;
+    slabs.push_back(cache.slab(layer));
+    if (segment != nullptr) {
+      k.push_back(segment->raw_keys(layer).row_range(first, first + n));
+      v.push_back(segment->values(layer).row_range(first, first + n));
+    }
+    for (std::size_t i = 0; i < corrections.size(); ++i)
+      offsets[i].push_back(layer >= corrections[i].from_layer ? corrections[i].offset(layer) : ConstTensorView{});
+  }
+  if (slabs.empty()) return;
+  std::vector<KvCorrection> applied;
+  for (std::size_t i = 0; i < corrections.size(); ++i)
+    applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
+  backend.insert_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rope, rotated, n));
+}
+
 }  // namespace
 
 void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::int32_t position, const Segment& segment,
@@ -50,22 +74,8 @@ void place_corrected(Backend& backend, RopeTable& angles, KvCache& cache, std::i
   check(cache, position, segment, first, n);
   layers.end = std::min(layers.end, cache.layout().layers);
   if (n == 0 || layers.begin >= layers.end) return;
-  std::vector<KvSlab> slabs;
-  std::vector<ConstTensorView> k, v;
-  std::vector<std::vector<ConstTensorView>> offsets(corrections.size());
-  for (std::int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    slabs.push_back(cache.slab(layer));
-    if (segment != nullptr) {
-      k.push_back(segment->raw_keys(layer).row_range(first, first + n));
-      v.push_back(segment->values(layer).row_range(first, first + n));
-    }
-    for (std::size_t i = 0; i < corrections.size(); ++i)
-      offsets[i].push_back(layer >= corrections[i].from_layer ? corrections[i].offset(layer) : ConstTensorView{});
-  }
-  std::vector<KvCorrection> applied;
-  for (std::size_t i = 0; i < corrections.size(); ++i)
-    applied.push_back({offsets[i], corrections[i].row, corrections[i].weight});
-  backend.insert_kv(slabs, cache.layout().shape, position, k, v, applied, angles.range(rotated, n));
+  for (std::size_t rope = 0; rope < angles.ropes().distinct().size(); ++rope)
+    place_layers(backend, angles, rope, cache, position, rotated, segment, first, n, corrections, layers);
   const bool with_hidden = layers.begin <= cache.layout().hidden_layer && cache.layout().hidden_layer < layers.end;
   if (segment != nullptr && with_hidden) place_hidden(backend, cache, position, *segment, first, n);
 }

@@ -29,7 +29,7 @@ EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const M
       anchors_(*backend_, *model_, options_.anchor_budget_bytes),
       corrector_(*backend_, *model_),
       ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
-  forward_.angles().range(0, std::min(model_->options.context, kUsualPositions));
+  forward_.angles().reserve(std::min(model_->options.context, kUsualPositions));
   stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
   anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });
 }

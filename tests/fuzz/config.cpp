@@ -32,9 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const std::int32_t window : config.window) require(window >= 0);
   for (const std::int32_t token : config.eos_tokens) require(token >= 0 && token < config.vocabulary);
 
-  const baton::Rope rope(config);
-  require(rope.inverse_frequencies().size() == static_cast<std::size_t>(config.head_dim) / 2);
-  for (const double frequency : rope.inverse_frequencies()) require(frequency >= 0.0 && frequency <= 1.0);
-  require(rope.attention_factor() > 0.0 && std::isfinite(rope.attention_factor()));
+  const baton::LayerRopes ropes(config);
+  for (std::int32_t layer = 0; layer < config.layers; ++layer) require(ropes.of(layer) < ropes.distinct().size());
+  for (const baton::Rope& rope : ropes.distinct()) {
+    require(rope.inverse_frequencies().size() == static_cast<std::size_t>(config.head_dim) / 2);
+    for (const double frequency : rope.inverse_frequencies()) require(frequency >= 0.0 && frequency <= 1.0);
+    require(rope.attention_factor() > 0.0 && std::isfinite(rope.attention_factor()));
+  }
   return 0;
 }

@@ -80,8 +80,27 @@ MODELS = {
     "mistral": ("Mistral", dict(sliding_window=16, num_hidden_layers=3), "bfloat16", 3, {}),
     "smollm": ("Llama", dict(hidden_size=72, num_attention_heads=9, num_key_value_heads=3, intermediate_size=104,
                              tie_word_embeddings=True), "bfloat16", 1, {}),
+    "gemma3": ("Gemma3", dict(head_dim=24, num_key_value_heads=1, num_hidden_layers=4, sliding_window=20, pad_token_id=0,
+                              query_pre_attn_scalar=32, final_logit_softcapping=8.0, tie_word_embeddings=False, sliding_window_pattern=2,
+                              rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
+                                                   sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
+               "bfloat16", 1,
+               {"rope_parameters": None, "layer_types": None, "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
+                "rope_scaling": dict(rope_type="linear", factor=8.0), "sliding_window_pattern": 2}),
+    "smollm3": ("SmolLM3", dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 1], tie_word_embeddings=True, pad_token_id=0),
+                "bfloat16", 1, {"rope_parameters": None, "rope_theta": 2000000.0}),
+    "mixtral": ("Mixtral", dict(intermediate_size=48, num_local_experts=6, num_experts_per_tok=2, sliding_window=None),
+                "bfloat16", 1, {"rope_parameters": None, "rope_theta": 10000.0}),
+    "qwen3_moe": ("Qwen3Moe", dict(head_dim=24, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=40,
+                                   norm_topk_prob=True, mlp_only_layers=[1]), "bfloat16", 1, {}),
     "phi3": ("Phi3", dict(sliding_window=40, num_key_value_heads=4, pad_token_id=0), "bfloat16", 1, {}),
 }
+
+# Where the configuration class is not named after the model class.
+CONFIGS = {"Gemma3": "Gemma3TextConfig"}
+
+# Families whose norms multiply by 1 + weight, and whose embeddings are scaled by the root of the width.
+FROM_ONE = ("Gemma3",)
 
 # Additions to generation_config.json: what Qwen's instruct models say.
 GENERATION = {"qwen2": dict(do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05,
@@ -103,19 +122,19 @@ def in_double():
             setattr(torch, name, value)
 
 
-def fill(model, generator):
+def fill(model, generator, from_one):
     """Random weights large enough for confident logits and attention that is far from uniform."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_(1.0 + 0.2 * noise)
+                parameter.copy_((0.0 if from_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
-                parameter.copy_(0.4 * noise)
+                parameter.copy_((0.1 if from_one and "embed" in name else 0.4) * noise)
             else:
-                parameter.copy_(noise * 1.3 / parameter.shape[1] ** 0.5)
+                parameter.copy_(noise * 1.3 / parameter.shape[-1] ** 0.5)
 
 
 def save(model, folder, dtype, shards, edits):
@@ -158,7 +177,8 @@ def greedy(model, ids):
 
 def run(folder, vocabulary):
     """The goldens of a saved checkpoint, or why its weights are no good."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                 experts_implementation="eager").eval()
     double = copy.deepcopy(model).double()
     with in_double():
         double.model.rotary_emb = type(model.model.rotary_emb)(model.config)
@@ -186,11 +206,11 @@ def run(folder, vocabulary):
 
 def make_model(name, out):
     kind, arguments, dtype, shards, edits = MODELS[name]
-    config = getattr(transformers, kind + "Config")(**(BASE | arguments))
+    config = getattr(transformers, CONFIGS.get(kind, kind + "Config"))(**(BASE | arguments))
     folder = out / name
     for seed in range(1000):
         model = getattr(transformers, kind + "ForCausalLM")(config)
-        fill(model, torch.Generator().manual_seed(seed))
+        fill(model, torch.Generator().manual_seed(seed), kind in FROM_ONE)
         save(model, folder, dtype, shards, edits)
         goldens, problem = run(folder, config.vocab_size)
         if goldens is not None:

@@ -13,6 +13,9 @@ inline const TinyOptions kModels[] = {
     {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21, .qk_norm = true, .bias = true, .kv_dtype = DType::f32},
     quantized_tiny(BlockType::q5_0),
     quantized_tiny(BlockType::q4_k),
+    {.heads = 4, .kv_heads = 1, .head_dim = 32, .window = 21, .qk_norm = true, .gemma = true},
+    {.nope = true},
+    {.experts = 5},
 };
 
 /// Entries (tokens x layers) of the whole prompt.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -53,7 +55,11 @@ class Oracle {
   Oracle(Backend& backend, const Model& model)
       : model_(model), embedding_(backend, *model.weights.embedding), lm_head_(backend, *model.weights.lm_head) {
     for (const LayerWeights& w : model.weights.layers) {
-      layers_.push_back({{backend, *w.qkv}, {backend, *w.output}, {backend, *w.gate_up}, {backend, *w.down}});
+      Layer& layer = layers_.emplace_back(Layer{{backend, *w.qkv}, {backend, *w.output}, {}});
+      if (!w.router) layer.mlps.push_back({{backend, *w.gate_up}, {backend, *w.down}});
+      for (const ExpertWeights& expert : w.experts)
+        layer.mlps.push_back({{backend, *expert.gate_up}, {backend, *expert.down}});
+      if (w.router) layer.router.emplace(backend, *w.router);
     }
   }
 
@@ -72,8 +78,7 @@ class Oracle {
       for (const std::size_t i : active) {
         OracleCache& cache = cache_of(i);
         const auto at = static_cast<std::size_t>(rows.position[i]);
-        if (rows.path[i].enter == layer)
-          x[i] = layer == 0 ? embedding_.row(static_cast<std::size_t>(rows.token[i])) : cache.hidden[at];
+        if (rows.path[i].enter == layer) x[i] = layer == 0 ? embedded(rows.token[i]) : cache.hidden[at];
         if (cache.hidden_layer == layer) cache.hidden[at] = x[i];
         Vec k, v;
         project(x[i], layer, rows.position[i], q[i], k, v);
@@ -101,19 +106,22 @@ class Oracle {
     std::vector<Vec> logits;
     for (const std::int32_t row : rows.logits_rows) {
       logits.push_back(lm_head_.times(norm(x[static_cast<std::size_t>(row)], model_.weights.final_norm), {}));
+      const double cap = model_.config.logit_cap;
+      for (double& logit : logits.back()) logit = cap > 0.0 ? cap * std::tanh(logit / cap) : logit;
     }
     path = rows.path;
     return logits;
   }
 
-  /// Rotates each head of x to the position: pairs (j, j + D/2).
-  Vec rotated(Vec x, std::int32_t position) const {
-    const auto frequencies = model_.rope.inverse_frequencies();
+  /// Rotates each head of x to the position, as the layer does: pairs (j, j + D/2).
+  Vec rotated(Vec x, std::int32_t position, std::int32_t layer) const {
+    const Rope& rope = model_.ropes.distinct()[model_.ropes.of(layer)];
+    const auto frequencies = rope.inverse_frequencies();
     const std::size_t half = frequencies.size();
     for (std::size_t head = 0; head < x.size(); head += 2 * half) {
       for (std::size_t j = 0; j < half; ++j) {
-        const double cos = std::cos(position * frequencies[j]) * model_.rope.attention_factor();
-        const double sin = std::sin(position * frequencies[j]) * model_.rope.attention_factor();
+        const double cos = std::cos(position * frequencies[j]) * rope.attention_factor();
+        const double sin = std::sin(position * frequencies[j]) * rope.attention_factor();
         const double a = x[head + j], b = x[head + j + half];
         x[head + j] = a * cos - b * sin;
         x[head + j + half] = b * cos + a * sin;
@@ -126,12 +134,54 @@ class Oracle {
   std::vector<RowPath> path;    // as the rows were run
 
  private:
+  struct Mlp {
+    Table gate_up, down;
+  };
   struct Layer {
-    Table qkv, output, gate_up, down;
+    Table qkv, output;
+    std::vector<Mlp> mlps;  // one, or the experts of a mixture
+    std::optional<Table> router;
   };
 
   const LayerWeights& weights(std::int32_t layer) const {
     return model_.weights.layers[static_cast<std::size_t>(layer)];
+  }
+
+  Vec embedded(TokenId token) const {
+    Vec x = embedding_.row(static_cast<std::size_t>(token));
+    for (double& value : x) value *= static_cast<double>(model_.config.embedding_scale);
+    return x;
+  }
+
+  double activated(double gate) const {
+    if (model_.config.activation == GateActivation::silu) return gate / (1.0 + std::exp(-gate));
+    return gate / 2 * (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
+  }
+
+  Vec through(const Mlp& mlp, const Vec& normed, const LayerWeights& w) const {
+    const Vec gate_up = mlp.gate_up.times(normed, w.gate_up_bias);
+    Vec hidden(gate_up.size() / 2);
+    for (std::size_t f = 0; f < hidden.size(); ++f) hidden[f] = activated(gate_up[f]) * gate_up[f + hidden.size()];
+    return mlp.down.times(hidden, w.down_bias);
+  }
+
+  /// The sum over the experts of a token, weighted.
+  Vec mixed(const Layer& layer, const Vec& normed, const LayerWeights& w) const {
+    Vec share = layer.router->times(normed, {});
+    double sum = 0, chosen_sum = 0;
+    for (double& one : share) sum += one = std::exp(one);
+    std::vector<std::size_t> order(share.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return share[a] > share[b]; });
+    order.resize(static_cast<std::size_t>(model_.config.mixture.chosen));
+    for (const std::size_t expert : order) chosen_sum += share[expert];
+    Vec out(normed.size(), 0.0);
+    for (const std::size_t expert : order) {
+      const Vec one = through(layer.mlps[expert], normed, w);
+      const double weight = share[expert] / (model_.config.mixture.normalized ? chosen_sum : sum);
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight * one[i];
+    }
+    return out;
   }
 
   Vec norm(const Vec& x, const std::vector<float>& weight) const {
@@ -155,7 +205,7 @@ class Oracle {
         const Vec normed = norm(Vec(head, head + c.head_dim), weight);
         std::copy(normed.begin(), normed.end(), head);
       }
-      return rotated(rows, position);
+      return rotated(rows, position, layer);
     };
     q = heads(Vec(all.begin(), q_end), w.q_norm);
     k = heads(Vec(q_end, k_end), w.k_norm);
@@ -182,6 +232,7 @@ class Oracle {
     const std::int32_t window = c.window[static_cast<std::size_t>(layer)];
     const auto first = static_cast<std::size_t>(window > 0 ? std::max(0, position - window + 1) : 0);
     const auto last = static_cast<std::size_t>(position);
+    const double divisor = std::sqrt(c.query_divisor > 0.0f ? static_cast<double>(c.query_divisor) : c.head_dim);
     Vec attended(q.size(), 0.0);
     for (std::size_t h = 0; h < static_cast<std::size_t>(c.heads); ++h) {
       const std::size_t kv = h / static_cast<std::size_t>(c.heads / c.kv_heads) * width;
@@ -190,7 +241,7 @@ class Oracle {
       for (std::size_t key = first; key <= last; ++key) {
         double score = 0;
         for (std::size_t d = 0; d < width; ++d) score += q[h * width + d] * keys[key][kv + d];
-        weight.push_back(std::exp(score / std::sqrt(static_cast<double>(width))));
+        weight.push_back(std::exp(score / divisor));
         sum += weight.back();
       }
       for (std::size_t key = first; key <= last; ++key) {
@@ -201,15 +252,13 @@ class Oracle {
     }
     const LayerWeights& w = weights(layer);
     const Layer& m = layers_[static_cast<std::size_t>(layer)];
-    const auto add = [&](const Vec& delta) {
+    const auto add = [&](Vec delta, const std::vector<float>& post_norm) {
+      if (c.post_norms) delta = norm(delta, post_norm);
       std::transform(x.begin(), x.end(), delta.begin(), x.begin(), std::plus<>());
     };
-    add(m.output.times(attended, w.output_bias));
-    const Vec gate_up = m.gate_up.times(norm(x, w.mlp_norm), w.gate_up_bias);
-    Vec hidden(gate_up.size() / 2);
-    for (std::size_t f = 0; f < hidden.size(); ++f)
-      hidden[f] = gate_up[f] / (1.0 + std::exp(-gate_up[f])) * gate_up[f + hidden.size()];
-    add(m.down.times(hidden, w.down_bias));
+    add(m.output.times(attended, w.output_bias), w.attention_post_norm);
+    const Vec normed = norm(x, w.mlp_norm);
+    add(m.router ? mixed(m, normed, w) : through(m.mlps[0], normed, w), w.mlp_post_norm);
   }
 
   const Model& model_;

@@ -97,6 +97,22 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 
+  if (options.experts > 0) config.mixture = {options.experts, 2, options.ffn_width / 2, true, {0}};
+  for (std::int32_t layer = 0; options.nope && layer < options.layers; ++layer)
+    config.rope_kinds.push_back(layer % 2 == 1 ? RopeKind::none : RopeKind::global);
+  if (options.gemma) {
+    config.post_norms = true;
+    config.activation = GateActivation::gelu_tanh;
+    config.embedding_scale = std::sqrt(static_cast<float>(options.width));
+    config.query_divisor = 1.5f * static_cast<float>(options.head_dim);
+    config.logit_cap = 10.0f;
+    config.rope.theta = 1e6;
+    config.rope.scaling = RopeScaling::linear;
+    config.rope.factor = 4.0;
+    for (const std::int32_t window : config.window)
+      config.rope_kinds.push_back(window > 0 ? RopeKind::local : RopeKind::global);
+  }
+
   RandomWeights random(backend, options);
   Weights weights;
   const std::int64_t q_cols = static_cast<std::int64_t>(options.heads) * options.head_dim;
@@ -116,6 +132,20 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
     }
     layer.output = random.matrix(options.width, q_cols, scale(q_cols));
     layer.mlp_norm = random.floats(options.width, 1.0f, 0.1f);
+    if (options.gemma) {
+      layer.attention_post_norm = random.floats(options.width, 1.0f, 0.1f);
+      layer.mlp_post_norm = random.floats(options.width, 1.0f, 0.1f);
+    }
+    if (config.mixture.in(i)) {
+      const std::int64_t ffn = config.mixture.ffn_width;
+      layer.router = random.matrix(options.experts, options.width, scale(options.width));
+      for (std::int32_t expert = 0; expert < options.experts; ++expert) {
+        auto gate_up = random.matrix(2 * ffn, options.width, scale(options.width));
+        layer.experts.push_back({std::move(gate_up), random.matrix(options.width, ffn, scale(ffn))});
+      }
+      weights.layers.push_back(std::move(layer));
+      continue;
+    }
     layer.gate_up =
         random.matrix(2 * static_cast<std::int64_t>(options.ffn_width), options.width, scale(options.width));
     layer.down = random.matrix(options.width, options.ffn_width, scale(options.ffn_width));
@@ -124,17 +154,17 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   if (options.kept) weights.keep_vectors(backend);
   weights.bytes = weights.embedding->bytes;
   for (const LayerWeights& w : weights.layers)
-    weights.bytes += w.qkv->bytes + w.output->bytes + w.gate_up->bytes + w.down->bytes;
+    weights.bytes += w.qkv->bytes + w.output->bytes + (w.router ? 0 : w.gate_up->bytes + w.down->bytes);
 
   ModelOptions model_options;
   model_options.dtype = options.dtype;
   model_options.kv_dtype = options.kv_dtype;
   model_options.context = options.context;
-  Rope rope(config);
+  LayerRopes ropes(config);
   ModelText text{
       .path = "tiny", .fingerprint = "tiny", .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
   return std::make_shared<const Model>(
-      Model{std::move(text), std::move(config), model_options, std::move(rope), std::move(weights), {}});
+      Model{std::move(text), std::move(config), model_options, std::move(ropes), std::move(weights), {}});
 }
 
 TinyOptions quantized_tiny(BlockType type) {

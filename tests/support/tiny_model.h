@@ -27,6 +27,9 @@ struct TinyOptions {
   std::int32_t window = 0;  // sliding window of every second layer
   bool qk_norm = false;
   bool bias = false;
+  std::int32_t experts = 0;  // a mixture in all layers but the first; a token has two
+  bool nope = false;         // every second layer is without RoPE
+  bool gemma = false;  // what Gemma 3 has: norms after attention and MLP, gelu, RoPE of its own where a window is, ...
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
   DType kv_dtype = DType::bf16;

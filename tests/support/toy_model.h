@@ -88,7 +88,7 @@ inline std::shared_ptr<const Model> toy_model(std::shared_ptr<const ChatTemplate
                  .fingerprint = "toy-1",
                  .tokenizer = std::make_shared<ByteTokenizer>(),
                  .chat_template = std::move(chat)};
-  return std::make_shared<const Model>(Model{std::move(text), config, {}, Rope(config), {}, {}});
+  return std::make_shared<const Model>(Model{std::move(text), config, {}, LayerRopes(config), {}, {}});
 }
 
 }  // namespace baton::test

@@ -296,8 +296,29 @@ class CudaBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_silu_mul(out, gate_up, DType::bf16);
+    check_gate(out, gate_up, DType::bf16);
     launch_silu_mul(stream(), out, gate_up);
+  }
+
+  void gelu_mul(TensorView out, ConstTensorView gate_up) override {
+    check_gate(out, gate_up, DType::bf16);
+    launch_gelu_mul(stream(), out, gate_up);
+  }
+
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    check_weighted_rows(x, in, index, weight);
+    launch_add_weighted(stream(), x, in, index_.put(index), shares_.put(weight));
+  }
+
+  void scale(TensorView x, float factor) override {
+    check_shape("scale x", x, x.rows, x.cols);
+    launch_scale(stream(), x, factor);
+  }
+
+  void soft_cap(TensorView x, float cap) override {
+    check_soft_cap(x, cap);
+    launch_soft_cap(stream(), x, cap);
   }
 
   void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) override {
@@ -408,7 +429,7 @@ class CudaBackend final : public Backend {
   KeptVectors vectors_{runtime_, staging_};
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
   KeptArrays tile_rows_{runtime_, staging_}, narrow_{runtime_, staging_}, wide_{runtime_, staging_},
-      merges_{runtime_, staging_};
+      merges_{runtime_, staging_}, shares_{runtime_, staging_};
   KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
       choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};

@@ -53,6 +53,12 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
 /// the others.
 void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
 void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
+void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up);
+/// x[index[i]] += weight[i] * in[i]; f32
+void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,
+                         const float* weight);
+void launch_scale(Stream stream, TensorView x, float factor);  // f32
+void launch_soft_cap(Stream stream, TensorView x, float cap);  // f32
 
 // norm.cu. x and delta f32, out f32 or bf16; weight [C] f32
 void launch_rms_norm(Stream stream, TensorView out, ConstTensorView x, const float* weight, float eps);

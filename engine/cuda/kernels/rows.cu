@@ -63,13 +63,22 @@ __global__ void add_rows(float* x,  // [T, cols]
   }
 }
 
-__device__ __forceinline__ float gated(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+struct Silu {
+  static __device__ __forceinline__ float of(float gate) { return gate / (1.0f + expf(-gate)); }
+};
+/// The tanh form: (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)).
+struct Gelu {
+  static __device__ __forceinline__ float of(float gate) {
+    constexpr float kSlope = -1.5957691216f, kCubic = -0.0713548162726f;  // -2 sqrt(2 / pi), and that times 0.044715
+    return gate / (1.0f + expf(gate * fmaf(gate * gate, kCubic, kSlope)));
+  }
+};
 
-template <class To, bool kAligned>
-__global__ void silu_mul_rows(To* out,  // [T, F]
-                              std::int64_t out_stride,
-                              const float* gate_up,  // [T, 2 F]: gates, then ups
-                              std::int64_t in_stride, std::int64_t cols) {
+template <class Activation, class To, bool kAligned>
+__global__ void gate_rows(To* out,  // [T, F]
+                          std::int64_t out_stride,
+                          const float* gate_up,  // [T, 2 F]: gates, then ups
+                          std::int64_t in_stride, std::int64_t cols) {
   const std::int64_t c = own_column();
   if (c >= cols) return;
   To* to = out + blockIdx.x * out_stride + c;
@@ -79,11 +88,39 @@ __global__ void silu_mul_rows(To* out,  // [T, F]
     float gate[kVector], up[kVector];
     read<kVector, true>(gate, gates);
     read<kVector, true>(up, ups);
-    for (int i = 0; i < kVector; ++i) gate[i] = gated(gate[i], up[i]);
+    for (int i = 0; i < kVector; ++i) gate[i] = Activation::of(gate[i]) * up[i];
     write<kVector, true>(to, gate);
   } else {
-    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(gated(gates[i], ups[i]));
+    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(Activation::of(gates[i]) * ups[i]);
   }
+}
+
+__global__ void add_weighted_rows(float* x,  // [.., cols]
+                                  std::int64_t x_stride,
+                                  const float* in,  // [rows, cols]
+                                  std::int64_t in_stride, std::int64_t cols,
+                                  const std::int32_t* index,  // [rows]
+                                  const float* weight) {      // [rows]
+  const std::int64_t first = own_column();
+  const float own = weight[blockIdx.x];
+  float* to = x + index[blockIdx.x] * x_stride;
+  const float* from = in + blockIdx.x * in_stride;
+  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) to[c] = fmaf(own, from[c], to[c]);
+}
+
+struct Scale {
+  static __device__ __forceinline__ float of(float x, float factor) { return x * factor; }
+};
+struct SoftCap {
+  static __device__ __forceinline__ float of(float x, float cap) { return cap * tanhf(x / cap); }
+};
+
+template <class Function>
+__global__ void change_rows(float* x,  // [T, cols]
+                            std::int64_t stride, std::int64_t cols, float parameter) {
+  const std::int64_t first = own_column();
+  float* row = x + blockIdx.x * stride;
+  for (std::int64_t c = first; c < first + kVector && c < cols; ++c) row[c] = Function::of(row[c], parameter);
 }
 
 template <class To>
@@ -105,6 +142,24 @@ void copy_rows_of(Stream stream, TensorView out, const std::int32_t* out_index, 
     launch(stream, grid_of(rows, out.cols), kThreads, 0, copy_rows<To, From, decltype(aligned)::value>,
            elements<To>(out), out.stride, out.cols, out_index, elements<From>(in), in.stride, in.cols, in_index);
   });
+}
+
+template <class Activation>
+void launch_gate(Stream stream, TensorView out, ConstTensorView gate_up) {
+  if (out.rows == 0 || out.cols == 0) return;
+  with_type(out.dtype, [&]<class To>(To) {
+    with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
+      launch(stream, grid_of(out.rows, out.cols), kThreads, 0, gate_rows<Activation, To, decltype(aligned)::value>,
+             elements<To>(out), out.stride, elements<float>(gate_up), gate_up.stride, out.cols);
+    });
+  });
+}
+
+template <class Function>
+void launch_change(Stream stream, TensorView x, float parameter) {
+  if (x.rows == 0 || x.cols == 0) return;
+  launch(stream, grid_of(x.rows, x.cols), kThreads, 0, change_rows<Function>, elements<float>(x), x.stride, x.cols,
+         parameter);
 }
 
 }  // namespace
@@ -139,13 +194,22 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta) {
 }
 
 void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
-  if (out.rows == 0 || out.cols == 0) return;
-  with_type(out.dtype, [&]<class To>(To) {
-    with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
-      launch(stream, grid_of(out.rows, out.cols), kThreads, 0, silu_mul_rows<To, decltype(aligned)::value>,
-             elements<To>(out), out.stride, elements<float>(gate_up), gate_up.stride, out.cols);
-    });
-  });
+  launch_gate<Silu>(stream, out, gate_up);
 }
+
+void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up) {
+  launch_gate<Gelu>(stream, out, gate_up);
+}
+
+void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,
+                         const float* weight) {
+  if (in.rows == 0 || in.cols == 0) return;
+  launch(stream, grid_of(in.rows, in.cols), kThreads, 0, add_weighted_rows, elements<float>(x), x.stride,
+         elements<float>(in), in.stride, in.cols, index, weight);
+}
+
+void launch_scale(Stream stream, TensorView x, float factor) { launch_change<Scale>(stream, x, factor); }
+
+void launch_soft_cap(Stream stream, TensorView x, float cap) { launch_change<SoftCap>(stream, x, cap); }
 
 }  // namespace baton::cuda

@@ -44,6 +44,9 @@ TEST_CASE("the second step of a size allocates nothing") {
     backend->attention(out.view(), normed.view(), {&slab, 1}, shape, {sequence, position, begin}, 0.2f);
     backend->add_rms_norm(normed.view(), x.view(), out.view(), weight, 1e-6f);
     backend->silu_mul(out.view(), wide.view());
+    backend->gelu_mul(out.view(), wide.view());
+    backend->scale(out.view(), 2.0f);
+    backend->soft_cap(out.view(), 2.0f);
   };
   const auto run = [&] {
     const std::int64_t before = allocations;

@@ -144,6 +144,27 @@ class HostMemory final : public Backend {
     device_->attention(m.view(out), m.view(q), m.slabs(slabs, shape), shape, rows, scale, sums);
     m.back();
   }
+  void gelu_mul(TensorView out, ConstTensorView gate_up) override {
+    Moved m(*this);
+    device_->gelu_mul(m.view(out), m.view(gate_up));
+    m.back();
+  }
+  void add_weighted_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index,
+                         std::span<const float> weight) override {
+    Moved m(*this);
+    device_->add_weighted_rows(m.view(x), m.view(in), index, weight);
+    m.back();
+  }
+  void scale(TensorView x, float factor) override {
+    Moved m(*this);
+    device_->scale(m.view(x), factor);
+    m.back();
+  }
+  void soft_cap(TensorView x, float cap) override {
+    Moved m(*this);
+    device_->soft_cap(m.view(x), cap);
+    m.back();
+  }
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
     Moved m(*this);
     device_->silu_mul(m.view(out), m.view(gate_up));

@@ -28,6 +28,9 @@ TEST_CASE("a model on the kernels agrees with the scalar oracle", "[forward]") {
         TinyOptions{
             .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 64, .window = 40, .qk_norm = true, .bias = true},
         TinyOptions{.layers = 2, .width = 50, .window = 9, .bias = true},  // a width without tiles, padded rows
+        TinyOptions{
+            .layers = 2, .heads = 2, .kv_heads = 1, .head_dim = 256, .window = 40, .qk_norm = true, .gemma = true},
+        TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
         TinyOptions{.window = 40, .qk_norm = true, .dtype = DType::f32, .kv_dtype = DType::f32}}) {
     const bool wide = options.dtype == DType::f32;
     const auto expected = logits_of(*reference, options, tokens, tokens.size());
@@ -51,8 +54,11 @@ std::vector<std::vector<float>> decoded(std::unique_ptr<Backend> backend, const 
 }
 
 TEST_CASE("decode steps, which may be replays, agree with steps that are not", "[forward]") {
-  for (const TinyOptions& options : {TinyOptions{.heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
-                                     TinyOptions{.window = 40, .bias = true}}) {
+  for (const TinyOptions& options :
+       {TinyOptions{.heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
+        TinyOptions{.head_dim = 32, .window = 40, .qk_norm = true, .gemma = true},
+        TinyOptions{.head_dim = 32, .experts = 5, .dtype = DType::f32, .kv_dtype = DType::f32},
+        TinyOptions{.window = 40, .bias = true}}) {
     for (const bool keeps_all : {false, true}) {
       auto backend = make_backend_under_test();
       if (backend == nullptr) return;

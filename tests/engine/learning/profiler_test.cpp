@@ -174,7 +174,7 @@ TEST_CASE("the profile beside the model wins unless it is of another", "[profile
   const Folder folder;
   const auto engine = tiny_engine({.layers = 6});
   const ModelConfig& config = engine->model().config;
-  Model model{{.path = folder.path / "model", .fingerprint = "f00d"}, config, {}, Rope(config), {}, {}};
+  Model model{{.path = folder.path / "model", .fingerprint = "f00d"}, config, {}, LayerRopes(config), {}, {}};
   ::setenv("XDG_CACHE_HOME", (folder.path / "cache").c_str(), 1);
   CHECK(profile_in_cache("f00d") == folder.path / "cache/baton/profiles/f00d.json");
   CHECK_FALSE(find_profile(model).profile);

@@ -159,10 +159,136 @@ TEST_CASE("what changes the numbers and is not supported is named") {
   CHECK_THAT(problem(with(base(), {{"num_local_experts", 8}})), Contains("mixtures of experts"));
   CHECK_THAT(problem(with(base(), {{"no_rope_layers", {1, 1, 0, 1}}})), Contains("layers without RoPE"));
   CHECK_THAT(
-      problem(with(base(), {{"architectures", json::array({"SmolLM3ForCausalLM"})}})),
-      Contains("\"SmolLM3ForCausalLM\", which is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"));
+      problem(with(base(), {{"architectures", json::array({"Gemma2ForCausalLM"})}})),
+      Contains("\"Gemma2ForCausalLM\", which is not supported; supported are LlamaForCausalLM, Qwen2ForCausalLM"));
   CHECK_THAT(problem(without(base(), "architectures")),
              Contains("\"architectures\" is missing, expected a list of one"));
+}
+
+namespace {
+
+json gemma() {
+  return with(base(), {{"architectures", json::array({"Gemma3ForCausalLM"})},
+                       {"num_hidden_layers", 7},
+                       {"head_dim", 24},
+                       {"hidden_activation", "gelu_pytorch_tanh"},
+                       {"query_pre_attn_scalar", 20},
+                       {"sliding_window", 33}});
+}
+
+}  // namespace
+
+TEST_CASE("Gemma 3: windows, the RoPE of each layer, and what it scales") {
+  const ModelConfig config = parse(gemma());
+  CHECK(config.window == std::vector<std::int32_t>{33, 33, 33, 33, 33, 0, 33});
+  CHECK(config.rope_kind(4) == RopeKind::local);
+  CHECK(config.rope_kind(5) == RopeKind::global);
+  CHECK(config.local_rope.theta == 10000.0);
+  CHECK(config.post_norms);
+  CHECK(config.qk_norm);
+  CHECK(config.tied_embeddings);
+  CHECK_FALSE(parse(with(gemma(), {{"tie_word_embeddings", false}})).tied_embeddings);
+  CHECK(config.norm_offset == 1.0f);
+  CHECK(config.activation == GateActivation::gelu_tanh);
+  CHECK(config.embedding_scale == std::sqrt(static_cast<float>(config.width)));
+  CHECK(config.score_scale() == 1.0f / std::sqrt(20.0f));
+  CHECK(config.logit_cap == 0.0f);
+  CHECK(parse(without(gemma(), "head_dim")).head_dim == 256);
+  CHECK(parse(with(gemma(), {{"final_logit_softcapping", 30}})).logit_cap == 30.0f);
+  CHECK(parse(with(gemma(), {{"sliding_window_pattern", 2}})).window ==
+        std::vector<std::int32_t>{33, 0, 33, 0, 33, 0, 33});
+
+  const json full = "full_attention", sliding = "sliding_attention";
+  const ModelConfig listed =
+      parse(with(gemma(), {{"layer_types", json::array({full, sliding, full, full, full, full, full})},
+                           {"rope_theta", nullptr},
+                           {"rope_parameters",
+                            {{"full_attention", {{"rope_type", "linear"}, {"factor", 8}, {"rope_theta", 5e5}}},
+                             {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 777}}}}}}));
+  CHECK(listed.window == std::vector<std::int32_t>{0, 33, 0, 0, 0, 0, 0});
+  CHECK(listed.rope.theta == 5e5);
+  CHECK(listed.rope.factor == 8.0);
+  CHECK(listed.local_rope.theta == 777.0);
+  CHECK(listed.local_rope.scaling == RopeScaling::none);
+  const ModelConfig older = parse(with(
+      gemma(),
+      {{"rope_theta", 2e6}, {"rope_local_base_freq", 555}, {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}));
+  CHECK(older.rope.theta == 2e6);
+  CHECK(older.rope.factor == 4.0);
+  CHECK(older.local_rope.theta == 555.0);
+  CHECK(older.local_rope.scaling == RopeScaling::none);
+  CHECK(config.rope.theta == 1e6);
+
+  CHECK_THAT(problem(with(gemma(), {{"attn_logit_softcapping", 50}})), Contains("soft caps of attention scores"));
+  CHECK_THAT(problem(with(gemma(), {{"use_bidirectional_attention", true}})), Contains("only causal attention"));
+  CHECK_THAT(problem(with(gemma(), {{"hidden_activation", "silu"}})), Contains("only gelu_pytorch_tanh"));
+  CHECK_THAT(problem(with(gemma(), {{"query_pre_attn_scalar", 0}})), Contains("\"query_pre_attn_scalar\" is 0"));
+  CHECK_THAT(problem(with(gemma(), {{"sliding_window", nullptr}})), Contains("expected a number of tokens"));
+  CHECK_THAT(problem(with(gemma(), {{"sliding_window_pattern", 0}})), Contains("\"sliding_window_pattern\" is 0"));
+  CHECK_THAT(problem(with(gemma(), {{"layer_types", json::array({full})}})), Contains("expected a list of 7"));
+  CHECK_THAT(problem(with(gemma(), {{"rope_parameters", {{"sliding_attention", {{"rope_type", "longrope"}}}}}})),
+             Contains("\"rope_parameters.sliding_attention.rope_type\" is \"longrope\""));
+}
+
+TEST_CASE("SmolLM3: layers without RoPE, and their windows") {
+  const json smol = with(base("SmolLM3ForCausalLM"), {{"num_hidden_layers", 5}});
+  constexpr RopeKind rope = RopeKind::global, none = RopeKind::none;
+  const ModelConfig config = parse(smol);
+  CHECK(config.rope_kinds == std::vector{rope, rope, rope, none, rope});
+  CHECK(config.window == std::vector<std::int32_t>(5, 0));
+  CHECK(config.rope.theta == 2e6);
+  CHECK(config.tied_embeddings);
+  CHECK(parse(with(smol, {{"no_rope_layer_interval", 2}})).rope_kinds == std::vector{rope, none, rope, none, rope});
+  const json listed = with(smol, {{"no_rope_layers", {0, 1, 1, 0, 1, 1}}});  // longer lists are in use
+  CHECK(parse(listed).rope_kinds == std::vector{none, rope, rope, none, rope});
+  const json windows = with(listed, {{"use_sliding_window", true}, {"sliding_window", 9}});
+  CHECK(parse(windows).window == std::vector<std::int32_t>{9, 0, 0, 9, 0});
+  const json full = "full_attention", sliding = "sliding_attention";
+  CHECK(parse(with(windows, {{"layer_types", json::array({full, sliding, full, full, full})}})).window ==
+        std::vector<std::int32_t>{0, 9, 0, 0, 0});
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", {1, 1}}})), Contains("expected a list of 5"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", {1, 1, 2, 1, 1}}})), Contains("with 2, expected 0 or 1"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layers", 1}})), Contains("expected a list of 5"));
+  CHECK_THAT(problem(with(smol, {{"no_rope_layer_interval", 0}})), Contains("\"no_rope_layer_interval\" is 0"));
+}
+
+TEST_CASE("mixtures of experts: sizes, the layers that have one, and what is refused") {
+  const MixtureConfig mixtral =
+      parse(with(base("MixtralForCausalLM"), {{"num_local_experts", 6}, {"num_experts_per_tok", 3}})).mixture;
+  CHECK(mixtral.experts == 6);
+  CHECK(mixtral.chosen == 3);
+  CHECK(mixtral.ffn_width == 112);
+  CHECK(mixtral.normalized);
+  for (std::int32_t layer = 0; layer < 4; ++layer) CHECK(mixtral.in(layer));
+
+  const json qwen = with(base("Qwen3MoeForCausalLM"), {{"num_experts", 12},
+                                                       {"num_experts_per_tok", 4},
+                                                       {"moe_intermediate_size", 40},
+                                                       {"decoder_sparse_step", 2},
+                                                       {"mlp_only_layers", {3}}});
+  const ModelConfig config = parse(qwen);
+  CHECK(config.qk_norm);
+  CHECK(config.head_dim == 16);
+  CHECK(config.ffn_width == 112);
+  CHECK(config.mixture.ffn_width == 40);
+  CHECK_FALSE(config.mixture.normalized);
+  CHECK(parse(with(qwen, {{"norm_topk_prob", true}})).mixture.normalized);
+  CHECK(config.window == std::vector<std::int32_t>(4, 0));
+  CHECK(parse(with(qwen, {{"use_sliding_window", true}, {"sliding_window", 7}})).window ==
+        std::vector<std::int32_t>(4, 7));
+  const std::vector<bool> mixed = {config.mixture.in(0), config.mixture.in(1), config.mixture.in(2),
+                                   config.mixture.in(3)};
+  CHECK(mixed == std::vector<bool>{false, true, false, false});
+
+  CHECK(parse(with(without(qwen, "num_experts"), {{"num_local_experts", 20}})).mixture.experts == 20);
+  CHECK_THAT(problem(with(qwen, {{"num_experts_per_tok", 13}})),
+             Contains("expected at most 12, the number of experts"));
+  CHECK_THAT(problem(with(qwen, {{"num_experts", 0}})), Contains("\"num_experts\" is 0"));
+  CHECK_THAT(problem(with(qwen, {{"num_experts", 1 << 20}})), Contains("\"num_experts\" is 1048576"));
+  CHECK_THAT(problem(with(qwen, {{"moe_intermediate_size", 0}})), Contains("\"moe_intermediate_size\" is 0"));
+  CHECK_THAT(problem(with(qwen, {{"mlp_only_layers", {4}}})), Contains("\"mlp_only_layers\""));
+  CHECK_THAT(problem(with(qwen, {{"n_routed_experts", 4}})),
+             Contains("mixtures of experts are not supported for this"));
 }
 
 TEST_CASE("broken and hostile values are refused by name") {

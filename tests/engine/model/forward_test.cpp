@@ -93,6 +93,8 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
       {"fp32 weights and cache", {.dtype = DType::f32, .kv_dtype = DType::f32}},
       {"q/k norm, biases, wide heads", {.heads = 4, .kv_heads = 4, .head_dim = 24, .qk_norm = true, .bias = true}},
       {"sliding window, GQA 8", {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21}},
+      {"as Gemma 3", {.layers = 4, .head_dim = 32, .window = 33, .qk_norm = true, .gemma = true}},
+      {"mixture of experts", {.experts = 6}},
   };
   for (std::int32_t id = 0; id < kBlockTypes; ++id) {
     const auto type = static_cast<BlockType>(id);

@@ -2,6 +2,7 @@
 #include "tests/engine/model/gguf_checkpoint.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -23,6 +24,9 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"self_attn.q_norm", "attn_q_norm"},
                                                       {"self_attn.k_norm", "attn_k_norm"},
                                                       {"post_attention_layernorm", "ffn_norm"},
+                                                      {"block_sparse_moe.gate", "ffn_gate_inp"},
+
+                                                      {"mlp.gate.", "ffn_gate_inp."},
                                                       {"mlp.gate_up_proj", "ffn_up"},
                                                       {"mlp.gate_proj", "ffn_gate"},
                                                       {"mlp.up_proj", "ffn_up"},
@@ -32,10 +36,28 @@ const std::pair<const char*, const char*> kNames[] = {{"input_layernorm", "attn_
                                                       {"lm_head", "output"},
                                                       {"model.layers.", "blk."}};
 
-std::string stored_name(std::string name) {
+const std::pair<const char*, const char*> kPostNormNames[] = {{"post_attention_layernorm", "post_attention_norm"},
+                                                              {"pre_feedforward_layernorm", "ffn_norm"},
+                                                              {"post_feedforward_layernorm", "post_ffw_norm"}};
+
+std::string stored_name(std::string name, bool post_norms) {
+  for (const auto& [theirs, stored] : kPostNormNames)
+    if (const std::size_t at = name.find(theirs); post_norms && at != name.npos)
+      name.replace(at, std::string(theirs).size(), stored);
   for (const auto& [theirs, stored] : kNames)
     if (const std::size_t at = name.find(theirs); at != name.npos) name.replace(at, std::string(theirs).size(), stored);
   return name;
+}
+
+/// The tensor that holds a matrix of all experts; empty: the name is not that of an expert's matrix.
+std::string expert_tensor(const std::string& name) {
+  if (name.find(".experts.") == name.npos) return "";
+  const std::string layer = name.substr(13, name.find('.', 13) - 13);  // behind "model.layers."
+  for (const auto& [theirs, stored] :
+       {std::pair("w1", "ffn_gate_exps"), std::pair("gate_proj", "ffn_gate_exps"), std::pair("w3", "ffn_up_exps"),
+        std::pair("up_proj", "ffn_up_exps"), std::pair("w2", "ffn_down_exps"), std::pair("down_proj", "ffn_down_exps")})
+    if (name.ends_with(std::string(".") + theirs + ".weight")) return "blk." + layer + "." + stored + ".weight";
+  throw std::runtime_error("unknown name " + name);
 }
 
 std::string encoded(const std::vector<float>& values, BlockType type) {
@@ -58,10 +80,11 @@ std::vector<float> interleaved(const std::vector<float>& values, std::size_t col
 }
 
 std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
-  const std::string name = config.architecture == "Qwen2ForCausalLM"   ? "qwen2"
-                           : config.architecture == "Qwen3ForCausalLM" ? "qwen3"
-                           : config.architecture == "Phi3ForCausalLM"  ? "phi3"
-                                                                       : "llama";
+  const std::map<std::string, std::string> names = {
+      {"Qwen2ForCausalLM", "qwen2"},   {"Qwen3ForCausalLM", "qwen3"},     {"Phi3ForCausalLM", "phi3"},
+      {"Gemma3ForCausalLM", "gemma3"}, {"SmolLM3ForCausalLM", "smollm3"}, {"Qwen3MoeForCausalLM", "qwen3moe"}};
+  const auto found = names.find(config.architecture);
+  const std::string name = found != names.end() ? found->second : "llama";
   const auto number = [&](const std::string& key, std::int32_t value) {
     writer.number(name + "." + key, static_cast<std::uint32_t>(value));
   };
@@ -75,11 +98,23 @@ std::string add_settings(GgufWriter& writer, const ModelConfig& config) {
   number("attention.key_length", config.head_dim);
   number("attention.value_length", config.head_dim);
   number("rope.dimension_count", config.head_dim);
+  if (const MixtureConfig& mixture = config.mixture; mixture.experts > 0) {
+    if (!mixture.dense_layers.empty()) throw std::runtime_error("files hold no mixture in a part of the layers");
+    number("expert_count", mixture.experts);
+    number("expert_used_count", mixture.chosen);
+    number("expert_feed_forward_length", mixture.ffn_width);
+  }
   writer.real(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   writer.real(name + ".rope.freq_base", static_cast<float>(config.rope.theta));
   if (config.window.front() > 0) {
-    if (name != "phi3") throw std::runtime_error("a sliding window is not in files of " + name);
+    if (name != "phi3" && name != "gemma3") throw std::runtime_error("a sliding window is not in files of " + name);
     number("attention.sliding_window", config.window.front());
+  }
+  if (name == "gemma3") {
+    const auto sliding = std::ranges::count_if(config.window, [](std::int32_t window) { return window > 0; });
+    number("attention.sliding_window_pattern", config.layers / (config.layers - static_cast<std::int32_t>(sliding)));
+    writer.real(name + ".rope.freq_base_swa", static_cast<float>(config.local_rope.theta));
+    writer.real(name + ".final_logit_softcapping", config.logit_cap);
   }
   if (config.rope.scaling == RopeScaling::linear || config.rope.scaling == RopeScaling::yarn) {
     const bool yarn = config.rope.scaling == RopeScaling::yarn;
@@ -108,6 +143,8 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
   const std::string architecture = add_settings(writer, config);
   if (config.rope.scaling == RopeScaling::llama3) add_frequency_divisors(writer, config);
   const SafetensorsFolder files(folder);
+  std::map<std::string, std::map<int, std::vector<float>>> experts;  // by tensor and expert
+  std::map<std::string, std::vector<std::int64_t>> expert_shapes;
   for (const std::string& name : files.names()) {
     if (name == "lm_head.weight" && config.tied_embeddings) continue;
     const std::vector<std::int64_t> shape = files.shape(name);
@@ -115,12 +152,25 @@ void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, Blo
     const StoredWeight weight = files.weight(name, rows, cols);
     std::vector<float> values(static_cast<std::size_t>(rows * cols));
     dequantize(values, {weight.data.get(), static_cast<std::size_t>(row_bytes(weight.type, rows * cols))}, weight.type);
+    if (name.find("norm") != name.npos)
+      for (float& value : values) value += config.norm_offset;
     const bool rotated = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
-    if (rotated && architecture == "llama")
+    if (rotated && (architecture == "llama" || architecture == "smollm3"))
       values = interleaved(values, shape.size() == 1 ? 1 : static_cast<std::size_t>(cols),
                            static_cast<std::size_t>(config.head_dim));
+    if (const std::string tensor = expert_tensor(name); !tensor.empty()) {
+      const int expert = std::stoi(name.substr(name.find(".experts.") + 9));
+      experts[tensor][expert] = values;
+      expert_shapes[tensor] = {config.mixture.experts, rows, cols};
+      continue;
+    }
     const BlockType stored = shape.size() == 1 ? BlockType::f32 : type;  // vectors are never quantised
-    writer.tensor(stored_name(name), shape, stored, encoded(values, stored));
+    writer.tensor(stored_name(name, config.post_norms), shape, stored, encoded(values, stored));
+  }
+  for (const auto& [tensor, by_expert] : experts) {
+    std::string bytes;
+    for (const auto& [expert, values] : by_expert) bytes += encoded(values, type);
+    writer.tensor(tensor, expert_shapes[tensor], type, bytes);
   }
 }
 

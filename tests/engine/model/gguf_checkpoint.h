@@ -11,7 +11,8 @@
 namespace baton::test {
 
 /// Adds metadata and tensors of a checkpoint without its tokenizer. `type` is how matrices are stored: f32, f16 or
-/// bf16. Throws std::runtime_error for a family that GGUF files of llama, qwen2, qwen3 and phi3 cannot hold.
+/// bf16. Throws std::runtime_error for a family that GGUF files of llama, qwen2, qwen3, phi3, gemma3, smollm3 and
+/// qwen3moe cannot hold.
 void add_checkpoint(GgufWriter& writer, const std::filesystem::path& folder, BlockType type);
 
 /// Adds the tokenizer of a tokenizer.json; `pre` names its pre-tokenizer, and is empty for SentencePiece.

@@ -64,11 +64,22 @@ TEST_CASE("a checkpoint written as GGUF computes the very same logits", "[golden
   options.dtype = DType::f32;
   options.kv_dtype = DType::f32;
   // mistral and qwen2_window have sliding windows, which such files do not hold.
-  for (const std::string name : {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3"}) {
+  for (const std::string name :
+       {"llama2", "llama_linear", "llama_yarn", "smollm", "phi3", "qwen2", "qwen3", "gemma3", "smollm3", "mixtral"}) {
     INFO(name);
     TempFolder folder;
     folder.copy_from(golden_folder() / name);
     folder.write("tokenizer.json", byte_tokenizer_json());
+    if (name == "gemma3") {  // whose files do not say what queries are divided by
+      nlohmann::json config = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+      config["query_pre_attn_scalar"] = config["head_dim"];
+      folder.write("config.json", config.dump());
+    }
+    if (name == "smollm3") {  // whose files have every fourth layer without RoPE
+      nlohmann::json config = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+      config.erase("no_rope_layers");
+      folder.write("config.json", config.dump());
+    }
     const auto expected = open_model(*backend, folder.path(), options);
     const auto model = GgufFolder(writer_of(name)).open(*backend, options);
     CHECK(model->config.architecture == expected->config.architecture);
@@ -210,14 +221,38 @@ TEST_CASE("files beside a GGUF file change its configuration and its tokenizer")
   CHECK_THAT(folder.problem(), Contains("model.tokenizer.json: not JSON"));
 }
 
+TEST_CASE("a file of Phi-4 says that it has no sliding window by a length of 0") {
+  TempFolder folder;
+  folder.copy_from(golden_folder() / "phi3");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder.path() / "config.json"));
+  config["sliding_window"] = nullptr;
+  folder.write("config.json", config.dump());
+  GgufWriter writer;
+  add_checkpoint(writer, folder.path(), BlockType::f32);
+  add_tokenizer(writer, nlohmann::json::parse(byte_tokenizer_json()), "gpt-2");
+  writer.number("phi3.attention.sliding_window", 0);
+  HostBackend backend;
+  CHECK(GgufFolder(writer).open(backend)->config.window == std::vector<std::int32_t>(3, 0));
+}
+
 TEST_CASE("what a GGUF file has that is not supported is refused by name") {
   const auto with = [](const auto& change) {
     GgufWriter writer = writer_of("llama2");
     change(writer);
     return GgufFolder(writer).problem();
   };
+  GgufWriter dense = writer_of("qwen2");
+  dense.number("qwen2.expert_count", 8);
+  CHECK_THAT(GgufFolder(dense).problem(),
+             Contains("key \"qwen2.expert_count\" is 8, but mixtures of experts are not supported"));
+  GgufWriter mixture = writer_of("mixtral");
+  mixture.replace("blk.0.ffn_up_exps.weight", {5, 48, 64}, BlockType::f32, std::string(5 * 48 * 64 * 4, '\0'));
+  CHECK_THAT(GgufFolder(mixture).problem(), Contains("has shape [5, 48, 64], expected [6, 48, 64]"));
+  GgufWriter sigmoid = writer_of("mixtral");
+  sigmoid.number("llama.expert_gating_func", 2);
+  CHECK_THAT(GgufFolder(sigmoid).problem(), Contains("\"llama.expert_gating_func\" is 2, expected 1 (softmax)"));
   CHECK_THAT(with([](GgufWriter& w) { w.number("llama.expert_count", 8); }),
-             Contains("key \"llama.expert_count\" is 8, but mixtures of experts are not supported"));
+             Contains("\"llama.expert_used_count\" is missing"));
   CHECK_THAT(with([](GgufWriter& w) { w.real("llama.logit_scale", 2.0f); }), Contains("\"llama.logit_scale\" is 2"));
   CHECK_THAT(with([](GgufWriter& w) { w.tensor("blk.0.attn_sinks.weight", {1}, BlockType::f32, raw(1.0f)); }),
              Contains("tensor \"blk.0.attn_sinks.weight\" is not one of a model of the architecture llama"));

@@ -25,9 +25,9 @@ Model load(Backend& backend, const Golden& golden, DType dtype, DType kv_dtype) 
   options.dtype = dtype;
   options.kv_dtype = kv_dtype;
   options.context = config.context;
-  Rope rope(config);
+  LayerRopes ropes(config);
   ModelText text{.path = golden.folder, .fingerprint = files.fingerprint(json)};
-  return {std::move(text), std::move(config), options, std::move(rope), std::move(weights), {}};
+  return {std::move(text), std::move(config), options, std::move(ropes), std::move(weights), {}};
 }
 
 /// Logits of the wanted positions, with the prompt cut into steps of at most `chunk` rows.

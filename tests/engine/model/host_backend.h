@@ -64,6 +64,12 @@ class HostBackend : public Backend {
     unused();
   }
   void silu_mul(TensorView, ConstTensorView) override { unused(); }
+  void gelu_mul(TensorView, ConstTensorView) override { unused(); }
+  void add_weighted_rows(TensorView, ConstTensorView, std::span<const std::int32_t>, std::span<const float>) override {
+    unused();
+  }
+  void scale(TensorView, float) override { unused(); }
+  void soft_cap(TensorView, float) override { unused(); }
   void gather_rows(TensorView, ConstTensorView, std::span<const std::int32_t>) override { unused(); }
   void scatter_rows(TensorView, ConstTensorView, std::span<const std::int32_t>) override { unused(); }
 

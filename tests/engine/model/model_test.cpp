@@ -48,7 +48,7 @@ TEST_CASE("a folder is opened") {
   CHECK(model->fingerprint == folder.open()->fingerprint);
   CHECK(model->weights.layers.size() == 3);
   CHECK(model->weights.embedding->dtype == DType::f32);
-  CHECK(model->rope.inverse_frequencies().size() == 8);
+  CHECK(model->ropes.distinct()[0].inverse_frequencies().size() == 8);
   CHECK(model->tokenizer->size() == 258);
   CHECK(model->chat_template == nullptr);
   CHECK(model->kv_shape().kv_heads == 2);

@@ -87,17 +87,36 @@ TEST_CASE("angles refuse outputs of another size") {
   CHECK_THROWS_AS(rope.angles(right, small, std::vector<std::int32_t>{0, 1}), std::invalid_argument);
 }
 
+TEST_CASE("no RoPE is a rotation by 0 at every position") {
+  const Rope rope(config_of(8, 10000.0), RopeKind::none);
+  std::vector<float> cos(4), sin(4);
+  rope.angles(cos, sin, std::vector<std::int32_t>{131071});
+  CHECK(cos == std::vector<float>(4, 1.0f));
+  CHECK(sin == std::vector<float>(4, 0.0f));
+}
+
 TEST_CASE("a table of angles has those of every position, however it grew") {
   const auto backend = make_cpu_backend(1);
-  const Rope rope(config_of(8, 10000.0));
-  RopeTable table(*backend, rope);
-  CHECK(table.range(0, 0).cos.rows == 0);
-  for (const std::int32_t begin : {0, 5, 1020, 3000, 17}) {
+  ModelConfig config = config_of(8, 10000.0);
+  config.layers = 3;
+  config.local_rope.theta = 500.0;
+  config.rope_kinds = {RopeKind::local, RopeKind::global, RopeKind::local};
+  const LayerRopes ropes(config);
+  REQUIRE(ropes.distinct().size() == 2);
+  CHECK(ropes.of(0) == ropes.of(2));
+  CHECK(ropes.of(0) != ropes.of(1));
+  CHECK(ropes.distinct()[ropes.of(1)].inverse_frequencies()[1] == Approx(0.1).epsilon(1e-14));
+  CHECK(ropes.distinct()[ropes.of(0)].inverse_frequencies()[1] == Approx(std::pow(500.0, -0.25)).epsilon(1e-14));
+  RopeTable table(*backend, ropes);
+  CHECK(table.range(0, 0, 0).cos.rows == 0);
+  for (const auto& [begin, layer] :
+       std::vector<std::pair<std::int32_t, std::int32_t>>{{0, 0}, {5, 1}, {1020, 0}, {1020, 1}, {3000, 2}, {17, 1}}) {
+    const Rope& rope = ropes.distinct()[ropes.of(layer)];
     std::vector<std::int32_t> positions(20);
     std::iota(positions.begin(), positions.end(), begin);
     std::vector<float> cos(20 * 4), sin(20 * 4);
     rope.angles(cos, sin, positions);
-    const RopeAngles angles = table.range(begin, 20);
+    const RopeAngles angles = table.range(ropes.of(layer), begin, 20);
     for (std::int64_t row = 0; row < 20; ++row) {
       for (std::int64_t c = 0; c < 4; ++c) {
         CHECK(angles.cos.f32(row)[c] == cos[static_cast<std::size_t>(row * 4 + c)]);

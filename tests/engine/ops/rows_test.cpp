@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that work row by row: norms, residual, gate, rotation, gather and scatter.
 #include <functional>
+#include <numbers>
 
 #include "tests/engine/ops/subjects.h"
 
@@ -34,6 +35,19 @@ TEST_CASE("rows by hand") {
     REQUIRE(out.at(0, 0) == 0);
     REQUIRE(out.at(0, 1) == Approx(std::log(3.0) * 6));
 
+    backend.gelu_mul(out.view(), gate_up.view());
+    REQUIRE(out.at(0, 0) == 0);
+    REQUIRE(out.at(0, 1) == Approx(0.9490497 * 8).epsilon(1e-5));  // gelu(log 3), tanh form
+
+    backend.scale(x.view(), 0.5f);
+    REQUIRE(x.data == std::vector<float>{-0.5f, 6});
+    Values capped(1, 3);
+    capped.data = {0, 30, -1e30f};
+    backend.soft_cap(capped.view(), 30);
+    REQUIRE(capped.at(0, 0) == 0);
+    REQUIRE(capped.at(0, 1) == Approx(30 * std::tanh(1.0)));
+    REQUIRE(capped.at(0, 2) == -30);
+
     Values heads(1, 4);
     heads.data = {3, 4, 0, 2};
     backend.head_rms_norm(heads.view(), std::vector<float>{1, 1}, 0);
@@ -47,15 +61,23 @@ TEST_CASE("rows by hand") {
   });
 }
 
-TEST_CASE("silu of extreme gates") {
+TEST_CASE("silu and gelu of extreme gates") {
   for_each_backend([](Backend& backend) {
     Values gate_up(1, 40, 1), out(1, 20);
     for (int i = 0; i < 20; ++i) gate_up.at(0, i) = i % 2 == 0 ? 200.0f + static_cast<float>(i) : -200.0f;
+    const auto is_the_gate_or_nothing = [&] {
+      for (int i = 0; i < 20; ++i) {
+        if (i % 2 == 0) REQUIRE(out.at(0, i) == gate_up.at(0, i));
+        if (i % 2 == 1) REQUIRE(std::abs(out.at(0, i)) < 1e-30f);
+      }
+    };
     backend.silu_mul(out.view(), gate_up.view());
-    for (int i = 0; i < 20; ++i) {
-      if (i % 2 == 0) REQUIRE(out.at(0, i) == gate_up.at(0, i));
-      if (i % 2 == 1) REQUIRE(std::abs(out.at(0, i)) < 1e-30f);
-    }
+    is_the_gate_or_nothing();
+    backend.gelu_mul(out.view(), gate_up.view());
+    is_the_gate_or_nothing();
+    for (int i = 0; i < 20; ++i) gate_up.at(0, i) = i % 2 == 0 ? 3e18f : -1e15f;  // the cubes leave f32 or nearly do
+    backend.gelu_mul(out.view(), gate_up.view());
+    for (int i = 0; i < 20; ++i) REQUIRE((i % 2 == 0 ? out.at(0, i) == 3e18f : std::abs(out.at(0, i)) < 1e-20f));
   });
 }
 
@@ -98,6 +120,26 @@ TEST_CASE("row operations agree with double") {
             [&](std::int64_t t, std::int64_t c) {
               return sum_tolerance(1, std::abs(gate_up.at(t, c)), std::abs(gate_up.at(t, c + cols))) + 1e-30f;
             });
+        backend.gelu_mul(out.view(), gate_up.view());
+        require_close(
+            out,
+            [&](std::int64_t t, std::int64_t c) {
+              const double g = gate_up.at(t, c);
+              const double inner = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+              return 0.5 * g * (1 + std::tanh(inner)) * gate_up.at(t, c + cols);
+            },
+            [&](std::int64_t t, std::int64_t c) {
+              return sum_tolerance(2, std::abs(gate_up.at(t, c)), std::abs(gate_up.at(t, c + cols))) + 1e-30f;
+            });
+        Values changed = x;
+        backend.scale(changed.view(), 25.3f);
+        for (std::size_t i = 0; i < x.data.size(); ++i) REQUIRE(changed.data[i] == x.data[i] * 25.3f);
+        changed = x;
+        backend.soft_cap(changed.view(), 0.7f);
+        require_close(
+            changed,
+            [&](std::int64_t t, std::int64_t c) { return 0.7f * std::tanh(static_cast<double>(x.at(t, c)) / 0.7f); },
+            [](auto, auto) { return sum_tolerance(2, 1, 1); });
       }
     }
   });
@@ -126,6 +168,7 @@ TEST_CASE("operands: outputs in the type that products take are the outputs in f
         backend.add_rms_norm(out, sum.view(), delta.view(), weight, 1e-5f);
       });
       compare([&](TensorView out) { backend.silu_mul(out, gate_up.view()); });
+      compare([&](TensorView out) { backend.gelu_mul(out, gate_up.view()); });
 
       const auto w = load(backend, random.values(9, cols), DType::bf16);
       std::vector<std::uint16_t> rounded;
@@ -163,6 +206,25 @@ TEST_CASE("rope turns pairs of every width, and only the rotated part") {
             return a * static_cast<double>(c.at(t, first ? j : j - h)) + (first ? -b : b) * angle_sin;
           },
           [](auto, auto) { return sum_tolerance(2, 4, 1); });
+    }
+  });
+}
+
+TEST_CASE("weighted rows are added to the rows of their indices") {
+  Random random(23);
+  for_each_backend([&](Backend& backend) {
+    for (const std::int64_t cols : kSizes) {
+      const Values x = random.values(7, cols), in = random.values(3, cols);
+      const std::vector<std::int32_t> index = {5, 0, 3};
+      const std::vector<float> weight = {0.25f, -3.0f, 0.7f};
+      Values sum = x;
+      backend.add_weighted_rows(sum.view(), in.view(), index, weight);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        for (std::size_t i = 0; i < index.size(); ++i)
+          REQUIRE(sum.at(index[i], c) ==
+                  std::fma(weight[i], in.at(static_cast<std::int64_t>(i), c), x.at(index[i], c)));
+        for (const int untouched : {1, 2, 4, 6}) REQUIRE(sum.at(untouched, c) == x.at(untouched, c));
+      }
     }
   });
 }

@@ -46,15 +46,15 @@ struct Caches {
         return rows;
       };
       std::vector<float> k, v, hidden, cos(position.size() * static_cast<std::size_t>(c.head_dim / 2)), sin(cos.size());
-      model.rope.angles(cos, sin, position);
       const auto view = [&](std::vector<float>& all) {
         return view_of(all.data(), length, static_cast<std::int64_t>(all.size()) / length);
       };
       for (std::int32_t layer = 0; layer < c.layers; ++layer) {
+        model.ropes.distinct()[model.ropes.of(layer)].angles(cos, sin, position);
         other.k.push_back(draw(c.kv_heads * c.head_dim, k));
         other.v.push_back(draw(c.kv_heads * c.head_dim, v));
         for (std::size_t i = 0; i < position.size(); ++i)
-          other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i]);
+          other.k.back()[i] = oracle.rotated(other.k.back()[i], position[i], layer);
         const KvSlab slab = cache.slab(layer);
         backend.store_kv({&slab, 1}, layout.shape, {zero, position, zero}, view(k), view(v), {view(cos), view(sin)});
       }
@@ -226,9 +226,9 @@ Model load_golden_model(Backend& backend, const std::string& name) {
   ModelOptions options;
   options.dtype = options.kv_dtype = DType::f32;
   options.context = config.context;
-  Rope rope(config);
+  LayerRopes ropes(config);
   ModelText text{.path = golden.folder, .fingerprint = name};
-  return {std::move(text), std::move(config), options, std::move(rope), std::move(weights), {}};
+  return {std::move(text), std::move(config), options, std::move(ropes), std::move(weights), {}};
 }
 
 }  // namespace
@@ -287,7 +287,8 @@ TEST_CASE("sequences that decode beside a scheduled prompt get the bits they get
   for (const int threads : {1, 3}) {
     for (const TinyOptions& options :
          {TinyOptions{.layers = 5},
-          TinyOptions{.layers = 4, .window = 9, .qk_norm = true, .bias = true, .kv_dtype = DType::f32}}) {
+          TinyOptions{.layers = 4, .window = 9, .qk_norm = true, .bias = true, .kv_dtype = DType::f32},
+          TinyOptions{.layers = 4, .head_dim = 32, .window = 9, .qk_norm = true, .gemma = true}}) {
       const auto backend = make_cpu_backend(threads);
       const auto model = make_tiny_model(*backend, options);
       Oracle oracle(*backend, *model);

@@ -202,7 +202,7 @@ std::vector<float> turned_keys(const Model& model, const Segment& segment, std::
   std::vector<std::int32_t> positions(static_cast<std::size_t>(raw.rows));
   std::iota(positions.begin(), positions.end(), segment.position);
   std::vector<float> cos(positions.size() * half), sin(cos.size());
-  model.rope.angles(cos, sin, positions);
+  model.ropes.distinct()[0].angles(cos, sin, positions);
   for (std::size_t row = 0; row < positions.size(); ++row) {
     for (std::size_t c = 0; c < static_cast<std::size_t>(raw.cols); ++c) {
       const std::size_t j = c % width, pair = j < half ? c + half : c - half;

@@ -144,7 +144,7 @@ TEST_CASE("droidspeak: the group is recomputed from the author's hidden states, 
       rows.path.push_back({first, last + 1, -1, false, first > 0});
       for (std::int32_t layer = 0; layer < kLayers; ++layer) {
         const auto l = static_cast<std::size_t>(layer);
-        cache.k[l][position] = oracle.rotated(row(part.portable->raw_keys(layer), i), at);
+        cache.k[l][position] = oracle.rotated(row(part.portable->raw_keys(layer), i), at, layer);
         cache.v[l][position] = row(part.portable->values(layer), i);
       }
       if (first > 0) cache.hidden[position] = row(part.portable->hidden(), i);

@@ -202,7 +202,7 @@ TEST_CASE("placing a segment where it was changes no bit, elsewhere only keys tu
     cache.commit(120);
 
     const Segment segment(*backend, cache, 30, 70, {tokens.begin() + 30, tokens.begin() + 100});
-    RopeTable angles(*backend, model->rope);
+    RopeTable angles(*backend, model->ropes);
     insert(*backend, angles, same_place, 30, segment, 0, 70);
     insert(*backend, angles, elsewhere, 101, segment, 0, 70);
     elsewhere.commit(171);
@@ -256,7 +256,7 @@ TEST_CASE("moved values differ from fresh ones behind the layer they enter in, a
     fill(producer, tokens);
     fill(consumer, random_tokens(73, 2));
     const Segment segment(*backend, producer, 40, 60, {tokens.begin() + 40, tokens.end()});
-    RopeTable angles(*backend, model->rope);
+    RopeTable angles(*backend, model->ropes);
     insert(*backend, angles, consumer, 73, segment, 0, 60);
     const auto mean_deviation = [&](std::int32_t layer) {
       StepRows rows;
