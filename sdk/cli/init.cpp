@@ -17,47 +17,42 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Texts between @ are replaced: the prompts of the shipped model are those that it was trained with.
 constexpr const char* kTeam = R"yaml(# yaml-language-server: $schema=./baton.v1.schema.json
 # A team of two: the analyst solves a word problem, the inspector checks the solution.
 version: 1
-name: my_team
+name: @name@
 
 inputs:
   question: {type: string, required: true, description: A word problem}
 
 models:
-  # A model folder (Hugging Face layout), or a name that `baton models` lists. nano, the model that comes with Baton,
-  # knows small word problems and nothing else.
-  main: {path: "${env:BATON_MODEL:-nano}"}
+@model@
 
-defaults: {max_tokens: 200, temperature: 0}
+defaults: {max_tokens: @tokens@, temperature: 0}
 
 agents:
   analyst:
     role: Mathematical Analyst
     prompt:
       system: >-
-        You are a mathematical analyst. You will be given a math problem and maybe answers of other agents.
-        Repeat the problem, name each quantity with a letter, then put in the numbers.
-        The last line is only the final result.
+@analyst@
       user: |-
         Question:
         {{ question }}
-
+@task@
   inspector:
     role: Inspector
     prompt:
       system: >-
-        You are an inspector. You will be given a math problem and answers of other agents.
-        Repeat the problem, solve it step by step, then check every answer and say which step is wrong.
-        The last line is only the final result.
+@inspector@
       user: |-
         Question:
         {{ question }}
 
         Analyst:
         {{ agent_analyst_current }}
-    output: {pattern: "The answer is (-?[0-9]+)"}
+@task@    output: {pattern: "@pattern@"}
 
 workflow:
   topology: chain            # single chain parallel star layered fully_connected debate graph
@@ -66,6 +61,73 @@ workflow:
 outputs:
   answer: "{{ agent_inspector_current }}"
 )yaml";
+
+struct Texts {
+  const char *model, *tokens, *analyst, *inspector, *task, *pattern;
+};
+
+constexpr Texts kNano = {
+    .model =
+        R"(  # A .gguf file, a model folder (Hugging Face layout), or a name that `baton models` lists. nano, the model that comes
+  # with Baton, knows small word problems and nothing else; `baton init --model` writes prompts for other models.
+  main: {path: "${env:BATON_MODEL:-nano}"})",
+    .tokens = "200",
+    .analyst =
+        R"(        You are a mathematical analyst. You will be given a math problem and maybe answers of other agents.
+        Repeat the problem, name each quantity with a letter, then put in the numbers.
+        The last line is only the final result.)",
+    .inspector = R"(        You are an inspector. You will be given a math problem and answers of other agents.
+        Repeat the problem, solve it step by step, then check every answer and say which step is wrong.
+        The last line is only the final result.)",
+    .task = "",
+    .pattern = "The answer is (-?[0-9]+)",
+};
+
+constexpr Texts kPublished = {
+    .model =
+        R"(  # A .gguf file, a model folder (Hugging Face layout), a name that `baton models` lists, or hf:ORG/NAME:QUANTISATION,
+  # which `baton pull` downloads.
+  main: {path: "@path@"})",
+    .tokens = "400",
+    .analyst = "        You are a patient teacher of mathematics. You explain each step before you give a result.",
+    .inspector = "        You are a patient teacher of mathematics. You check solutions by solving the problem again.",
+    .task = R"(
+        Let us solve this step by step: first what is given, then each computation in a line of its own, at last the
+        sentence "The answer is" with the number.
+)",
+    .pattern = R"([Tt]he answer is:? *[^-0-9\\n]*(-?[0-9][0-9,]*))",
+};
+
+void replace_all(std::string& text, const std::string& mark, const std::string& value) {
+  for (std::size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + value.size()))
+    text.replace(at, mark.size(), value);
+}
+
+/// A model's path between double quotes of YAML. Throws Failure for characters that a path should not have.
+std::string quoted_path(const std::string& path) {
+  std::string quoted;
+  for (const char c : path) {
+    if (static_cast<unsigned char>(c) < 0x20) throw Failure(kUsage, "--model: the path has a control character");
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  replace_all(quoted, "${", "$${");
+  return quoted;
+}
+
+std::string team_text(const std::string& name, const std::string& model) {
+  const Texts& texts = model.empty() ? kNano : kPublished;
+  std::string text = kTeam;
+  replace_all(text, "@model@", texts.model);
+  replace_all(text, "@tokens@", texts.tokens);
+  replace_all(text, "@analyst@", texts.analyst);
+  replace_all(text, "@inspector@", texts.inspector);
+  replace_all(text, "@task@", texts.task);
+  replace_all(text, "@pattern@", texts.pattern);
+  replace_all(text, "@name@", name);
+  if (!model.empty()) replace_all(text, "@path@", quoted_path(model));
+  return text;
+}
 
 void write_new(const fs::path& path, const std::string& text) {
   if (fs::exists(path)) throw Failure(kUsage, fmt::format("{} exists already; it was not overwritten", path.string()));
@@ -87,15 +149,13 @@ std::string workflow_name(const fs::path& folder) {
   return name.empty() || name[0] == '-' || (name[0] >= '0' && name[0] <= '9') ? "team" + name : name;
 }
 
-int init(const fs::path& folder) {
+int init(const fs::path& folder, const std::string& model) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw Failure(kUsage, fmt::format("cannot make {}: {}", folder.string(), error.message()));
   const fs::path team = folder / "team.yaml";
-  std::string text = kTeam;
-  const std::string placeholder = "my_team";
-  text.replace(text.find(placeholder), placeholder.size(), workflow_name(folder));
-  write_new(team, text);
+  const bool is_file = !model.empty() && fs::exists(model, error);  // found from any folder by its whole path
+  write_new(team, team_text(workflow_name(folder), is_file ? fs::absolute(model).lexically_normal().string() : model));
   if (const fs::path schema = folder / "baton.v1.schema.json"; !fs::exists(schema))
     write_new(schema, workflow_schema());
   note(
@@ -114,10 +174,17 @@ void add_init(CLI::App& app, Action& action) {
   verb->add_option("folder", *folder, "Folder to write to; it is created if it does not exist")
       ->type_name("DIR")
       ->capture_default_str();
+  auto model = std::make_shared<std::string>();
+  verb->add_option(
+          "--model", *model,
+          "Model of the team: a .gguf file, a folder, a name or hf:ORG/NAME:QUANTISATION; without it the model "
+          "that comes with Baton, with prompts of its own")
+      ->type_name("PATH");
   verb->footer(
-      "Writes team.yaml and the schema for editors; existing files are never overwritten.\n\nExample:\n  baton init "
-      "my_team");
-  verb->callback([folder, &action] { action = [folder] { return init(*folder); }; });
+      "Writes team.yaml and the schema for editors; existing files are never overwritten.\n\nExamples:\n"
+      "  baton init my_team\n"
+      "  baton init my_team --model hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF:Q4_K_M");
+  verb->callback([folder, model, &action] { action = [folder, model] { return init(*folder, *model); }; });
 }
 
 }  // namespace baton::cli

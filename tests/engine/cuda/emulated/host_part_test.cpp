@@ -78,7 +78,7 @@ struct Idle {
     options.context = context;
     model = make_random_model(*backend, find_shape(shape), 1, options);
     forward = std::make_unique<Forward>(*backend, *model);
-    forward->angles().range(0, context);
+    forward->angles().reserve(context);
   }
   /// Microseconds of the host.
   double run(StepRows& rows) {
