@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Texts between @ are replaced: the prompts of the shipped model are those that it was trained with.
+/// TeamTexts between @ are replaced: the prompts of the shipped model are those that it was trained with.
 constexpr const char* kTeam = R"yaml(# yaml-language-server: $schema=./baton.v1.schema.json
 # A team of two: the analyst solves a word problem, the inspector checks the solution.
 version: 1
@@ -62,11 +62,11 @@ outputs:
   answer: "{{ agent_inspector_current }}"
 )yaml";
 
-struct Texts {
+struct TeamTexts {
   const char *model, *tokens, *analyst, *inspector, *task, *pattern;
 };
 
-constexpr Texts kNano = {
+constexpr TeamTexts kNano = {
     .model =
         R"(  # A .gguf file, a model folder (Hugging Face layout), or a name that `baton models` lists. nano, the model that comes
   # with Baton, knows small word problems and nothing else; `baton init --model` writes prompts for other models.
@@ -83,7 +83,7 @@ constexpr Texts kNano = {
     .pattern = "The answer is (-?[0-9]+)",
 };
 
-constexpr Texts kPublished = {
+constexpr TeamTexts kPublished = {
     .model =
         R"(  # A .gguf file, a model folder (Hugging Face layout), a name that `baton models` lists, or hf:ORG/NAME:QUANTISATION,
   # which `baton pull` downloads.
@@ -116,7 +116,7 @@ std::string quoted_path(const std::string& path) {
 }
 
 std::string team_text(const std::string& name, const std::string& model) {
-  const Texts& texts = model.empty() ? kNano : kPublished;
+  const TeamTexts& texts = model.empty() ? kNano : kPublished;
   std::string text = kTeam;
   replace_all(text, "@model@", texts.model);
   replace_all(text, "@tokens@", texts.tokens);

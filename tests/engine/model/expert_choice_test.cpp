@@ -37,7 +37,7 @@ TEST_CASE("experts by hand") {
   CHECK(choice.rows(3).empty());
 }
 
-TEST_CASE("a row's experts and weights do not depend on the other rows; extreme logits have a choice too") {
+TEST_CASE("a row's experts and weights do not depend on the other rows, and extreme logits have a choice too") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<std::vector<float>> rows = {{1, 2, 3, 4, 5},
                                                 {1e30f, -1e30f, 0, 7, 1e30f},
