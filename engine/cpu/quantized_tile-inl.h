@@ -130,11 +130,13 @@ struct Summing {
   }
 };
 
-/// An eighth of what the kernel reads of a block, kPrefetchBytes further.
+/// An eighth of the cache lines of a block with its scales, kPrefetchBytes further.
 template <CodeFormat kFormat, int kRow>
 HWY_INLINE void prefetch_row(const std::uint8_t* block) {
+  constexpr int kLines = 2 * kFormat.bits + (kFormat.minimums ? 2 : 1);
   __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 1);
-  if constexpr (kRow + 8 <= 2 * kFormat.bits) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
+  if constexpr (kRow + 8 < kLines) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
+  if constexpr (kRow + 16 < kLines) __builtin_prefetch(block + (kRow + 16) * 64 + kPrefetchBytes, 0, 1);
 }
 
 template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kRow>

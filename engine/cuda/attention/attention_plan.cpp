@@ -132,7 +132,8 @@ void AttentionPlan::split(std::vector<AttentionTile>& tiles, std::int64_t heads,
     }
     if (splits == 1) continue;
     for (std::int32_t r = 0; r < tile.rows; ++r) {
-      merges_.push_back({rows_[static_cast<std::size_t>(tile.row_begin + r)].row, slots_ + r, splits, tile.rows});
+      merges_.push_back({rows_[static_cast<std::size_t>(tile.row_begin) + static_cast<std::size_t>(r)].row, slots_ + r,
+                         splits, tile.rows});
     }
     slots_ += splits * tile.rows;
   }
