@@ -7,9 +7,9 @@
 //               its low half, of output n + 16 in its high half. Signed bytes: 8 rows of 32 words, one byte each
 //   bit 4       5 bits: 32 words, bit g of byte j of word n is bit 4 of input 4 g + j of output n
 //   bits 4, 5   6 bits: the same with two bits each, in two halves: rows 0 to 3 and rows 4 to 7
-//   scales      one f16 for each output, then one f16 minimum where the format has them. K formats: an integer of 8
-//   bits
-//               for each group of each output, then for each minimum; their f16 factors lie before the chunk's blocks
+//   scales      one f16 for each output, then one f16 minimum where the format has them. K formats: an integer of
+//               8 bits for each group of each output, then for each minimum; their f16 factors lie before the
+//               blocks of the chunk
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,9 @@
 // Bounds of the 16-bit sums of pairs (dot-inl.h), |quant| <= 127, each lane half of a sum of four products per row:
 //   4 bits           8 rows: 16 codes of at most 15: 30,480
 //   5 bits           4 rows: 8 codes of at most 31: 31,496
-//   5 bits - 16      8 rows, from -16 * sum of quants: intermediate sums may wrap, the last is at most 16 * 16 * 127 =
-//   32,512 6 bits - 32      4 rows, from -32 * sum of quants: the last is at most 8 * 32 * 127 = 32,512
+//   5 bits - 16      8 rows, from -16 * sum of quants: intermediate sums may wrap, the last is at most
+//                    16 * 16 * 127 = 32,512
+//   6 bits - 32      4 rows, from -32 * sum of quants: the last is at most 8 * 32 * 127 = 32,512
 //
 // Included once per target by files that use Highway's foreach_target.
 #if defined(BATON_CPU_QUANTIZED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)

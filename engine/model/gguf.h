@@ -51,7 +51,7 @@ class GgufMetadata {
   bool flag_or(std::string_view key, bool fallback) const;
   std::string text(std::string_view key) const;
   std::string text_or(std::string_view key, std::string_view fallback) const;
-  /// Elements of an array; views of the mapped file.
+  /// Elements of an array; views of the file's head.
   std::vector<std::string_view> texts(std::string_view key) const;
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<float> numbers(std::string_view key) const;
@@ -72,7 +72,7 @@ struct GgufTensor {
   std::optional<BlockType> type;    // empty: a type that the engine does not load
   std::vector<std::int64_t> shape;  // rows first, as in Hugging Face's files: the reverse of the file's order
   std::uint64_t begin = 0;          // byte of the file at which its data begins
-  std::uint64_t bytes = 0;          // of a type that is not known: 0
+  std::uint64_t bytes = 0;          // 0 when the type is unknown
 };
 
 /// One file, parsed.

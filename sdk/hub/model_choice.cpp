@@ -18,7 +18,7 @@ constexpr std::size_t kMaxListed = 60;  // models in an error's list
 constexpr std::string_view kSafetensors = ".safetensors";
 constexpr std::string_view kWholeFolder = "safetensors";
 
-/// What Baton reads beside the weights; names that begin with "tokenizer" as well.
+/// The files that Baton reads in addition to the weights; so are those whose names begin with "tokenizer".
 constexpr std::array<std::string_view, 6> kFolderFiles = {"config.json",         "generation_config.json",
                                                           "chat_template.jinja", "model.safetensors.index.json",
                                                           "baton.profile.json",  "baton.corrections.safetensors"};

@@ -99,7 +99,7 @@ class Fetch {
         if (part_.bytes() >= furthest + kProgressBytes) retries.progressed();
         furthest = std::max(furthest, part_.bytes());
         if (error.status != 416 || part_.bytes() == 0) throw;
-        part_.restart();  // what is there is not of the file that the server has
+        part_.restart();  // the part belongs to another version of the file
         attempt();
       }
     });
