@@ -146,7 +146,7 @@ void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView 
             std::span<const float> bias) {
   if (x.rows == 0) return;
   const std::int64_t panels = panels_of(w.rows);
-  const std::int64_t work = x.rows * w.rows * w.cols / 16;
+  const std::int64_t work = std::max(x.rows * w.rows * w.cols / 16, static_cast<std::int64_t>(w.bytes / 4));
   const bool few = x.rows <= kFewRows;
   const std::int64_t row_blocks = few ? 1 : (x.rows + kRowBlock - 1) / kRowBlock;
 

@@ -280,7 +280,8 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
   const bool few = !floats && x.rows <= HWY_DYNAMIC_DISPATCH(few_rows)();
   const std::int64_t row_block = floats ? kFloatRowBlock : kQuantRowBlock;
   const std::int64_t row_blocks = few ? 1 : (x.rows + row_block - 1) / row_block;
-  const std::int64_t work = x.rows * w.rows * w.cols / (floats ? 16 : 32);
+  const std::int64_t work =
+      std::max(x.rows * w.rows * w.cols / (floats ? 16 : 32), static_cast<std::int64_t>(w.bytes / 4));
 
   // Four tasks per thread, so that a thread that was interrupted holds up little.
   const std::int64_t share = w.panels * row_blocks / (4 * pool.size());

@@ -39,9 +39,8 @@ inline constexpr std::uint32_t kEveryByte = 0x01010101;
 // Rows of activations that share a loaded vector of codes: two sums each, in half of 16 registers.
 inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_SCALAR ? 1 : 4;
 
-// Packed panels are prefetched into the outer caches this far ahead: in the inner one, the lines that a core can wait
-// for at a time would be the limit.
-inline constexpr std::int64_t kPrefetchBytes = 8192;
+// Packed panels are prefetched this far ahead. Farther costs more at the start of every task than it brings.
+inline constexpr std::int64_t kPrefetchBytes = 2048;
 
 HWY_INLINE ByteVec load_bytes(const std::uint8_t* data) {
   return hn::LoadU(WordTag(), reinterpret_cast<const std::uint32_t*>(data));
@@ -135,9 +134,9 @@ struct Summing {
 template <CodeFormat kFormat, int kRow>
 HWY_INLINE void prefetch_row(const std::uint8_t* block) {
   constexpr int kLines = 2 * kFormat.bits + (kFormat.minimums ? 2 : 1);
-  __builtin_prefetch(block + kRow * 64 + kPrefetchBytes, 0, 1);
-  if constexpr (kRow + 8 < kLines) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes, 0, 1);
-  if constexpr (kRow + 16 < kLines) __builtin_prefetch(block + (kRow + 16) * 64 + kPrefetchBytes, 0, 1);
+  __builtin_prefetch(block + kRow * 64 + kPrefetchBytes);
+  if constexpr (kRow + 8 < kLines) __builtin_prefetch(block + (kRow + 8) * 64 + kPrefetchBytes);
+  if constexpr (kRow + 16 < kLines) __builtin_prefetch(block + (kRow + 16) * 64 + kPrefetchBytes);
 }
 
 template <CodeFormat kFormat, Dot kDot, std::size_t kRows, bool kPacked, int kRow>

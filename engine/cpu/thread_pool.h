@@ -36,7 +36,8 @@ class ThreadPool {
     }
   }
 
-  /// About 20 microseconds of one thread, when an operation of `work` is 16 fused multiply-adds or one exp.
+  /// About 20 microseconds of one thread, when an operation of `work` is 16 fused multiply-adds, one exp, or reading 4
+  /// bytes of memory.
   static constexpr std::int64_t kWorthWaking = 1 << 16;
 
  private:
