@@ -3,6 +3,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace baton::cpu {
@@ -16,6 +19,10 @@ DotInstructions dot_instructions() {
     has.avx512_vnni = (c >> 11 & 1) != 0;
     if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) has.avx_vnni = (a >> 4 & 1) != 0;
   }
+#elif defined(__ARM_FEATURE_DOTPROD)
+  has.neon_sdot = true;
+#elif defined(__aarch64__) && defined(__linux__)
+  has.neon_sdot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
   return has;
 }

@@ -8,10 +8,11 @@ namespace baton::cpu {
 
 enum class Dot : std::uint8_t { pairs, quads };
 
-/// What the processor has: x86 with dot product instructions in the encoding of its widest vectors.
+/// Which dot product instructions the processor has.
 struct DotInstructions {
   bool avx512_vnni = false;
   bool avx_vnni = false;
+  bool neon_sdot = false;
 };
 DotInstructions dot_instructions();
 

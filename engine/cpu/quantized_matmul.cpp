@@ -77,9 +77,7 @@ namespace HWY_NAMESPACE {
 template <class Fn>
 HWY_INLINE void with_dot(DotInstructions has, const Fn& fn) {
   if constexpr (kHasPairs) {
-    if (!(HWY_TARGET == HWY_AVX2 ? has.avx_vnni : has.avx512_vnni)) {
-      return fn(std::integral_constant<Dot, Dot::pairs>());
-    }
+    if (!adds_quads(has)) return fn(std::integral_constant<Dot, Dot::pairs>());
   }
   fn(std::integral_constant<Dot, Dot::quads>());
 }

@@ -38,7 +38,7 @@ inline constexpr std::size_t kWidth = hn::MaxLanes(Floats());
 inline constexpr std::size_t kUnitsPerPanel = 16 / kWidth;
 
 // Sums kept in registers: enough to hide the latency of fma, few enough not to spill.
-inline constexpr std::size_t kSums = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM ? 24 : 12;
+inline constexpr std::size_t kSums = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 24 : 12;
 inline constexpr std::size_t kTileRows = kSums / 2;
 constexpr std::size_t units_for(std::size_t rows) {
   return std::clamp<std::size_t>(std::bit_floor(kSums / (2 * rows)), 1, 4);
