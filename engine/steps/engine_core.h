@@ -72,6 +72,9 @@ class EngineCore {
   std::int64_t free_bytes() const;
   void apply_cancels();
   void admit();
+  bool follows(Sequence& next);
+  void keep_for_followers(const Sequence& sequence);
+  std::vector<LivePrefix> running_prefixes() const;
 
   /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's thread: admits requests, runs steps and delivers answers.
+// The engine's thread: runs steps and delivers answers.
 #include "engine/steps/engine_core.h"
 #include "engine/steps/hand_over.h"
 #include "engine/steps/scheduler.h"
@@ -10,7 +10,7 @@ void EngineCore::loop() {
   while (wait_for_work()) {
     apply_cancels();
     admit();
-    if (!running_.empty() || ahead_.has_work(free_bytes())) step();
+    if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
   }
   ahead_.clear();
   for (auto* list : {&running_, &waiting_}) {
@@ -26,7 +26,7 @@ bool EngineCore::wait_for_work() {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] {
       return stopping_ || !incoming_.empty() || !cancelled_.empty() || !orders_.empty() || !running_.empty() ||
-             !waiting_.empty() || ahead_.has_work(free_bytes());
+             !waiting_.empty() || ahead_.has_work(free_bytes(), {});
     });
     std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
     incoming_.clear();
@@ -40,66 +40,6 @@ bool EngineCore::wait_for_work() {
   store_.settle();  // anchors may have been charged to the budget since the last step
   count_kv(0);
   return true;
-}
-
-std::int64_t EngineCore::free_bytes() const {
-  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
-}
-
-void EngineCore::apply_cancels() {
-  for (const RequestId id : cancelling_) {
-    for (auto* list : {&running_, &waiting_}) {
-      const auto found = std::find_if(list->begin(), list->end(), [&](const auto& s) { return s->id() == id; });
-      if (found != list->end()) end(*list, found, FinishReason::cancelled, {});
-    }
-  }
-  cancelling_.clear();
-}
-
-void EngineCore::admit() {
-  while (!waiting_.empty() && static_cast<std::int32_t>(running_.size()) < options_.max_sequences) {
-    Sequence& next = *waiting_.front();
-    const EarlyId early = next.request().early;
-    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
-    if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
-    const std::int64_t own = ahead_.bytes_of(early);           // taken over by the request, or evicted
-    while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
-      if (!ahead_.evict_last(early)) break;
-    }
-    std::vector<float> logits;
-    try {
-      logits = start(next);
-    } catch (const std::exception& error) {
-      if (ahead_.evict_last(0)) continue;
-      if (!running_.empty()) return;
-      end(waiting_, waiting_.begin(), FinishReason::error, error.what());
-      continue;
-    }
-    count_kv(static_cast<std::int64_t>(next.cache_bytes()));
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    if (!logits.empty()) sample({running_.back().get()}, logits);
-  }
-}
-
-std::vector<float> EngineCore::start(Sequence& sequence) {
-  const Clock::time_point begin = Clock::now();
-  const GenerationRequest& request = sequence.request();
-  const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
-  const KvLayout layout = layout_for(request, *model_, request.reuse.range);
-  auto early = ahead_.take(request.early, prompt, sequence.max_positions(), layout);
-  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
-  const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-  corrector_.use(corrections());
-  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, in_place,
-                          costs_);
-  PrefillTimes times;
-  times.match = milliseconds(Clock::now() - begin);
-  forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });
-  placed_.push_back({sequence.id(), assembly.placed_tokens()});
-  sequence.start(std::move(cache), std::move(assembly), times);
-  sequence.on_step_begin(begin);
-  return early ? std::move(early->logits) : std::vector<float>();
 }
 
 void EngineCore::step() {
@@ -134,7 +74,7 @@ void EngineCore::step() {
   rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
   ahead_.refresh([this](RequestId id) { return decoded(id); });
-  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
+  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes(), running_prefixes());
   const std::int32_t rows_ahead = ahead_.rows();
   if (rows_.size() == 0) return count_kv(0);
 
@@ -215,6 +155,7 @@ void EngineCore::end(Sequence* sequence, FinishReason reason, const std::string&
 void EngineCore::end(List& list, List::iterator at, FinishReason reason, const std::string& error) {
   const std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
+  if (reason != FinishReason::eos) keep_for_followers(*sequence);
   const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
   ahead_.forget(sequence->request().early);  // an early prompt that the request never took over
   sequence->close(reason, error);
@@ -243,7 +184,7 @@ void EngineCore::take_copy_times() {
 
 void EngineCore::count_kv(std::int64_t bytes) {
   kv_bytes_ += bytes;
-  const bool busy = ahead_.has_work(free_bytes());
+  const bool busy = ahead_.has_work(free_bytes(), running_prefixes());
   const std::lock_guard lock(mutex_);
   stats_.busy_ahead = busy;
   stats_.kv_bytes = kv_bytes_ + ahead_.bytes();

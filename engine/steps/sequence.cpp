@@ -38,6 +38,14 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
                                 : rows().front().position);  // positions before the first scheduled row hold KV
 }
 
+LivePrefix Sequence::live() const {
+  if (!cache_ || !keeps_prefixes(request_.reuse)) return {};
+  const std::int32_t length = decoding() ? cache_->length() : prompt_length_;
+  const std::int32_t exact = assembly_->hops == 0 ? length : std::min(length, assembly_->exact_length);
+  const std::int32_t ready = assembly_->is_uploading() ? 0 : std::min(cache_->length(), exact);
+  return {id_, &*cache_, tokens_, ready, decoding() ? ready : exact};
+}
+
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   if (decoding()) {
