@@ -42,13 +42,37 @@ bool EngineCore::wait_for_work() {
   return true;
 }
 
+/// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound.
+bool EngineCore::disturbs(const std::vector<Pending>& pending) const {
+  const Sequence* next = nullptr;
+  double deadline = 0;
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    if (pending[i].decoding || (next != nullptr && pending[i].deadline >= deadline)) continue;
+    next = running_[i].get();
+    deadline = pending[i].deadline;
+  }
+  return next != nullptr && std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
+           return one->decoding() && one->prefilled_at() < next->submitted_at();
+         });
+}
+
+std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
+  std::int32_t decoding = 0, left = 0;
+  for (const Pending& one : pending) (one.decoding ? decoding : left) += one.tokens;
+  if (left == 0) return 0;
+  if (decoding == 0) return options_.max_prefill_rows;
+  const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
+  if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, max_rows);
+  return rows_in_blocks(spare_.next(decoding, costs_.row_ms()), left, max_rows);
+}
+
 void EngineCore::step() {
   std::vector<Pending> pending;
-  for (const auto& sequence : running_) pending.push_back({sequence->pending(), sequence->decoding()});
+  for (const auto& sequence : running_)
+    pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
   const auto decoding = std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
   const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
-  const std::int32_t most = decoding > 0 ? options_.max_step_rows : options_.max_prefill_rows;
-  const std::vector<std::int32_t> share = plan_step(pending, most);
+  const std::vector<std::int32_t> share = plan_step(pending, prompt_rows(pending));
 
   rows_.clear();
   std::vector<Part> parts;
@@ -73,6 +97,7 @@ void EngineCore::step() {
   }
   rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
+  const auto prompt_rows = static_cast<std::int32_t>(rows_.size() - decoding);
   ahead_.refresh([this](RequestId id) { return decoded(id); });
   ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes(), running_prefixes());
   const std::int32_t rows_ahead = ahead_.rows();
@@ -92,10 +117,12 @@ void EngineCore::step() {
     for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
     return;
   }
-  if (prefilling) costs_.on_step(rows_.path, forward_.times());
+  const double ms = milliseconds(Clock::now() - begin);
+  if (prompt_rows > 0) costs_.on_step(rows_.path, forward_.times());
+  if (decoding > 0) spare_.on_step(static_cast<std::int32_t>(decoding), prompt_rows + rows_ahead, ms);
   take_copy_times();
   const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
-  ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
+  ahead_.commit(logits.subspan(sampled));
   count_kv(0);  // includes the caches that were started for rows ahead
   std::size_t row = 0;
   for (const Part& part : parts) {
@@ -107,7 +134,7 @@ void EngineCore::step() {
     ++stats_.steps;
     stats_.rows += rows_.size();
     stats_.rows_ahead += rows_ahead;
-    stats_.spare_rows = ahead_.knee();
+    stats_.spare_rows = spare_.knee();
   }
   for (std::size_t i = 0; i < alone.size(); ++i) {
     take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });

@@ -5,13 +5,11 @@
 
 #include "engine/reuse/placement.h"
 #include "engine/steps/prompt_assembly.h"
+#include "engine/steps/scheduler.h"
 
 namespace baton {
 namespace {
 
-// Rows of one sequence run in blocks, since its KV is read once for a block. 11 rows and one decode row are one tile of
-// the CPU's matrix product.
-constexpr std::int32_t kBlock = 11;
 constexpr std::int32_t kNextBlock = 4;  // block of a prompt whose turn is next: the request will wait for its backlog
 constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in a step with decoding sequences
 constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
@@ -19,13 +17,13 @@ constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a ne
 }  // namespace
 
 PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
-                           const LocalEngineOptions& options)
+                           SpareRows& spare, const LocalEngineOptions& options)
     : backend_(backend),
       model_(model),
       angles_(angles),
       prefixes_(prefixes),
       max_rows_(options.max_step_rows),
-      spare_(options.slowdown, options.max_step_rows) {}
+      spare_(spare) {}
 
 std::size_t PrefillAhead::index_of(EarlyId id) const {
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& one) { return one->id() == id; });
@@ -162,8 +160,6 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std:
 void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
                             std::span<const LivePrefix> running) {
   parts_.clear();
-  decoding_ = decoding;
-  prefilling_ = prefilling;
   const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
   if (prefilling || !wanted) return;
   std::vector<LivePrefix> live = live_of(running);
@@ -193,7 +189,7 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     urgent = add(*one, backlog) || urgent;
   }
   if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
-  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kBlock);
+  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kRowBlock);
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     const bool in_step =
@@ -211,8 +207,7 @@ std::int32_t PrefillAhead::rows() const {
   return rows;
 }
 
-void PrefillAhead::commit(double milliseconds, std::span<const float> logits) {
-  if (decoding_ > 0 && !prefilling_) spare_.on_step(decoding_, rows(), milliseconds);
+void PrefillAhead::commit(std::span<const float> logits) {
   const auto vocabulary = static_cast<std::size_t>(model_.config.vocabulary);
   for (const Part& part : parts_) {
     part.sequence->commit(part.rows, part.logits ? logits.first(vocabulary) : std::span<const float>());

@@ -16,7 +16,7 @@ namespace baton {
 /// Used by the engine's thread only.
 class PrefillAhead {
  public:
-  PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+  PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes, SpareRows& spare,
                const LocalEngineOptions& options);
 
   void prepare(EarlyId id, EarlyPrompt prompt);
@@ -54,12 +54,11 @@ class PrefillAhead {
   /// for.
   void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
                 std::span<const LivePrefix> running);
-  /// Reports the duration of the step. `logits`: the rows that add_rows asked for, [n, V].
-  void commit(double milliseconds, std::span<const float> logits);
+  /// Reports that the step succeeded. `logits`: the rows that add_rows asked for, [n, V].
+  void commit(std::span<const float> logits);
   /// Drops the early prompts that took part in a failed step. Returns false when none took part.
   bool drop_parts();
 
-  std::int32_t knee() const { return spare_.knee(); }
   std::int32_t rows() const;  // rows that the last add_rows added
 
  private:
@@ -81,11 +80,9 @@ class PrefillAhead {
   RopeTable& angles_;
   PrefixCache& prefixes_;
   std::int32_t max_rows_;
-  SpareRows spare_;
+  SpareRows& spare_;
   std::vector<std::unique_ptr<EarlySequence>> early_;  // ascending ids; the oldest is served first
   std::vector<Part> parts_;                            // of the current step
-  std::int32_t decoding_ = 0;                          // decoding sequences of the current step
-  bool prefilling_ = false;
 };
 
 }  // namespace baton

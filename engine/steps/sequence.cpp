@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/steps/scheduler.h"
+
 namespace baton {
 Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
     : id_(id),
@@ -107,6 +109,10 @@ void Sequence::on_step_begin(Clock::time_point now) {
   result_.queue_ms = milliseconds(now - submitted_);
 }
 
+double Sequence::deadline(double row_ms) const {
+  return prompt_deadline(milliseconds(submitted_.time_since_epoch()), row_ms * static_cast<double>(rows().size()));
+}
+
 bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
 
 TokenChoice Sequence::choice() const {
@@ -127,7 +133,8 @@ bool Sequence::advance(std::span<float> logits) {
 void Sequence::begin_output() {
   if (prefilled_) return;
   prefilled_ = true;
-  result_.prefill_ms = milliseconds(Clock::now() - first_step_);
+  prefilled_at_ = Clock::now();
+  result_.prefill_ms = milliseconds(prefilled_at_ - first_step_);
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;

@@ -52,6 +52,12 @@ class Sequence {
 
   void on_step_begin(Clock::time_point now);
 
+  Clock::time_point submitted_at() const { return submitted_; }
+  /// When the logits of the prompt's last token were available.
+  Clock::time_point prefilled_at() const { return prefilled_at_; }
+  /// See prompt_deadline(). `row_ms`: time of a row.
+  double deadline(double row_ms) const;
+
   /// True when only the choice of the next token needs the logits, so that they may stay on the device.
   bool chooses_alone() const;
   /// The parameters of the next token's choice.
@@ -97,6 +103,7 @@ class Sequence {
   bool prefilled_ = false;  // the logits of the last prompt token were available
   Clock::time_point submitted_;
   Clock::time_point first_step_{};
+  Clock::time_point prefilled_at_{};
   Clock::time_point first_token_{};
 };
 

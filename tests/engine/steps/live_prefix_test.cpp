@@ -160,7 +160,8 @@ TEST_CASE("live prefix: a reader that arrives midway, and one while the answer i
     CHECK(same(first.get(), alone(reader(0), 60)));
     const Run late = second.get();
     CHECK(same(late, alone(reader(1))));
-    CHECK(late.result.kv_computed == 10 * kLayers);
+    CHECK(late.result.kv_computed >= 10 * kLayers);
+    CHECK(late.result.kv_computed < (10 + kMinFollowedTokens) * kLayers);  // too few to wait for
   }
 }
 
@@ -246,7 +247,8 @@ TEST_CASE("live prefix: a request that follows keeps its place among the sequenc
     }
   }).get();
   for (auto& one : over) one.get();
-  CHECK(order == std::vector<RequestId>{0, 1, 2, 3});
+  REQUIRE(order.size() == 4);
+  CHECK(order[0] + order[1] == 1);  // the last one waits until one of the first two has ended
 }
 
 TEST_CASE("live prefix: early prompts leave a common beginning to one of them", "[engine][live][ahead]") {
