@@ -96,6 +96,11 @@ void EarlySequence::start(KvCache cache, std::int32_t placed) {
   placed_ = ahead_ = done_ = placed;
 }
 
+LivePrefix EarlySequence::live() const {
+  if (!cache_ || !cache_->layout().raw_keys) return {};
+  return {id_, &*cache_, known_, done_, static_cast<std::int32_t>(known_.size())};
+}
+
 bool EarlySequence::add_rows(std::int32_t count, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   for (std::int32_t at = done_; at < done_ + count; ++at) {

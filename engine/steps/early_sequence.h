@@ -13,6 +13,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/model/step_rows.h"
 #include "engine/request.h"
+#include "engine/steps/live_prefix.h"
 
 namespace baton {
 
@@ -46,6 +47,10 @@ class EarlySequence {
   /// Sets the cache; its positions [0, placed) already hold an exact prefix.
   void start(KvCache cache, std::int32_t placed);
   std::size_t bytes() const { return cache_ ? cache_->bytes() : 0; }
+
+  /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
+  /// has not started or its method keeps no prefixes.
+  LivePrefix live() const;
 
   /// Adds `count` rows to a step. Returns true when the last row is the prompt's last token, whose logits are needed.
   bool add_rows(std::int32_t count, StepRows& step);

@@ -28,7 +28,8 @@ EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const M
       prefixes_(store_),
       anchors_(*backend_, *model_, options_.anchor_budget_bytes),
       corrector_(*backend_, *model_),
-      ahead_(*backend_, *model_, forward_.angles(), prefixes_, options_) {
+      spare_(options_.slowdown, options_.max_step_rows),
+      ahead_(*backend_, *model_, forward_.angles(), prefixes_, spare_, options_) {
   forward_.angles().reserve(std::min(model_->options.context, kUsualPositions));
   stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);
   anchors_.store().on_bytes([this](std::int64_t bytes) { store_.charge(bytes); });

@@ -18,6 +18,7 @@
 #include "engine/local_engine.h"
 #include "engine/model/forward.h"
 #include "engine/steps/prefill_ahead.h"
+#include "engine/steps/scheduler.h"
 #include "engine/steps/sequence.h"
 
 namespace baton {
@@ -72,10 +73,17 @@ class EngineCore {
   std::int64_t free_bytes() const;
   void apply_cancels();
   void admit();
+  bool follows(Sequence& next);
+  void keep_for_followers(const Sequence& sequence);
+  std::vector<LivePrefix> running_prefixes() const;
 
   /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);
   void step();
+
+  /// Returns the maximum number of rows of prompts in the next step.
+  std::int32_t prompt_rows(const std::vector<Pending>& pending);
+  bool disturbs(const std::vector<Pending>& pending) const;
 
   /// Makes the step place, layer by layer, the segments of its sequences that are still being uploaded.
   void wait_for_layers(const std::vector<Part>& parts);
@@ -132,6 +140,7 @@ class EngineCore {
   PrefixCache prefixes_;
   Anchors anchors_;
   Corrector corrector_;
+  SpareRows spare_;
   PrefillAhead ahead_;
   ReuseCosts costs_;
   std::vector<Copied> placed_;  // since the last step

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's thread: admits requests, runs steps and delivers answers.
+// The engine's thread: runs steps and delivers answers.
 #include "engine/steps/engine_core.h"
 #include "engine/steps/hand_over.h"
 #include "engine/steps/scheduler.h"
@@ -10,7 +10,7 @@ void EngineCore::loop() {
   while (wait_for_work()) {
     apply_cancels();
     admit();
-    if (!running_.empty() || ahead_.has_work(free_bytes())) step();
+    if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
   }
   ahead_.clear();
   for (auto* list : {&running_, &waiting_}) {
@@ -26,7 +26,7 @@ bool EngineCore::wait_for_work() {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] {
       return stopping_ || !incoming_.empty() || !cancelled_.empty() || !orders_.empty() || !running_.empty() ||
-             !waiting_.empty() || ahead_.has_work(free_bytes());
+             !waiting_.empty() || ahead_.has_work(free_bytes(), {});
     });
     std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
     incoming_.clear();
@@ -42,73 +42,37 @@ bool EngineCore::wait_for_work() {
   return true;
 }
 
-std::int64_t EngineCore::free_bytes() const {
-  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
-}
-
-void EngineCore::apply_cancels() {
-  for (const RequestId id : cancelling_) {
-    for (auto* list : {&running_, &waiting_}) {
-      const auto found = std::find_if(list->begin(), list->end(), [&](const auto& s) { return s->id() == id; });
-      if (found != list->end()) end(*list, found, FinishReason::cancelled, {});
-    }
+/// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound.
+bool EngineCore::disturbs(const std::vector<Pending>& pending) const {
+  const Sequence* next = nullptr;
+  double deadline = 0;
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    if (pending[i].decoding || (next != nullptr && pending[i].deadline >= deadline)) continue;
+    next = running_[i].get();
+    deadline = pending[i].deadline;
   }
-  cancelling_.clear();
+  return next != nullptr && std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
+           return one->decoding() && one->prefilled_at() < next->submitted_at();
+         });
 }
 
-void EngineCore::admit() {
-  while (!waiting_.empty() && static_cast<std::int32_t>(running_.size()) < options_.max_sequences) {
-    Sequence& next = *waiting_.front();
-    const EarlyId early = next.request().early;
-    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
-    if (kv_bytes_ + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
-    const std::int64_t own = ahead_.bytes_of(early);           // taken over by the request, or evicted
-    while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
-      if (!ahead_.evict_last(early)) break;
-    }
-    std::vector<float> logits;
-    try {
-      logits = start(next);
-    } catch (const std::exception& error) {
-      if (ahead_.evict_last(0)) continue;
-      if (!running_.empty()) return;
-      end(waiting_, waiting_.begin(), FinishReason::error, error.what());
-      continue;
-    }
-    count_kv(static_cast<std::int64_t>(next.cache_bytes()));
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    if (!logits.empty()) sample({running_.back().get()}, logits);
-  }
-}
-
-std::vector<float> EngineCore::start(Sequence& sequence) {
-  const Clock::time_point begin = Clock::now();
-  const GenerationRequest& request = sequence.request();
-  const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
-  const KvLayout layout = layout_for(request, *model_, request.reuse.range);
-  auto early = ahead_.take(request.early, prompt, sequence.max_positions(), layout);
-  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
-  const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
-  corrector_.use(corrections());
-  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, in_place,
-                          costs_);
-  PrefillTimes times;
-  times.match = milliseconds(Clock::now() - begin);
-  forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });
-  placed_.push_back({sequence.id(), assembly.placed_tokens()});
-  sequence.start(std::move(cache), std::move(assembly), times);
-  sequence.on_step_begin(begin);
-  return early ? std::move(early->logits) : std::vector<float>();
+std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
+  std::int32_t decoding = 0, left = 0;
+  for (const Pending& one : pending) (one.decoding ? decoding : left) += one.tokens;
+  if (left == 0) return 0;
+  if (decoding == 0) return options_.max_prefill_rows;
+  const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
+  if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, max_rows);
+  return rows_in_blocks(spare_.next(decoding, costs_.row_ms()), left, max_rows);
 }
 
 void EngineCore::step() {
   std::vector<Pending> pending;
-  for (const auto& sequence : running_) pending.push_back({sequence->pending(), sequence->decoding()});
+  for (const auto& sequence : running_)
+    pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
   const auto decoding = std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
   const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
-  const std::int32_t most = decoding > 0 ? options_.max_step_rows : options_.max_prefill_rows;
-  const std::vector<std::int32_t> share = plan_step(pending, most);
+  const std::vector<std::int32_t> share = plan_step(pending, prompt_rows(pending));
 
   rows_.clear();
   std::vector<Part> parts;
@@ -133,8 +97,9 @@ void EngineCore::step() {
   }
   rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
+  const auto prompt_rows = static_cast<std::int32_t>(rows_.size() - decoding);
   ahead_.refresh([this](RequestId id) { return decoded(id); });
-  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes());
+  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes(), running_prefixes());
   const std::int32_t rows_ahead = ahead_.rows();
   if (rows_.size() == 0) return count_kv(0);
 
@@ -152,10 +117,12 @@ void EngineCore::step() {
     for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
     return;
   }
-  if (prefilling) costs_.on_step(rows_.path, forward_.times());
+  const double ms = milliseconds(Clock::now() - begin);
+  if (prompt_rows > 0) costs_.on_step(rows_.path, forward_.times());
+  if (decoding > 0) spare_.on_step(static_cast<std::int32_t>(decoding), prompt_rows + rows_ahead, ms);
   take_copy_times();
   const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
-  ahead_.commit(milliseconds(Clock::now() - begin), logits.subspan(sampled));
+  ahead_.commit(logits.subspan(sampled));
   count_kv(0);  // includes the caches that were started for rows ahead
   std::size_t row = 0;
   for (const Part& part : parts) {
@@ -167,7 +134,7 @@ void EngineCore::step() {
     ++stats_.steps;
     stats_.rows += rows_.size();
     stats_.rows_ahead += rows_ahead;
-    stats_.spare_rows = ahead_.knee();
+    stats_.spare_rows = spare_.knee();
   }
   for (std::size_t i = 0; i < alone.size(); ++i) {
     take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
@@ -215,6 +182,7 @@ void EngineCore::end(Sequence* sequence, FinishReason reason, const std::string&
 void EngineCore::end(List& list, List::iterator at, FinishReason reason, const std::string& error) {
   const std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
+  if (reason != FinishReason::eos) keep_for_followers(*sequence);
   const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
   ahead_.forget(sequence->request().early);  // an early prompt that the request never took over
   sequence->close(reason, error);
@@ -243,7 +211,7 @@ void EngineCore::take_copy_times() {
 
 void EngineCore::count_kv(std::int64_t bytes) {
   kv_bytes_ += bytes;
-  const bool busy = ahead_.has_work(free_bytes());
+  const bool busy = ahead_.has_work(free_bytes(), running_prefixes());
   const std::lock_guard lock(mutex_);
   stats_.busy_ahead = busy;
   stats_.kv_bytes = kv_bytes_ + ahead_.bytes();

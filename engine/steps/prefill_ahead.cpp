@@ -5,13 +5,11 @@
 
 #include "engine/reuse/placement.h"
 #include "engine/steps/prompt_assembly.h"
+#include "engine/steps/scheduler.h"
 
 namespace baton {
 namespace {
 
-// Rows of one sequence run in blocks, since its KV is read once for a block. 11 rows and one decode row are one tile of
-// the CPU's matrix product.
-constexpr std::int32_t kBlock = 11;
 constexpr std::int32_t kNextBlock = 4;  // block of a prompt whose turn is next: the request will wait for its backlog
 constexpr std::int32_t kUrgent = 32;    // maximum rows of a complete prompt, in a step with decoding sequences
 constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a new request waits for at most this step
@@ -19,13 +17,13 @@ constexpr std::int32_t kIdleRows = 32;  // rows of a step without requests; a ne
 }  // namespace
 
 PrefillAhead::PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
-                           const LocalEngineOptions& options)
+                           SpareRows& spare, const LocalEngineOptions& options)
     : backend_(backend),
       model_(model),
       angles_(angles),
       prefixes_(prefixes),
       max_rows_(options.max_step_rows),
-      spare_(options.slowdown, options.max_step_rows) {}
+      spare_(spare) {}
 
 std::size_t PrefillAhead::index_of(EarlyId id) const {
   const auto found = std::find_if(early_.begin(), early_.end(), [&](const auto& one) { return one->id() == id; });
@@ -93,21 +91,61 @@ std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {
   return static_cast<std::int64_t>(KvCache::bytes_for(backend_, layout_for(sequence), sequence.prompt().longest));
 }
 
-bool PrefillAhead::has_work(std::int64_t free_bytes) const {
-  return std::any_of(early_.begin(), early_.end(), [&](const auto& one) {
-    return one->backlog() > 0 && (one->started() || bytes_for(*one) <= free_bytes);
+void PrefillAhead::add_live(std::vector<LivePrefix>& live) const {
+  for (const auto& one : early_) {
+    if (LivePrefix early = one->live(); early.cache != nullptr) {
+      early.coming = early.ready;
+      live.push_back(early);
+    }
+  }
+}
+
+std::vector<LivePrefix> PrefillAhead::live_of(std::span<const LivePrefix> running) const {
+  std::vector<LivePrefix> live(running.begin(), running.end());
+  for (const auto& one : early_) {
+    if (LivePrefix early = one->live(); early.cache != nullptr) live.push_back(early);
+  }
+  return live;
+}
+
+std::int32_t PrefillAhead::computed(EarlyId id, std::span<const TokenId> prompt) const {
+  const std::size_t at = index_of(id);
+  if (at == early_.size()) return 0;
+  const LivePrefix live = early_[at]->live();
+  return live.common(prompt, live.ready);
+}
+
+/// A prompt that has not started leaves the beginning that it has in common with another one to that one, and starts
+/// when it needs tokens of its own: at once when all of it is known, else when they are worth a start.
+bool PrefillAhead::waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const {
+  if (sequence.started() || live.empty() || !takes_prefixes(sequence.prompt().reuse)) return false;
+  const auto known = static_cast<std::int32_t>(sequence.known().size());
+  if (lead_of(live, sequence.known(), known - 1, 0).id != 0) return true;
+  if (sequence.settled()) return false;
+  return std::any_of(live.begin(), live.end(), [&](const LivePrefix& one) {
+    const std::int32_t common = one.common(sequence.known(), known);
+    return common >= kMinFollowedTokens && known - common < kMinFollowedTokens;
   });
 }
 
-/// Allocates a sequence's cache and copies the cached prefix into it. Returns false when there is no memory.
-bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
+bool PrefillAhead::has_work(std::int64_t free_bytes, std::span<const LivePrefix> running) const {
+  if (early_.empty()) return false;
+  const std::vector<LivePrefix> live = live_of(running);
+  return std::any_of(early_.begin(), early_.end(), [&](const auto& one) {
+    return one->backlog() > 0 && (one->started() || bytes_for(*one) <= free_bytes) && !waits(*one, live);
+  });
+}
+
+/// Allocates a sequence's cache and copies the longest exact prefix into it. Returns false when there is no memory.
+bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std::span<const LivePrefix> live) {
   const std::int64_t bytes = bytes_for(sequence);
   if (bytes > free_bytes) return false;
   try {
     KvCache cache(backend_, layout_for(sequence), sequence.prompt().longest);
     PrefixCache::Match match;
     if (takes_prefixes(sequence.prompt().reuse))
-      match = prefixes_.find(sequence.known(), static_cast<std::int32_t>(sequence.known().size()) - 1);
+      match = find_prefix(backend_, prefixes_, live, sequence.known(),
+                          static_cast<std::int32_t>(sequence.known().size()) - 1);
     for (const PrefixCache::Piece& piece : match.pieces)
       insert(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
     sequence.start(std::move(cache), match.length);
@@ -119,17 +157,21 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes) {
   return true;
 }
 
-void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes) {
+void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
+                            std::span<const LivePrefix> running) {
   parts_.clear();
-  decoding_ = decoding;
-  prefilling_ = prefilling;
   const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
   if (prefilling || !wanted) return;
+  std::vector<LivePrefix> live = live_of(running);
   const std::int32_t spare = decoding > 0 ? spare_.next(decoding) : 0;
   auto left = static_cast<std::int32_t>(std::clamp<std::int64_t>(max_rows_ - step.size(), 0, spare));
   bool urgent = false;
   const auto add = [&](EarlySequence& one, std::int64_t rows) {
-    if (rows < 1 || (!one.started() && !start(one, free_bytes))) return false;
+    if (rows < 1 || waits(one, live)) return false;
+    if (!one.started()) {
+      if (!start(one, free_bytes, live)) return false;
+      if (const LivePrefix early = one.live(); early.cache != nullptr) live.push_back(early);
+    }
     rows = std::min<std::int64_t>({rows, one.backlog(), max_rows_ - step.size()});  // a prefix may have been placed
     if (rows < 1) return false;
     const auto count = static_cast<std::int32_t>(rows);
@@ -147,7 +189,7 @@ void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilli
     urgent = add(*one, backlog) || urgent;
   }
   if (decoding == 0 && !urgent) left = std::min(kIdleRows, max_rows_);
-  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kBlock);
+  const std::int32_t whole = std::clamp(max_rows_ - decoding, 1, kRowBlock);
   for (const auto& one : early_) {
     const std::int32_t backlog = one->backlog();
     const bool in_step =
@@ -165,8 +207,7 @@ std::int32_t PrefillAhead::rows() const {
   return rows;
 }
 
-void PrefillAhead::commit(double milliseconds, std::span<const float> logits) {
-  if (decoding_ > 0 && !prefilling_) spare_.on_step(decoding_, rows(), milliseconds);
+void PrefillAhead::commit(std::span<const float> logits) {
   const auto vocabulary = static_cast<std::size_t>(model_.config.vocabulary);
   for (const Part& part : parts_) {
     part.sequence->commit(part.rows, part.logits ? logits.first(vocabulary) : std::span<const float>());

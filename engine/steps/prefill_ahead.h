@@ -16,7 +16,7 @@ namespace baton {
 /// Used by the engine's thread only.
 class PrefillAhead {
  public:
-  PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes,
+  PrefillAhead(Backend& backend, const Model& model, RopeTable& angles, PrefixCache& prefixes, SpareRows& spare,
                const LocalEngineOptions& options);
 
   void prepare(EarlyId id, EarlyPrompt prompt);
@@ -39,19 +39,26 @@ class PrefillAhead {
   std::int64_t bytes() const;
   std::int64_t bytes_of(EarlyId id) const;
 
-  /// True when an early prompt has rows to run, given that its cache may use `free_bytes`.
-  bool has_work(std::int64_t free_bytes) const;
+  /// Appends the exact KV of the early prompts that have started. Nobody waits for it, since a submitted prompt has
+  /// priority over rows ahead.
+  void add_live(std::vector<LivePrefix>& live) const;
+  /// Returns the number of first tokens of a prompt whose KV was computed ahead for it.
+  std::int32_t computed(EarlyId id, std::span<const TokenId> prompt) const;
+
+  /// True when an early prompt has rows to run, given that its cache may use `free_bytes`. `running`: the exact KV of
+  /// the running requests, here and below.
+  bool has_work(std::int64_t free_bytes, std::span<const LivePrefix> running) const;
 
   /// Adds rows to a step with rows of `decoding` sequences. Adds none when the step is `prefilling`, that is, holds
   /// rows of submitted prompts. The logits of prompts' last tokens are appended to those that the step already asks
   /// for.
-  void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes);
-  /// Reports the duration of the step. `logits`: the rows that add_rows asked for, [n, V].
-  void commit(double milliseconds, std::span<const float> logits);
+  void add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
+                std::span<const LivePrefix> running);
+  /// Reports that the step succeeded. `logits`: the rows that add_rows asked for, [n, V].
+  void commit(std::span<const float> logits);
   /// Drops the early prompts that took part in a failed step. Returns false when none took part.
   bool drop_parts();
 
-  std::int32_t knee() const { return spare_.knee(); }
   std::int32_t rows() const;  // rows that the last add_rows added
 
  private:
@@ -62,7 +69,9 @@ class PrefillAhead {
   };
 
   std::size_t index_of(EarlyId id) const;
-  bool start(EarlySequence& sequence, std::int64_t& free_bytes);
+  bool start(EarlySequence& sequence, std::int64_t& free_bytes, std::span<const LivePrefix> live);
+  std::vector<LivePrefix> live_of(std::span<const LivePrefix> running) const;
+  bool waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const;
   KvLayout layout_for(const EarlySequence& sequence) const;
   std::int64_t bytes_for(const EarlySequence& sequence) const;
 
@@ -71,11 +80,9 @@ class PrefillAhead {
   RopeTable& angles_;
   PrefixCache& prefixes_;
   std::int32_t max_rows_;
-  SpareRows spare_;
+  SpareRows& spare_;
   std::vector<std::unique_ptr<EarlySequence>> early_;  // ascending ids; the oldest is served first
   std::vector<Part> parts_;                            // of the current step
-  std::int32_t decoding_ = 0;                          // decoding sequences of the current step
-  bool prefilling_ = false;
 };
 
 }  // namespace baton

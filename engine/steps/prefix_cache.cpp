@@ -71,6 +71,8 @@ PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32
   return match;
 }
 
+std::int32_t PrefixCache::length(std::span<const TokenId> prompt) { return living(walk(prompt)).length; }
+
 /// Returns the beginning of the walk up to the first evicted segment, and drops the evicted entry with its branches.
 PrefixCache::Walk PrefixCache::living(Walk walk) {
   for (std::size_t i = 0; i < walk.entries.size(); ++i) {

@@ -32,6 +32,9 @@ class PrefixCache {
   /// Returns the longest cached prefix of the prompt, at most `max_tokens` tokens.
   Match find(std::span<const TokenId> prompt, std::int32_t max_tokens);
 
+  /// Returns the number of tokens of that prefix. Does not count as a use.
+  std::int32_t length(std::span<const TokenId> prompt);
+
   /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, unless nearly all of the prefix
   /// is cached already.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens);

@@ -11,17 +11,6 @@
 namespace baton {
 namespace {
 
-/// Returns the position of the first part that becomes a segment. Such a part must be run, since a prefix holds neither
-/// the hidden states nor the attention of a segment.
-std::int32_t first_to_record(const GenerationRequest& request) {
-  std::int32_t at = 0;
-  for (const PromptPart& part : request.prompt) {
-    if (request.reuse.record && part.readers > 0) break;
-    at += static_cast<std::int32_t>(part.tokens.size());
-  }
-  return at;
-}
-
 /// Returns the segment in memory that the backend can read, or null and a reason.
 std::shared_ptr<const Segment> upload_portable(const std::shared_ptr<const Segment>& segment, Backend& backend,
                                                PartUse& use) {
@@ -44,6 +33,15 @@ bool takes_prefixes(const ReuseOptions& reuse) {
   return reuse.method->prefixes == Method::Prefixes::always || keeps_prefixes(reuse);
 }
 
+std::int32_t max_prefix(const GenerationRequest& request) {
+  std::int32_t length = 0, to_record = -1;
+  for (const PromptPart& part : request.prompt) {
+    if (to_record < 0 && request.reuse.record && part.readers > 0) to_record = length;
+    length += static_cast<std::int32_t>(part.tokens.size());
+  }
+  return to_record < 0 ? length - 1 : std::min(length - 1, to_record);
+}
+
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
@@ -59,7 +57,8 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                                const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors,
-                               Corrector& corrector, InPlace in_place, ReuseCosts costs)
+                               Corrector& corrector, std::span<const LivePrefix> live, InPlace in_place,
+                               ReuseCosts costs)
     : in_place_(in_place),
       costs_(costs),
       tolerant_(is_tolerant(request.reuse)),
@@ -70,8 +69,8 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
-    const std::int32_t longest = std::min(length - 1, first_to_record(request));
-    if (in_place_.length < longest) prefix_ = prefixes.find(prompt, longest);
+    const std::int32_t longest = max_prefix(request);
+    if (in_place_.length < longest) prefix_ = find_prefix(backend, prefixes, live, prompt, longest, in_place_.length);
     if (prefix_.length <= in_place_.length) {
       prefix_ = {};
     } else {
@@ -227,6 +226,7 @@ void PromptAssembly::insert(Backend& backend, RopeTable& angles, KvCache& cache)
     insert(backend, angles, cache, i, {});
     placed_tokens_ += placed_[i].length();
   }
+  if (late_pieces_.empty()) prefix_.pieces.clear();  // frees the copy of a live cache
   if (late_.empty() && late_pieces_.empty()) arrived_ = layers_;
 }
 

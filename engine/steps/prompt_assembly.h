@@ -9,7 +9,7 @@
 #include "engine/reuse/corrections/corrector.h"
 #include "engine/reuse/schedule.h"
 #include "engine/steps/anchors.h"
-#include "engine/steps/prefix_cache.h"
+#include "engine/steps/live_prefix.h"
 #include "engine/steps/reuse_costs.h"
 
 namespace baton {
@@ -18,6 +18,10 @@ namespace baton {
 /// cache. Methods prefix and lockstep always take one; `reuse.prefix` decides whether they keep theirs.
 bool takes_prefixes(const ReuseOptions& reuse);
 bool keeps_prefixes(const ReuseOptions& reuse);
+
+/// Returns the number of first tokens of the prompt that an exact prefix may hold: all but the last token, and none of
+/// a part that becomes a segment, since a prefix holds neither the hidden states nor the attention of a segment.
+std::int32_t max_prefix(const GenerationRequest& request);
 
 /// What a request's cache keeps in addition to keys and values.
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range);
@@ -33,10 +37,11 @@ struct InPlace {
 class PromptAssembly {
  public:
   /// Finds the reusable KV and makes the schedule, which is empty when the cache holds all of the prompt already.
-  /// `request.reuse.range` must be valid where the method needs it.
+  /// `live`: the caches of other sequences, of which a prefix may be copied. `request.reuse.range` must be valid where
+  /// the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                  const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
-                 InPlace in_place = {}, ReuseCosts costs = {});
+                 std::span<const LivePrefix> live = {}, InPlace in_place = {}, ReuseCosts costs = {});
 
   /// Copies the prefix and the segments into the cache, except those that are still being uploaded.
   void insert(Backend& backend, RopeTable& angles, KvCache& cache);

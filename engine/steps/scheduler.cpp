@@ -2,24 +2,44 @@
 #include "engine/steps/scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace baton {
+namespace {
 
-std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int32_t max_rows) {
+constexpr double kDeadlineFactor = 2.0;
+constexpr double kDecodeFraction = 0.1;  // of a step, for decoding sequences whose siblings are being prefilled
+
+}  // namespace
+
+std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int32_t prompt_rows) {
   std::vector<std::int32_t> rows(sequences.size(), 0);
-  std::int32_t left = max_rows;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    if (!sequences[i].decoding) continue;
-    rows[i] = sequences[i].tokens;
-    left -= rows[i];
-  }
-  left = std::max(left, 1);  // a step full of decode rows still advances the oldest prompt
-  for (std::size_t i = 0; i < sequences.size() && left > 0; ++i) {
-    if (sequences[i].decoding) continue;
-    rows[i] = std::min(sequences[i].tokens, left);
-    left -= rows[i];
+  std::vector<std::size_t> order(sequences.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return sequences[a].deadline < sequences[b].deadline; });
+  std::int32_t left = prompt_rows;
+  for (const std::size_t i : order) {
+    rows[i] = sequences[i].decoding ? sequences[i].tokens : std::min(sequences[i].tokens, left);
+    if (!sequences[i].decoding) left -= rows[i];
   }
   return rows;
+}
+
+double prompt_deadline(double arrival_ms, double alone_ms) { return arrival_ms + kDeadlineFactor * alone_ms; }
+
+std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max_rows) {
+  if (times.plain_ms <= 0.0) return 0;
+  if (times.row_ms <= 0.0) return max_rows;
+  const double rows = times.plain_ms * (1.0 - kDecodeFraction) / (kDecodeFraction * times.row_ms);
+  if (rows >= max_rows) return max_rows;
+  return std::clamp(static_cast<std::int32_t>(rows) / kRowBlock * kRowBlock, std::min(kRowBlock, max_rows), max_rows);
+}
+
+std::int32_t rows_in_blocks(std::int32_t spare, std::int32_t pending, std::int32_t max_rows) {
+  const std::int32_t block = std::clamp(max_rows, 1, kRowBlock);
+  if (spare >= pending) return std::min(pending, max_rows);
+  return std::min(spare / block * block, max_rows);
 }
 
 }  // namespace baton

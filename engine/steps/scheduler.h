@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the next engine step: one for every decoding sequence, then chunks of prompts, oldest first.
+// The rows of the next engine step: one for every decoding sequence, then chunks of prompts, earliest deadline first.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,34 @@ namespace baton {
 struct Pending {
   std::int32_t tokens = 0;  // at least 1
   bool decoding = false;
+  double deadline = 0;  // of a prompt, in milliseconds: when it should be in the cache
 };
 
-/// Returns the number of rows of each sequence in the next step, in the given order (oldest first). Decoding sequences
-/// always get their row, so a long prompt slows them down by at most the time of `max_rows` rows and never stops them.
-std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int32_t max_rows);
+/// Returns the number of rows of each sequence in the next step. Every decoding sequence gets its row. Prompts get at
+/// most `prompt_rows` rows together; the one with the earliest deadline is served first, and of equal deadlines the
+/// first in the given order.
+std::vector<std::int32_t> plan_step(std::span<const Pending> sequences, std::int32_t prompt_rows);
+
+/// Returns the deadline of a prompt that arrived at `arrival_ms` and takes `alone_ms` on an idle engine. With deadlines
+/// at twice that time a short prompt overtakes a long one, and the long one cannot be overtaken forever.
+double prompt_deadline(double arrival_ms, double alone_ms);
+
+/// What is known about the steps of an engine.
+struct StepTimesPerRow {
+  double plain_ms = 0;  // a step without prompt rows; 0: not measured
+  double row_ms = 0;    // a row of a prompt in a step of many rows; 0: not measured
+};
+
+/// Returns the number of prompt rows of a step in which sequences decode whose requests arrived together with the
+/// prompts. The prompts come first, so that the time of all is not longer; the decode rows take a small fraction of
+/// the step. 0: the step measures plain_ms.
+std::int32_t rows_before_siblings(const StepTimesPerRow& times, std::int32_t max_rows);
+
+/// Returns the number of prompt rows that a step takes of the `spare` rows that it may add; `pending` rows are left.
+/// Rows run in blocks, since a block costs little more than one row; unused rows are saved up by the caller.
+std::int32_t rows_in_blocks(std::int32_t spare, std::int32_t pending, std::int32_t max_rows);
+
+/// A block and one decode row are one tile of the CPU's matrix product. The KV of a sequence is read once for a block.
+constexpr std::int32_t kRowBlock = 11;
 
 }  // namespace baton

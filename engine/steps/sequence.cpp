@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/steps/scheduler.h"
+
 namespace baton {
 Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
     : id_(id),
@@ -36,6 +38,14 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   }
   cache_->commit(rows().empty() ? prompt_length_
                                 : rows().front().position);  // positions before the first scheduled row hold KV
+}
+
+LivePrefix Sequence::live() const {
+  if (!cache_ || !keeps_prefixes(request_.reuse)) return {};
+  const std::int32_t length = decoding() ? cache_->length() : prompt_length_;
+  const std::int32_t exact = assembly_->hops == 0 ? length : std::min(length, assembly_->exact_length);
+  const std::int32_t ready = assembly_->is_uploading() ? 0 : std::min(cache_->length(), exact);
+  return {id_, &*cache_, tokens_, ready, decoding() ? ready : exact};
 }
 
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
@@ -99,6 +109,10 @@ void Sequence::on_step_begin(Clock::time_point now) {
   result_.queue_ms = milliseconds(now - submitted_);
 }
 
+double Sequence::deadline(double row_ms) const {
+  return prompt_deadline(milliseconds(submitted_.time_since_epoch()), row_ms * static_cast<double>(rows().size()));
+}
+
 bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
 
 TokenChoice Sequence::choice() const {
@@ -119,7 +133,8 @@ bool Sequence::advance(std::span<float> logits) {
 void Sequence::begin_output() {
   if (prefilled_) return;
   prefilled_ = true;
-  result_.prefill_ms = milliseconds(Clock::now() - first_step_);
+  prefilled_at_ = Clock::now();
+  result_.prefill_ms = milliseconds(prefilled_at_ - first_step_);
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;

@@ -34,6 +34,13 @@ class Sequence {
   const PromptAssembly& assembly() const { return *assembly_; }
   PromptAssembly& assembly() { return *assembly_; }
 
+  /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
+  /// is not running or its method keeps no prefixes.
+  LivePrefix live() const;
+  /// The sequence that this one waits for before it starts.
+  const Lead& lead() const { return lead_; }
+  void follow(Lead lead) { lead_ = lead; }
+
   /// Number of rows left to run; 1 while decoding.
   std::int32_t pending() const { return decoding() ? 1 : static_cast<std::int32_t>(rows().size() - next_row_); }
   bool decoding() const { return next_row_ == rows().size(); }
@@ -44,6 +51,12 @@ class Sequence {
   void commit(std::span<const RowPath> paths, const StepTimes& times);
 
   void on_step_begin(Clock::time_point now);
+
+  Clock::time_point submitted_at() const { return submitted_; }
+  /// When the logits of the prompt's last token were available.
+  Clock::time_point prefilled_at() const { return prefilled_at_; }
+  /// See prompt_deadline(). `row_ms`: time of a row.
+  double deadline(double row_ms) const;
 
   /// True when only the choice of the next token needs the logits, so that they may stay on the device.
   bool chooses_alone() const;
@@ -76,6 +89,7 @@ class Sequence {
   std::optional<KvCache> cache_;
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;  // index into the prompt's schedule
+  Lead lead_;
   SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
@@ -89,6 +103,7 @@ class Sequence {
   bool prefilled_ = false;  // the logits of the last prompt token were available
   Clock::time_point submitted_;
   Clock::time_point first_step_{};
+  Clock::time_point prefilled_at_{};
   Clock::time_point first_token_{};
 };
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kFirstLimit = 4.0;       // initial limit, rows
 constexpr double kSaved = 16.0;           // maximum saved rows, if above twice the limit
+constexpr double kForced = 64.0;          // rows beyond the saved ones from which a step is not measured
 constexpr std::int32_t kPlainEvery = 32;  // steps between two steps without added rows
 constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
 constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means
@@ -31,12 +32,14 @@ SpareRows::Level& SpareRows::level(std::int32_t decoding) {
   return at->second;
 }
 
-std::int32_t SpareRows::next(std::int32_t decoding) {
+std::int32_t SpareRows::next(std::int32_t decoding, double row_ms) {
   Level& now = level(decoding);
   asked_ = true;
   if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
+  if (now.rows == 0.0 && row_ms > 0.0)
+    now.limit = std::clamp(kAim * slowdown_ * now.plain / row_ms, now.limit, max_rows_);
   now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
-  return static_cast<std::int32_t>(std::min(now.credit, max_rows_));
+  return static_cast<std::int32_t>(std::clamp(now.credit, 0.0, max_rows_));
 }
 
 void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double milliseconds) {
@@ -47,6 +50,10 @@ void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double millis
     now.age = 0;
   }
   if (!std::exchange(asked_, false) || now.plain == 0.0) return;
+  if (spare > now.credit + kForced) {
+    now.credit = -kSaved;
+    return;
+  }
   now.credit -= spare;
   add(now.slower, spare == 0 ? 0.0 : milliseconds / now.plain - 1.0, kNewestOfAll);
   add(now.rows, spare, kNewestOfAll);
@@ -55,6 +62,11 @@ void SpareRows::on_step(std::int32_t decoding, std::int32_t spare, double millis
   const double room = std::clamp((aim - now.slower) / aim, -1.0, 1.0);
   if (room > 0.0 && now.rows < kUsed * now.limit) return;
   now.limit = std::clamp(now.limit * (1.0 + kGain * room), 1.0, max_rows_);
+}
+
+double SpareRows::plain_ms(std::int32_t decoding) const {
+  const auto found = levels_.find(decoding);
+  return found == levels_.end() ? 0.0 : found->second.plain;
 }
 
 std::int32_t SpareRows::knee() const {

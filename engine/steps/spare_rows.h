@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SpareRows: the number of rows that decode steps can add at little cost. Decoding is bound by reading the weights, so
-// up to a point, the knee, additional rows cost little. The knee depends on the device, the model, the depth and the
-// load, so it is measured continuously on the steps that run.
+// SpareRows: the number of rows of prompts that decode steps may add. Decoding is bound by reading the weights, so up
+// to a point, the knee, additional rows cost little. The knee depends on the device, the model, the depth and the load,
+// so it is measured continuously on the steps that run.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,22 @@ namespace baton {
 
 class SpareRows {
  public:
-  /// `slowdown`: the fraction by which added rows may lengthen decode steps on average (0.25).
+  /// `slowdown`: the fraction by which added rows may lengthen decode steps on average.
   /// `max_rows`: maximum rows of a step.
   SpareRows(double slowdown, std::int32_t max_rows);
 
   /// Returns the number of rows that the next step may add to its `decoding` rows (at least 1). Rows that are not used
   /// are saved up, so that a later step can add several at once. Returns 0 once in a while: a step without added rows
-  /// is the baseline of the measurement.
-  std::int32_t next(std::int32_t decoding);
+  /// is the baseline of the measurement. `row_ms`: time of a row in a step of many rows, from which the first limit
+  /// follows; 0: not measured.
+  std::int32_t next(std::int32_t decoding, double row_ms = 0);
 
   /// Reports the duration of a step with `decoding` and `spare` rows. Also called without next() when there are no rows
-  /// to add.
+  /// to add. More rows than next() allowed (rows that must run in one step) delay later ones and are not measured.
   void on_step(std::int32_t decoding, std::int32_t spare, double milliseconds);
+
+  /// Milliseconds of a step without added rows; 0: not measured yet.
+  double plain_ms(std::int32_t decoding) const;
 
   /// Average number of rows that fit into a step with one decoding sequence, as last measured; 0: not measured yet.
   std::int32_t knee() const;

@@ -3,20 +3,44 @@
 
 #include <catch2/catch.hpp>
 
-using baton::Pending;
-using baton::plan_step;
+using namespace baton;
 using Rows = std::vector<std::int32_t>;
 
-TEST_CASE("every decoding sequence gets its row, prompts share the rest oldest first", "[scheduler]") {
+TEST_CASE("every decoding sequence gets its row, prompts share the rest in the given order", "[scheduler]") {
   const std::vector<Pending> sequences{{1, true}, {100, false}, {1, true}, {50, false}};
-  CHECK(plan_step(sequences, 512) == Rows{1, 100, 1, 50});
-  CHECK(plan_step(sequences, 64) == Rows{1, 62, 1, 0});
-  CHECK(plan_step(sequences, 110) == Rows{1, 100, 1, 8});
+  CHECK(plan_step(sequences, 510) == Rows{1, 100, 1, 50});
+  CHECK(plan_step(sequences, 62) == Rows{1, 62, 1, 0});
+  CHECK(plan_step(sequences, 108) == Rows{1, 100, 1, 8});
+  CHECK(plan_step(sequences, 0) == Rows{1, 0, 1, 0});
 }
 
-TEST_CASE("a step full of decodes still moves the oldest prompt", "[scheduler]") {
-  const std::vector<Pending> sequences{{1, true}, {1, true}, {9, false}, {9, false}};
-  CHECK(plan_step(sequences, 2) == Rows{1, 1, 1, 0});
+TEST_CASE("the prompt with the earliest deadline is served first", "[scheduler]") {
+  const std::vector<Pending> sequences{{100, false, 30.0}, {1, true}, {20, false, 10.0}, {20, false, 10.0}};
+  CHECK(plan_step(sequences, 30) == Rows{0, 1, 20, 10});
+  CHECK(plan_step(sequences, 60) == Rows{20, 1, 20, 20});
+  // A short prompt that arrives a little later overtakes a long one; one that arrives much later does not.
+  CHECK(prompt_deadline(500, 20) < prompt_deadline(0, 1000));
+  CHECK(prompt_deadline(1990, 20) > prompt_deadline(0, 1000));
+}
+
+TEST_CASE("rows run in blocks, the last ones of a prompt when all fit", "[scheduler]") {
+  CHECK(rows_in_blocks(0, 100, 512) == 0);
+  CHECK(rows_in_blocks(10, 100, 512) == 0);
+  CHECK(rows_in_blocks(11, 100, 512) == 11);
+  CHECK(rows_in_blocks(40, 100, 512) == 33);
+  CHECK(rows_in_blocks(5, 5, 512) == 5);
+  CHECK(rows_in_blocks(600, 1000, 512) == 512);
+  CHECK(rows_in_blocks(3, 1000, 2) == 2);
+  CHECK(rows_in_blocks(1, 1000, 0) == 0);
+}
+
+TEST_CASE("the chunks of siblings follow from measured times", "[scheduler]") {
+  CHECK(rows_before_siblings({}, 512) == 0);  // the step measures
+  CHECK(rows_before_siblings({7.0, 0.0}, 512) == 512);
+  CHECK(rows_before_siblings({7.0, 1.3}, 512) == 44);
+  CHECK(rows_before_siblings({7.0, 0.001}, 512) == 512);
+  CHECK(rows_before_siblings({0.001, 1.3}, 512) == 11);
+  CHECK(rows_before_siblings({0.001, 1.3}, 3) == 3);
 }
 
 TEST_CASE("nothing to run plans nothing", "[scheduler]") { CHECK(plan_step({}, 8).empty()); }

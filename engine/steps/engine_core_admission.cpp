@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread: cancels and admits requests.
+#include "engine/steps/engine_core.h"
+
+namespace baton {
+
+std::int64_t EngineCore::free_bytes() const {
+  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
+}
+
+void EngineCore::apply_cancels() {
+  for (const RequestId id : cancelling_) {
+    for (auto* list : {&running_, &waiting_}) {
+      const auto found = std::find_if(list->begin(), list->end(), [&](const auto& s) { return s->id() == id; });
+      if (found != list->end()) end(*list, found, FinishReason::cancelled, {});
+    }
+  }
+  cancelling_.clear();
+}
+
+/// Requests start in the order of their arrival, except those that follow a prompt that is being prefilled: they wait
+/// for it, and count towards the limits as if they ran, so that no later request takes their place.
+void EngineCore::admit() {
+  std::int64_t reserved = 0;  // bytes of the requests that follow
+  std::size_t following = 0;
+  while (following < waiting_.size()) {
+    if (static_cast<std::int32_t>(running_.size() + following) >= options_.max_sequences) return;
+    Sequence& next = *waiting_[following];
+    const EarlyId early = next.request().early;
+    const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
+    if (kv_bytes_ + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
+    if (follows(next)) {
+      reserved += bytes;
+      ++following;
+      continue;
+    }
+    const std::int64_t own = ahead_.bytes_of(early);  // taken over by the request, or evicted
+    while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
+      if (!ahead_.evict_last(early)) break;
+    }
+    const auto at = waiting_.begin() + static_cast<std::ptrdiff_t>(following);
+    std::vector<float> logits;
+    try {
+      logits = start(next);
+    } catch (const std::exception& error) {
+      if (ahead_.evict_last(0)) continue;
+      if (!running_.empty()) return;
+      end(waiting_, at, FinishReason::error, error.what());
+      continue;
+    }
+    count_kv(static_cast<std::int64_t>(next.cache_bytes()));
+    running_.push_back(std::move(*at));
+    waiting_.erase(at);
+    if (!logits.empty()) sample({running_.back().get()}, logits);
+  }
+}
+
+std::vector<LivePrefix> EngineCore::running_prefixes() const {
+  std::vector<LivePrefix> live;
+  for (const auto& sequence : running_) {
+    if (const LivePrefix one = sequence->live(); one.cache != nullptr) live.push_back(one);
+  }
+  return live;
+}
+
+/// Returns true while a request waits for the beginning that it has in common with a running prompt.
+bool EngineCore::follows(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  if (!takes_prefixes(request.reuse)) return false;
+  const std::vector<LivePrefix> live = running_prefixes();
+  if (const Lead lead = next.lead(); lead.id != 0) {
+    const auto found = std::find_if(live.begin(), live.end(), [&](const LivePrefix& one) { return one.id == lead.id; });
+    if (found != live.end() && found->ready < lead.length) return true;
+  }
+  const auto prompt = std::span(next.tokens()).first(static_cast<std::size_t>(next.prompt_length()));
+  const std::int32_t longest = max_prefix(request);
+  Lead lead = lead_of(live, prompt, longest, 0);
+  if (lead.id != 0) {  // only now, since the lookup compares the prompt with all stored prefixes
+    const std::int32_t available = std::max(prefixes_.length(prompt), ahead_.computed(request.early, prompt));
+    lead = lead_of(live, prompt, longest, available);
+  }
+  next.follow(lead);
+  return lead.id != 0;
+}
+
+/// Stores what a request that was cut off has computed, if others wait for it; one of them continues from there.
+void EngineCore::keep_for_followers(const Sequence& sequence) {
+  const bool followed = std::any_of(waiting_.begin(), waiting_.end(),
+                                    [&](const auto& other) { return other->lead().id == sequence.id(); });
+  const LivePrefix live = sequence.live();
+  if (!followed || live.ready == 0) return;
+  try {
+    prefixes_.add(*backend_, *live.cache, live.tokens.first(static_cast<std::size_t>(live.ready)));
+  } catch (const std::exception&) {  // the followers compute the beginning
+  }
+}
+
+std::vector<float> EngineCore::start(Sequence& sequence) {
+  const Clock::time_point begin = Clock::now();
+  const GenerationRequest& request = sequence.request();
+  const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
+  const KvLayout layout = layout_for(request, *model_, request.reuse.range);
+  auto early = ahead_.take(request.early, prompt, sequence.max_positions(), layout);
+  KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
+  const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
+  corrector_.use(corrections());
+  std::vector<LivePrefix> live = running_prefixes();
+  ahead_.add_live(live);
+  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place,
+                          costs_);
+  PrefillTimes times;
+  times.match = milliseconds(Clock::now() - begin);
+  forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });
+  placed_.push_back({sequence.id(), assembly.placed_tokens()});
+  sequence.start(std::move(cache), std::move(assembly), times);
+  sequence.on_step_begin(begin);
+  return early ? std::move(early->logits) : std::vector<float>();
+}
+
+}  // namespace baton
