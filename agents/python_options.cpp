@@ -76,8 +76,12 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
       parsed.memory_bytes = *value;
     } else if (name == "interpreter") {
       interpreter = text;
+    } else if (name == "before") {
+      parsed.before = text;
+    } else if (name == "after") {
+      parsed.after = text;
     } else {
-      throw std::invalid_argument(fmt::format("unknown option '{}'; expected timeout, memory or interpreter", name));
+      throw std::invalid_argument(fmt::format("unknown option '{}'; expected timeout, memory, interpreter, before or after", name));
     }
   }
   parsed.interpreter = find_program(interpreter);

@@ -15,6 +15,8 @@ struct PythonOptions {
   std::filesystem::path interpreter;  // absolute path of an existing file
   std::chrono::milliseconds timeout{10000};
   std::int64_t memory_bytes = std::int64_t{512} << 20;
+  std::string before;  // code in front of the block
+  std::string after;   // code behind the block
 };
 
 /// Parses the options. Throws std::invalid_argument with the option, the value found and the value expected.

@@ -54,6 +54,8 @@ class PythonTool final : public Tool {
     // so that output from before a timeout is kept.
     request.command = {options.interpreter.string(), "-I", "-B", "-u", "-"};
     request.input = *code;
+    if (!options.before.empty()) request.input = options.before + "\n" + request.input;
+    if (!options.after.empty()) request.input += "\n" + options.after;
     request.readable = python_folders(options.interpreter);
     request.timeout = options.timeout;
     request.memory_bytes = options.memory_bytes;

@@ -32,6 +32,9 @@ class LocalEngine : public InferenceEngine {
   /// The layers that method rectify recomputes for this model. The range is invalid until the model has been profiled.
   virtual LayerRange layer_range() const = 0;
   virtual void set_layer_range(LayerRange range) = 0;
+  /// The same by RelayCaching's own profiler (ReuseOptions::paper_layers).
+  virtual LayerRange paper_range() const = 0;
+  virtual void set_paper_range(LayerRange range) = 0;
 
   /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;

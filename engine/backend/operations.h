@@ -37,6 +37,10 @@ class Matrix {
 /// values as they are, with dequantised weights: slower and closer to the weights' own precision.
 enum class Activations : std::uint8_t { int8, f32 };
 
+/// How value_deviation measures: 1 - mean over kv heads of the cosine (RelayCaching eq. 1), or the sum over heads and
+/// columns of the squared difference (the squared norm that CacheBlend ranks by).
+enum class ValueMeasure : std::uint8_t { cosine, squared };
+
 /// The shape of the KV cache of one layer of one sequence. The layout inside a slab is the backend's.
 struct KvShape {
   std::int32_t kv_heads = 0;  // K
@@ -176,11 +180,11 @@ class Operations {
   virtual void save_kv(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
                        std::int32_t begin) = 0;
 
-  /// out[i] = 1 - mean over kv heads of cos(v[i], the cached value of row i), RelayCaching eq. 1; v [T, K * D] f32 is
-  /// rounded to the cache's type first, so that equal values give exactly 0. A head of zeros counts as equal to zeros
-  /// and as orthogonal to all else. Rows of kNoSequence are skipped. `out` [T] is host memory.
+  /// out[i] = the deviation of v[i] from the cached value of row i, by `measure`; v [T, K * D] f32 is rounded to the
+  /// cache's type first, so that equal values give exactly 0. By cosine, a head of zeros counts as equal to zeros and
+  /// as orthogonal to all else. Rows of kNoSequence are skipped. `out` [T] is host memory.
   virtual void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape,
-                               const RowSpan& rows, ConstTensorView v) = 0;
+                               const RowSpan& rows, ConstTensorView v, ValueMeasure measure) = 0;
 
   /// out[T, H * D] = softmax(scale * q . keys) * values over each row's own keys; query head h reads kv head h / (H /
   /// K). Key blocks of kKeyBlock merge in ascending order, in prefill and in decode alike. `received` is empty, or has

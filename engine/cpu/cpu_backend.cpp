@@ -230,11 +230,11 @@ class CpuBackend final : public Backend {
   }
 
   void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       ConstTensorView v) override {
+                       ConstTensorView v, ValueMeasure measure) override {
     check_value_deviation(out.size(), slabs, shape, rows, v);
     for_rows(v.rows, 4 * v.cols, [&](std::int64_t row) {
       if (rows.sequence[row] == kNoSequence) return;
-      out[row] = value_deviation_row(slabs[rows.sequence[row]], shape, rows.position[row], v.f32(row));
+      out[row] = value_deviation_row(slabs[rows.sequence[row]], shape, rows.position[row], v.f32(row), measure);
     });
   }
 

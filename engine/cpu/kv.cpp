@@ -62,8 +62,9 @@ void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvSha
   });
 }
 
-float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v) {
-  double cosines = 0;
+float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v,
+                          ValueMeasure measure) {
+  double cosines = 0, squares = 0;
   with_element(shape.dtype, [&]<class Element>(Element) {
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
       double dot = 0, fresh = 0, cached = 0;
@@ -73,12 +74,13 @@ float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t
         dot += a * b;
         fresh += a * a;
         cached += b * b;
+        squares += (a - b) * (a - b);
       });
       const double norms = std::sqrt(fresh * cached);  // for equal values exactly their dot product
       cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
     }
   });
-  return static_cast<float>(1.0 - cosines / shape.kv_heads);
+  return static_cast<float>(measure == ValueMeasure::squared ? squares : 1.0 - cosines / shape.kv_heads);
 }
 
 void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, std::int32_t position) {

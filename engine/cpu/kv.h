@@ -39,6 +39,7 @@ void load_kv_row(float* k, float* v, const KvSlab& slab, const KvShape& shape, s
 void save_kv_row(TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape, std::int32_t position);
 
 /// See Operations::value_deviation; v [K, D] f32.
-float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v);
+float value_deviation_row(const KvSlab& slab, const KvShape& shape, std::int32_t position, const float* v,
+                          ValueMeasure measure);
 
 }  // namespace baton::cpu

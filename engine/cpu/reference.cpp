@@ -251,11 +251,11 @@ class ReferenceBackend final : public Backend {
   }
 
   void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       ConstTensorView v) override {
+                       ConstTensorView v, ValueMeasure measure) override {
     check_value_deviation(out.size(), slabs, shape, rows, v);
     for (std::int64_t t = 0; t < v.rows; ++t) {
       if (rows.sequence[t] == kNoSequence) continue;
-      double cosines = 0;
+      double cosines = 0, squares = 0;
       for (std::int64_t head = 0; head < v.cols; head += shape.head_dim) {
         double dot = 0, fresh = 0, cached = 0;
         for (std::int64_t c = head; c < head + shape.head_dim; ++c) {
@@ -264,11 +264,12 @@ class ReferenceBackend final : public Backend {
           dot += a * b;
           fresh += a * a;
           cached += b * b;
+          squares += (a - b) * (a - b);
         }
         const double norms = std::sqrt(fresh * cached);
         cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
       }
-      out[t] = static_cast<float>(1.0 - cosines / shape.kv_heads);
+      out[t] = static_cast<float>(measure == ValueMeasure::squared ? squares : 1.0 - cosines / shape.kv_heads);
     }
   }
 

@@ -112,6 +112,10 @@ std::optional<RangeReading> parse_reading(std::string_view name) {
   return std::nullopt;
 }
 
+LayerRange paper_range_of(const StoredProfile& profile, double rounding) {
+  return find_range({profile.similarity, profile.correlation, rounding}, EndReading::slope, {.turn = true}).range;
+}
+
 StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source) {
   for (const FoundRange* found : {&measured.slope, &measured.level}) {
     if (!found->problem.empty()) throw ModelError(fmt::format("{}: {}", model.path.string(), found->problem));

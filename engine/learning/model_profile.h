@@ -42,6 +42,10 @@ struct StoredProfile {
   }
 };
 
+/// The layers that RelayCaching's own rules find in a profile's curves: l_e by the slope (eq. 3), l_d where the second
+/// difference of the correlation turns negative (eq. 4). `rounding`: rounding_of the type of the measured caches.
+LayerRange paper_range_of(const StoredProfile& profile, double rounding);
+
 /// Makes the profile of a measurement on `model`; the reading is slope. Throws ModelError when no range was found.
 StoredProfile to_stored(const MeasuredProfile& measured, const Model& model, std::string source);
 

@@ -177,12 +177,20 @@ void Forward::keep_hidden(const StepRows& rows, std::int32_t layer) {
 /// Computes the deviations of the rows that a detection of this layer compares.
 void Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v) {
   deviation_.assign(active_.size(), 0.0f);
-  index_.assign(active_.size(), kNoSequence);
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    const std::int32_t detection = rows.path[static_cast<std::size_t>(active_[i])].detection;
-    if (detection >= 0 && rows.detections[static_cast<std::size_t>(detection)].layer == layer) index_[i] = sequence_[i];
+  for (const ValueMeasure measure : {ValueMeasure::cosine, ValueMeasure::squared}) {
+    index_.assign(active_.size(), kNoSequence);
+    bool any = false;
+    for (std::size_t i = 0; i < active_.size(); ++i) {
+      const std::int32_t d = rows.path[static_cast<std::size_t>(active_[i])].detection;
+      if (d < 0) continue;
+      const Detection& detection = rows.detections[static_cast<std::size_t>(d)];
+      if (detection.layer != layer || detection.measure != measure) continue;
+      index_[i] = sequence_[i];
+      any = true;
+    }
+    if (any)
+      backend_.value_deviation(deviation_, slabs_, model_.kv_shape(), {index_, position_, key_begin_}, v, measure);
   }
-  backend_.value_deviation(deviation_, slabs_, model_.kv_shape(), {index_, position_, key_begin_}, v);
 }
 
 /// Asks the detections of this layer which of their rows continue, and drops the other rows in the middle of the layer.

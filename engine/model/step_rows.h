@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/backend/choose.h"
+#include "engine/backend/operations.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/text/tokenizer.h"
 
@@ -38,6 +39,7 @@ struct Detection {
   /// deviation[i]: the deviation of the i-th row of this detection, in the step's order, from the values that were
   /// cached before (Operations::value_deviation). Returns one flag for each row. Called on the thread of the step.
   std::function<std::vector<bool>(std::span<const float> deviation)> choose;
+  ValueMeasure measure = ValueMeasure::cosine;
 };
 
 /// Row i is `token[i]` at `position[i]` of the cache `sequence[i]`. The rows may be in any order. Each position that a

@@ -14,6 +14,8 @@ struct LayerRange {
   std::int32_t start = 0;   // l_s: reused tokens enter here from their hidden states; 0: from their embeddings
   std::int32_t detect = 0;  // l_d: values are compared and tokens are chosen
   std::int32_t end = 0;     // l_e: the last layer of the chosen tokens
+  bool operator==(const LayerRange&) const = default;
+  bool given() const { return *this != LayerRange{}; }
   bool valid(std::int32_t layers) const { return 0 <= start && start < detect && detect < end && end < layers; }
 
   /// DroidSpeak's layers: the group [first, last], in which no token is chosen.
@@ -23,7 +25,7 @@ struct LayerRange {
 
 /// The choice of the tokens of a segment that RelayCaching recomputes after the detection layer.
 struct SelectionOptions {
-  enum class Score : std::uint8_t { deviation, entropy, author };
+  enum class Score : std::uint8_t { deviation, entropy, author, paper };
   bool deviation = true;     // d_i > deviation_threshold * mean(d), eq. 5
   bool influence = true;     // A_j > influence_threshold * mean(A), eq. 7
   std::int32_t suffix = 10;  // the last tokens of the segment, eq. 8
@@ -31,14 +33,18 @@ struct SelectionOptions {
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
   double share = 0.0;  // above 0: exactly this fraction of each segment, by score instead of thresholds
+  std::int32_t count = -1;  // not negative: exactly this many tokens, in place of `share`
   /// deviation: the paper's score. entropy (ours): the tokens whose author was least certain. The entropy is known
   /// before the prompt runs, so these segments need no detection, and only chosen tokens run, from range.start to
   /// range.end. Texts that were not generated have no entropy; their tokens are chosen by deviation.
   /// author (ours): the sum of entropy and received attention, each as a fraction of its sum over the segment. Tokens
   /// of texts that were not generated are chosen by the attention alone.
+  /// paper: RelayCaching's rules. With a share, the larger of a token's deviation and received attention, each as a
+  /// multiple of its threshold times the mean: the union of both rules, their thresholds multiplied by one factor.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
 
+  static SelectionOptions by_paper() { return {.score = Score::paper}; }
   static SelectionOptions by_author() { return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author}; }
 };
 
@@ -61,19 +67,40 @@ struct AnchorOptions {
   bool rotate = true;          // false: keys stay at their author's positions (to measure the effect of rotation)
   std::int32_t check = 32;     // one turn in `check` is computed in full to measure the error; 0: none
   std::string pool;            // name of the pools; pools of different names share nothing
+  /// Weights and gate as KVComm published them: a softmax over -d, d the distance of the input embeddings, without a
+  /// temperature; a text is an anchor where eq. 5 says so, and nothing else is looked at.
+  bool as_published = false;
+  static AnchorOptions by_paper(AnchorOptions options) {
+    options.gate = Gate::entropy;
+    options.offsets = Offsets::weighted;
+    options.text = Text::offset;
+    options.aligned = false;
+    options.rotate = true;
+    options.check = 0;
+    options.as_published = true;
+    return options;
+  }
   bool operator==(const AnchorOptions&) const = default;
 };
 
 /// The method of a request and the parameters of all methods.
 struct ReuseOptions {
+  enum class Blend : std::uint8_t { values, cosine };
   const Method* method = &baton::method_of(MethodId::full);
-  /// rectify: the layer range; an invalid range means that of the engine's model. droidspeak: the group of layers;
+  /// rectify: the layer range; one that is not given means that of the engine's model. droidspeak: the group of layers;
   /// authors store hidden states at its first layer.
   LayerRange range;
+  bool paper_layers = false;  // rectify: a missing range is that of RelayCaching's own profiler
   SelectionOptions selection = SelectionOptions::by_author();  // rectify
   bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any
   std::int32_t epic_tokens = 16;   // epic: number of first tokens of each segment to recompute (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the fraction of the reused tokens to recompute
+  /// cacheblend: values: by the squared distance of values, over all segments of the prompt (CacheBlend). cosine (ours):
+  /// by the cosine of values, each segment for itself.
+  Blend cacheblend_score = Blend::values;
+  /// Above 0: epic, cacheblend and rectify recompute as many tokens as leave this fraction of the segments' (token,
+  /// layer) entries reused, in place of epic_tokens, cacheblend_share and the selection's share or thresholds.
+  double reuse = 0.0;
   AnchorOptions anchors;           // for method anchors, and for lockstep with a tolerance
   /// lockstep: above 0, texts that were not computed ahead may be corrected by anchors, where the expected relative
   /// error of K and V is at most this tolerance and correcting is expected to be faster than computing.

@@ -8,6 +8,15 @@
 
 namespace baton {
 
+/// Returns how many of n tokens may be recomputed in `each` layers so that the fraction `reuse` of the n * L entries is
+/// kept, where `all` layers are computed for every token in any case.
+inline std::size_t tokens_for_reuse(double reuse, std::int32_t layers, std::size_t n, std::int32_t all,
+                                    std::int32_t each) {
+  const double entries = ((1.0 - reuse) * layers - all) * static_cast<double>(n);
+  if (each <= 0) return n;
+  return std::min(n, static_cast<std::size_t>(std::max(0.0, entries / each + 1e-6)));
+}
+
 /// Collects the rows of a prompt, text and segments, by ascending position.
 class ScheduleBuilder {
  public:

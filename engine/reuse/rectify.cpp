@@ -12,7 +12,7 @@ namespace {
 std::vector<bool> choose_known(const SelectionOptions& selection, std::span<const float> entropy,
                                std::span<const float> received) {
   using Score = SelectionOptions::Score;
-  if (selection.all || selection.share <= 0.0) return {};
+  if (selection.all || (selection.share <= 0.0 && selection.count < 0)) return {};
   if (selection.score == Score::entropy && !entropy.empty()) return select_by_entropy(selection, entropy);
   if (selection.score == Score::author && (!entropy.empty() || !received.empty()))
     return select_by_author(selection, entropy, received);
@@ -28,23 +28,33 @@ std::span<const float> part_of(std::span<const float> values, std::size_t first,
 
 PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
-  const SelectionOptions& selection = options.selection;
   ScheduleBuilder builder(input);
+  /// The selection for n tokens of which every one runs through `all` layers, and a chosen one through `each` more.
+  const auto selection_for = [&](std::size_t n, std::int32_t all, std::int32_t each) {
+    SelectionOptions selection = options.selection;
+    if (options.reuse > 0.0)
+      selection.count = static_cast<std::int32_t>(tokens_for_reuse(options.reuse, input.layers, n, all, each));
+    return selection;
+  };
   const auto reused = [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
     const auto first = static_cast<std::size_t>(begin - placed.begin), n = static_cast<std::size_t>(end - begin);
     const std::span<const float> entropy = part_of(placed.segment->entropy, first, n);
     const std::span<const float> received = part_of(placed.segment->received(), first, n);
-    if (const std::vector<bool> chosen = choose_known(selection, entropy, received); !chosen.empty()) {
+    if (const std::vector<bool> chosen =
+            choose_known(selection_for(n, 0, range.end - range.start), entropy, received);
+        !chosen.empty()) {
       for (std::size_t i = 0; i < n; ++i) {
         if (chosen[i]) builder.add(begin + static_cast<std::int32_t>(i), {range.start, range.end + 1, -1, true});
       }
       return;
     }
+    const SelectionOptions selection = selection_for(n, range.detect - range.start, range.end - range.detect);
     std::vector<float> known(received.begin(), received.end());
-    const std::int32_t detection = builder.add_detection(
-        {range.detect, range.end + 1, [selection, known = std::move(known)](std::span<const float> deviation) {
-           return select_tokens(selection, deviation, known);
-         }});
+    const std::int32_t detection = builder.add_detection({range.detect, range.end + 1,
+                                                          [selection, known = std::move(known)](auto deviation) {
+                                                            return select_tokens(selection, deviation, known);
+                                                          },
+                                                          ValueMeasure::cosine});
     for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection, true});
   };
   return builder.build([&](std::int32_t at) { builder.add_full(at); }, reused);

@@ -24,6 +24,16 @@ SparseLayers sparse_layers_of(const PromptSchedule& schedule, std::int32_t layer
   return sparse;
 }
 
+double max_reuse(const ReuseOptions& options, std::int32_t layers) {
+  using Score = SelectionOptions::Score;
+  const SelectionOptions& selection = options.selection;
+  const bool known = selection.score == Score::author || selection.score == Score::entropy;
+  std::int32_t all = 0;
+  if (options.method->id == MethodId::cacheblend) all = 1;
+  if (options.method->id == MethodId::rectify && !known) all = options.range.detect - options.range.start;
+  return 1.0 - static_cast<double>(all) / layers;
+}
+
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const Method& method = *options.method;
   const LayerRange range = options.range;

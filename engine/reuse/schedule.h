@@ -48,6 +48,10 @@ struct ScheduleInput {
   std::int32_t layers = 0;                  // L
 };
 
+/// The largest fraction of the segments' (token, layer) entries that a method with a choice of tokens can leave reused:
+/// what is computed for every token, whatever is chosen, cannot be.
+double max_reuse(const ReuseOptions& options, std::int32_t layers);
+
 /// Returns the schedule of options.method. Throws std::invalid_argument when options.range does not fit the method.
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input);
 

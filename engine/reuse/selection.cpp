@@ -23,17 +23,27 @@ void add_above(std::vector<bool>& chosen, std::span<const float> values, double 
   }
 }
 
-/// Chooses options.share of the tokens by score. Head and suffix count towards the fraction, the head first.
+/// Chooses options.count, or else options.share, of the tokens by score. Head and suffix count towards the fraction, the head first.
 std::vector<bool> best_share(const SelectionOptions& options, std::span<const float> values) {
   const std::size_t n = values.size();
   std::vector<double> scores(values.begin(), values.end());
-  const auto count = static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
+  const auto count = options.count >= 0
+                         ? static_cast<std::size_t>(options.count)
+                         : static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
   const auto part = [&](std::int32_t tokens) {
     return std::min({n, count, static_cast<std::size_t>(std::max(0, tokens))});
   };
   for (std::size_t i = n - part(options.suffix); i < n; ++i) scores[i] = 1e30;
   for (std::size_t i = 0; i < part(options.head); ++i) scores[i] = HUGE_VAL;
   return largest(scores, count);
+}
+
+/// Adds to each score its value as a multiple of the bound threshold * mean, where that is larger.
+void raise_to_multiples(std::vector<float>& scores, std::span<const float> values, double threshold, double floor) {
+  const double bound = threshold * mean(values);
+  for (std::size_t i = 0; bound > 0.0 && i < values.size(); ++i) {
+    if (values[i] > floor) scores[i] = std::max(scores[i], static_cast<float>(values[i] / bound));
+  }
 }
 
 }  // namespace
@@ -57,7 +67,14 @@ std::vector<bool> select_tokens(const SelectionOptions& options, std::span<const
                                 std::span<const float> received) {
   const std::size_t n = deviation.size();
   if (options.all) return std::vector<bool>(n, true);
-  if (options.share > 0.0) return best_share(options, deviation);
+  if (options.share > 0.0 || options.count >= 0) {
+    if (options.score != SelectionOptions::Score::paper) return best_share(options, deviation);
+    std::vector<float> scores(n, 0.0f);
+    if (options.deviation) raise_to_multiples(scores, deviation, options.deviation_threshold, kRounding);
+    if (options.influence && received.size() == n)
+      raise_to_multiples(scores, received, options.influence_threshold, 0.0);
+    return best_share(options, scores);
+  }
   std::vector<bool> chosen(n, false);
   if (options.deviation) add_above(chosen, deviation, options.deviation_threshold, kRounding);
   if (options.influence && received.size() == n) add_above(chosen, received, options.influence_threshold, 0.0);

@@ -75,7 +75,10 @@ AnchorTurn Anchors::look(const GenerationRequest& request, const AnchorOptions& 
     std::optional<AnchorSlot>& slot = turn.slots[i];
     if (!slot) continue;
     const AnchorPoolView& pool = pools[i];
-    slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_);
+    slot->choice = choose_anchors(options, pool, slot->text, slot->before, memo_,
+                                  [this](const SketchedText& text, const SketchedText& other) {
+                                    return sketcher_.embedding_distance(text, other);
+                                  });
     turn.learning = turn.learning || slot->choice.kind == AnchorChoice::Kind::learn;
     check = check || (options.check > 0 && pool.since_learning + 1 >= static_cast<std::uint64_t>(options.check));
   }
@@ -166,6 +169,7 @@ void Anchors::insert_text(RopeTable& angles, KvCache& cache, const AnchorSlot& s
 void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
   for (const std::optional<AnchorSlot>& slot : turn.slots) {
     if (!slot) continue;
+    if (options.as_published && slot->choice.kind != AnchorChoice::Kind::learn) continue;  // eq. 5 decides for each text
     AnchorSample sample;
     sample.key = slot->key;
     sample.reader = turn.reader;

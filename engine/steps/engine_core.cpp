@@ -146,7 +146,28 @@ void EngineCore::set_layer_range(LayerRange range) {
   range_ = range;
 }
 
+LayerRange EngineCore::paper_range() const {
+  const std::lock_guard lock(mutex_);
+  return paper_range_;
+}
+
+void EngineCore::set_paper_range(LayerRange range) {
+  const std::lock_guard lock(mutex_);
+  paper_range_ = range;
+}
+
 void EngineCore::resolve(ReuseOptions& reuse) const {
+  resolve_layers(reuse);
+  if (reuse.reuse <= 0.0) return;
+  if (const double bound = max_reuse(reuse, model_->config.layers); reuse.reuse > bound + 1e-6) {
+    throw EngineError(EngineError::Kind::invalid,
+                      fmt::format("reuse: method {} cannot reuse {:.3f} of the entries; expected at most {:.3f}, since "
+                                  "its layers up to the choice are computed for every token",
+                                  reuse.method->name, reuse.reuse, bound));
+  }
+}
+
+void EngineCore::resolve_layers(ReuseOptions& reuse) const {
   const std::int32_t layers = model_->config.layers;
   if (reuse.method->layers == Method::Layers::group) {
     if (reuse.range.is_group(layers)) return;
@@ -156,7 +177,14 @@ void EngineCore::resolve(ReuseOptions& reuse) const {
                     "found {} to {}",
                     reuse.method->name, layers, reuse.range.start, reuse.range.end));
   }
-  if (!reuse.range.valid(layers)) reuse.range = layer_range();
+  const bool unused = reuse.method->layers == Method::Layers::none && reuse.range.is_group(layers);
+  if (reuse.range.given() && !reuse.range.valid(layers) && !unused) {
+    throw EngineError(EngineError::Kind::invalid,
+                      fmt::format("reuse: invalid layers: expected 0 <= start < detect < end < {}, found start {}, "
+                                  "detect {}, end {}",
+                                  layers, reuse.range.start, reuse.range.detect, reuse.range.end));
+  }
+  if (!reuse.range.valid(layers)) reuse.range = reuse.paper_layers ? paper_range() : layer_range();
   if (reuse.range.valid(layers)) return;
   if (reuse.method->layers == Method::Layers::detection) {
     throw EngineError(EngineError::Kind::invalid,

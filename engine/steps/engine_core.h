@@ -45,6 +45,8 @@ class EngineCore {
   AnchorStore& anchors() { return anchors_.store(); }
   LayerRange layer_range() const;
   void set_layer_range(LayerRange range);
+  LayerRange paper_range() const;
+  void set_paper_range(LayerRange range);
 
  private:
   using List = std::deque<std::unique_ptr<Sequence>>;
@@ -64,6 +66,7 @@ class EngineCore {
 
   /// Fills in the model's layer range. Throws EngineError when the method needs a layer range and the model has none.
   void resolve(ReuseOptions& reuse) const;
+  void resolve_layers(ReuseOptions& reuse) const;
   std::size_t bytes_for(const GenerationRequest& request, std::int32_t positions) const;
 
   /// Sleeps until there is work. Returns false when the engine is closing.
@@ -128,6 +131,7 @@ class EngineCore {
   bool stopping_ = false;                           // guarded by mutex_
   RequestId last_id_ = 0;                           // guarded by mutex_
   EngineStats stats_;                               // guarded by mutex_
+  LayerRange paper_range_;                          // guarded by mutex_
   LayerRange range_;                                // guarded by mutex_
   std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
 

@@ -19,6 +19,27 @@ void check_tokens(const char* what, std::span<const TokenId> tokens, const Model
 
 void check_method(const ReuseOptions& reuse) {
   if (reuse.method == nullptr) invalid("reuse: the method is null; expected a row of the method table");
+  const auto fraction = [](const char* what, double value) {
+    if (!(value >= 0.0 && value <= 1.0))
+      invalid(fmt::format("reuse: {} is {}; expected a number from 0 to 1", what, value));
+  };
+  fraction("reuse", reuse.reuse);
+  fraction("cacheblend_share", reuse.cacheblend_share);
+  fraction("selection.share", reuse.selection.share);
+  fraction("anchors.recompute", reuse.anchors.recompute);
+  const auto not_negative = [](const char* what, double value) {
+    if (!(value >= 0.0)) invalid(fmt::format("reuse: {} is {}; expected at least 0", what, value));
+  };
+  not_negative("epic_tokens", reuse.epic_tokens);
+  not_negative("selection.suffix", reuse.selection.suffix);
+  not_negative("selection.head", reuse.selection.head);
+  not_negative("selection.deviation_threshold", reuse.selection.deviation_threshold);
+  not_negative("selection.influence_threshold", reuse.selection.influence_threshold);
+  not_negative("tolerance", reuse.tolerance);
+  not_negative("anchors.gamma", reuse.anchors.gamma);
+  if (reuse.reuse > 0.0 && !reuse.method->chosen_tokens)
+    invalid(fmt::format("reuse: method {} chooses no tokens; expected a reuse of 0, found {}", reuse.method->name,
+                        reuse.reuse));
 }
 
 }  // namespace

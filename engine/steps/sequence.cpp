@@ -26,6 +26,11 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   cache_.emplace(std::move(cache));
   assembly_.emplace(std::move(assembly));
   sparse_ = sparse_layers_of(assembly_->schedule, model_.config.layers);
+  detection_ends_.assign(assembly_->schedule.detections.size(), 0);
+  for (std::size_t i = 0; i < rows().size(); ++i) {
+    const std::int32_t detection = rows()[i].path.detection;
+    if (detection >= 0) detection_ends_[static_cast<std::size_t>(detection)] = i + 1;
+  }
   computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
   recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;
@@ -57,12 +62,10 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   }
   std::int32_t from = -1;  // the schedule's detection that the newest one of the step maps to
   std::size_t at = next_row_;
-  const auto continues = [&] {
-    return at > next_row_ && rows()[at].path.detection >= 0 &&
-           rows()[at].path.detection == rows()[at - 1].path.detection;
-  };
-  for (; at < rows().size() && (static_cast<std::int32_t>(at - next_row_) < share || continues()); ++at) {
+  std::size_t whole = next_row_;  // all rows of a detection run in one step, with the rows between them
+  for (; at < rows().size() && (static_cast<std::int32_t>(at - next_row_) < share || at < whole); ++at) {
     const ScheduledRow& row = rows()[at];
+    if (row.path.detection >= 0) whole = std::max(whole, detection_ends_[static_cast<std::size_t>(row.path.detection)]);
     step.add_row(cache, row.position, tokens_[static_cast<std::size_t>(row.position)]);
     RowPath path = row.path;
     if (path.detection >= 0) {

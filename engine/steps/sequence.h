@@ -90,6 +90,7 @@ class Sequence {
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;  // index into the prompt's schedule
   Lead lead_;
+  std::vector<std::size_t> detection_ends_;  // of each detection: the index behind its last row
   SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection

@@ -53,6 +53,8 @@ std::shared_ptr<const Segment> StepEngine::portable(const SegmentHandle& handle)
 }
 LayerRange StepEngine::layer_range() const { return core_->layer_range(); }
 void StepEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
+LayerRange StepEngine::paper_range() const { return core_->paper_range(); }
+void StepEngine::set_paper_range(LayerRange range) { core_->set_paper_range(range); }
 
 std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});

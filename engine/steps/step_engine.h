@@ -38,6 +38,8 @@ class StepEngine final : public LocalEngine {
   std::shared_ptr<const Segment> segment(const SegmentHandle& handle) const override;
   LayerRange layer_range() const override;
   void set_layer_range(LayerRange range) override;
+  LayerRange paper_range() const override;
+  void set_paper_range(LayerRange range) override;
   void set_corrections(std::shared_ptr<const Corrections> corrections) override;
   void park() override;
 

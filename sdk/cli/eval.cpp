@@ -115,8 +115,16 @@ EvalPart measure(const EvalArguments& arguments, EvalOptions options, const Engi
     score.workflow = score.method.load(options.workflow, pool);
     score.forced_workflow = score.method.load(options.workflow, pool + "-forced");
     score.tally = empty_tally(*score.workflow);
+    score.free = !options.forced_only || score.method.is_reference();
   }
-  for (const auto& score : part.scores) engine.prepare(*score.workflow);
+  if (!options.quiet) note(hand_overs_of(options.workflow.load(), part.scores));
+  for (const auto& score : part.scores) {
+    try {
+      engine.prepare(*score.workflow);
+    } catch (const WorkflowError& error) {
+      throw Failure(kUsage, fmt::format("--methods {}: {}", score.method.text, error.what()));
+    }
+  }
   EvalMeasurement measurement(options, engine, part.scores, questions, log, agents);
   measurement.run();
   if (const Quality* floor = measurement.noise_floor()) part.floor = *floor;
@@ -155,6 +163,7 @@ Json settings_of(const EvalArguments& arguments) {
                    {"methods", methods_of(arguments)},
                    {"agents", arguments.agents},
                    {"floor_limit", options.floor_limit},
+                   {"forced_only", options.forced_only},
                    {"timeout", options.timeout}};
   settings["seed"] = options.seed ? Json(*options.seed) : Json(nullptr);
   return settings;
@@ -183,6 +192,10 @@ int eval(const EvalArguments& arguments) {
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
+  if (std::any_of(questions.begin(), questions.end(), [](const Question& question) {
+        return question.check.kind == AnswerCheck::Kind::python;
+      }))
+    require_python();
   reorder(questions, arguments.order, arguments.options.seed.value_or(0));
   std::optional<EvalLog> log = open_log(arguments);
   const Engine engine = Engine::open(
@@ -210,7 +223,7 @@ void add_eval(CLI::App& app, Action& action) {
   verb->get_option("file")->required(false);  // a text needs none
   arguments->options.engine.add_to(*verb);
   auto* dataset =
-      verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer")
+      verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer, check")
           ->type_name("FILE.jsonl");
   arguments->perplexity.add_to(*verb)->excludes(dataset);
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
@@ -246,6 +259,8 @@ void add_eval(CLI::App& app, Action& action) {
   verb->add_option("--resume", arguments->options.resume,
                    "Append each finished question to FILE, and take those that it already holds from there")
       ->type_name("FILE.jsonl");
+  verb->add_flag("--forced-only", arguments->options.forced_only,
+                 "Run the methods only over the answers of full: divergences and reuse, no accuracy, half the time");
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->options.quiet, "Show no progress");
   verb->add_flag("-v,--verbose", arguments->options.verbose,
@@ -254,7 +269,8 @@ void add_eval(CLI::App& app, Action& action) {
   verb->footer(
       "The answer is what output.pattern of the deciding (or last) agent finds; without a pattern, the output named\n"
       "answer. Numbers are compared as numbers. A line of the dataset:\n"
-      "  {\"id\": \"q1\", \"inputs\": {\"user_question\": \"What is 6 x 7?\"}, \"answer\": \"42\"}\n\n"
+      "  {\"id\": \"q1\", \"inputs\": {\"user_question\": \"What is 6 x 7?\"}, \"answer\": \"42\", \"check\": \"number\"}\n"
+      "check: text (without it), number, choice, f1, or {\"python\": tests}, which run behind the answer's code.\n\n"
       "Methods other than full are compared with it over the same texts: greedy agreement, KL divergence of the first\n"
       "token and of all, in nats, over the turns that read other agents. The noise floor is full prefill with its KV\n"
       "rounded to bf16 against the same with f32. Segments of any length are reused here.\n"

@@ -14,6 +14,7 @@
 #include "engine/learning/correction_file.h"
 #include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
 #include "engine/reuse/between_models.h"
+#include "engine/reuse/schedule.h"
 #include "sdk/src/model_ranges.h"
 
 #include "sdk/src/internal.h"
@@ -60,6 +61,23 @@ void check_layers(const WorkflowSpec& spec, const std::string& name, const Model
   diagnostics.fail();
 }
 
+/// The model must be able to leave the fraction `reuse` of a file untouched; its layers are known by now.
+void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string& name, const LocalEngine& engine) {
+  if (reuse.reuse <= 0.0) return;
+  const std::int32_t layers = engine.model().config.layers;
+  if (!reuse.range.given()) reuse.range = reuse.paper_layers ? engine.paper_range() : engine.layer_range();
+  const double bound = max_reuse(reuse, layers);
+  if (reuse.reuse <= bound + 1e-6) return;
+  Diagnostics diagnostics;
+  diagnostics.add_sources(spec.sources);
+  diagnostics.error(
+      spec.relay.reuse_where, "E0412",
+      fmt::format("relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
+                  "layers up to the choice are computed for every token",
+                  reuse.method->name, reuse.reuse, name, bound));
+  diagnostics.fail();
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -95,7 +113,11 @@ struct Engine::Impl {
       if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
       open.engines.emplace(turn.model, model.engine);
     }
+    for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
     if (plan->reuse.method->layers == Method::Layers::detection) find_ranges(*plan, open, stop);
+    for (const auto& [name, engine] : open.engines) {
+      if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
+    }
     open.plan = plan->reuse.method->layers == Method::Layers::group ? with_group(*plan, open, stop) : std::move(plan);
     return open;
   }
@@ -103,7 +125,6 @@ struct Engine::Impl {
   /// The layers that rectify recomputes, of each model: those of the file, else of the model's profile.
   void find_ranges(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
     for (const auto& [name, engine] : open.engines) {
-      check_layers(*plan.spec, name, engine->model());
       if (plan.reuse.range.valid(engine->model().config.layers)) continue;
       const std::lock_guard lock(profiling);
       with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
@@ -116,7 +137,6 @@ struct Engine::Impl {
     auto completed = std::make_shared<Plan>(plan);
     LayerRange& range = completed->reuse.range;
     if (range.end > 0) {
-      for (const auto& [name, engine] : open.engines) check_layers(*plan.spec, name, engine->model());
       range.detect = range.start;  // of a range that is rectify's, its ends
       return completed;
     }

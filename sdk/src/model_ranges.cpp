@@ -29,8 +29,11 @@ void ensure_layer_range(LocalEngine& engine, const std::function<void(double sha
                         const std::stop_token& stop) {
   const Model& model = engine.model();
   if (engine.layer_range().valid(model.config.layers) || stop.stop_requested()) return;
-  if (const FoundProfile found = find_profile(model); found.profile)
-    return engine.set_layer_range(found.profile->range());
+  const auto set_ranges = [&](const StoredProfile& found) {
+    engine.set_paper_range(paper_range_of(found, rounding_of(model.options.kv_dtype)));
+    engine.set_layer_range(found.range());
+  };
+  if (const FoundProfile found = find_profile(model); found.profile) return set_ranges(*found.profile);
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
@@ -39,7 +42,7 @@ void ensure_layer_range(LocalEngine& engine, const std::function<void(double sha
   if (on_progress) on_progress(1.0);  // whoever shows it can take it away
   if (!measured) return;
   const StoredProfile profile = to_stored(*measured, model, "synthetic");
-  engine.set_layer_range(profile.range());
+  set_ranges(profile);
   keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 

@@ -212,7 +212,7 @@ class Resume(Cli):
 
         short = {key: value for key, value in line["methods"][0].items() if key != "exact"}
         for text, place in ((b"notes of mine", ":1: "), (b"notes\nof mine\n", ":1: "), (b'{"baton_eval":1}\n', ":1: "),
-                            (head.replace(b":1,", b":2,", 1) + b"\n", "format"), (b"\0" * 100, ":1: "), (b"[" * 100000 + b"\n", ":1: "),
+                            (head.replace(b":2,", b":3,", 1) + b"\n", "format"), (b"\0" * 100, ":1: "), (b"[" * 100000 + b"\n", ":1: "),
                             (head + b"\n" + b"{\n", ":2: "), (head + b"\n" + first + b"\n" + first + b"\n", ":3: question 'q0' has a line"),
                             (head + b"\n" + changed(methods=[short] * 5) + b"\n", "exact"), (head + b"\n" + changed(methods=3) + b"\n", ":2: "),
                             (head + b"\n" + changed(methods=line["methods"][:2]) + b"\n", "other methods"),

@@ -85,7 +85,8 @@ class Oracle {
         Vec& cached = cache.v[static_cast<std::size_t>(layer)][at];
         const std::int32_t d = rows.path[i].detection;
         if (d >= 0 && rows.detections[static_cast<std::size_t>(d)].layer == layer) {
-          deviations[static_cast<std::size_t>(d)].push_back(deviation(v, cached));
+          deviations[static_cast<std::size_t>(d)].push_back(
+              deviation(v, cached, rows.detections[static_cast<std::size_t>(d)].measure));
         }
         if (rows.path[i].keeps(layer)) continue;
         cache.k[static_cast<std::size_t>(layer)][at] = k;
@@ -212,8 +213,11 @@ class Oracle {
     v = Vec(k_end, all.end());
   }
 
-  double deviation(const Vec& a, const Vec& b) const {
+  double deviation(const Vec& a, const Vec& b, ValueMeasure measure) const {
     const auto width = static_cast<std::size_t>(model_.config.head_dim);
+    double squares = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
+    if (measure == ValueMeasure::squared) return squares;
     double cosines = 0;
     for (std::size_t head = 0; head < a.size(); head += width) {
       double dot = 0, aa = 0, bb = 0;

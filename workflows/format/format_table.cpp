@@ -239,12 +239,22 @@ std::vector<FormatKey> make_keys() {
            "The layers that `rectify` or `droidspeak` recompute."},
           {"relay", "select", object("select"), false, "",
            "Which tokens `rectify` recomputes in the layers after `layers.detect`."},
+          {"relay", "preset", choice({"paper"}), false, "",
+           "`rectify` as RelayCaching published it: its choice of tokens, the layers that its profiler finds, no learned "
+           "corrections. Of `select`, `deviation`, `influence` and `suffix` may be set."},
+          {"relay", "reuse", number_above(0, 1), false, "",
+           "`epic`, `cacheblend`, `rectify`: the fraction of the handed-over (token, layer) entries that is not "
+           "recomputed; the number of tokens follows from it, in place of `epic_tokens`, `cacheblend_share`, "
+           "`select.share` and thresholds."},
           {"relay", "correct", boolean(), false, "true; false by deviation",
            "`rectify`: reused KV is corrected by the correction that `baton learn` found for the placeholder, if there "
            "is one."},
           {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
-           "`cacheblend`: the fraction of each segment that is recomputed."},
+           "`cacheblend`: the fraction of the reused tokens that is recomputed."},
+          {"relay", "cacheblend_score", choice({"values", "cosine"}), false, "values",
+           "`cacheblend`: ranks tokens by the squared distance of their values, over all segments of a prompt (`values`, "
+           "as published), or by the cosine of their values, in each segment (`cosine`)."},
           {"relay", "anchors", object("anchors"), false, "",
            "How method `anchors` corrects KV, and when its corrections are trusted."},
           {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
@@ -283,6 +293,8 @@ std::vector<FormatKey> make_keys() {
           {"anchors", "gate", choice({"error", "entropy", "none"}), false, "error",
            "Which corrections are trusted: those with a small expected error (`error`), those whose weights have a "
            "small entropy (`entropy`, the paper's eq. 5), or all (`none`)."},
+          {"anchors", "compat", choice({"paper"}), false, "",
+           "Corrects and decides as KVComm published it; only `size`, `gamma` and `pool` may be set besides."},
           {"anchors", "trust", number(0, 100), false, "0.1",
            "Gate `error`: up to this expected relative error of K and V a placeholder is corrected and none of its "
            "tokens is recomputed."},

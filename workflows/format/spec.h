@@ -149,6 +149,7 @@ struct RelaySpec {
   const Method* method = nullptr;  // null: auto
   ReuseOptions options;            // parameters; options.method is what `method` comes to
   SourceLocation layers_where;     // of `layers.end`
+  SourceLocation reuse_where;      // of `reuse`
   std::int64_t device_bytes = 0;   // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;

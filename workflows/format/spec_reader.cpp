@@ -9,6 +9,7 @@
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/prompt_reader.h"
+#include "workflows/format/relay_reader.h"
 #include "workflows/format/topology_reader.h"
 
 namespace baton {
@@ -42,7 +43,7 @@ class SpecReader {
     }
     check_models(file);
     read_topology(file, spec_, agents_, diagnostics_);
-    read_relay(file);
+    read_relay(file, spec_.relay, diagnostics_);
     for_each(file, "outputs", [&](const YamlEntry& entry) { read_output(entry); });
     return std::move(spec_);
   }
@@ -129,99 +130,6 @@ class SpecReader {
             fmt::format("agent '{}' names no model; expected one of the {} models", entry.key.text, names.size()));
       }
     });
-  }
-
-  void read_relay(const Fields& file) {
-    const YamlNode* relay = file.get("relay");
-    if (relay == nullptr) return;
-    const Fields fields(*relay);
-    spec_.relay.where = fields.get("method") != nullptr ? fields.get("method")->where() : file.where("relay");
-    spec_.relay.method = find_method(fields.text("method").value_or(""));
-    read_reuse(fields, spec_.relay.options);
-    if (const YamlNode* memory = fields.get("memory")) {
-      spec_.relay.device_bytes = Fields(*memory).size("device");
-      spec_.relay.host_bytes = Fields(*memory).size("host");
-    }
-  }
-
-  void read_anchors(const Fields& fields, AnchorOptions& options) {
-    using Gate = AnchorOptions::Gate;
-    using Offsets = AnchorOptions::Offsets;
-    using Text = AnchorOptions::Text;
-    const auto integer = [&](const char* key, std::int32_t value) {
-      return static_cast<std::int32_t>(fields.integer(key).value_or(value));
-    };
-    const std::string gate = fields.text("gate").value_or("error");
-    options.gate = gate == "none" ? Gate::none : gate == "entropy" ? Gate::entropy : Gate::error;
-    const std::string offsets = fields.text("offsets").value_or("weighted");
-    options.offsets = offsets == "none" ? Offsets::none : offsets == "nearest" ? Offsets::nearest : Offsets::weighted;
-    const std::string text = fields.text("text").value_or("computed");
-    options.text = text == "base" ? Text::base : text == "offset" ? Text::offset : Text::computed;
-    options.size = integer("size", options.size);
-    options.check = integer("check", options.check);
-    options.trust = fields.number("trust").value_or(options.trust);
-    options.refuse = fields.number("refuse").value_or(options.refuse);
-    options.recompute = fields.number("recompute").value_or(static_cast<float>(options.recompute));
-    options.gamma = fields.number("gamma").value_or(options.gamma);
-    options.aligned = fields.boolean("aligned").value_or(options.aligned);
-    options.rotate = fields.boolean("rotate").value_or(options.rotate);
-    options.pool = fields.text("pool").value_or(options.pool);
-    if (options.refuse < options.trust) {
-      diagnostics_.error(
-          fields.where(fields.has("refuse") ? "refuse" : "trust"), "E0412",
-          fmt::format("relay: anchors.refuse {} is below anchors.trust {}", options.refuse, options.trust));
-    }
-  }
-
-  void read_reuse(const Fields& fields, ReuseOptions& options) {
-    if (const YamlNode* node = fields.get("layers")) {
-      const Fields layers(*node);
-      spec_.relay.layers_where = layers.get("end") != nullptr ? layers.get("end")->where() : fields.where("layers");
-      const auto layer = [&](const char* key) { return static_cast<std::int32_t>(layers.integer(key).value_or(0)); };
-      const Method* method = spec_.relay.method;
-      const auto needs = [&](Method::Layers form) { return method != nullptr && method->layers == form; };
-      const bool group = needs(Method::Layers::group) || layers.get("detect") == nullptr;
-      options.range = {layer("start"), layer(group ? "start" : "detect"), layer("end")};
-      if (group && options.range.start >= options.range.end) {
-        diagnostics_.error(fields.where("layers"), "E0412",
-                           fmt::format("relay: invalid layers: expected start < end, found start {}, end {}",
-                                       options.range.start, options.range.end));
-      } else if (group && needs(Method::Layers::detection)) {
-        diagnostics_.error(fields.where("layers"), "E0412",
-                           fmt::format("relay: `layers` needs `detect` for method {}", method->name),
-                           "the layer, between start and end, in which tokens are chosen");
-      } else if (!group && (options.range.start >= options.range.detect || options.range.detect >= options.range.end)) {
-        diagnostics_.error(
-            fields.where("layers"), "E0412",
-            fmt::format("relay: invalid layers: expected start < detect < end, found start {}, detect {}, end {}",
-                        options.range.start, options.range.detect, options.range.end));
-      }
-    }
-    if (const YamlNode* node = fields.get("select")) {
-      const Fields select(*node);
-      SelectionOptions& selection = options.selection;
-      const bool thresholds = select.get("deviation") != nullptr || select.get("influence") != nullptr;
-      const std::string score = select.text("score").value_or(thresholds ? "deviation" : "author");
-      if (score == "deviation") selection = {};
-      if (score == "entropy")
-        selection = {.suffix = 0, .head = 16, .share = 0.25, .score = SelectionOptions::Score::entropy};
-      selection.deviation_threshold = select.number("deviation").value_or(selection.deviation_threshold);
-      selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
-      selection.deviation = selection.deviation_threshold > 0.0f;
-      selection.influence = selection.influence_threshold > 0.0f;
-      selection.suffix = static_cast<std::int32_t>(select.integer("suffix").value_or(selection.suffix));
-      selection.head = static_cast<std::int32_t>(select.integer("head").value_or(selection.head));
-      selection.share = select.number("share").value_or(static_cast<float>(selection.share));
-      selection.all = select.boolean("all").value_or(false);
-      options.correct = selection.score != SelectionOptions::Score::deviation;
-    }
-    options.correct = fields.boolean("correct").value_or(options.correct);
-    options.epic_tokens = static_cast<std::int32_t>(fields.integer("epic_tokens").value_or(options.epic_tokens));
-    options.cacheblend_share = fields.number("cacheblend_share").value_or(static_cast<float>(options.cacheblend_share));
-    if (const YamlNode* node = fields.get("anchors")) read_anchors(Fields(*node), options.anchors);
-    if (spec_.relay.method == nullptr) options.tolerance = fields.number("tolerance").value_or(options.tolerance);
-    options.prefix = fields.boolean("prefix").value_or(options.prefix);
-    options.min_tokens = static_cast<std::int32_t>(fields.integer("min_tokens").value_or(options.min_tokens));
   }
 
   /// Outputs are built when everything is over: they see inputs and the last output of each agent.

@@ -242,11 +242,11 @@ class CudaBackend final : public Backend {
   }
 
   void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       ConstTensorView v) override {
+                       ConstTensorView v, ValueMeasure measure) override {
     check_value_deviation(out.size(), slabs, shape, rows, v);
     if (out.empty()) return;
     float* device_out = operand_.reserve<float>(static_cast<std::int64_t>(out.size()));
-    launch_value_deviation(stream(), device_out, slabs_.put(slabs), shape, compared_.put(rows), v);
+    launch_value_deviation(stream(), device_out, slabs_.put(slabs), shape, compared_.put(rows), v, measure);
     deviations_.resize(out.size());
     copy_to_host(std::as_writable_bytes(std::span(deviations_)), reinterpret_cast<const std::byte*>(device_out));
     for (std::size_t i = 0; i < out.size(); ++i) {

@@ -89,7 +89,7 @@ void launch_load_kv(Stream stream, TensorView k, TensorView v, const KvSlab& sla
 void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab& slab, const KvShape& shape,
                     std::int32_t begin);
 void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
-                            const DeviceRows& rows, ConstTensorView v);
+                            const DeviceRows& rows, ConstTensorView v, ValueMeasure measure);
 
 // align.cu. A pair of texts to be aligned, with memory for 2 kBand cells per token and for the result.
 struct DevicePair {

@@ -267,36 +267,42 @@ template <class Cache>
 __global__ void deviation_rows(float* out,  // [T]
                                const KvSlab* slabs, int kv_heads, int width, DeviceRows rows,
                                const float* v,  // [T, K * D]
-                               std::int64_t v_stride) {
+                               std::int64_t v_stride, ValueMeasure measure) {
   DeviationShared& shared = shared_memory<DeviationShared>();
   const std::int64_t row = blockIdx.x;
   if (rows.sequence[row] < 0) return;  // the whole block
   const KvSlab slab = slabs[rows.sequence[row]];
   const unsigned warp = threadIdx.x / kWarp;
-  double cosines = 0;
+  const bool squared = measure == ValueMeasure::squared;
+  double parts = 0;  // the warp's heads: squared differences, or cosines
   for (int head = static_cast<int>(warp); head < kv_heads; head += static_cast<int>(kThreads / kWarp)) {
     const float* own = v + row * v_stride + head * width;
     const Cache* other = reinterpret_cast<const Cache*>(slab.values) +
                          (static_cast<std::int64_t>(head) * slab.capacity + rows.position[row]) * width;
-    double dot = 0, fresh = 0, cached = 0;
+    double dot = 0, fresh = 0, cached = 0, squares = 0;
     for (int c = static_cast<int>(threadIdx.x % kWarp); c < width; c += static_cast<int>(kWarp)) {
       const double a = rounded<Cache>(own[c]), b = to_float(other[c]);
       dot += a * b;
       fresh += a * a;
       cached += b * b;
+      squares += (a - b) * (a - b);
+    }
+    if (squared) {
+      parts += warp_sum(squares);
+      continue;
     }
     dot = warp_sum(dot);
     fresh = warp_sum(fresh);
     cached = warp_sum(cached);
     const double norms = sqrt(fresh * cached);  // for equal values exactly their dot product
-    cosines += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
+    parts += norms > 0 ? dot / norms : (fresh == cached ? 1.0 : 0.0);
   }
-  if (threadIdx.x % kWarp == 0) shared.of_warp[warp] = cosines;
+  if (threadIdx.x % kWarp == 0) shared.of_warp[warp] = parts;
   sync_block();
   if (threadIdx.x != 0) return;
   double sum = 0;
   for (const double part : shared.of_warp) sum += part;
-  out[row] = static_cast<float>(1.0 - sum / kv_heads);
+  out[row] = static_cast<float>(squared ? sum : 1.0 - sum / kv_heads);
 }
 
 }  // namespace
@@ -378,11 +384,11 @@ void launch_save_kv(Stream stream, TensorView raw_k, TensorView v, const KvSlab&
 }
 
 void launch_value_deviation(Stream stream, float* out, const KvSlab* slabs, const KvShape& shape,
-                            const DeviceRows& rows, ConstTensorView v) {
+                            const DeviceRows& rows, ConstTensorView v, ValueMeasure measure) {
   if (rows.count == 0) return;
   with_type(shape.dtype, [&]<class Cache>(Cache) {
     launch(stream, dim3(static_cast<unsigned>(rows.count)), kThreads, sizeof(DeviationShared), deviation_rows<Cache>,
-           out, slabs, shape.kv_heads, shape.head_dim, rows, elements<float>(v), v.stride);
+           out, slabs, shape.kv_heads, shape.head_dim, rows, elements<float>(v), v.stride, measure);
   });
 }
 

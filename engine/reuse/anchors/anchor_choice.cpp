@@ -80,6 +80,27 @@ void weigh(AnchorChoice& choice, const AnchorOptions& options, std::span<const f
   choice.alignments.resize(kept);
 }
 
+/// KVComm's weights: a softmax over -d, without a temperature.
+void weigh_as_published(AnchorChoice& choice, std::span<const double> distances) {
+  const double least = *std::min_element(distances.begin(), distances.end());
+  double sum = 0.0, entropy = 0.0;
+  for (const double distance : distances) sum += std::exp(least - distance);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < distances.size(); ++i) {
+    const double weight = std::exp(least - distances[i]) / sum;
+    if (weight > 0.0) entropy -= weight * std::log(weight);
+    if (static_cast<float>(weight) == 0.0f) continue;
+    choice.weights.push_back(static_cast<float>(weight));
+    choice.anchors[kept] = choice.anchors[i];
+    choice.alignments[kept++] = choice.alignments[i];
+  }
+  choice.anchors.resize(kept);
+  choice.alignments.resize(kept);
+  choice.distance = static_cast<float>(least);
+  choice.ambiguity =
+      distances.size() > 1 ? static_cast<float>(entropy / std::log(static_cast<double>(distances.size()))) : 0.0f;
+}
+
 void learn(AnchorChoice& choice, std::string reason) {
   choice.kind = AnchorChoice::Kind::learn;
   choice.reason = std::move(reason);
@@ -111,10 +132,12 @@ void judge_by_error(AnchorChoice& choice, const AnchorOptions& options, const An
   }
 }
 
-/// Gate entropy (KVComm eq. 5). With one anchor the entropy is always 0, so the distance decides.
+/// Gate entropy (KVComm eq. 5). With one anchor the entropy is always 0, so the distance decides; as published, one
+/// anchor is always enough.
 void judge_by_entropy(AnchorChoice& choice, const AnchorOptions& options, std::size_t anchors, bool exact) {
   constexpr float kAlone = 0.5f;
-  if (!exact && (choice.ambiguity > options.gamma || (anchors == 1 && choice.distance > kAlone))) {
+  const bool alone = anchors == 1 && choice.distance > kAlone && !options.as_published;
+  if (!exact && (choice.ambiguity > options.gamma || alone)) {
     return learn(choice, anchors == 1 ? fmt::format("distance {:.2f} from the only anchor", choice.distance)
                                       : fmt::format("entropy {:.2f} log {} above {:.2f} log {}", choice.ambiguity,
                                                     anchors, options.gamma, anchors));
@@ -164,14 +187,17 @@ std::shared_ptr<const Alignment> AlignmentMemo::keep(std::uint64_t key, Alignmen
 }
 
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
-                            std::span<const SharedText> before, AlignmentMemo& memo) {
+                            std::span<const SharedText> before, AlignmentMemo& memo,
+                            const EmbeddingDistance& embedding_distance) {
   AnchorChoice choice;
+  std::vector<double> published;
   std::vector<float> distances;
   bool exact = false;
   for (const SharedAnchor& anchor : pool.anchors) {
     if (!options.aligned && anchor->length < text->size()) continue;  // the paper's length rule
     const bool in_place = same_place(*anchor, *text, before);
     auto alignment = memo.find(text, anchor->text, options.aligned);
+    if (options.as_published) published.push_back(embedding_distance(*text, *anchor->text));
     float distance = alignment->distance, around = 0.0f;
     for (std::size_t i = 0; i < before.size() && i < anchor->before.size(); ++i)
       around += memo.find(before[i], anchor->before[i], true)->distance;
@@ -187,7 +213,12 @@ AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& 
     return choice;
   }
   choice.distance = *std::min_element(distances.begin(), distances.end());
-  weigh(choice, options, distances, exact);
+  if (options.as_published) {
+    weigh_as_published(choice, published);
+    exact = false;
+  } else {
+    weigh(choice, options, distances, exact);
+  }
   switch (options.gate) {
     case AnchorOptions::Gate::error:
       judge_by_error(choice, options, pool, exact);

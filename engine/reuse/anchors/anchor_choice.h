@@ -3,6 +3,7 @@
 // ours: docs/decisions/0015).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,8 +62,13 @@ class AlignmentMemo {
   Known known_;             // null values: expected
 };
 
-/// Decides about `text` in a prompt whose earlier placeholders hold `before`.
+/// The distance of a text's input embeddings from those of the first tokens of another, which is at least as long.
+using EmbeddingDistance = std::function<double(const SketchedText& text, const SketchedText& other)>;
+
+/// Decides about `text` in a prompt whose earlier placeholders hold `before`. `embedding_distance` is asked where the
+/// options are as published.
 AnchorChoice choose_anchors(const AnchorOptions& options, const AnchorPoolView& pool, const SharedText& text,
-                            std::span<const SharedText> before, AlignmentMemo& memo);
+                            std::span<const SharedText> before, AlignmentMemo& memo,
+                            const EmbeddingDistance& embedding_distance = {});
 
 }  // namespace baton

@@ -96,6 +96,24 @@ std::shared_ptr<const SketchedText> TokenSketcher::sketch(std::span<const TokenI
   return text;
 }
 
+double TokenSketcher::embedding_distance(const SketchedText& text, const SketchedText& other) {
+  const auto n = text.tokens.size();
+  const std::int64_t width = model_.config.width;
+  const auto values = n * static_cast<std::size_t>(width);
+  const auto embedded = [&](std::span<const TokenId> tokens) {
+    std::vector<float> made(values);
+    const Buffer memory = backend_.allocate_uninitialized(values * sizeof(float));
+    backend_.embed(memory.view(DType::f32, static_cast<std::int64_t>(n), width), *model_.weights.embedding, tokens);
+    backend_.copy_to_host(std::as_writable_bytes(std::span(made)), memory.data());
+    return made;
+  };
+  if (n == 0) return 0.0;
+  const std::vector<float> a = embedded(text.tokens), b = embedded(std::span(other.tokens).first(n));
+  double squares = 0.0;
+  for (std::size_t i = 0; i < values; ++i) squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return std::sqrt(squares);
+}
+
 std::vector<std::int32_t> TokenSketcher::rows_of(const SketchedText& text) {
   const auto is_known = [&](TokenId id) { return id >= 0 && id < model_.config.vocabulary; };
   if (!std::all_of(text.tokens.begin(), text.tokens.end(), is_known)) return {};

@@ -33,6 +33,10 @@ class TokenSketcher {
 
   std::shared_ptr<const SketchedText> sketch(std::span<const TokenId> tokens);
 
+  /// Returns the Euclidean norm of the difference between a text's input embeddings [n, C] and those of the first n
+  /// tokens of another: computed from the embeddings themselves. `other` must not be shorter.
+  double embedding_distance(const SketchedText& text, const SketchedText& other);
+
   /// Returns the rows of table() that hold the sketches of a text's tokens; empty when a token is not in the model's
   /// vocabulary.
   std::vector<std::int32_t> rows_of(const SketchedText& text);

@@ -78,6 +78,17 @@ std::int32_t detection_layer(const std::vector<double>& correlation, std::int32_
   return start + 1;
 }
 
+/// The paper's reading of eq. 4: the first layer above l_s in which the second difference turns negative.
+std::int32_t turning_layer(const std::vector<double>& correlation, std::int32_t start) {
+  const auto bend = [&](std::int32_t l) {
+    return at(correlation, l + 1) - 2 * at(correlation, l) + at(correlation, l - 1);
+  };
+  for (std::int32_t l = std::max(2, start + 1); l + 1 < static_cast<std::int32_t>(correlation.size()); ++l) {
+    if (bend(l - 1) > 0.0 && bend(l) < 0.0) return l + 1;  // false for NaN
+  }
+  return start + 1;
+}
+
 /// Returns [n]: the rank of each value, from 1; equal values get the mean of their ranks.
 std::vector<double> ranks_of(std::span<const double> values) {
   std::vector<std::size_t> order(values.size());
@@ -116,7 +127,9 @@ FoundRange find_range(const LayerCurves& curves, EndReading reading, const Range
   LayerRange range;
   range.start = std::min(start_layer(curves, lowest, settings), layers - 3);
   range.end = std::clamp(end_layer(curves, lowest, reading, settings), range.start + 2, layers - 1);
-  range.detect = std::min(detection_layer(curves.correlation, range.start, settings.flat), range.end - 1);
+  range.detect = std::min(settings.turn ? turning_layer(curves.correlation, range.start)
+                                        : detection_layer(curves.correlation, range.start, settings.flat),
+                          range.end - 1);
   return {range, {}};
 }
 

@@ -20,6 +20,7 @@ struct RangeSettings {
   std::int32_t rises = 3;    // minimum layers with rising similarity before the end
   std::int32_t stable = 2;   // consecutive stable layers that mark the end
   double flat = 0.01;        // ours: a second difference of the correlation up to this is noise
+  bool turn = false;         // the paper's l_d: where the second difference turns from positive to negative
 };
 
 /// The quantity that the stability of the deep layers is read from (eq. 3, whose symbol is illegible in our copies of

@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <sstream>
 
@@ -18,6 +16,32 @@ namespace {
 
 std::string as_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
+/// What is wrong with `check`, or empty.
+std::string parse_check(const nlohmann::json& json, AnswerCheck& check) {
+  using Kind = AnswerCheck::Kind;
+  const std::string expected =
+      "expected \"check\" to be \"text\", \"number\", \"choice\", \"f1\" or {\"python\": tests, \"setup\": code}";
+  if (json.is_string()) {
+    const std::map<std::string, Kind> kinds = {
+        {"text", Kind::text}, {"number", Kind::number}, {"choice", Kind::choice}, {"f1", Kind::f1}};
+    const auto found = kinds.find(json.get<std::string>());
+    if (found == kinds.end()) return fmt::format("{}, found '{}'", expected, json.get<std::string>());
+    check.kind = found->second;
+    return {};
+  }
+  if (!json.is_object()) return expected;
+  for (const auto& [key, value] : json.items()) {
+    if (key != "python" && key != "setup") return fmt::format("{}, found the key '{}'", expected, key);
+    if (!value.is_string()) return fmt::format("check: expected \"{}\" to be code, a text", key);
+  }
+  if (!json.contains("python")) return expected;
+  check.kind = Kind::python;
+  check.tests = json["python"].get<std::string>();
+  check.setup = json.value("setup", "");
+  if (check.tests.find_first_not_of(" \t\r\n") == std::string::npos) return "check python: expected tests, found none";
+  return {};
+}
+
 /// What is wrong with the line, or empty.
 std::string parse(const std::string& line, Question& question) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -28,29 +52,16 @@ std::string parse(const std::string& line, Question& question) {
   };
   if (!scalar("id")) return "expected \"id\", a text";
   if (!json.contains("inputs") || !json["inputs"].is_object()) return "expected \"inputs\", an object";
-  if (!scalar("answer")) return "expected \"answer\", a text";
+  if (json.contains("check")) {
+    if (std::string mistake = parse_check(json["check"], question.check); !mistake.empty()) return mistake;
+  }
+  const bool needs_answer = question.check.kind != AnswerCheck::Kind::python || json.contains("answer");
+  if (needs_answer && !scalar("answer")) return "expected \"answer\", a text";
   question.id = as_text(json["id"]);
-  question.answer = as_text(json["answer"]);
+  if (needs_answer) question.answer = as_text(json["answer"]);
+  if (std::string mistake = problem_of(question.check, question.answer); !mistake.empty()) return mistake;
   for (const auto& [name, value] : json["inputs"].items()) question.inputs[name] = as_text(value);
   return {};
-}
-
-std::string trimmed(const std::string& text) {
-  const char* const kAround = " \t\r\n";
-  const auto begin = text.find_first_not_of(kAround);
-  if (begin == std::string::npos) return {};
-  std::string out = text.substr(begin, text.find_last_not_of(kAround) - begin + 1);
-  if (out.size() > 1 && out.back() == '.') out.pop_back();
-  return out;
-}
-
-/// "1,234.50" as a number; empty for anything that is not one.
-std::optional<double> number(std::string text) {
-  text.erase(std::remove(text.begin(), text.end(), ','), text.end());
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace
@@ -74,12 +85,6 @@ std::vector<Question> read_dataset(const std::filesystem::path& file, std::size_
   if (!mistakes.empty()) throw Failure(kInvalidFile, mistakes);
   if (questions.empty()) throw Failure(kInvalidFile, fmt::format("{}: no questions found", file.string()));
   return questions;
-}
-
-bool same_answer(const std::string& a, const std::string& b) {
-  const std::string left = trimmed(a), right = trimmed(b);
-  const auto x = number(left), y = number(right);
-  return x && y ? *x == *y : left == right;
 }
 
 }  // namespace baton::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset: JSON Lines of {"id": str, "inputs": {name: value}, "answer": str}.
+// A dataset: JSON Lines of {"id": str, "inputs": {name: value}, "answer": str, "check": how the answer is judged}.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "sdk/cli/measure/answer_check.h"
+
 namespace baton::cli {
 
 struct Question {
   std::string id;
   std::map<std::string, std::string> inputs;
-  std::string answer;
+  std::string answer;  // may be empty where `check` has tests
+  AnswerCheck check;
 };
 
 /// The first `limit` questions (0: all). Throws Failure with kInvalidFile and every mistake as file:line: text.
 std::vector<Question> read_dataset(const std::filesystem::path& file, std::size_t limit);
-
-/// Whether two answers are the same: as numbers where both are, otherwise as texts without the blanks and the full stop
-/// around them.
-bool same_answer(const std::string& a, const std::string& b);
 
 }  // namespace baton::cli

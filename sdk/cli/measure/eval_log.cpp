@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHead = "baton_eval";  // the first key of the first line
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 struct ShareField {
   const char* name;
@@ -48,7 +48,7 @@ struct SumField {
   const char* name;
   double Tally::*sum;
 };
-constexpr SumField kSums[] = {{"ttft_ms", &Tally::ttft_ms}, {"wall_ms", &Tally::wall_ms}};
+constexpr SumField kSums[] = {{"score", &Tally::score}, {"ttft_ms", &Tally::ttft_ms}, {"wall_ms", &Tally::wall_ms}};
 
 Json json_of(const Share& share) { return {share.part, share.whole}; }
 
@@ -172,6 +172,7 @@ void EvalLog::read_line(const std::string& line, std::size_t number) {
     QuestionOutcome outcome;
     const std::pair<int, std::string> key(json.at("agents").get<int>(), json.at("id").get<std::string>());
     outcome.model = json.at("model").get<std::string>();
+    outcome.full_score = json.at("full").get<double>();
     for (const Json& method : json.at("methods")) outcome.methods.push_back(outcome_of(method));
     if (const Json& floor = json.at("floor"); !floor.is_null()) outcome.floor = distances_of(floor);
     check_model(outcome.model);
@@ -216,6 +217,7 @@ void EvalLog::add(int team, const std::string& question, const QuestionOutcome& 
   const Json line = {{"agents", team},
                      {"id", question},
                      {"model", outcome.model},
+                     {"full", outcome.full_score},
                      {"methods", std::move(methods)},
                      {"floor", outcome.floor ? json_of(*outcome.floor) : Json(nullptr)}};
   file_ << dump(line) + "\n";

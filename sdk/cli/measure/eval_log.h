@@ -24,6 +24,7 @@ struct MethodOutcome {
 /// What all methods did with one question.
 struct QuestionOutcome {
   std::string model;                   // fingerprint
+  double full_score = 0.0;             // of full's answer, which the others are compared with
   std::vector<MethodOutcome> methods;  // in the order of the table
   std::optional<Distances> floor;      // of the noise floor, where it was measured
 };

@@ -14,11 +14,11 @@
 namespace baton::cli {
 namespace {
 
-std::string question_text(const Score& score, const Question& question, const RunRecord& record) {
+std::string question_text(const Score& score, const Question& question, const RunRecord& record, double reached) {
   const Workflow& workflow = *score.workflow;
   const std::string answer = final_answer(workflow, record);
-  const bool right = record.state == RunState::ok && same_answer(answer, question.answer);
-  std::string out = styled(right ? Style::green : Style::red, right ? "right " : "wrong ") +
+  const std::string verdict = reached >= 1.0 ? "right " : reached > 0.0 ? fmt::format("{:.2f}  ", reached) : "wrong ";
+  std::string out = styled(reached > 0.0 ? Style::green : Style::red, verdict) +
                     styled(Style::bold, printable(question.id, Lines::fold)) + "  " + score.method.text + "  " +
                     styled(Style::dim, duration(record.wall_ms)) + "\n";
   for (const auto& [name, value] : question.inputs) out += "  " + printable(value, Lines::fold) + "\n";
@@ -45,7 +45,9 @@ void EvalProgress::show(const std::vector<Score>& scores, std::size_t done, std:
   const double ms = std::chrono::duration<double, std::milli>(now - start_).count();
   std::string line = fmt::format("{} of {}", done, questions_);
   for (const Score& one : scores) {
-    if (one.tally.right.whole > 0) line += fmt::format(", {} {:.1f} %", one.method.text, 100 * one.tally.right.value());
+    if (one.tally.right.whole > 0)
+      line += fmt::format(", {} {:.1f} %", one.method.text,
+                          100 * one.tally.score / static_cast<double>(one.tally.right.whole));
   }
   if (done > taken && done < questions_) {
     const double each = ms / static_cast<double>(done - taken);
@@ -102,7 +104,7 @@ void EvalMeasurement::run() {
   for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
   threads.clear();
   progress_.clear();
-  for (const auto& [index, outcome] : ahead_) merge(outcome);  // of an interrupted run
+  for (const auto& [index, outcome] : ahead_) merge(index, outcome);  // of an interrupted run
   ahead_.clear();
   if (error_) std::rethrow_exception(error_);
 }
@@ -140,16 +142,19 @@ void EvalMeasurement::finish(std::size_t index, QuestionOutcome outcome) {
   ++done_;
   ahead_.emplace(index, std::move(outcome));
   for (auto next = ahead_.begin(); next != ahead_.end() && next->first == merged_; next = ahead_.erase(next)) {
-    merge(next->second);
+    merge(next->first, next->second);
     ++merged_;
   }
 }
 
-void EvalMeasurement::merge(const QuestionOutcome& outcome) {
+void EvalMeasurement::merge(std::size_t index, const QuestionOutcome& outcome) {
   if (outcome.floor) floor_.add(*outcome.floor, *reference_);
   for (std::size_t i = 0; i < scores_.size(); ++i) {
     scores_[i].tally.merge(outcome.methods[i].tally);
     scores_[i].quality.add(outcome.methods[i].distances, *reference_);
+    const auto [kl, tokens] = total_of(outcome.methods[i].distances);
+    scores_[i].questions.push_back({outcome.methods[i].tally.score, outcome.full_score, kl, tokens});
+    scores_[i].binary = scores_[i].binary && questions_[index].check.is_binary();
   }
 }
 
@@ -157,18 +162,6 @@ RunOptions EvalMeasurement::options_for(const Question& question) const {
   RunOptions options = base_;
   options.inputs = question.inputs;
   return options;
-}
-
-/// A run whose distributions are compared with full prefill's, over its answers. Nothing when it was cancelled.
-std::optional<Distances> EvalMeasurement::compare(const Engine& engine, const Workflow& workflow,
-                                                  const Question& question, const Trace& answers,
-                                                  const ReferenceRows& rows) const {
-  RunOptions options = options_for(question);
-  options.forced_outputs = answers.tokens;
-  Comparison comparison(rows);
-  comparison.record(options);
-  if (engine.run(workflow, options).state == RunState::cancelled) return std::nullopt;
-  return comparison.take();
 }
 
 /// One line for --answers.
@@ -186,19 +179,35 @@ struct EvalMeasurement::Outcome {
   Distances distances;
 };
 
+/// A run whose distributions are compared with full prefill's, over its answers. Nothing when it was cancelled.
+std::optional<EvalMeasurement::Outcome> EvalMeasurement::compare(const Engine& engine, const Workflow& workflow,
+                                                                 const Question& question, const Trace& answers,
+                                                                 const ReferenceRows& rows) const {
+  RunOptions options = options_for(question);
+  options.forced_outputs = answers.tokens;
+  Comparison comparison(rows);
+  comparison.record(options);
+  Outcome outcome;
+  outcome.record = engine.run(workflow, options);
+  if (outcome.record.state == RunState::cancelled) return std::nullopt;
+  outcome.answers = answers;
+  outcome.distances = comparison.take();
+  return outcome;
+}
+
 /// The free run of a method, and the run that is forced to full prefill's answers. Nothing when it was cancelled.
 std::optional<EvalMeasurement::Outcome> EvalMeasurement::run_method(const Score& score, const Question& question,
                                                                     const Trace& answers,
                                                                     const ReferenceRows& rows) const {
+  auto forced = compare(engine_, *score.forced_workflow, question, answers, rows);
+  if (!forced || options_.forced_only) return forced;
   Outcome outcome;
   RunOptions options = options_for(question);
   outcome.answers.record(options, *score.workflow);
   options.on_logits = [](const std::string&, std::span<const float>) {};  // the engine works as it does for full
   outcome.record = engine_.run(*score.workflow, options);
   if (outcome.record.state == RunState::cancelled) return std::nullopt;
-  auto distances = compare(engine_, *score.forced_workflow, question, answers, rows);
-  if (!distances) return std::nullopt;
-  outcome.distances = std::move(*distances);
+  outcome.distances = std::move(forced->distances);
   return outcome;
 }
 
@@ -223,22 +232,36 @@ std::optional<QuestionOutcome> EvalMeasurement::measure(const Question& question
   QuestionOutcome outcome;
   outcome.model = full.record.model_fingerprint;
   if (precise_ && index < options_.floor_limit) {
-    outcome.floor = compare(*precise_, *reference_, question, full.answers, rows);
-    if (!outcome.floor) return std::nullopt;
+    auto precise = compare(*precise_, *reference_, question, full.answers, rows);
+    if (!precise) return std::nullopt;
+    outcome.floor = std::move(precise->distances);
   }
 
-  const std::lock_guard lock(mutex_);
+  // Answers are judged before the lock is taken: a check may run code for seconds.
+  Tally reference = empty_tally(*reference_);
+  reference.add(*reference_, question, index, full.record);
+  outcome.full_score = reference.score;
   auto next = others.begin();
   for (const Score& score : scores_) {
     const Outcome& own = score.method.is_reference() ? full : *next++;
     if (own.record.error_kind == ErrorKind::resources) throw Failure(kResources, own.record.error);
     MethodOutcome& one = outcome.methods.emplace_back(MethodOutcome{empty_tally(*score.workflow), own.distances});
-    one.tally.add(*score.workflow, question, index, own.record);
+    if (score.method.is_reference())
+      one.tally = reference;
+    else
+      one.tally.add(*score.workflow, question, index, own.record);
+  }
+  const std::lock_guard lock(mutex_);
+  next = others.begin();
+  auto judged = outcome.methods.begin();
+  for (const Score& score : scores_) {
+    const Outcome& own = score.method.is_reference() ? full : *next++;
+    MethodOutcome& one = *judged++;
     one.tally.exact.count(own.answers.tokens == full.answers.tokens);
     keep(question, score, own.answers);
     if (!options_.verbose) continue;
     progress_.clear();
-    note(question_text(score, question, own.record));
+    note(question_text(score, question, own.record, one.tally.score));
   }
   return outcome;
 }

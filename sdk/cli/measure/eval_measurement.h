@@ -24,6 +24,7 @@ struct EvalOptions {
   std::string timeout;
   std::string answers;  // a file for what every agent said, as token ids; empty: none
   std::string resume;   // a file of finished questions, which is continued; empty: none
+  bool forced_only = false;  // no free runs: divergences alone
   bool quiet = false;
   bool verbose = false;
 };
@@ -68,13 +69,13 @@ class EvalMeasurement {
 
   void work();
   RunOptions options_for(const Question& question) const;
-  std::optional<Distances> compare(const Engine& engine, const Workflow& workflow, const Question& question,
-                                   const Trace& answers, const ReferenceRows& rows) const;
+  std::optional<Outcome> compare(const Engine& engine, const Workflow& workflow, const Question& question,
+                                 const Trace& answers, const ReferenceRows& rows) const;
   std::optional<Outcome> run_method(const Score& score, const Question& question, const Trace& answers,
                                     const ReferenceRows& rows) const;
   std::optional<QuestionOutcome> measure(const Question& question, std::size_t index);
   void finish(std::size_t index, QuestionOutcome outcome);
-  void merge(const QuestionOutcome& outcome);
+  void merge(std::size_t index, const QuestionOutcome& outcome);
   void keep(const Question& question, const Score& score, const Trace& trace);
 
   const EvalOptions& options_;

@@ -87,12 +87,24 @@ Distances no_distances(const ReferenceRows& reference) {
   return distances;
 }
 
+std::pair<double, std::int64_t> total_of(const Distances& distances) {
+  std::pair<double, std::int64_t> total;
+  for (const auto& [turn, distance] : distances) {
+    for (const double kl : distance.kl) total.first += kl;
+    total.second += static_cast<std::int64_t>(distance.kl.size());
+  }
+  return total;
+}
+
 void Quality::add(const Distances& distances, const Workflow& workflow) {
   for (const TurnInfo& turn : workflow.turns()) {
     const auto found = distances.find(turn.id);
     if (found == distances.end()) continue;
     const auto& [kl, agreeing] = found->second;
-    for (const double one : kl) kl_ += one;
+    double sum = 0.0;
+    for (const double one : kl) sum += one;
+    kl_ += sum;
+    within_ += !kl.empty() && sum <= kTolerance * static_cast<double>(kl.size()) ? 1 : 0;
     if (!kl.empty()) kl_first_ += kl.front();
     agreeing_ += agreeing;
     positions_ += static_cast<std::int64_t>(kl.size());

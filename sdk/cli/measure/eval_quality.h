@@ -94,6 +94,12 @@ class Quality {
     return positions_ == 0 ? 0.0 : static_cast<double>(agreeing_) / static_cast<double>(positions_);
   }
   std::int64_t positions() const { return positions_; }
+  /// Fraction of turns whose mean KL is at most kTolerance.
+  double within_tolerance() const {
+    return first_ == 0 ? 0.0 : static_cast<double>(within_) / static_cast<double>(first_);
+  }
+
+  static constexpr double kTolerance = 0.02;  // nats
 
  private:
   double kl_ = 0.0;
@@ -101,7 +107,11 @@ class Quality {
   std::int64_t positions_ = 0;
   std::int64_t first_ = 0;
   std::int64_t agreeing_ = 0;
+  std::int64_t within_ = 0;
 };
+
+/// The sum of the KL over all tokens of one question, and their number.
+std::pair<double, std::int64_t> total_of(const Distances& distances);
 
 /// KL(p || q) in nats of the distributions that two rows of logits give.
 double kl_divergence(const LogitsRow& p, std::span<const float> q);

@@ -63,11 +63,15 @@ Tally empty_tally(const Workflow& workflow) {
 }
 
 void Tally::add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record) {
-  right.count(record.state == RunState::ok && same_answer(final_answer(workflow, record), question.answer));
+  const double reached = record.state == RunState::ok
+                             ? score_of(question.check, final_answer(workflow, record), question.answer)
+                             : 0.0;
+  score += reached;
+  right.count(reached >= 1.0);
   failed += record.state == RunState::ok ? 0 : 1;
   for (auto& [agent, share] : right_by_agent) {
     const AgentRecord* turn = last_turn(record, agent);
-    share.count(turn != nullptr && same_answer(turn->answer, question.answer));
+    share.count(turn != nullptr && score_of(question.check, turn->answer, question.answer) >= 1.0);
   }
   for (const auto& turn : record.agents) {
     if (turn.prompt_tokens == 0) continue;
@@ -99,6 +103,7 @@ void Tally::add(const Workflow& workflow, const Question& question, std::size_t 
 
 void Tally::merge(const Tally& other) {
   const auto add = [](Share& share, const Share& more) { share.add(more.part, more.whole); };
+  score += other.score;
   add(right, other.right);
   for (std::size_t i = 0; i < right_by_agent.size(); ++i) add(right_by_agent[i].second, other.right_by_agent[i].second);
   add(exact, other.exact);
@@ -118,8 +123,45 @@ void Tally::merge(const Tally& other) {
   wall_ms += other.wall_ms;
 }
 
+PairedScore paired(const Score& score) {
+  PairedScore result;
+  std::int64_t both = 0, neither = 0;
+  std::vector<double> differences, kl, tokens;
+  for (const QuestionScore& question : score.questions) {
+    differences.push_back(question.score - question.full);
+    result.difference += differences.back() / static_cast<double>(score.questions.size());
+    result.wins += question.score > question.full ? 1 : 0;
+    result.losses += question.score < question.full ? 1 : 0;
+    both += question.score >= 1.0 && question.full >= 1.0 ? 1 : 0;
+    neither += question.score <= 0.0 && question.full <= 0.0 ? 1 : 0;
+    kl.push_back(question.kl);
+    tokens.push_back(static_cast<double>(question.tokens));
+  }
+  const std::vector<double> ones(differences.size(), 1.0);
+  result.interval = score.binary ? newcombe_interval(both, result.wins, result.losses, neither)
+                                 : bootstrap_interval(differences, ones);
+  result.kl = bootstrap_interval(kl, tokens);
+  return result;
+}
+
+namespace {
+
+double accuracy(const Tally& tally) {
+  return tally.right.whole > 0 ? tally.score / static_cast<double>(tally.right.whole) : 0.0;
+}
+
+double first_token_ms(const Tally& tally) {
+  return tally.turns > 0 ? tally.ttft_ms / static_cast<double>(tally.turns) : 0.0;
+}
+
+}  // namespace
+
 Json json_of(const Score& score) {
   const Tally& tally = score.tally;
+  const PairedScore pairs = paired(score);
+  const bool compared = !score.method.is_reference();
+  const auto if_compared = [&](Json value) { return compared ? std::move(value) : Json(nullptr); };
+  const auto if_free = [&](Json value) { return compared && score.free ? std::move(value) : Json(nullptr); };
   Json by_agent = Json::object();
   for (const auto& [agent, share] : tally.right_by_agent) by_agent[agent] = share.value();
   Json params = {{"agents", agents_at_work(*score.workflow).size()}};
@@ -127,12 +169,18 @@ Json json_of(const Score& score) {
   return {{"method", score.method.name},
           {"params", std::move(params)},
           {"questions", tally.right.whole},
-          {"accuracy", tally.right.value()},
+          {"accuracy", score.free ? Json(accuracy(tally)) : Json(nullptr)},
+          {"accuracy_difference", if_free(pairs.difference)},
+          {"accuracy_interval", if_free({pairs.interval.low, pairs.interval.high})},
+          {"wins", if_free(pairs.wins)},
+          {"losses", if_free(pairs.losses)},
           {"accuracy_by_agent", std::move(by_agent)},
-          {"exact_match", tally.exact.value()},
+          {"exact_match", score.free ? Json(tally.exact.value()) : Json(nullptr)},
           {"greedy_agreement", score.quality.agreement()},
           {"kl_first_token", score.quality.kl_first_token()},
           {"kl_mean", score.quality.kl_mean()},
+          {"kl_mean_interval", if_compared({pairs.kl.low, pairs.kl.high})},
+          {"turns_within_tolerance", score.quality.within_tolerance()},
           {"kv_reuse_rate", tally.relayed_entries.value()},
           {"kv_reuse_bound", tally.relayed_bound.value()},
           {"kv_reuse_rate_long", tally.long_entries.whole > 0 ? Json(tally.long_entries.value()) : Json(nullptr)},
@@ -143,7 +191,7 @@ Json json_of(const Score& score) {
           {"agent_turn_reuse_after_50",
            tally.warm_reused_turns.whole > 0 ? Json(tally.warm_reused_turns.value()) : Json(nullptr)},
           {"anchors_bytes", tally.anchors_bytes},
-          {"ttft_ms", tally.turns > 0 ? tally.ttft_ms / static_cast<double>(tally.turns) : 0.0},
+          {"ttft_ms", first_token_ms(tally)},
           {"output_tokens", tally.output_tokens},
           {"failed_runs", tally.failed},
           {"wall_ms", tally.wall_ms}};
@@ -153,25 +201,63 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
   std::size_t width = 12;
   for (const auto& score : scores) width = std::max(width, score.method.text.size() + 1);
   const auto columns = static_cast<int>(width);
-  std::string out =
-      padded("method", columns) +
-      "  right   exact   agree   KL first    KL mean  reused  (at most)  recomputed    ahead   turns  first token\n";
+  std::string out = padded("method", columns) +
+                    "   right  difference (95 %)    won:lost    KL mean (95 %)                    agree   reused  "
+                    "first token        wall\n";
+  for (const auto& score : scores) {
+    const Tally& tally = score.tally;
+    const PairedScore pairs = paired(score);
+    std::string difference, games, kl;
+    const std::string right = score.free ? fmt::format("{:5.1f} %", 100 * accuracy(tally)) : "      -";
+    if (!score.method.is_reference() && score.free) {
+      difference = fmt::format("{:+.1f} [{:+.1f}, {:+.1f}]", 100 * pairs.difference, 100 * pairs.interval.low,
+                               100 * pairs.interval.high);
+      games = fmt::format("{}:{}", pairs.wins, pairs.losses);
+    }
+    if (!score.method.is_reference())
+      kl = fmt::format("{:.2e} [{:.1e}, {:.1e}]", score.quality.kl_mean(), pairs.kl.low, pairs.kl.high);
+    out += padded(score.method.text, columns) +
+           fmt::format(" {}  {:20}  {:>8}    {:30}  {:5.1f} %  {:5.1f} %  {:>11}  {:>10}\n", right, difference, games, kl, 100 * score.quality.agreement(), 100 * tally.relayed_entries.value(),
+                       duration(first_token_ms(tally)), duration(tally.wall_ms));
+  }
+  if (floor != nullptr) out += padded("noise floor", columns) + fmt::format("{:44}{:.2e}\n", "", floor->kl_mean());
+  out += "\n" + padded("method", columns) +
+         "   exact   KL first  within 0.02  (at most)  recomputed    ahead    turns\n";
   for (const auto& score : scores) {
     out += padded(score.method.text, columns) +
-           fmt::format(
-               " {:5.1f} % {:5.1f} % {:5.1f} %  {:9.2e}  {:9.2e} {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  "
-               "{:5.1f} %  {:>11}\n",
-               100 * score.tally.right.value(), 100 * score.tally.exact.value(), 100 * score.quality.agreement(),
-               score.quality.kl_first_token(), score.quality.kl_mean(), 100 * score.tally.relayed_entries.value(),
-               100 * score.tally.relayed_bound.value(), 100 * score.tally.recomputed_tokens.value(),
-               100 * score.tally.ahead_entries.value(), 100 * score.tally.reused_turns.value(),
-               duration(score.tally.turns > 0 ? score.tally.ttft_ms / static_cast<double>(score.tally.turns) : 0.0));
-  }
-  if (floor != nullptr) {
-    out += padded("noise floor", columns) +
-           fmt::format("{:26}  {:9.2e}  {:9.2e}\n", "", floor->kl_first_token(), floor->kl_mean());
+           fmt::format(" {:5.1f} %  {:9.2e}      {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  {:5.1f} %\n",
+                       100 * score.tally.exact.value(), score.quality.kl_first_token(),
+                       100 * score.quality.within_tolerance(), 100 * score.tally.relayed_bound.value(),
+                       100 * score.tally.recomputed_tokens.value(), 100 * score.tally.ahead_entries.value(),
+                       100 * score.tally.reused_turns.value());
   }
   return out;
+}
+
+std::string hand_overs_of(const Workflow& file, const std::vector<Score>& scores) {
+  const auto slots_of = [](const Workflow& workflow) {
+    std::string out;
+    for (const TurnInfo& turn : workflow.turns()) {
+      if (turn.slots.empty()) continue;
+      out += fmt::format("  {}:", turn.id);
+      for (const SlotInfo& slot : turn.slots) out += fmt::format(" {} {};", slot.name, slot.method);
+      out.back() = '\n';
+    }
+    return out;
+  };
+  std::string out = "run, by the file:\n" + slots_of(file);
+  std::string before;  // methods with the same slots are listed together
+  for (const Score& score : scores) {
+    const std::string slots = slots_of(*score.workflow);
+    if (slots == before) {
+      out.insert(out.size() - slots.size() - 2, ", " + score.method.text);
+    } else {
+      out += score.method.text + ":\n" + slots;
+    }
+    before = slots;
+  }
+  return out + "eval reuses texts of any length (min_tokens: 1) and exact prefixes only by method prefix; run follows the "
+               "file's relay.min_tokens (32 without it) and relay.prefix (true without it)\n";
 }
 
 std::string agents_of(const std::vector<Score>& scores) {

@@ -11,6 +11,7 @@
 #include "sdk/cli/measure/dataset.h"
 #include "sdk/cli/measure/eval_method.h"
 #include "sdk/cli/measure/eval_quality.h"
+#include "sdk/cli/measure/paired.h"
 
 namespace baton::cli {
 
@@ -27,7 +28,8 @@ struct Share {
 
 /// What is counted of a method's runs. Counts of several questions can be merged.
 struct Tally {
-  Share right;
+  double score = 0;                // sum over runs; of a right answer 1, and by F1 also between 0 and 1
+  Share right;                     // runs of score 1
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share exact;                     // runs whose every answer is that of full, token for token
   Share reused_entries;            // (token, layer) entries of prompts
@@ -54,6 +56,23 @@ struct Tally {
   void merge(const Tally& other);
 };
 
+/// One question, under one method and under full.
+struct QuestionScore {
+  double score = 0.0;
+  double full = 0.0;
+  double kl = 0.0;          // sum over tokens
+  std::int64_t tokens = 0;  // compared
+};
+
+/// What pairs of questions say about the difference to full.
+struct PairedScore {
+  double difference = 0.0;  // of the mean scores, method minus full
+  Interval interval;        // of the difference
+  std::int64_t wins = 0;    // questions with a higher score than full's
+  std::int64_t losses = 0;
+  Interval kl;  // of the mean KL
+};
+
 /// One method with one number of agents.
 struct Score {
   EvalMethod method;
@@ -61,7 +80,13 @@ struct Score {
   std::optional<Workflow> forced_workflow;  // with pools of its own: it must not meet the answers of the free run
   Tally tally;
   Quality quality;  // over forced runs
+  std::vector<QuestionScore> questions;
+  bool binary = true;  // every score is 0 or 1
+  bool free = true;    // there are free runs: otherwise the answers are full's, and only distributions are measured
 };
+
+/// Differences to full: of accuracies by Newcombe's method where scores are 0 or 1, otherwise by bootstrap.
+PairedScore paired(const Score& score);
 
 /// The counts that a method begins with: none, for each agent that has an answer.
 Tally empty_tally(const Workflow& workflow);
@@ -75,8 +100,12 @@ std::string final_answer(const Workflow& workflow, const RunRecord& record);
 
 nlohmann::ordered_json json_of(const Score& score);
 
-/// One line a method, under one head; `floor` may be null.
+/// One line a method, under one head; `floor` may be null. A second table has what matters to some methods only.
 std::string table_of(const std::vector<Score>& scores, const Quality* floor);
+
+/// How each placeholder will be handed over, under the file's own relay (what `run` would do) and under each method, and
+/// which settings of the file `eval` replaces.
+std::string hand_overs_of(const Workflow& file, const std::vector<Score>& scores);
 
 /// The right answers of each agent, one line a method.
 std::string agents_of(const std::vector<Score>& scores);

@@ -124,9 +124,9 @@ class HostMemory final : public Backend {
     m.back();
   }
   void value_deviation(std::span<float> out, std::span<const KvSlab> slabs, const KvShape& shape, const RowSpan& rows,
-                       ConstTensorView v) override {
+                       ConstTensorView v, ValueMeasure measure) override {
     Moved m(*this);
-    device_->value_deviation(out, m.slabs(slabs, shape), shape, rows, m.view(v));
+    device_->value_deviation(out, m.slabs(slabs, shape), shape, rows, m.view(v), measure);
     m.back();
   }
   void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,

@@ -56,7 +56,7 @@ class HostBackend : public Backend {
   void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
   void save_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
   void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&,
-                       ConstTensorView) override {
+                       ConstTensorView, ValueMeasure) override {
     unused();
   }
   void attention(TensorView, ConstTensorView, std::span<const KvSlab>, const KvShape&, const RowSpan&, float,

@@ -125,25 +125,34 @@ TEST_CASE("value_deviation agrees with double, equal values give exactly zero", 
         for (std::size_t i = 50; i < 60; ++i) sequence[i] = kNoSequence, position[i] = 9999;
 
         std::vector<float> deviation(60, -7.0f);
-        backend.value_deviation(deviation, slabs, shape, {sequence, position, begin}, fresh.view());
+        backend.value_deviation(deviation, slabs, shape, {sequence, position, begin}, fresh.view(),
+                                ValueMeasure::cosine);
+        std::vector<float> squared(60, -7.0f);
+        backend.value_deviation(squared, slabs, shape, {sequence, position, begin}, fresh.view(),
+                                ValueMeasure::squared);
         for (std::int64_t row = 0; row < 60; ++row) {
           INFO("row " << row);
           if (row >= 50) {
             REQUIRE(deviation[row] == -7.0f);
+            REQUIRE(squared[row] == -7.0f);
             continue;
           }
-          double sum = 0;
+          double sum = 0, squares = 0;
           for (std::int64_t head = 0; head < heads; ++head) {
             double dot = 0, a2 = 0, b2 = 0;
             for (std::int64_t d = head * width; d < (head + 1) * width; ++d) {
               const double a = round_to(fresh.at(row, d), dtype), b = round_to(cached.at(row, d), dtype);
               dot += a * b, a2 += a * a, b2 += b * b;
+              squares += (a - b) * (a - b);
             }
             sum += a2 == 0 && b2 == 0 ? 1.0 : a2 == 0 || b2 == 0 ? 0.0 : dot / std::sqrt(a2) / std::sqrt(b2);
           }
           if (row < 20) {
             REQUIRE(deviation[row] == 0.0f);
+            REQUIRE(squared[row] == 0.0f);
           } else {
+            REQUIRE(squares > 0);
+            REQUIRE(std::abs(squared[row] - squares) <= 1e-6 * squares);
             REQUIRE(std::abs(deviation[row] - (1.0 - sum / heads)) <= 2e-7);  // one rounding of a number up to 2
           }
         }
@@ -279,11 +288,11 @@ TEST_CASE("reuse: what does not fit is refused", "[reuse]") {
                         Contains("expected bf16, got f32"));
 
     std::vector<float> out(2);
-    REQUIRE_THROWS_WITH(backend.value_deviation(out, slabs, shape, row, k.view()),
+    REQUIRE_THROWS_WITH(backend.value_deviation(out, slabs, shape, row, k.view(), ValueMeasure::cosine),
                         Contains("expected 1 values, got 2"));
-    REQUIRE_THROWS_WITH(backend.value_deviation({out.data(), 1}, slabs, narrow, row, half.view()),
+    REQUIRE_THROWS_WITH(backend.value_deviation({out.data(), 1}, slabs, narrow, row, half.view(), ValueMeasure::cosine),
                         Contains("expected f32, got bf16"));
-    backend.value_deviation({out.data(), 1}, {}, shape, nobody, k.view());
+    backend.value_deviation({out.data(), 1}, {}, shape, nobody, k.view(), ValueMeasure::squared);
 
     Values q(1, 16, 1), result(1, 16);
     AttentionSum* const none_recorded[] = {nullptr, nullptr};

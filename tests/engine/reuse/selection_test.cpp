@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
+#include <random>
 
 using namespace baton;
 
@@ -92,4 +93,41 @@ TEST_CASE("selection: by author, entropy and attention are parts of their sums",
   CHECK(select_by_author(ends, entropy, received) == Flags{true, true, false, false, false, true});
   CHECK(select_by_author(half, std::vector<float>(4, 0.0f), {}) == Flags{false, false, true, true});
   CHECK(select_by_author(half, {}, {}).empty());
+}
+
+TEST_CASE("selection: the paper's rules are a union, and at a fixed number both thresholds move by one factor",
+          "[reuse]") {
+  std::mt19937_64 random(7);
+  std::exponential_distribution<float> draw;
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<float> deviation(60), received(60);
+    for (float& value : deviation) value = draw(random);
+    for (float& value : received) value = draw(random);
+    double d = 0, a = 0;  // means
+    for (std::size_t i = 0; i < 60; ++i) d += double{deviation[i]} / 60, a += double{received[i]} / 60;
+    const auto by_definition = [&](double factor) {
+      std::vector<bool> flags(60);
+      for (std::size_t i = 0; i < 60; ++i)
+        flags[i] = deviation[i] > factor * 1.5 * d || received[i] > factor * 1.45 * a || i >= 50;
+      return flags;
+    };
+    SelectionOptions paper = SelectionOptions::by_paper();
+    CHECK(select_tokens(paper, deviation, received) == by_definition(1.0));
+    // The factor is lowered until as many are chosen: the choice must be one that some factor gives.
+    for (const std::int32_t count : {10, 14, 20, 37, 60}) {
+      paper.count = count;
+      const std::vector<bool> chosen = select_tokens(paper, deviation, received);
+      CHECK(std::count(chosen.begin(), chosen.end(), true) == count);
+      double low = 0.0, high = 100.0;
+      for (int i = 0; i < 200; ++i) {
+        const double middle = 0.5 * (low + high);
+        const auto flags = by_definition(middle);
+        (std::count(flags.begin(), flags.end(), true) > count ? low : high) = middle;
+      }
+      CHECK(chosen == by_definition(high));
+    }
+    paper.count = 4;  // fewer than the suffix: its last tokens
+    const std::vector<bool> last = select_tokens(paper, deviation, received);
+    CHECK(std::count(last.begin() + 56, last.end(), true) == 4);
+  }
 }
