@@ -155,7 +155,6 @@ TEST_CASE("what changes the numbers and is not supported is named") {
   CHECK_THAT(problem(with(base(), {{"partial_rotary_factor", 0.5}})), Contains("\"partial_rotary_factor\" is 0.5"));
   CHECK_THAT(problem(with(base(), {{"rope_parameters", {{"partial_rotary_factor", 0.75}}}})), Contains("0.75"));
   CHECK_THAT(problem(with(base(), {{"hidden_act", "gelu"}})), Contains("\"hidden_act\" is \"gelu\", but only silu"));
-  CHECK_THAT(problem(with(base(), {{"quantization_config", {{"bits", 4}}}})), Contains("quantized checkpoints"));
   CHECK_THAT(problem(with(base(), {{"num_local_experts", 8}})), Contains("mixtures of experts"));
   CHECK_THAT(problem(with(base(), {{"no_rope_layers", {1, 1, 0, 1}}})), Contains("layers without RoPE"));
   CHECK_THAT(
