@@ -148,8 +148,8 @@ std::vector<std::uint8_t> gptq_codes(std::span<const std::byte> words, std::int6
 std::vector<std::uint8_t> gptq_zeros(std::span<const std::byte> words, bool less_one) {
   std::vector<std::uint8_t> zeros;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(words.size() / 4); ++i) {
-    const std::uint32_t word = word_at(words, i);
-    for (int j = 0; j < kPerWord; ++j) zeros.push_back((integer_at(word, j) + (less_one ? 1 : 0)) & 15);
+    const std::uint32_t word = word_at(words, i) + (less_one ? 0x11111111u : 0);
+    for (int j = 0; j < kPerWord; ++j) zeros.push_back(integer_at(word, j));
   }
   return zeros;
 }

@@ -37,7 +37,8 @@ struct Int4Matrix {
 
 /// Codes of GPTQ, from words [cols / 8, rows]: bits [4 j, 4 j + 4) of word [i, n] are input 8 i + j of output n.
 std::vector<std::uint8_t> gptq_codes(std::span<const std::byte> words, std::int64_t rows, std::int64_t cols);
-/// Zeros of GPTQ, from words [groups, rows / 8]: bits [4 j, 4 j + 4) of word [g, i] are output 8 i + j.
+/// Zeros of GPTQ, from words [groups, rows / 8]: bits [4 j, 4 j + 4) of word [g, i] are output 8 i + j. `less_one`: one
+/// was subtracted from each of the eight, as one subtraction from the word: a zero of 0 borrows from the next.
 std::vector<std::uint8_t> gptq_zeros(std::span<const std::byte> words, bool less_one);
 
 /// Codes of AWQ, from words [cols, rows / 8]. The outputs of a word lie in the order 0, 2, 4, 6, 1, 3, 5, 7.

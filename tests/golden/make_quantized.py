@@ -49,7 +49,7 @@ def words(integers):
     return torch.from_numpy(np.bitwise_or.reduce(shifted, axis=-1).astype(np.uint32).view(np.int32).copy())
 
 
-def round_in_groups(weight, group_of, symmetric):
+def round_in_groups(weight, group_of, symmetric, lowest_zero):
     """Codes [N, C], zeros [N, G], scales [N, G] in float16."""
     groups = int(group_of.max()) + 1
     codes = torch.zeros(weight.shape, dtype=torch.int32)
@@ -62,7 +62,7 @@ def round_in_groups(weight, group_of, symmetric):
         else:
             low, high = part.amin(1).clamp(max=0), part.amax(1).clamp(min=0)
             scales[:, group] = ((high - low) / 15).half().float()
-            zeros[:, group] = (-low / scales[:, group]).round().clamp(0, 15).long()
+            zeros[:, group] = (-low / scales[:, group]).round().clamp(lowest_zero, 15).long()
         codes[:, columns] = ((part / scales[:, group, None]).round() + zeros[:, group, None]).clamp(0, 15).int()
     return codes, zeros, scales.half()
 
@@ -72,9 +72,7 @@ def gptq(weight, packages, generator, symmetric, ordered):
     group_of = torch.arange(inputs) // GROUP
     if ordered:
         group_of = group_of[torch.randperm(inputs, generator=generator)]
-    codes, zeros, scales = round_in_groups(weight, group_of, symmetric)
-    if not symmetric:
-        zeros[3, 0] = 0  # stored as 15
+    codes, zeros, scales = round_in_groups(weight, group_of, symmetric, 1)  # packages differ on zeros of 0
     tensors = dict(qweight=words(codes.T.reshape(inputs // 8, 8, outputs).transpose(1, 2)),
                    qzeros=words(((zeros.T - 1) & 15).reshape(-1, outputs // 8, 8)),
                    scales=scales.T.contiguous(), g_idx=group_of.int())
@@ -88,7 +86,7 @@ def gptq(weight, packages, generator, symmetric, ordered):
 
 def awq(weight, packages, generator):
     outputs, inputs = weight.shape
-    codes, zeros, scales = round_in_groups(weight, torch.arange(inputs) // GROUP, False)
+    codes, zeros, scales = round_in_groups(weight, torch.arange(inputs) // GROUP, False, 0)
     pack = lambda values: words(values.T.reshape(-1, outputs // 8, 8)[..., AWQ_ORDER])
     tensors = dict(qweight=pack(codes), qzeros=pack(zeros), scales=scales.T.contiguous())
     values = packages["awq"].dequantize_gemm(tensors["qweight"], tensors["qzeros"], tensors["scales"].float(), 4, GROUP)

@@ -111,7 +111,8 @@ TEST_CASE("quantised checkpoints have the values that other packages read", "[go
 TEST_CASE("4-bit checkpoints that lie are refused") {
   CHECK(gptq_of({}).read().type == BlockType::q5_0);
   CHECK(gptq_of({.group = Ints(64, 1)}).read().type == BlockType::q5_0);
-  CHECK_THAT(gptq_of({.words = {16, 8}}).problem(), Contains("tensor \"m.qweight\" has shape [16, 8], expected [8, 8]"));
+  CHECK_THAT(gptq_of({.words = {16, 8}}).problem(),
+             Contains("tensor \"m.qweight\" has shape [16, 8], expected [8, 8]"));
   CHECK_THAT(gptq_of({.zeros = {1, 1}}).problem(), Contains("\"m.qzeros\" has shape [1, 1], expected [2, 1]"));
   CHECK_THAT(gptq_of({.scales = {1, 8}, .scale_values = std::vector<float>(8)}).problem(),
              Contains("\"m.scales\" has shape [1, 8], expected [2, 8], as groups are of 32"));
@@ -131,7 +132,8 @@ TEST_CASE("4-bit checkpoints that lie are refused") {
     parts.scale_values[9] = bad;
     CHECK_THAT(gptq_of(parts).problem(), Contains("\"m.scales\" holds") && Contains("at place 9, expected finite"));
   }
-  CHECK_THAT(gptq_of({.scale_type = "I32"}).problem(), Contains("\"m.scales\" is of type I32, expected BF16, F16 or F32"));
+  CHECK_THAT(gptq_of({.scale_type = "I32"}).problem(),
+             Contains("\"m.scales\" is of type I32, expected BF16, F16 or F32"));
 
   OneMatrix awq = gptq_of({.words = {64, 1}});
   awq.config.format = WeightFormat::awq;

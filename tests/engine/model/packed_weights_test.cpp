@@ -21,7 +21,8 @@ std::span<const std::byte> bytes_of(const std::vector<std::uint32_t>& words) { r
 
 /// Two outputs of 64 inputs in groups of 32, codes 0 to 15 in turn.
 Int4Matrix matrix_of(std::vector<std::uint8_t> zeros, std::vector<float> scales) {
-  Int4Matrix matrix{.rows = 2, .cols = 64, .codes = {}, .group = {}, .zeros = std::move(zeros), .scales = std::move(scales)};
+  Int4Matrix matrix{
+      .rows = 2, .cols = 64, .codes = {}, .group = {}, .zeros = std::move(zeros), .scales = std::move(scales)};
   for (int i = 0; i < 128; ++i) matrix.codes.push_back(static_cast<std::uint8_t>(i % 16));
   for (int c = 0; c < 64; ++c) matrix.group.push_back(c / 32);
   return matrix;
@@ -58,8 +59,8 @@ TEST_CASE("8-bit floats by hand") {
 TEST_CASE("blocks of 8-bit floats end with the matrix") {
   const std::vector<std::byte> ones(15, std::byte{0x38});  // [3, 5] in blocks of 2 x 2
   const std::vector<float> scales = {1, 2, 3, 4, 5, 6};
-  const StoredWeight weight = dequantized(
-      Fp8Matrix{.bytes = ones, .rows = 3, .cols = 5, .scales = scales, .block_rows = 2, .block_cols = 2});
+  const StoredWeight weight =
+      dequantized(Fp8Matrix{.bytes = ones, .rows = 3, .cols = 5, .scales = scales, .block_rows = 2, .block_cols = 2});
   CHECK(weight.type == BlockType::f32);
   CHECK(values_of(weight) == std::vector<float>{1, 1, 2, 2, 3, 1, 1, 2, 2, 3, 4, 4, 5, 5, 6});
 }
@@ -69,7 +70,8 @@ TEST_CASE("words of GPTQ go along the inputs, zeros along the outputs") {
   CHECK(gptq_codes(bytes_of({0x76543210, 0x89abcdef}), 2, 8) ==
         std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5, 6, 7, 15, 14, 13, 12, 11, 10, 9, 8});
   CHECK(gptq_zeros(bytes_of({0x76543210}), false) == std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(gptq_zeros(bytes_of({0xf6543217}), true) == std::vector<std::uint8_t>{8, 2, 3, 4, 5, 6, 7, 0});
+  CHECK(gptq_zeros(bytes_of({0x77777777}), true) == std::vector<std::uint8_t>(8, 8));
+  CHECK(gptq_zeros(bytes_of({0x76543210 - 0x11111111}), true) == std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
 TEST_CASE("words of AWQ go along the outputs, even ones first") {
@@ -98,7 +100,12 @@ TEST_CASE("integers stay in blocks where those hold the same values") {
   std::swap(mixed.group[5], mixed.group[40]);
   CHECK(stored(mixed).type == BlockType::f32);
   require_values(mixed);
-  Int4Matrix narrow{.rows = 1, .cols = 8, .codes = {0, 1, 2, 3, 4, 5, 6, 7}, .group = std::vector<std::int32_t>(8), .zeros = {8}, .scales = {2}};
+  Int4Matrix narrow{.rows = 1,
+                    .cols = 8,
+                    .codes = {0, 1, 2, 3, 4, 5, 6, 7},
+                    .group = std::vector<std::int32_t>(8),
+                    .zeros = {8},
+                    .scales = {2}};
   CHECK(stored(narrow).type == BlockType::f32);
   require_values(narrow);
 }
