@@ -58,8 +58,6 @@ std::string experts_key(const JsonFields& fields, Family family) {
 
 /// What would change the numbers and is not computed here must never be ignored.
 void reject_unsupported(const JsonFields& fields, Family family) {
-  if (fields.find("quantization_config") != nullptr)
-    fields.fail("quantization_config", "but quantized checkpoints are not supported; use one in bf16, f16 or f32");
   reject_other_activations(fields, family);
   if (fields.number_or("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0)
     fields.fail("partial_rotary_factor", "but only heads that are rotated as a whole (1.0) are supported");
@@ -176,6 +174,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   read_windows(config, fields, family);
   config.eos_tokens = fields.integers("eos_token_id", 0, config.vocabulary - 1);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);
+  config.quantization = read_quantization(fields, origin);
   return config;
 }
 

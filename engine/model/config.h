@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/errors.h"
+#include "engine/model/quantization.h"
 
 namespace baton {
 
@@ -80,6 +81,7 @@ struct ModelConfig {
   std::vector<std::int32_t> window;      // [L] sliding window in tokens, 0: none
   std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json
   std::int32_t bos_token = -1;           // -1: none
+  QuantizationConfig quantization;       // of safetensors
 
   RopeKind rope_kind(std::int32_t layer) const {
     return rope_kinds.empty() ? RopeKind::global : rope_kinds[static_cast<std::size_t>(layer)];

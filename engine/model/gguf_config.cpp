@@ -301,6 +301,9 @@ ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {
   Json json = config_json(files);
   if (!changes.is_null()) json.merge_patch(changes);
   ModelConfig config = parse_config(json.dump(), files.metadata().origin() + ": metadata as config.json");
+  if (config.quantization.format != WeightFormat::plain)
+    files.metadata().fail("quantization_config",
+                          "which GGUF files do not have: their tensors say how they are quantised");
   config.rope.divisors = frequency_divisors(files, config);
   config.norm_offset = 0.0f;  // added when the file was made
   return config;

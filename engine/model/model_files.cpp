@@ -9,6 +9,7 @@
 
 #include "engine/base/input_file.h"
 #include "engine/base/json_fields.h"
+#include "engine/model/checkpoint_weights.h"
 #include "engine/model/gguf.h"
 #include "engine/model/gguf_model.h"
 #include "engine/model/safetensors.h"
@@ -107,7 +108,10 @@ class Folder final : public ModelFiles {
   }
 
   std::string tokenizer_file() const override { return (path_ / "tokenizer.json").string(); }
-  const WeightSource& weights() override { return files(); }
+  const WeightSource& weights() override {
+    if (!weights_) weights_.emplace(files(), parse_config(config_, (path_ / "config.json").string()).quantization);
+    return *weights_;
+  }
   std::string fingerprint() override { return files().fingerprint(config_); }
   std::size_t bytes() override { return files().total_bytes(); }
 
@@ -130,6 +134,7 @@ class Folder final : public ModelFiles {
   fs::path path_;
   std::string config_;
   std::optional<SafetensorsFolder> files_;
+  std::optional<CheckpointWeights> weights_;
 };
 
 bool is_gguf(const fs::path& path) {

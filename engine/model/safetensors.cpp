@@ -71,8 +71,6 @@ const Json& list_of(const Json& entry, const char* key, const std::string& where
   return *found;
 }
 
-std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 std::vector<std::int64_t> read_shape(const Json& entry, const std::string& where) {
   const Json& list = list_of(entry, "shape", where);
   if (list.size() > kMaxRank)
@@ -82,7 +80,7 @@ std::vector<std::int64_t> read_shape(const Json& entry, const std::string& where
   for (const Json& extent : list) {
     const std::uint64_t value = unsigned_of(extent, where, "an extent");
     if (value != 0 && product > kMaxElements / value)
-      throw ModelError(fmt::format("{}: shape {} times {} is too large", where, text_of(shape), value));
+      throw ModelError(fmt::format("{}: shape {} times {} is too large", where, shape_text(shape), value));
     product *= std::max<std::uint64_t>(value, 1);
     shape.push_back(static_cast<std::int64_t>(value));
   }
@@ -113,7 +111,7 @@ TensorInfo read_tensor(const Json& entry, const std::string& where, std::size_t 
   for (const std::int64_t extent : info.shape) bits *= static_cast<std::uint64_t>(extent);
   if (bits % 8 != 0 || bits / 8 != end - begin)
     throw ModelError(fmt::format("{}: {} {} takes {} bytes, but its offsets span {}", where, info.type,
-                                 text_of(info.shape), bits / 8, end - begin));
+                                 shape_text(info.shape), bits / 8, end - begin));
   return info;
 }
 
@@ -137,6 +135,8 @@ void check_layout(const std::map<std::string, TensorInfo>& tensors, const std::s
 }
 
 }  // namespace
+
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uint64_t file_bytes,
                                       const std::string& origin) {
@@ -243,31 +243,49 @@ SafetensorsFolder::~SafetensorsFolder() = default;
 SafetensorsFolder::SafetensorsFolder(SafetensorsFolder&&) noexcept = default;
 SafetensorsFolder& SafetensorsFolder::operator=(SafetensorsFolder&&) noexcept = default;
 
-bool SafetensorsFolder::contains(const std::string& name) const {
-  return std::any_of(files_.begin(), files_.end(), [&](const auto& file) { return file->tensors.contains(name); });
+const SafetensorsFolder::File* SafetensorsFolder::file_of(const std::string& name) const {
+  const auto found =
+      std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file->tensors.contains(name); });
+  return found == files_.end() ? nullptr : found->get();
 }
 
-StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-  for (const auto& file : files_) {
-    const auto found = file->tensors.find(name);
-    if (found == file->tensors.end()) continue;
-    const TensorInfo& info = found->second;
-    const std::string where = fmt::format("{}: tensor \"{}\"", file->origin, name);
-    if (!info.dtype) throw ModelError(fmt::format("{} is of type {}, expected BF16, F16 or F32", where, info.type));
-
-    std::int64_t found_rows = 1, found_cols = 1;
-    for (std::size_t axis = 0; axis < info.shape.size(); ++axis)
-      (axis == 0 && info.shape.size() > 1 ? found_rows : found_cols) *= info.shape[axis];
-    if (found_rows != rows || found_cols != cols)
-      throw ModelError(fmt::format("{} has shape {}, expected [{}]", where, text_of(info.shape),
-                                   rows == 1 ? fmt::to_string(cols) : fmt::format("{}, {}", rows, cols)));
-    const auto data = std::make_shared_for_overwrite<std::byte[]>(info.end - info.begin);
-    file->file.read(file->data_offset + info.begin, {data.get(), info.end - info.begin});
-    return {data, block_type_of(*info.dtype), rows, cols};
-  }
+const SafetensorsFolder::File& SafetensorsFolder::owner(const std::string& name) const {
+  if (const File* file = file_of(name)) return *file;
   std::string searched;
   for (const auto& file : files_) searched += (searched.empty() ? "" : ", ") + file->origin;
   throw ModelError(fmt::format("tensor \"{}\" is missing; searched {}", name, searched));
+}
+
+bool SafetensorsFolder::contains(const std::string& name) const { return file_of(name) != nullptr; }
+
+const TensorInfo* SafetensorsFolder::find(const std::string& name) const {
+  const File* file = file_of(name);
+  return file == nullptr ? nullptr : &file->tensors.at(name);
+}
+
+std::string SafetensorsFolder::place(const std::string& name) const {
+  return fmt::format("{}: tensor \"{}\"", owner(name).origin, name);
+}
+
+std::shared_ptr<const std::byte[]> SafetensorsFolder::read(const std::string& name) const {
+  const File& file = owner(name);
+  const TensorInfo& info = file.tensors.at(name);
+  const auto data = std::make_shared_for_overwrite<std::byte[]>(info.end - info.begin);
+  file.file.read(file.data_offset + info.begin, {data.get(), info.end - info.begin});
+  return data;
+}
+
+StoredWeight SafetensorsFolder::weight(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+  const TensorInfo& info = owner(name).tensors.at(name);
+  if (!info.dtype) throw ModelError(fmt::format("{} is of type {}, expected BF16, F16 or F32", place(name), info.type));
+
+  std::int64_t found_rows = 1, found_cols = 1;
+  for (std::size_t axis = 0; axis < info.shape.size(); ++axis)
+    (axis == 0 && info.shape.size() > 1 ? found_rows : found_cols) *= info.shape[axis];
+  if (found_rows != rows || found_cols != cols)
+    throw ModelError(fmt::format("{} has shape {}, expected [{}]", place(name), shape_text(info.shape),
+                                 rows == 1 ? fmt::to_string(cols) : fmt::format("{}, {}", rows, cols)));
+  return {read(name), block_type_of(*info.dtype), rows, cols};
 }
 
 std::vector<std::string> SafetensorsFolder::names() const {
@@ -279,9 +297,7 @@ std::vector<std::string> SafetensorsFolder::names() const {
 }
 
 std::vector<std::int64_t> SafetensorsFolder::shape(const std::string& name) const {
-  for (const auto& file : files_)
-    if (const auto found = file->tensors.find(name); found != file->tensors.end()) return found->second.shape;
-  throw ModelError(fmt::format("tensor \"{}\" is missing", name));
+  return owner(name).tensors.at(name).shape;
 }
 
 std::size_t SafetensorsFolder::total_bytes() const {

@@ -38,6 +38,9 @@ std::uint64_t safetensors_data_offset(std::span<const std::byte> first, std::uin
 std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::byte> head, std::uint64_t file_bytes,
                                                            const std::string& origin);
 
+/// "[2, 3]".
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
 /// All tensors of a model folder (model.safetensors, or the shards of model.safetensors.index.json). Safe
 /// from any thread.
 class SafetensorsFolder final : public WeightSource {
@@ -50,6 +53,13 @@ class SafetensorsFolder final : public WeightSource {
   bool contains(const std::string& name) const override;
   /// The tensor as a matrix [shape0, rest]; a vector is [1, n]. Of the types F32, BF16 and F16.
   StoredWeight weight(const std::string& name, std::int64_t rows, std::int64_t cols) const override;
+  /// nullptr: there is none of that name.
+  const TensorInfo* find(const std::string& name) const;
+  /// The bytes of a tensor as the file holds them, aligned for every element type. Throws ModelError when it is missing
+  /// or cannot be read.
+  std::shared_ptr<const std::byte[]> read(const std::string& name) const;
+  /// The file and the tensor, as errors begin.
+  std::string place(const std::string& name) const;
   std::vector<std::string> names() const;
   /// Throws ModelError when it is missing.
   std::vector<std::int64_t> shape(const std::string& name) const;
@@ -59,6 +69,8 @@ class SafetensorsFolder final : public WeightSource {
 
  private:
   struct File;
+  const File* file_of(const std::string& name) const;  // nullptr: there is no such tensor
+  const File& owner(const std::string& name) const;    // throws ModelError
   std::vector<std::unique_ptr<File>> files_;
 };
 

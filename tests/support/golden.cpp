@@ -41,13 +41,22 @@ std::vector<float> decode_floats(const std::string& base64) {
   return values;
 }
 
-std::vector<std::string> golden_names() {
+namespace {
+
+/// Folders with goldens, as paths from golden_folder().
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(golden_folder()))
-    if (std::filesystem::exists(entry.path() / "goldens.json")) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(golden_folder() / folder))
+    if (std::filesystem::exists(entry.path() / "goldens.json"))
+      names.push_back((folder / entry.path().filename()).string());
   std::sort(names.begin(), names.end());
   return names;
 }
+
+}  // namespace
+
+std::vector<std::string> golden_names() { return names_in(""); }
+std::vector<std::string> quantized_names() { return names_in("../quantized"); }
 
 Golden load_golden(const std::string& name) {
   Golden golden;

@@ -29,6 +29,8 @@ struct Golden {
 
 /// Names of all golden checkpoints, sorted: a test runs over them or names one.
 std::vector<std::string> golden_names();
+/// Of quantised checkpoints, in tests/golden/quantized.
+std::vector<std::string> quantized_names();
 
 /// Throws std::runtime_error when there is none of that name.
 Golden load_golden(const std::string& name);

@@ -27,13 +27,18 @@ inline std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// Collects f32 tensors and writes them as a sound file.
+/// Collects tensors and writes them as a sound file.
 class TensorFile {
  public:
   void add(const std::string& name, const std::vector<std::int64_t>& shape, const std::vector<float>& values) {
+    add(name, "F32", shape, values);
+  }
+  template <class Element>
+  void add(const std::string& name, const std::string& type, const std::vector<std::int64_t>& shape,
+           const std::vector<Element>& values) {
     const std::size_t begin = data_.size();
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    header_[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
+    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Element));
+    header_[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
   }
   std::string bytes() const {
     std::string header = header_.dump();

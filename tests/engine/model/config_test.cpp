@@ -46,6 +46,74 @@ std::string problem(const json& config) {
 
 }  // namespace
 
+TEST_CASE("how weights are quantised") {
+  const auto read = [](const json& quantization) {
+    return parse(with(base(), {{"quantization_config", quantization}})).quantization;
+  };
+  const auto refused = [](const json& quantization) {
+    return problem(with(base(), {{"quantization_config", quantization}}));
+  };
+  CHECK(parse(base()).quantization.format == WeightFormat::plain);
+  CHECK(parse(with(base(), {{"quantization_config", nullptr}})).quantization.format == WeightFormat::plain);
+
+  const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"desc_act", true}};
+  QuantizationConfig config = read(gptq);
+  CHECK(config.format == WeightFormat::gptq);
+  CHECK(config.group_size == 128);
+  CHECK(config.ordered_by_activation);
+  CHECK(config.zeros_less_one);
+  CHECK_FALSE(read(with(gptq, {{"checkpoint_format", "gptq_v2"}})).zeros_less_one);
+  CHECK(read(with(gptq, {{"group_size", -1}})).group_size == 0);
+  CHECK_THAT(refused(with(gptq, {{"bits", 8}})),
+             Contains("\"quantization_config.bits\" is 8, but of this method only 4 bits"));
+  CHECK_THAT(refused(with(gptq, {{"bits", 3}})), Contains("only 4 bits"));
+  CHECK_THAT(refused(with(gptq, {{"group_size", 0}})), Contains("expected -1 or a number of inputs"));
+  CHECK_THAT(refused(without(gptq, "group_size")), Contains("\"quantization_config.group_size\" is missing"));
+  CHECK_THAT(refused(with(gptq, {{"checkpoint_format", "marlin"}})), Contains("but only gptq and gptq_v2"));
+  CHECK_THAT(refused(with(gptq, {{"is_marlin_format", true}})), Contains("is_marlin_format"));
+
+  const json awq = {
+      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 64}, {"version", "GEMM"}, {"zero_point", true}};
+  config = read(awq);
+  CHECK(config.format == WeightFormat::awq);
+  CHECK(config.group_size == 64);
+  CHECK(read({{"quant_method", "awq"}, {"w_bit", 4}, {"q_group_size", 32}}).group_size == 32);
+  CHECK_THAT(refused(with(awq, {{"version", "gemv"}})), Contains("\"gemv\", but only gemm"));
+  CHECK_THAT(refused(with(awq, {{"zero_point", false}})), Contains("only weights with zeros"));
+
+  const json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {128, 64}}};
+  config = read(fp8);
+  CHECK(config.format == WeightFormat::fp8);
+  CHECK(config.block_rows == 128);
+  CHECK(config.block_cols == 64);
+  CHECK(read({{"quant_method", "fp8"}, {"weight_block_size", nullptr}}).block_rows == 0);
+  for (const json& block : {json(128), json({128}), json({128, 0}), json({128, "64"}), json({128, -1})})
+    CHECK_THAT(refused(with(fp8, {{"weight_block_size", block}})), Contains("expected two numbers"));
+  CHECK_THAT(refused(with(fp8, {{"fmt", "e5m2"}})), Contains("but only e4m3"));
+
+  const auto compressed = [](const json& weights, const std::string& format = "float-quantized") {
+    return json{{"quant_method", "compressed-tensors"},
+                {"format", format},
+                {"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"Linear"}}}}}}};
+  };
+  const json channel = {{"type", "float"}, {"num_bits", 8}, {"strategy", "channel"}, {"symmetric", true}};
+  CHECK(read(compressed(channel)).format == WeightFormat::fp8);
+  CHECK(read(compressed(with(channel, {{"strategy", "block"}, {"block_structure", {128, 32}}}))).block_cols == 32);
+  CHECK_THAT(refused(compressed(with(channel, {{"strategy", "block"}}))), Contains("block_structure\" is missing"));
+  CHECK_THAT(refused(compressed(with(channel, {{"strategy", "group"}}))), Contains("only tensor, channel and block"));
+  CHECK_THAT(refused(compressed(with(channel, {{"type", "int"}}))), Contains("but only float"));
+  CHECK_THAT(refused(compressed(with(channel, {{"num_bits", 4}}))), Contains("but only 8"));
+  CHECK_THAT(refused(compressed(channel, "pack-quantized")),
+             Contains("\"pack-quantized\", but of compressed-tensors only float-quantized"));
+  CHECK_THAT(refused(compressed(nullptr)), Contains("group_0.weights\" is null, expected how"));
+  CHECK_THAT(refused(without(compressed(channel), "config_groups")), Contains("expected an object of schemes"));
+
+  CHECK_THAT(refused({{"quant_method", "bitsandbytes"}}),
+             Contains("\"bitsandbytes\", but supported are fp8, compressed-tensors, gptq and awq"));
+  CHECK_THAT(refused(json::object()), Contains("\"quantization_config.quant_method\" is missing"));
+  CHECK_THAT(refused(7), Contains("expected an object"));
+}
+
 TEST_CASE("a plain Llama configuration") {
   const ModelConfig config = parse(base());
   CHECK(config.architecture == "LlamaForCausalLM");
@@ -155,7 +223,6 @@ TEST_CASE("what changes the numbers and is not supported is named") {
   CHECK_THAT(problem(with(base(), {{"partial_rotary_factor", 0.5}})), Contains("\"partial_rotary_factor\" is 0.5"));
   CHECK_THAT(problem(with(base(), {{"rope_parameters", {{"partial_rotary_factor", 0.75}}}})), Contains("0.75"));
   CHECK_THAT(problem(with(base(), {{"hidden_act", "gelu"}})), Contains("\"hidden_act\" is \"gelu\", but only silu"));
-  CHECK_THAT(problem(with(base(), {{"quantization_config", {{"bits", 4}}}})), Contains("quantized checkpoints"));
   CHECK_THAT(problem(with(base(), {{"num_local_experts", 8}})), Contains("mixtures of experts"));
   CHECK_THAT(problem(with(base(), {{"no_rope_layers", {1, 1, 0, 1}}})), Contains("layers without RoPE"));
   CHECK_THAT(

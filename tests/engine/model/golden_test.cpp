@@ -6,7 +6,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/model_files.h"
 #include "tests/support/golden.h"
 #include "tests/support/tiny_model.h"
 
@@ -19,14 +19,14 @@ namespace {
 Model load(Backend& backend, const Golden& golden, DType dtype, DType kv_dtype) {
   const std::string json = read_file(golden.folder / "config.json");
   ModelConfig config = parse_config(json, (golden.folder / "config.json").string());
-  const SafetensorsFolder files(golden.folder);
-  Weights weights = load_weights(backend, config, files, dtype);
+  const auto files = open_model_files(golden.folder);
+  Weights weights = load_weights(backend, config, files->weights(), dtype);
   ModelOptions options;
   options.dtype = dtype;
   options.kv_dtype = kv_dtype;
   options.context = config.context;
   LayerRopes ropes(config);
-  ModelText text{.path = golden.folder, .fingerprint = files.fingerprint(json)};
+  ModelText text{.path = golden.folder, .fingerprint = files->fingerprint()};
   return {std::move(text), std::move(config), options, std::move(ropes), std::move(weights), {}};
 }
 
@@ -74,7 +74,10 @@ std::vector<TokenId> greedy(Backend& backend, const Model& model, std::vector<To
 
 TEST_CASE("every family: fp32 logits and 64 greedy tokens as Transformers computes them", "[golden]") {
   REQUIRE(golden_names().size() >= 8);
-  for (const std::string& name : golden_names()) {
+  std::vector<std::string> names = golden_names(), quantized = quantized_names();
+  REQUIRE(quantized.size() >= 7);
+  names.insert(names.end(), quantized.begin(), quantized.end());
+  for (const std::string& name : names) {
     const Golden golden = load_golden(name);
     for (const bool reference : {false, true}) {
       const auto backend = reference ? make_reference_backend() : make_cpu_backend(2);
