@@ -66,9 +66,10 @@ struct LocalEngineOptions {
   std::int32_t max_prefill_rows = 0;     // of other steps; 0: max_step_rows or, on a GPU, kPrefillRowsGpu
   std::int32_t max_sequences = 64;       // sequences that run concurrently; further requests wait
   /// The fraction by which rows of prompts, submitted ones and those computed ahead, may lengthen decode steps on
-  /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by its
-  /// steps.
+  /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
+  /// its steps.
   double slowdown = 0.0;
+  int progress_ms = 250;  // minimum time between two reports of on_prefill_progress
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError when the model cannot be used and

@@ -100,6 +100,8 @@ struct GenerationResult {
 /// cancel.
 struct GenerationCallbacks {
   std::function<void(const GenerationResult& so_far)> on_prefilled;  // prompt counts and times are filled in
+  /// While a prompt takes longer than LocalEngineOptions::progress_ms: tokens of the prompt with KV so far, and all.
+  std::function<void(std::int64_t tokens, std::int64_t prompt_tokens)> on_prefill_progress;
   std::function<void(TokenId id, const std::string& text)> on_token;
   std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
   std::function<void(GenerationResult)> on_finished;             // exactly once for each accepted request

@@ -88,6 +88,8 @@ class EngineCore {
   std::int32_t prompt_rows(const std::vector<Pending>& pending);
   bool disturbs(const std::vector<Pending>& pending) const;
 
+  void report_progress(const std::vector<Part>& parts);
+
   /// Makes the step place, layer by layer, the segments of its sequences that are still being uploaded.
   void wait_for_layers(const std::vector<Part>& parts);
 

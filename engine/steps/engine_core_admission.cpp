@@ -49,9 +49,13 @@ void EngineCore::admit() {
       continue;
     }
     count_kv(static_cast<std::int64_t>(next.cache_bytes()));
+    const bool copied = next.assembly().placed_tokens() > 0;
     running_.push_back(std::move(*at));
     waiting_.erase(at);
     if (!logits.empty()) sample({running_.back().get()}, logits);
+    // Copying KV lengthens the step, so sequences that decode wait for one copy at a time.
+    if (copied && std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->decoding(); }))
+      return;
   }
 }
 

@@ -136,6 +136,7 @@ void EngineCore::step() {
     stats_.rows_ahead += rows_ahead;
     stats_.spare_rows = spare_.knee();
   }
+  report_progress(parts);
   for (std::size_t i = 0; i < alone.size(); ++i) {
     take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
   }
@@ -152,6 +153,18 @@ void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
     for (Sequence* sequence : arriving)
       sequence->assembly().insert_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
+}
+
+/// A sequence that ends here has rows left, so it is none of those that get a token in this step.
+void EngineCore::report_progress(const std::vector<Part>& parts) {
+  const Clock::time_point now = Clock::now();
+  for (const Part& part : parts) {
+    try {
+      part.sequence->report_progress(now, options_.progress_ms);
+    } catch (const std::exception& error) {  // the callback threw
+      end(part.sequence, FinishReason::error, error.what());
+    }
+  }
 }
 
 const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {

@@ -112,6 +112,13 @@ void Sequence::on_step_begin(Clock::time_point now) {
   result_.queue_ms = milliseconds(now - submitted_);
 }
 
+void Sequence::report_progress(Clock::time_point now, int interval_ms) {
+  if (decoding() || !request_.callbacks.on_prefill_progress) return;
+  if (now - std::max(reported_, first_step_) < std::chrono::milliseconds(interval_ms)) return;
+  reported_ = now;
+  request_.callbacks.on_prefill_progress(cache_->length(), prompt_length_);
+}
+
 double Sequence::deadline(double row_ms) const {
   return prompt_deadline(milliseconds(submitted_.time_since_epoch()), row_ms * static_cast<double>(rows().size()));
 }

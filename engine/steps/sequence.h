@@ -51,6 +51,8 @@ class Sequence {
   void commit(std::span<const RowPath> paths, const StepTimes& times);
 
   void on_step_begin(Clock::time_point now);
+  /// Calls on_prefill_progress when the prompt has rows left and the last call is at least `interval_ms` ago.
+  void report_progress(Clock::time_point now, int interval_ms);
 
   Clock::time_point submitted_at() const { return submitted_; }
   /// When the logits of the prompt's last token were available.
@@ -104,6 +106,7 @@ class Sequence {
   bool prefilled_ = false;  // the logits of the last prompt token were available
   Clock::time_point submitted_;
   Clock::time_point first_step_{};
+  Clock::time_point reported_{};
   Clock::time_point prefilled_at_{};
   Clock::time_point first_token_{};
 };

@@ -15,7 +15,7 @@ constexpr double kForced = 64.0;          // rows beyond the saved ones from whi
 constexpr std::int32_t kPlainEvery = 32;  // steps between two steps without added rows
 constexpr double kNewest = 0.2;           // weight of the newest step without added rows in the mean
 constexpr double kNewestOfAll = 0.05;     // weight of the newest step in the other means
-constexpr double kAim = 0.87;             // target, as a fraction of the allowed slow-down
+constexpr double kAim = 0.95;             // target, as a fraction of the allowed slow-down
 constexpr double kGain = 0.05;            // maximum change of the limit in a step, as a fraction
 constexpr double kUsed = 0.8;             // use of the limit, as a fraction, from which it may grow
 
@@ -36,8 +36,7 @@ std::int32_t SpareRows::next(std::int32_t decoding, double row_ms) {
   Level& now = level(decoding);
   asked_ = true;
   if (now.plain == 0.0 || ++now.age >= kPlainEvery) return 0;
-  if (now.rows == 0.0 && row_ms > 0.0)
-    now.limit = std::clamp(kAim * slowdown_ * now.plain / row_ms, now.limit, max_rows_);
+  if (now.rows == 0.0 && row_ms > 0.0) now.limit = std::clamp(kAim * slowdown_ * now.plain / row_ms, 1.0, max_rows_);
   now.credit = std::min(now.credit + now.limit, std::max(kSaved, 2 * now.limit));
   return static_cast<std::int32_t>(std::clamp(now.credit, 0.0, max_rows_));
 }

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 #include <baton/baton.h>
 #include <baton/preview.h>
@@ -71,6 +73,68 @@ std::string part_line(const PreviewPart& part, bool ids) {
   return line;
 }
 
+/// The tokens before a slot of a prompt (of an unknown one its name, as negative numbers), and those of the slot.
+struct SlotPlace {
+  std::vector<std::int32_t> before;
+  std::int64_t tokens = 0;  // at most, where the value is not known
+};
+
+std::optional<SlotPlace> place_of(const TurnPreview& turn, const std::string& slot) {
+  SlotPlace place;
+  for (const PreviewPart& part : turn.prompt) {
+    if (part.slot == slot) {
+      place.tokens = part.most_tokens;
+      return place;
+    }
+    place.before.insert(place.before.end(), part.tokens.begin(), part.tokens.end());
+    for (const char letter : part.known ? std::string() : part.slot) place.before.push_back(-1 - letter);
+  }
+  return std::nullopt;
+}
+
+/// One line for each text that several prompts of a model hold behind different beginnings.
+std::vector<std::string> hints_of(const Workflow& workflow, const std::optional<Preview>& preview) {
+  constexpr std::int64_t kWorthAHint = 64;  // tokens
+  const auto turns = workflow.turns();
+  std::map<std::tuple<std::string, SlotInfo::Source, int, std::string>, std::vector<std::size_t>> readers;
+  for (std::size_t i = 0; preview && i < turns.size(); ++i) {
+    for (const SlotInfo& slot : turns[i].slots) {
+      if (slot.source == SlotInfo::Source::input || slot.source == SlotInfo::Source::agent_output)
+        readers[{turns[i].model, slot.source, slot.turn, slot.turn < 0 ? slot.name : ""}].push_back(i);
+    }
+  }
+  std::vector<std::string> hints;
+  for (const auto& [text, indices] : readers) {
+    std::vector<std::int32_t> before;
+    std::vector<int> names;
+    std::int64_t tokens = 0;
+    bool differ = false;
+    std::string slot_name;
+    for (const std::size_t i : indices) {
+      const auto slot = std::find_if(turns[i].slots.begin(), turns[i].slots.end(), [&](const SlotInfo& one) {
+        return one.source == std::get<1>(text) && one.turn == std::get<2>(text) &&
+               (one.turn >= 0 || one.name == std::get<3>(text));
+      });
+      const auto place = place_of(preview->turns[i], slot->name);
+      if (!place) continue;
+      if (names.empty()) {
+        before = place->before;
+        slot_name = slot->name;
+      }
+      differ = differ || place->before != before;
+      tokens = std::max(tokens, place->tokens);
+      if (std::find(names.begin(), names.end(), static_cast<int>(i)) == names.end())
+        names.push_back(static_cast<int>(i));
+    }
+    if (!differ || names.size() < 2 || tokens < kWorthAHint) continue;
+    hints.push_back(
+        fmt::format("{} hold {{{{ {} }}}} (up to {} tokens) behind different texts; at the front of their prompts, "
+                    "behind the same text, it would be computed once",
+                    names_of(names, turns), slot_name, tokens));
+  }
+  return hints;
+}
+
 std::string text_of(const Workflow& workflow, const std::optional<Preview>& preview, bool ids) {
   const auto turns = workflow.turns();
   std::string out = workflow.graph("ascii") + "\n";
@@ -103,6 +167,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     }
     out += '\n';
   }
+  for (const std::string& hint : hints_of(workflow, preview)) out += "hint: " + hint + "\n";
   if (preview) {
     out += fmt::format("memory: {} of KV cache per token; at most {} at once",
                        size(static_cast<double>(preview->kv_bytes_per_token)),
@@ -148,6 +213,7 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
     list.push_back(std::move(one));
   }
   Json json = {{"schema", 1}, {"workflow", workflow.name()}, {"turns", std::move(list)}};
+  json["hints"] = hints_of(workflow, preview);
   if (preview)
     json["memory"] = {{"kv_bytes_per_token", preview->kv_bytes_per_token},
                       {"kv_peak_bytes", preview->kv_peak_bytes},

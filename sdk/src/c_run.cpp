@@ -75,7 +75,8 @@ static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
               stands_for<BATON_EVENT_TOOL_CALLED, baton::ToolCalled> &&
               stands_for<BATON_EVENT_AGENT_FINISHED, baton::AgentFinished> &&
               stands_for<BATON_EVENT_RELAYED, baton::Relayed> && stands_for<BATON_EVENT_WARNING, baton::Warning> &&
-              stands_for<BATON_EVENT_RUN_FINISHED, baton::RunFinished>);
+              stands_for<BATON_EVENT_RUN_FINISHED, baton::RunFinished> &&
+              stands_for<BATON_EVENT_PREFILL_PROGRESS, baton::PrefillProgress>);
 
 /// Agent and text of an event, where it has them.
 struct Parts {
@@ -91,6 +92,7 @@ struct Parts {
   void operator()(const baton::Relayed& event) { agent = event.to; }
   void operator()(const baton::Warning& event) { text = event.message; }
   void operator()(const baton::RunFinished&) {}
+  void operator()(const baton::PrefillProgress& event) { agent = event.agent; }
 };
 
 baton_event make_event(const baton::Event& event) {

@@ -67,7 +67,7 @@ class Usage(Cli):
         found = json.loads(self.baton("doctor", "--model", str(ROOT / "samples/models/nano"), "--json").stdout)
         line = found[-1]
         self.assertEqual(line["check"], "rows ahead")
-        self.assertRegex(line["text"], r"^\d+ prompt rows in a decode step lengthen it by at most 25 %, 512 tokens deep \(0: ")
+        self.assertRegex(line["text"], r"^\d+ prompt rows in a decode step lengthen it by at most 67 %, 512 tokens deep \(0: ")
         self.assertNotIn("rows ahead", self.baton("doctor").stdout)
         self.assertIn("/no/model", self.baton("doctor", "--model", "/no/model", code=4).stderr)
 

@@ -59,6 +59,14 @@ Json json_of_event(const Relayed& event) {
 
 Json json_of_event(const Warning& event) { return {{"type", "warning"}, {"message", event.message}}; }
 
+Json json_of_event(const PrefillProgress& event) {
+  return {{"type", "prefill_progress"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"tokens", event.tokens},
+          {"prompt_tokens", event.prompt_tokens}};
+}
+
 Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }
 
 }  // namespace

@@ -150,6 +150,12 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
       on_prefilled(turn, when, kv, uses);
     });
   };
+  callbacks.on_prefill_progress = [this, mailbox = mailbox_, turn](std::int64_t tokens, std::int64_t prompt_tokens) {
+    mailbox->post([this, turn, tokens, prompt_tokens] {
+      const AgentRecord& record = state_.turn(turn).record;
+      emit(PrefillProgress{record.agent, record.round, tokens, prompt_tokens});
+    });
+  };
   if (request_.on_logits) {
     callbacks.on_logits = [tap = request_.on_logits, id = planned(turn).id](std::span<const float> logits) {
       tap(id, logits);

@@ -68,8 +68,16 @@ struct RunFinished {
   RunRecord record;
 };
 
-using Event =
-    std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning, RunFinished>;
+/// A long prompt is being computed. Comes a few times a second between AgentStarted and Prefill.
+struct PrefillProgress {
+  std::string agent;
+  int round = 1;
+  std::int64_t tokens = 0;         // whose KV is in the cache, computed or reused
+  std::int64_t prompt_tokens = 0;  // all
+};
+
+using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
+                           RunFinished, PrefillProgress>;
 
 /// Called in order on a thread of the SDK, never concurrently for one run. The callback must return soon and must not
 /// throw.

@@ -33,6 +33,7 @@ struct ShownTurn {
   std::size_t tools_left = 0;
   std::vector<std::size_t> needs;  // turns that come first
   std::int64_t output_tokens = 0;
+  double prefilled = 0;  // fraction of the prompt
   double tokens_per_s = 0;
   double reuse_rate = 0;
   double ahead_rate = 0;
@@ -109,6 +110,7 @@ class LiveView : public View {
     if (ShownTurn* turn = find(event.agent, event.round)) {
       turn->state = State::prefill;
       turn->output_tokens = 0;  // a second attempt starts anew
+      turn->prefilled = 0;
       turn->text.clear();
     }
   }
@@ -151,6 +153,11 @@ class LiveView : public View {
   void take(const Relayed&) {}
   void take(const Warning& event) { above_.push_back("warning: " + printable(event.message, Lines::fold)); }
   void take(const RunFinished&) {}
+  void take(const PrefillProgress& event) {
+    ShownTurn* turn = find(event.agent, event.round);
+    if (turn == nullptr || event.prompt_tokens < 1) return;
+    turn->prefilled = static_cast<double>(event.tokens) / static_cast<double>(event.prompt_tokens);
+  }
 
   ShownTurn* find(const std::string& agent, int round) {
     const auto found = std::find_if(turns_.begin(), turns_.end(),
@@ -190,7 +197,9 @@ class LiveView : public View {
       tokens = fmt::format("{} tok", turn.output_tokens);
       if (per_s > 0) rate = fmt::format("{:.1f}/s", per_s);
     }
-    if (turn.has_reuse && turn.ahead_rate > turn.reuse_rate) {
+    if (state == State::prefill && turn.prefilled > 0) {
+      reuse = fmt::format("{:.0f} %", 100 * turn.prefilled);
+    } else if (turn.has_reuse && turn.ahead_rate > turn.reuse_rate) {
       reuse = fmt::format("ahead {:.0f} %", 100 * turn.ahead_rate);
     } else if (turn.has_reuse) {
       reuse = fmt::format("reuse {:.0f} %", 100 * turn.reuse_rate);

@@ -85,7 +85,7 @@ void EngineArguments::add_to(CLI::App& verb) {
   verb.add_option("--threads", threads, "CPU threads; 0: one per core")->type_name("N")->check(CLI::Range(0, 4096));
   verb.add_option(
           "--slowdown", slowdown,
-          "By how much lockstep may lengthen decode steps, as a fraction of a step; 0: 0.25 on the CPU, 0.1 on a GPU")
+          "By how much prompts may lengthen decode steps, as a fraction of a step; 0: 0.67 on the CPU, 0.1 on a GPU")
       ->type_name("FRACTION")
       ->check(CLI::Range(0.0, 10.0));
   verb.add_option("--anchors-dir", anchors, "Folder in which method anchors keeps its anchors between processes")

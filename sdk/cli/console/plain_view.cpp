@@ -60,6 +60,11 @@ class PlainView : public View {
   }
   void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
   void show(const RunFinished&) {}
+  void show(const PrefillProgress& event) {
+    if (!verbose_) return;
+    note(fmt::format("{}: {} of {} prompt tokens\n", turn_name(event.agent, event.round), event.tokens,
+                     event.prompt_tokens));
+  }
 
   bool verbose_;
 };

@@ -130,7 +130,7 @@ struct BenchDecode {
   double recording = 0;     // fraction of a step's time that recording for a later hand-over adds
 };
 
-/// The cost of prompt rows in a decode step; lockstep computes prompts ahead in such rows.
+/// The cost of prompt rows in a decode step; prompts are computed in such rows while agents decode.
 struct RowCosts {
   struct Step {
     std::int64_t rows = 0;  // prompt rows of another sequence, as deep as the one that decodes
@@ -138,7 +138,7 @@ struct RowCosts {
   };
   std::int64_t depth = 0;   // tokens in both sequences' caches
   std::vector<Step> steps;  // increasing; the first step has no prompt rows
-  double slowdown = 0.25;   // the bound that lockstep keeps on average
+  double slowdown = 0.67;   // the bound that these rows keep on average
   std::int64_t knee = 0;    // the largest number of rows whose step stays within the bound
 };
 

@@ -164,7 +164,7 @@ typedef struct baton_engine_options {
   const char* device;       // "auto" (NULL), "cpu", "cuda", "cuda:N"
   int32_t threads;          // CPU threads; 0: one per core
   int64_t kv_budget_bytes;  // of KV cache per model; 0: half of the free memory
-  double slowdown;          // docs/cli.md, --slowdown; 0: 0.25 on the CPU, 0.1 on a GPU
+  double slowdown;          // docs/cli.md, --slowdown; 0: 0.67 on the CPU, 0.1 on a GPU
   const char* kv_dtype;     // "bf16" or "f32", in place of the workflow's; NULL: the workflow's
   const char* anchors_folder;          // where method anchors keeps what it learned between processes; NULL: nowhere
   baton_progress_callback on_load;     // while weights are read; on the thread that needs the model
@@ -200,7 +200,8 @@ typedef enum baton_event_type {
   BATON_EVENT_AGENT_FINISHED = 6,
   BATON_EVENT_RELAYED = 7,
   BATON_EVENT_WARNING = 8,
-  BATON_EVENT_RUN_FINISHED = 9
+  BATON_EVENT_RUN_FINISHED = 9,
+  BATON_EVENT_PREFILL_PROGRESS = 10
 } baton_event_type;
 
 /// Something that happened in a run. Immutable.

@@ -28,8 +28,9 @@ struct EngineOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
   std::int64_t kv_budget = 0;   // bytes of KV cache per model; 0: half of the free memory
-  /// By how much computing prompts ahead (lockstep) may lengthen the decode steps of running agents on average, as a
-  /// fraction of a step, 0 to 10; 0: 0.25 on the CPU, 0.1 on a GPU.
+  /// By how much computing prompts, those of started turns and those ahead of their turns (lockstep), may lengthen the
+  /// decode steps of running agents on average, as a fraction of a step, 0 to 10; 0: 0.67 on the CPU (agents keep 60 %
+  /// of their speed), 0.1 on a GPU. docs/methods.md has the arithmetic.
   double slowdown = 0.0;
   /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
   /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.

@@ -51,7 +51,7 @@ GenerationRequest request_of(std::vector<TokenId> tokens, int max_tokens) {
 class Decoder {
  public:
   explicit Decoder(InferenceEngine& engine) : engine_(engine) {
-    GenerationRequest request = request_of(random_tokens(64, 7), 0);
+    GenerationRequest request = request_of(random_tokens(64, 7), 1);  // `forced` sets the length
     request.forced = random_tokens(1800, 8);
     request.callbacks.on_token = [this](TokenId, const std::string&) {
       const std::lock_guard lock(mutex_);

@@ -5,6 +5,8 @@
 #include <functional>
 #include <random>
 
+#include "engine/steps/scheduler.h"
+
 using namespace baton;
 
 namespace {
@@ -82,4 +84,49 @@ TEST_CASE("spare rows: a step with rows that nobody allowed teaches nothing") {
 TEST_CASE("spare rows: never more than a step takes") {
   SpareRows spare(0.25, 7);
   CHECK(run(spare, 1, 300, [](double, double) { return 1.0; }).rows <= 7);
+}
+
+TEST_CASE("spare rows: an agent that decodes keeps its speed while long prompts arrive") {
+  struct Case {
+    double row;      // cost of a row, as a fraction of a decode step
+    double free;     // rows that cost nothing
+    double at_most;  // times their time alone that the prompts take
+  };
+  for (const Case& one : {Case{0.3, 0, 2.85}, Case{0.3, 4, 1.9}, Case{0.05, 12, 1.6}, Case{0.004, 100, 2.4}}) {
+    SpareRows spare(0.67, 512);
+    std::mt19937 random(3);
+    std::normal_distribution<double> noise(1.0, 0.04);
+    const auto step = [&](double rows) {
+      return 10.0 * (1 + one.row * std::max(0.0, rows - one.free)) * noise(random);
+    };
+    constexpr int kRows = 3 * 1700;
+    double time = 0, longest = 0;
+    int steps = 0;
+    for (int left = kRows; left > 0; ++steps) {
+      const std::int32_t rows = rows_in_blocks(spare.next(1, 10.0 * one.row), left, 511);
+      const double ms = step(rows);
+      spare.on_step(1, rows, ms);
+      left -= rows;
+      time += ms;
+      longest = std::max(longest, ms);
+    }
+    const double mean = time / steps, alone = kRows * 10.0 * one.row;
+    INFO("a row costs " << one.row << ", " << one.free << " are free: " << 10.0 / mean << " of the speed, "
+                        << time / alone << " x the time");
+    CHECK(10.0 / mean > 0.6);
+    CHECK(longest < 4 * mean);
+    CHECK(time / alone < one.at_most);
+  }
+}
+
+TEST_CASE("spare rows: rows that had to run in one step delay later ones, and teach nothing") {
+  SpareRows spare(0.25, 512);
+  const auto cost = [](double, double rows) { return 10.0 + 0.5 * rows; };
+  run(spare, 1, 400, cost);
+  const std::int32_t before = spare.knee();
+  spare.next(1);
+  spare.on_step(1, 400, 210.0);
+  CHECK(spare.knee() == before);
+  CHECK(spare.next(1) == 0);
+  CHECK(run(spare, 1, 400, cost).rows > 3);
 }

@@ -232,3 +232,28 @@ TEST_CASE("submit and cancel from many threads", "[engine][stress]") {
   CHECK(wrong == 0);
   CHECK(engine->stats().kv_bytes == 0);
 }
+
+TEST_CASE("a long prefill reports its progress", "[engine]") {
+  const auto engine = tiny_engine({.max_step_rows = 50, .progress_ms = 0});
+  std::vector<std::int64_t> reported;
+  std::int64_t total = 0;
+  GenerationRequest request;
+  request.prompt = {{"", random_tokens(220, 1)}};
+  request.max_tokens = 2;
+  std::promise<GenerationResult> over;
+  request.callbacks.on_prefill_progress = [&](std::int64_t tokens, std::int64_t prompt_tokens) {
+    reported.push_back(tokens);
+    total = prompt_tokens;
+  };
+  request.callbacks.on_finished = [&](GenerationResult result) { over.set_value(std::move(result)); };
+  engine->submit(request);
+  CHECK(over.get_future().get().error.empty());
+  CHECK(reported == std::vector<std::int64_t>{50, 100, 150, 200});
+  CHECK(total == 220);
+
+  over = {};
+  request.callbacks.on_prefill_progress = [](std::int64_t, std::int64_t) { throw std::runtime_error("not now"); };
+  request.callbacks.on_finished = [&](GenerationResult result) { over.set_value(std::move(result)); };
+  engine->submit(request);
+  CHECK(over.get_future().get().error == "not now");
+}

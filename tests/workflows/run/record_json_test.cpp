@@ -75,7 +75,8 @@ TEST_CASE("events are single lines of JSON with a type") {
       {AgentFinished{}, "agent_finished"},
       {Relayed{"a", "b", 1, {}}, "relayed"},
       {Warning{"w"}, "warning"},
-      {RunFinished{}, "run_finished"}};
+      {RunFinished{}, "run_finished"},
+      {PrefillProgress{"a", 1, 512, 1700}, "prefill_progress"}};
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
     CHECK(line.find('\n') == std::string::npos);
