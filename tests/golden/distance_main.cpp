@@ -6,6 +6,7 @@
 // chunks, and for each position of a chunk's second half the log-probabilities of all tokens in steps of scale.
 //   "_logits_" | i32 context, vocabulary, chunks | i32 ids[chunks][context]
 //   for each chunk and position: f32 scale, f32 least | u16 steps[vocabulary, rounded up to even]
+// Step 0 stands for everything below the 16 nats that are written: such tokens are left out of the divergence.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -43,18 +44,20 @@ class Base {
     log_probabilities_.resize(vocabulary);
   }
 
-  /// Log-probabilities at the next scored position.
+  /// Log-probabilities at the next scored position; those that are `least` may be lower.
   std::span<const float> next() {
     read(row_.data(), row_.size() * sizeof row_[0]);
-    float scale = 0.0f, least = 0.0f;
+    float scale = 0.0f;
     std::memcpy(&scale, row_.data(), sizeof scale);
     std::memcpy(&least, row_.data() + 2, sizeof least);
-    for (std::size_t i = 0; i < vocabulary; ++i) log_probabilities_[i] = scale * row_[i + 4] + least;
+    for (std::size_t i = 0; i < vocabulary; ++i)
+      log_probabilities_[i] = scale * static_cast<float>(row_[i + 4]) + least;
     return log_probabilities_;
   }
 
   std::size_t context = 0, vocabulary = 0;
   std::vector<std::vector<baton::TokenId>> chunks;
+  float least = 0.0f;
 
  private:
   void read(void* out, std::size_t bytes) {
@@ -71,13 +74,13 @@ struct Distance {
   double kl = 0.0, nll = 0.0, base_nll = 0.0;
   std::size_t count = 0, same_best = 0;
 
-  void add(std::span<const float> base, std::span<const float> logits, std::size_t token) {
+  void add(std::span<const float> base, float least, std::span<const float> logits, std::size_t token) {
     const float max = *std::max_element(logits.begin(), logits.end());
     double sum = 0.0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit - max));
     const double log_sum = max + std::log(sum);
     for (std::size_t i = 0; i < base.size(); ++i)
-      kl += std::exp(static_cast<double>(base[i])) * (base[i] - (logits[i] - log_sum));
+      if (base[i] > least) kl += std::exp(static_cast<double>(base[i])) * (base[i] - (logits[i] - log_sum));
     nll += log_sum - logits[token];
     base_nll -= base[token];
     const auto best = [](std::span<const float> of) { return std::max_element(of.begin(), of.end()) - of.begin(); };
@@ -88,8 +91,7 @@ struct Distance {
 
 /// Does the tokenizer put a token before every text?
 bool has_bos(const baton::Tokenizer& tokenizer) {
-  return tokenizer.encode_with_template("a").front() !=
-         tokenizer.encode("a", baton::SpecialTokens::as_text).front();
+  return tokenizer.encode_with_template("a").front() != tokenizer.encode("a", baton::SpecialTokens::as_text).front();
 }
 
 Distance measure(baton::Backend& backend, const baton::Model& model, Base& base) {
@@ -108,17 +110,19 @@ Distance measure(baton::Backend& backend, const baton::Model& model, Base& base)
       const std::int32_t end = std::min(begin + kRows, context - 1);
       baton::StepRows rows;
       const std::int32_t index = rows.add_cache(&cache);
-      std::int32_t first_scored = std::max(begin, context / 2);
+      const std::int32_t first_scored = std::max(begin, context / 2);
       for (std::int32_t at = begin; at < end; ++at) {
         rows.add_row(index, at, chunk[static_cast<std::size_t>(at)]);
         if (at >= first_scored) rows.logits_rows.push_back(at - begin);
       }
       const std::span<const float> logits = forward.run(rows);
       cache.commit(end);
-      for (std::int32_t at = first_scored; at < end; ++at)
-        distance.add(base.next(),
+      for (std::int32_t at = first_scored; at < end; ++at) {
+        const std::span<const float> next = base.next();
+        distance.add(next, base.least,
                      logits.subspan(static_cast<std::size_t>(at - first_scored) * base.vocabulary, base.vocabulary),
                      static_cast<std::size_t>(chunk[static_cast<std::size_t>(at) + 1]));
+      }
     }
   }
   return distance;
