@@ -81,7 +81,8 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
     } else if (name == "after") {
       parsed.after = text;
     } else {
-      throw std::invalid_argument(fmt::format("unknown option '{}'; expected timeout, memory, interpreter, before or after", name));
+      throw std::invalid_argument(
+          fmt::format("unknown option '{}'; expected timeout, memory, interpreter, before or after", name));
     }
   }
   parsed.interpreter = find_program(interpreter);

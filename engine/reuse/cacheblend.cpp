@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cacheblend: all tokens run through layer 0, and their values are compared in layer 1. The tokens whose values differ
 // most there are recomputed in all layers from there (CacheBlend, arXiv 2405.16444). As in the authors' program
-// (github.com/YaoJiayi/CacheBlend), the difference is the squared norm over all heads, the choice is made once, in layer
-// 1, and over all reused tokens of the prompt, and the number is rounded down. The paper's gradual filtering, which
-// lowers the number from layer to layer, is in neither program.
+// (github.com/YaoJiayi/CacheBlend), the difference is the squared norm over all heads, the choice is made once, in
+// layer 1, and over all reused tokens of the prompt, and the number is rounded down. The paper's gradual filtering,
+// which lowers the number from layer to layer, is in neither program.
 #include <cmath>
 
 #include "engine/reuse/policy.h"

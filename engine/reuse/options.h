@@ -32,7 +32,7 @@ struct SelectionOptions {
   std::int32_t head = 0;     // the first tokens, which lost most of their context (ours)
   float deviation_threshold = 1.5f;
   float influence_threshold = 1.45f;
-  double share = 0.0;  // above 0: exactly this fraction of each segment, by score instead of thresholds
+  double share = 0.0;       // above 0: exactly this fraction of each segment, by score instead of thresholds
   std::int32_t count = -1;  // not negative: exactly this many tokens, in place of `share`
   /// deviation: the paper's score. entropy (ours): the tokens whose author was least certain. The entropy is known
   /// before the prompt runs, so these segments need no detection, and only chosen tokens run, from range.start to
@@ -95,13 +95,13 @@ struct ReuseOptions {
   bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any
   std::int32_t epic_tokens = 16;   // epic: number of first tokens of each segment to recompute (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the fraction of the reused tokens to recompute
-  /// cacheblend: values: by the squared distance of values, over all segments of the prompt (CacheBlend). cosine (ours):
-  /// by the cosine of values, each segment for itself.
+  /// cacheblend: values: by the squared distance of values, over all segments of the prompt (CacheBlend). cosine
+  /// (ours): by the cosine of values, each segment for itself.
   Blend cacheblend_score = Blend::values;
   /// Above 0: epic, cacheblend and rectify recompute as many tokens as leave this fraction of the segments' (token,
   /// layer) entries reused, in place of epic_tokens, cacheblend_share and the selection's share or thresholds.
   double reuse = 0.0;
-  AnchorOptions anchors;           // for method anchors, and for lockstep with a tolerance
+  AnchorOptions anchors;  // for method anchors, and for lockstep with a tolerance
   /// lockstep: above 0, texts that were not computed ahead may be corrected by anchors, where the expected relative
   /// error of K and V is at most this tolerance and correcting is expected to be faster than computing.
   float tolerance = 0.0f;

@@ -40,8 +40,7 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
     const auto first = static_cast<std::size_t>(begin - placed.begin), n = static_cast<std::size_t>(end - begin);
     const std::span<const float> entropy = part_of(placed.segment->entropy, first, n);
     const std::span<const float> received = part_of(placed.segment->received(), first, n);
-    if (const std::vector<bool> chosen =
-            choose_known(selection_for(n, 0, range.end - range.start), entropy, received);
+    if (const std::vector<bool> chosen = choose_known(selection_for(n, 0, range.end - range.start), entropy, received);
         !chosen.empty()) {
       for (std::size_t i = 0; i < n; ++i) {
         if (chosen[i]) builder.add(begin + static_cast<std::int32_t>(i), {range.start, range.end + 1, -1, true});
@@ -50,11 +49,10 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
     }
     const SelectionOptions selection = selection_for(n, range.detect - range.start, range.end - range.detect);
     std::vector<float> known(received.begin(), received.end());
-    const std::int32_t detection = builder.add_detection({range.detect, range.end + 1,
-                                                          [selection, known = std::move(known)](auto deviation) {
-                                                            return select_tokens(selection, deviation, known);
-                                                          },
-                                                          ValueMeasure::cosine});
+    const std::int32_t detection = builder.add_detection(
+        {range.detect, range.end + 1,
+         [selection, known = std::move(known)](auto deviation) { return select_tokens(selection, deviation, known); },
+         ValueMeasure::cosine});
     for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection, true});
   };
   return builder.build([&](std::int32_t at) { builder.add_full(at); }, reused);

@@ -23,13 +23,13 @@ void add_above(std::vector<bool>& chosen, std::span<const float> values, double 
   }
 }
 
-/// Chooses options.count, or else options.share, of the tokens by score. Head and suffix count towards the fraction, the head first.
+/// Chooses options.count, or else options.share, of the tokens by score. Head and suffix count towards the fraction,
+/// the head first.
 std::vector<bool> best_share(const SelectionOptions& options, std::span<const float> values) {
   const std::size_t n = values.size();
   std::vector<double> scores(values.begin(), values.end());
-  const auto count = options.count >= 0
-                         ? static_cast<std::size_t>(options.count)
-                         : static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
+  const auto count = options.count >= 0 ? static_cast<std::size_t>(options.count)
+                                        : static_cast<std::size_t>(std::ceil(options.share * static_cast<double>(n)));
   const auto part = [&](std::int32_t tokens) {
     return std::min({n, count, static_cast<std::size_t>(std::max(0, tokens))});
   };

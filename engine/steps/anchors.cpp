@@ -169,7 +169,8 @@ void Anchors::insert_text(RopeTable& angles, KvCache& cache, const AnchorSlot& s
 void Anchors::learn(const AnchorTurn& turn, const KvCache& cache, const AnchorOptions& options) {
   for (const std::optional<AnchorSlot>& slot : turn.slots) {
     if (!slot) continue;
-    if (options.as_published && slot->choice.kind != AnchorChoice::Kind::learn) continue;  // eq. 5 decides for each text
+    if (options.as_published && slot->choice.kind != AnchorChoice::Kind::learn)
+      continue;  // eq. 5 decides for each text
     AnchorSample sample;
     sample.key = slot->key;
     sample.reader = turn.reader;

@@ -192,9 +192,8 @@ int eval(const EvalArguments& arguments) {
   if (!arguments.options.workflow.relay.empty())
     throw Failure(kUsage, "--relay: eval takes the methods to measure from --methods");
   auto questions = read_dataset(arguments.dataset, arguments.limit);
-  if (std::any_of(questions.begin(), questions.end(), [](const Question& question) {
-        return question.check.kind == AnswerCheck::Kind::python;
-      }))
+  if (std::any_of(questions.begin(), questions.end(),
+                  [](const Question& question) { return question.check.kind == AnswerCheck::Kind::python; }))
     require_python();
   reorder(questions, arguments.order, arguments.options.seed.value_or(0));
   std::optional<EvalLog> log = open_log(arguments);
@@ -222,9 +221,9 @@ void add_eval(CLI::App& app, Action& action) {
   arguments->options.workflow.add_to(*verb);
   verb->get_option("file")->required(false);  // a text needs none
   arguments->options.engine.add_to(*verb);
-  auto* dataset =
-      verb->add_option("--dataset", arguments->dataset, "Questions, one JSON object per line: id, inputs, answer, check")
-          ->type_name("FILE.jsonl");
+  auto* dataset = verb->add_option("--dataset", arguments->dataset,
+                                   "Questions, one JSON object per line: id, inputs, answer, check")
+                      ->type_name("FILE.jsonl");
   arguments->perplexity.add_to(*verb)->excludes(dataset);
   verb->add_option("--limit", arguments->limit, "Only the first N questions")->type_name("N");
   verb->add_option("--methods", arguments->methods,
@@ -269,7 +268,8 @@ void add_eval(CLI::App& app, Action& action) {
   verb->footer(
       "The answer is what output.pattern of the deciding (or last) agent finds; without a pattern, the output named\n"
       "answer. Numbers are compared as numbers. A line of the dataset:\n"
-      "  {\"id\": \"q1\", \"inputs\": {\"user_question\": \"What is 6 x 7?\"}, \"answer\": \"42\", \"check\": \"number\"}\n"
+      "  {\"id\": \"q1\", \"inputs\": {\"user_question\": \"What is 6 x 7?\"}, \"answer\": \"42\", \"check\": "
+      "\"number\"}\n"
       "check: text (without it), number, choice, f1, or {\"python\": tests}, which run behind the answer's code.\n\n"
       "Methods other than full are compared with it over the same texts: greedy agreement, KL divergence of the first\n"
       "token and of all, in nats, over the turns that read other agents. The noise floor is full prefill with its KV\n"

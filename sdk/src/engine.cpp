@@ -72,9 +72,10 @@ void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string
   diagnostics.add_sources(spec.sources);
   diagnostics.error(
       spec.relay.reuse_where, "E0412",
-      fmt::format("relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
-                  "layers up to the choice are computed for every token",
-                  reuse.method->name, reuse.reuse, name, bound));
+      fmt::format(
+          "relay: method {} cannot reuse {:.3f} of the entries of model '{}'; expected at most {:.3f}, since its "
+          "layers up to the choice are computed for every token",
+          reuse.method->name, reuse.reuse, name, bound));
   diagnostics.fail();
 }
 

@@ -4,8 +4,8 @@
 
     tables.py kl --model smollm2-135m --team math --models-dir DIR --data DIR
 
-OUT/TEAM has the datasets; OUT/MODEL-TEAM a link to the model, its profile, the finished questions (KIND-N.jsonl), what
-`baton eval --json` printed (KIND-N.json) and the table (KIND-N.md). The profile is made on the team's tuning data.
+OUT/TEAM has the datasets; OUT/MODEL-TEAM a link to the model, its profile, the finished questions (KIND-N.jsonl), the
+methods that cannot reach their fraction, what `baton eval --json` printed (KIND-N.json) and the table (KIND-N.md). The profile is made on the team's tuning data.
 """
 
 import argparse
@@ -63,9 +63,11 @@ def dataset(team: str, part: str, arguments, folder: pathlib.Path) -> pathlib.Pa
 
 def evaluate(kind: str, methods: list[str], command: list[str], folder: pathlib.Path, name: str, environment: dict) -> tuple[dict, list[str]]:
     """Runs eval; methods that cannot reach their fraction are left out. Returns its JSON and those methods."""
-    missing = []
+    log, unreachable = folder / f"{name}.jsonl", folder / f"{name}.unreachable.json"
+    missing = json.loads(unreachable.read_text(encoding="utf-8")) if unreachable.exists() else []
+    methods = [method for method in methods if method not in missing]
     while True:
-        asked = [*command, "--methods", ",".join(methods), "--resume", str(folder / f"{name}.jsonl"), "--json", "-q"]
+        asked = [*command, "--methods", ",".join(methods), "--resume", str(log), "--json", "-q"]
         if kind == "kl":
             asked.append("--forced-only")
         done = run(asked, environment, capture=True)
@@ -74,6 +76,9 @@ def evaluate(kind: str, methods: list[str], command: list[str], folder: pathlib.
         if beyond and beyond[1] in methods:
             missing.append(beyond[1])
             methods.remove(beyond[1])
+            unreachable.write_text(json.dumps(missing) + "\n", encoding="utf-8")
+            if log.exists() and log.read_bytes().count(b"\n") == 1:  # the settings, and no question
+                log.unlink()
             continue
         if done.returncode != 0:
             raise Stop(f"baton eval ended with {done.returncode}; the same command continues it")

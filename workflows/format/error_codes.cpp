@@ -45,7 +45,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0408", "A JSON Schema is invalid or uses an unsupported keyword."},
       {"E0409", "Keys exclude each other, or have no effect together."},
       {"E0410", "A tool rejects its options."},
-      {"E0412", "Settings of `relay` contradict each other: layers out of order, `refuse` below `trust`."},
+      {"E0412", "Settings of `relay` contradict each other, or one leaves another without an effect."},
 
       {"E0501", "A file does not exist."},
       {"E0502", "A file cannot be read, or is larger than 1 MiB."},

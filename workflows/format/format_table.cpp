@@ -240,7 +240,8 @@ std::vector<FormatKey> make_keys() {
           {"relay", "select", object("select"), false, "",
            "Which tokens `rectify` recomputes in the layers after `layers.detect`."},
           {"relay", "preset", choice({"paper"}), false, "",
-           "`rectify` as RelayCaching published it: its choice of tokens, the layers that its profiler finds, no learned "
+           "`rectify` as RelayCaching published it: its choice of tokens, the layers that its profiler finds, no "
+           "learned "
            "corrections. Of `select`, `deviation`, `influence` and `suffix` may be set."},
           {"relay", "reuse", number_above(0, 1), false, "",
            "`epic`, `cacheblend`, `rectify`: the fraction of the handed-over (token, layer) entries that is not "
@@ -253,7 +254,8 @@ std::vector<FormatKey> make_keys() {
           {"relay", "cacheblend_share", number(0, 1), false, "0.15",
            "`cacheblend`: the fraction of the reused tokens that is recomputed."},
           {"relay", "cacheblend_score", choice({"values", "cosine"}), false, "values",
-           "`cacheblend`: ranks tokens by the squared distance of their values, over all segments of a prompt (`values`, "
+           "`cacheblend`: ranks tokens by the squared distance of their values, over all segments of a prompt "
+           "(`values`, "
            "as published), or by the cosine of their values, in each segment (`cosine`)."},
           {"relay", "anchors", object("anchors"), false, "",
            "How method `anchors` corrects KV, and when its corrections are trusted."},

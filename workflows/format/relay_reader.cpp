@@ -51,7 +51,8 @@ class RelayReader {
   /// Reports those of the keys that are given although another setting leaves them without an effect.
   void refuse(const Fields& fields, Keys keys, const std::string& path, const std::string& because) {
     for (const char* key : keys) {
-      if (fields.get(key) != nullptr) error(fields.where(key), fmt::format("`{}{}` has no effect {}", path, key, because));
+      if (fields.get(key) != nullptr)
+        error(fields.where(key), fmt::format("`{}{}` has no effect {}", path, key, because));
     }
   }
 

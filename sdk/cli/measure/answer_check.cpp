@@ -64,8 +64,8 @@ std::optional<double> last_number(const std::string& text) {
   return std::nullopt;
 }
 
-/// The option that a text names: a letter A to J, alone, in brackets or behind "answer is"; of several the last, but one
-/// behind "answer" before all others. Empty where there is none.
+/// The option that a text names: a letter A to J, alone, in brackets or behind "answer is"; of several the last, but
+/// one behind "answer" before all others. Empty where there is none.
 std::optional<char> option_of(const std::string& text) {
   const std::string all = trimmed(text);
   const auto stands_alone = [&](std::size_t at) {
@@ -77,7 +77,8 @@ std::optional<char> option_of(const std::string& text) {
     return static_cast<char>(std::toupper(static_cast<unsigned char>(all[0])));
   std::string small = all;
   std::transform(small.begin(), small.end(), small.begin(), lower);
-  for (std::size_t at = small.rfind("answer"); at != std::string::npos; at = at == 0 ? at : small.rfind("answer", at - 1)) {
+  for (std::size_t at = small.rfind("answer"); at != std::string::npos;
+       at = at == 0 ? at : small.rfind("answer", at - 1)) {
     const std::size_t end = std::min(all.find_first_of(".\n", at), all.size());
     for (std::size_t i = at; i < end; ++i) {
       if (is_option(i)) return all[i];
@@ -102,9 +103,8 @@ std::vector<std::string> words_of(const std::string& text) {
     else if (!words.back().empty())
       words.emplace_back();
   }
-  std::erase_if(words, [](const std::string& word) {
-    return word.empty() || word == "a" || word == "an" || word == "the";
-  });
+  std::erase_if(words,
+                [](const std::string& word) { return word.empty() || word == "a" || word == "an" || word == "the"; });
   return words;
 }
 

@@ -22,8 +22,8 @@ struct EvalOptions {
   std::size_t floor_limit = 50;
   std::optional<std::uint64_t> seed;
   std::string timeout;
-  std::string answers;  // a file for what every agent said, as token ids; empty: none
-  std::string resume;   // a file of finished questions, which is continued; empty: none
+  std::string answers;       // a file for what every agent said, as token ids; empty: none
+  std::string resume;        // a file of finished questions, which is continued; empty: none
   bool forced_only = false;  // no free runs: divergences alone
   bool quiet = false;
   bool verbose = false;

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/measure/eval_quality.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "sdk/cli/console/exit_code.h"
 
 namespace baton::cli {
 namespace {
@@ -25,11 +34,11 @@ bool reads_agents(const TurnInfo& turn) {
 
 }  // namespace
 
-double kl_divergence(const LogitsRow& p, std::span<const float> q) {
+double kl_divergence(const LogitsRow& p, std::span<const float> p_logits, std::span<const float> q) {
   const double q_sum = log_sum_exp(q);
   double kl = 0.0;
-  for (std::size_t i = 0; i < p.logits.size(); ++i) {
-    const double log_p = p.logits[i] - p.log_sum_exp;
+  for (std::size_t i = 0; i < p_logits.size(); ++i) {
+    const double log_p = p_logits[i] - p.log_sum_exp;
     kl += std::exp(log_p) * (log_p - (q[i] - q_sum));
   }
   return std::max(kl, 0.0);
@@ -49,21 +58,70 @@ void ReferenceRows::record(RunOptions& options, const Workflow& workflow) {
     if (reads_agents(turn)) readers_.insert(turn.id);
   options.on_logits = [this](const std::string& turn, std::span<const float> logits) {
     if (readers_.count(turn) == 0) return;
-    LogitsRow row;
-    if (compared_) row.logits.assign(logits.begin(), logits.end());
     const std::lock_guard lock(mutex_);
+    LogitsRow row;
+    if (compared_) store(row, logits);
     turns_[turn].push_back(std::move(row));
   };
 }
 
 void ReferenceRows::complete() {
   if (!compared_) return;
+  if (!problem_.empty()) throw Failure(kResources, problem_);
+  std::vector<float> memory;
   for (auto& [turn, rows] : turns_) {
     for (LogitsRow& row : rows) {
-      row.log_sum_exp = log_sum_exp(row.logits);
-      row.likeliest = likeliest(row.logits);
+      const std::span<const float> values = logits(row, memory);
+      if (values.empty()) throw Failure(kResources, "eval: logits cannot be read from the temporary file");
+      row.log_sum_exp = log_sum_exp(values);
+      row.likeliest = likeliest(values);
     }
   }
+}
+
+ReferenceRows::~ReferenceRows() {
+  if (file_ >= 0) close(file_);
+}
+
+/// Keeps a row in memory, or in the file once there are kMemoryBytes. Called with the lock.
+void ReferenceRows::store(LogitsRow& row, std::span<const float> logits) {
+  vocabulary_ = logits.size();
+  if (memory_bytes_ + logits.size_bytes() <= kMemoryBytes) {
+    memory_bytes_ += logits.size_bytes();
+    row.logits.assign(logits.begin(), logits.end());
+    return;
+  }
+  if (!problem_.empty()) return;
+  if (file_ < 0) {
+    std::error_code error;
+    std::string name = (std::filesystem::temp_directory_path(error) / "baton-eval-XXXXXX").string();
+    file_ = mkstemp(name.data());
+    if (file_ >= 0) unlink(name.c_str());
+    if (file_ < 0) problem_ = fmt::format("eval: {} cannot be made, for logits", name);
+  }
+  row.offset = file_bytes_;
+  for (std::span<const std::byte> left = std::as_bytes(logits); file_ >= 0 && !left.empty();) {
+    const ssize_t written = pwrite(file_, left.data(), left.size(), file_bytes_);
+    if (written <= 0) {
+      problem_ = fmt::format("eval: the temporary file of logits cannot be written: {}", std::strerror(errno));
+      return;
+    }
+    file_bytes_ += written;
+    left = left.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+std::span<const float> ReferenceRows::logits(const LogitsRow& row, std::vector<float>& memory) const {
+  if (!row.logits.empty()) return row.logits;
+  memory.resize(vocabulary_);
+  std::span<std::byte> left = std::as_writable_bytes(std::span(memory));
+  for (std::int64_t at = row.offset; !left.empty();) {
+    const ssize_t got = pread(file_, left.data(), left.size(), at);
+    if (got <= 0) return {};
+    at += got;
+    left = left.subspan(static_cast<std::size_t>(got));
+  }
+  return memory;
 }
 
 void Comparison::record(RunOptions& options) {
@@ -75,7 +133,9 @@ void Comparison::record(RunOptions& options) {
     lock.unlock();
     if (distance.kl.size() == rows->second.size()) return;
     const LogitsRow& row = rows->second[distance.kl.size()];
-    distance.kl.push_back(kl_divergence(row, logits));
+    std::vector<float> memory;
+    const std::span<const float> values = reference_.logits(row, memory);
+    distance.kl.push_back(values.empty() ? std::nan("") : kl_divergence(row, values, logits));
     distance.agreeing += row.likeliest == likeliest(logits) ? 1 : 0;
   };
 }

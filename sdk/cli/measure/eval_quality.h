@@ -26,30 +26,49 @@ struct Trace {
 
 /// A row of logits and what every comparison with it needs.
 struct LogitsRow {
-  std::vector<float> logits;  // [V]
+  std::vector<float> logits;  // [V]; empty: in the file of the rows
+  std::int64_t offset = 0;    // in that file, in bytes
   double log_sum_exp = 0.0;
   std::size_t likeliest = 0;  // index of the first largest logit
 };
 
 /// Full prefill's logits over one question: of the turns that read other agents, by turn, then token; the last row is
-/// that of the end.
+/// that of the end. Rows over kMemoryBytes go to a temporary file that has no name, because an answer of a vocabulary
+/// of 150,000 tokens has 600 KB of logits a token.
 class ReferenceRows {
  public:
   /// `compared`: other runs will be compared with the rows. Otherwise their logits are not kept.
   explicit ReferenceRows(bool compared) : compared_(compared) {}
+  ~ReferenceRows();
+  ReferenceRows(const ReferenceRows&) = delete;
+  ReferenceRows& operator=(const ReferenceRows&) = delete;
 
   /// Fills the rows while a run goes on, from any thread; this object must outlive the run.
   void record(RunOptions& options, const Workflow& workflow);
 
-  /// Computes the rest of each row when the run has ended: it would lengthen the run's engine steps.
+  /// Computes the rest of each row when the run has ended: it would lengthen the run's engine steps. Throws Failure
+  /// (kResources) when rows could not be written to the temporary file or read from it.
   void complete();
+
+  /// Returns the logits of a row, read into `memory` where they are in the file; empty when they cannot be read. From
+  /// any thread.
+  std::span<const float> logits(const LogitsRow& row, std::vector<float>& memory) const;
+
+  static constexpr std::size_t kMemoryBytes = std::size_t{128} << 20;
 
   const std::map<std::string, std::vector<LogitsRow>>& turns() const { return turns_; }
 
  private:
   bool compared_;
   std::set<std::string> readers_;  // the turns that read other agents
+  void store(LogitsRow& row, std::span<const float> logits);
+
   std::mutex mutex_;
+  std::size_t memory_bytes_ = 0;
+  std::size_t vocabulary_ = 0;
+  int file_ = -1;
+  std::int64_t file_bytes_ = 0;
+  std::string problem_;  // of the file, or empty
   std::map<std::string, std::vector<LogitsRow>> turns_;
 };
 
@@ -114,6 +133,6 @@ class Quality {
 std::pair<double, std::int64_t> total_of(const Distances& distances);
 
 /// KL(p || q) in nats of the distributions that two rows of logits give.
-double kl_divergence(const LogitsRow& p, std::span<const float> q);
+double kl_divergence(const LogitsRow& p, std::span<const float> p_logits, std::span<const float> q);
 
 }  // namespace baton::cli

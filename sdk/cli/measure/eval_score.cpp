@@ -63,9 +63,8 @@ Tally empty_tally(const Workflow& workflow) {
 }
 
 void Tally::add(const Workflow& workflow, const Question& question, std::size_t index, const RunRecord& record) {
-  const double reached = record.state == RunState::ok
-                             ? score_of(question.check, final_answer(workflow, record), question.answer)
-                             : 0.0;
+  const double reached =
+      record.state == RunState::ok ? score_of(question.check, final_answer(workflow, record), question.answer) : 0.0;
   score += reached;
   right.count(reached >= 1.0);
   failed += record.state == RunState::ok ? 0 : 1;
@@ -217,12 +216,13 @@ std::string table_of(const std::vector<Score>& scores, const Quality* floor) {
     if (!score.method.is_reference())
       kl = fmt::format("{:.2e} [{:.1e}, {:.1e}]", score.quality.kl_mean(), pairs.kl.low, pairs.kl.high);
     out += padded(score.method.text, columns) +
-           fmt::format(" {}  {:20}  {:>8}    {:30}  {:5.1f} %  {:5.1f} %  {:>11}  {:>10}\n", right, difference, games, kl, 100 * score.quality.agreement(), 100 * tally.relayed_entries.value(),
+           fmt::format(" {}  {:20}  {:>8}    {:30}  {:5.1f} %  {:5.1f} %  {:>11}  {:>10}\n", right, difference, games,
+                       kl, 100 * score.quality.agreement(), 100 * tally.relayed_entries.value(),
                        duration(first_token_ms(tally)), duration(tally.wall_ms));
   }
   if (floor != nullptr) out += padded("noise floor", columns) + fmt::format("{:44}{:.2e}\n", "", floor->kl_mean());
-  out += "\n" + padded("method", columns) +
-         "   exact   KL first  within 0.02  (at most)  recomputed    ahead    turns\n";
+  out +=
+      "\n" + padded("method", columns) + "   exact   KL first  within 0.02  (at most)  recomputed    ahead    turns\n";
   for (const auto& score : scores) {
     out += padded(score.method.text, columns) +
            fmt::format(" {:5.1f} %  {:9.2e}      {:5.1f} %    {:5.1f} %     {:5.1f} %  {:5.1f} %  {:5.1f} %\n",
@@ -256,8 +256,9 @@ std::string hand_overs_of(const Workflow& file, const std::vector<Score>& scores
     }
     before = slots;
   }
-  return out + "eval reuses texts of any length (min_tokens: 1) and exact prefixes only by method prefix; run follows the "
-               "file's relay.min_tokens (32 without it) and relay.prefix (true without it)\n";
+  return out +
+         "eval reuses texts of any length (min_tokens: 1) and exact prefixes only by method prefix; run follows the "
+         "file's relay.min_tokens (32 without it) and relay.prefix (true without it)\n";
 }
 
 std::string agents_of(const std::vector<Score>& scores) {

@@ -28,8 +28,8 @@ struct Share {
 
 /// What is counted of a method's runs. Counts of several questions can be merged.
 struct Tally {
-  double score = 0;                // sum over runs; of a right answer 1, and by F1 also between 0 and 1
-  Share right;                     // runs of score 1
+  double score = 0;  // sum over runs; of a right answer 1, and by F1 also between 0 and 1
+  Share right;       // runs of score 1
   std::vector<std::pair<std::string, Share>> right_by_agent;  // agents that have a pattern or schema for their answer
   Share exact;                     // runs whose every answer is that of full, token for token
   Share reused_entries;            // (token, layer) entries of prompts
@@ -103,8 +103,8 @@ nlohmann::ordered_json json_of(const Score& score);
 /// One line a method, under one head; `floor` may be null. A second table has what matters to some methods only.
 std::string table_of(const std::vector<Score>& scores, const Quality* floor);
 
-/// How each placeholder will be handed over, under the file's own relay (what `run` would do) and under each method, and
-/// which settings of the file `eval` replaces.
+/// How each placeholder will be handed over, under the file's own relay (what `run` would do) and under each method,
+/// and which settings of the file `eval` replaces.
 std::string hand_overs_of(const Workflow& file, const std::vector<Score>& scores);
 
 /// The right answers of each agent, one line a method.

@@ -13,8 +13,8 @@ struct Interval {
 };
 
 /// The 95 % interval of the difference of two paired proportions by Newcombe's method 10 (Statistics in Medicine 17,
-/// 1998): Wilson's intervals of both, with the correlation of the pairs. `both`, `first`, `second`, `neither`: numbers of
-/// pairs in which both succeed, only the first, only the second, and none. The difference is first minus second.
+/// 1998): Wilson's intervals of both, with the correlation of the pairs. `both`, `first`, `second`, `neither`: numbers
+/// of pairs in which both succeed, only the first, only the second, and none. The difference is first minus second.
 Interval newcombe_interval(std::int64_t both, std::int64_t first, std::int64_t second, std::int64_t neither);
 
 /// The 95 % percentile bootstrap interval of sum(values) / sum(weights): `draws` draws of pairs (value, weight) with

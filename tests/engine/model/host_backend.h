@@ -55,8 +55,8 @@ class HostBackend : public Backend {
   }
   void load_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
   void save_kv(TensorView, TensorView, const KvSlab&, const KvShape&, std::int32_t) override { unused(); }
-  void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&,
-                       ConstTensorView, ValueMeasure) override {
+  void value_deviation(std::span<float>, std::span<const KvSlab>, const KvShape&, const RowSpan&, ConstTensorView,
+                       ValueMeasure) override {
     unused();
   }
   void attention(TensorView, ConstTensorView, std::span<const KvSlab>, const KvShape&, const RowSpan&, float,

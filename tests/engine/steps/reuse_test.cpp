@@ -468,7 +468,7 @@ TEST_CASE("reuse: entries computed and reused add up to those of the prompt", "[
       {method("full"), (s + r) * kLayers, 0},
       {method("direct"), s * kLayers, r},
       {epic, (s + 12) * kLayers, r - 12},
-      {blend, s * kLayers + r + 11 * (kLayers - 2), r - 11},
+      {blend, s * kLayers + r + 10 * (kLayers - 2), r - 10},  // int(0.26 * 40)
       {range_alone, s * kLayers + r * length, 0},
       {suffix, s * kLayers + r * detect + 7 * (length - detect), r - 7},
       {share, s * kLayers + r * detect + 10 * (length - detect), r - 10},
@@ -592,6 +592,92 @@ TEST_CASE("reuse: why a segment is not taken is said", "[reuse]") {
   of_model.range = {};
   const Run relayed = ask(*engine, {text(20, 3), part, text(10, 4)}, of_model);
   CHECK(same(relayed, ask(*engine, {text(20, 3), part, text(10, 4)}, method("rectify"))));
+}
+
+TEST_CASE("reuse: layers and numbers that a method cannot take are errors, never replaced", "[reuse]") {
+  using Catch::Contains;
+  const auto engine = engine_of();
+  engine->set_layer_range(kRange);
+  const auto refused = [&](const ReuseOptions& reuse, const std::string& message) {
+    GenerationRequest request;
+    request.prompt = {text(5, 1)};
+    request.reuse = reuse;
+    INFO(message);
+    CHECK_THROWS_WITH(engine->submit(std::move(request)), Contains(message));
+  };
+  for (const char* name : {"rectify", "direct", "full"}) {
+    ReuseOptions beyond = method(name);
+    beyond.range = {0, 1, kLayers};  // its layers are 0 to kLayers - 1
+    refused(beyond, "expected 0 <= start < detect < end < 6, found start 0, detect 1, end 6");
+    beyond.range = {2, 1, 3};
+    refused(beyond, "found start 2, detect 1, end 3");
+  }
+  ReuseOptions group = method("droidspeak");
+  group.range = LayerRange::group(1, kLayers);
+  refused(group, "expected start < end < 6");
+  ReuseOptions blend = method("cacheblend"), paper = method("rectify"), epic = method("epic"),
+               direct = method("direct");
+  blend.reuse = 0.9;
+  refused(blend, "cannot reuse 0.900 of the entries; expected at most 0.833");
+  paper.selection = SelectionOptions::by_paper();
+  paper.range = {0, 2, 5};
+  paper.reuse = 0.7;
+  refused(paper, "expected at most 0.667");
+  direct.reuse = 0.5;
+  refused(direct, "chooses no tokens");
+  blend.reuse = 1.5;
+  refused(blend, "reuse is 1.5; expected a number from 0 to 1");
+  blend.reuse = 0.0;
+  blend.cacheblend_share = -0.1;
+  refused(blend, "cacheblend_share is -0.1");
+  epic.epic_tokens = -1;
+  refused(epic, "epic_tokens is -1; expected at least 0");
+  paper.reuse = 0.0;
+  paper.selection.share = std::nan("");
+  refused(paper, "selection.share is nan");
+}
+
+TEST_CASE("reuse: the published preset takes the layers of the paper's profiler", "[reuse]") {
+  const auto engine = engine_of();
+  const PromptPart part = answer(*engine, {text(30, 1)}, 40, 2);
+  const std::vector<PromptPart> prompt = {text(20, 3), part, text(10, 4)};
+  engine->set_layer_range({1, 2, 3});
+  engine->set_paper_range({1, 3, 5});
+  ReuseOptions paper = method("rectify");
+  paper.selection = SelectionOptions::by_paper();
+  ReuseOptions given = paper;
+  given.range = {1, 3, 5};
+  paper.range = {};
+  paper.paper_layers = true;
+  CHECK(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
+  given.range = {1, 2, 3};
+  CHECK_FALSE(same(ask(*engine, prompt, paper), ask(*engine, prompt, given)));
+}
+
+TEST_CASE("reuse: epic, cacheblend and rectify leave what is asked, from two segments and in steps of any size",
+          "[reuse]") {
+  std::vector<Run> runs;
+  for (const std::int32_t rows : {7, 512}) {
+    const auto engine = engine_of({}, {.max_step_rows = rows});
+    const PromptPart first = answer(*engine, {text(30, 1)}, 40, 2), second = answer(*engine, {text(11, 5)}, 27, 6);
+    const std::vector<PromptPart> prompt = {text(20, 3), first, text(9, 7), second, text(10, 4)};
+    std::size_t at = 0;
+    for (const char* name : {"epic", "cacheblend", "rectify", "author"}) {
+      ReuseOptions reuse = method(std::string_view(name) == "author" ? "rectify" : name);
+      reuse.selection =
+          std::string_view(name) == "author" ? SelectionOptions::by_author() : SelectionOptions::by_paper();
+      reuse.reuse = 0.7;
+      Run run = ask(*engine, prompt, reuse);
+      const auto reused = static_cast<double>(run.result.uses[1].kv_reused + run.result.uses[3].kv_reused);
+      INFO(name << " in steps of " << rows);
+      CHECK(reused >= 0.7 * 67 * kLayers);
+      CHECK(reused < 0.7 * 67 * kLayers + 2 * kLayers);  // rounded down, in each segment
+      if (rows == 512)
+        CHECK(same(runs[at++], run));
+      else
+        runs.push_back(std::move(run));
+    }
+  }
 }
 
 TEST_CASE("reuse: the more is recomputed, the closer to full prefill", "[reuse]") {

@@ -26,7 +26,7 @@ std::string schema_errors(const std::string& yaml) {
 
 std::vector<fs::path> workflows_of_the_repository() {
   std::vector<fs::path> files;
-  for (const char* folder : {"workflows/library", "samples", "tests/workflows/reference"}) {
+  for (const char* folder : {"workflows/library", "samples", "tests/workflows/reference", "tests/published/teams"}) {
     const fs::path root = source_folder() / folder;
     if (!fs::exists(root)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root)) {

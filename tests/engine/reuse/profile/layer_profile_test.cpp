@@ -203,3 +203,17 @@ TEST_CASE("agreement of resamples", "[profile]") {
   CHECK(torn.similarity_error[4] > 1e-3);
   CHECK(bootstrap(mixed, 1e-5, 1, 200).slope.all == torn.slope.all);
 }
+
+TEST_CASE("layer range: the paper's detection is behind the first turn of the second difference", "[profile]") {
+  LayerCurves curves;
+  curves.similarity = {1.0, 0.999, 0.995, 0.9, 0.8, 0.85, 0.9, 0.95, 0.951, 0.952, 0.951, 0.952};
+  curves.correlation = {0.1, 0.3, 0.4, 0.45, 0.6, 0.7, 0.72, 0.74, 0.76, 0.78, 0.80};
+  const LayerRange paper = find_range(curves, EndReading::slope, {.turn = true}).range;
+  CHECK(paper.start == 2);
+  CHECK(paper.end == 7);
+  CHECK(paper.detect == 5);  // the second difference is +0.10 at 3 and -0.05 at 4
+  for (std::size_t l = 0; l < 11; ++l) curves.correlation[l] = 0.0625 * static_cast<double>(l);  // no turn
+  CHECK(find_range(curves, EndReading::slope, {.turn = true}).range.detect == 3);
+  for (double& rho : curves.correlation) rho = std::nan("");
+  CHECK(find_range(curves, EndReading::slope, {.turn = true}).range.detect == 3);
+}
