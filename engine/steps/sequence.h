@@ -90,7 +90,7 @@ class Sequence {
   std::vector<TokenId> tokens_;
   std::optional<KvCache> cache_;
   std::optional<PromptAssembly> assembly_;
-  std::size_t next_row_ = 0;                 // index into the prompt's schedule
+  std::size_t next_row_ = 0;  // index into the prompt's schedule
   Lead lead_;
   std::vector<std::size_t> detection_ends_;  // of each detection: the index behind its last row
   SparseLayers sparse_;
