@@ -11,7 +11,8 @@ the first token that ends one of them. The first difference of an answer is acce
 - The peer answers every prompt twice, with its KV cache in f16 and in f32. As long as both answers are the same, the
   log-probabilities of its two best tokens are compared: how much a rounding that the peer itself allows changes them.
 - A first difference is accepted where the two best tokens of the peer (with f16) are nearer to each other than the 99th
-  percentile of these changes, and in at most one prompt of ten, or in as many as the peer's own two answers differ in.
+  percentile of these changes, and in at most one prompt of ten. How many of the peer's own two answers differ is printed
+  next to it, and changes nothing.
 
 --reference also answers with activations in f32 (dtype f32), which is what the file's weights say, and counts how many
 answers of each program are those.
@@ -213,7 +214,7 @@ def compare(options, model, prompts, texts):
     theirs = [tokens for tokens, _ in answers["f16"]]
     own = len(prompts) - same_answers(theirs, [tokens for tokens, _ in answers["f32"]])
     beyond = sum(gap >= limit for gap in gaps)
-    passed = same_ids == len(prompts + texts) and beyond == 0 and len(gaps) <= max(len(prompts) // 10, own)
+    passed = same_ids == len(prompts + texts) and beyond == 0 and len(gaps) * 10 <= len(prompts)
     reference = "-"
     if options.reference:
         exact = [one["tokens"] for one in ask_ours(options, model, prompts, "f32")]
