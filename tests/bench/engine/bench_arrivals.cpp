@@ -47,7 +47,7 @@ GenerationRequest request_of(std::vector<TokenId> tokens, int max_tokens) {
   return request;
 }
 
-/// A request that decodes fixed tokens until it is cancelled, and the times of its tokens.
+/// A request that decodes fixed tokens until they are over or it is cancelled, and the times of its tokens.
 class Decoder {
  public:
   explicit Decoder(InferenceEngine& engine) : engine_(engine) {
@@ -62,10 +62,13 @@ class Decoder {
     id_ = engine.submit(std::move(request));
   }
   void wait_until_warm() { warm_.get_future().wait(); }
-  std::vector<Clock::time_point> stop() {
-    engine_.cancel(id_);
+  std::vector<Clock::time_point> wait() {
     over_.get_future().wait();
     return times_;
+  }
+  std::vector<Clock::time_point> stop() {
+    engine_.cancel(id_);
+    return wait();
   }
 
  private:
@@ -79,19 +82,25 @@ class Decoder {
 
 struct Gaps {
   double mean = 0, longest = 0;  // milliseconds
+  double mean_alone = 0;         // of the same tokens, without prompts: a token costs more the more are before it
   std::size_t count = 0;
 };
 
-Gaps gaps_between(const std::vector<Clock::time_point>& times, Clock::time_point begin, Clock::time_point end) {
+Gaps gaps_between(const std::vector<Clock::time_point>& times, const std::vector<Clock::time_point>& alone,
+                  Clock::time_point begin, Clock::time_point end) {
   Gaps gaps;
-  for (std::size_t i = 1; i < times.size(); ++i) {
+  for (std::size_t i = 1; i < std::min(times.size(), alone.size()); ++i) {
     if (times[i - 1] < begin || times[i] > end) continue;
     const double gap = milliseconds(times[i] - times[i - 1]);
     gaps.mean += gap;
+    gaps.mean_alone += milliseconds(alone[i] - alone[i - 1]);
     gaps.longest = std::max(gaps.longest, gap);
     ++gaps.count;
   }
-  if (gaps.count > 0) gaps.mean /= static_cast<double>(gaps.count);
+  if (gaps.count > 0) {
+    gaps.mean /= static_cast<double>(gaps.count);
+    gaps.mean_alone /= static_cast<double>(gaps.count);
+  }
   return gaps;
 }
 
@@ -131,6 +140,7 @@ void run(const Options& options) {
   const std::vector<double> alone = prefill(*engine, options, options.prompts, 2000);
   fmt::print("without an agent that decodes: one prompt {:.2f} s; {} prompts {} s\n", one, options.prompts,
              listed(alone));
+  const std::vector<Clock::time_point> undisturbed = Decoder(*engine).wait();
   Decoder decoder(*engine);
   decoder.wait_until_warm();
   const Clock::time_point arrived = Clock::now();
@@ -138,13 +148,14 @@ void run(const Options& options) {
   const Clock::time_point done = Clock::now();
   const EngineStats stats = engine->stats();
   const auto times = decoder.stop();
-  const Gaps before = gaps_between(times, {}, arrived), during = gaps_between(times, arrived, done);
+  const Gaps during = gaps_between(times, undisturbed, arrived, done);
   fmt::print("while an agent decodes: {} prompts {} s, {:.2f} x their time without it\n", options.prompts,
              listed(beside), beside.back() / alone.back());
   fmt::print(
-      "the agent: {:.1f} tokens/s before, {:.1f} during ({:.0f} %, {} tokens); longest gap {:.1f} ms, {:.1f} x the "
-      "mean of {:.1f} ms; {} rows fit into a step\n",
-      1000 / before.mean, 1000 / during.mean, 100 * before.mean / during.mean, during.count, during.longest,
+      "the agent: {:.1f} tokens/s, {:.1f} for the same tokens without prompts ({:.0f} %, {} tokens); longest gap "
+      "{:.1f} "
+      "ms, {:.1f} x the mean of {:.1f} ms; {} rows fit into a step\n",
+      1000 / during.mean, 1000 / during.mean_alone, 100 * during.mean_alone / during.mean, during.count, during.longest,
       during.longest / during.mean, during.mean, stats.spare_rows);
 }
 
