@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the golden quantised checkpoints: tiny random models, and what other packages read from them.
 
-    pip download --no-deps autoawq==0.2.9 auto-gptq==0.7.1     and unpack them: neither imports beside Transformers 5
+    pip download --no-deps autoawq==0.2.9 auto-gptq==0.7.1     and unpack them: neither imports next to Transformers 5
     python make_quantized.py --autoawq DIR --autogptq DIR [--out quantized] [--only NAME]
 
 Needs torch, transformers 5, compressed-tensors and safetensors. The matrices are quantised and packed here; their

@@ -144,13 +144,13 @@ void run(const Options& options) {
   Decoder decoder(*engine);
   decoder.wait_until_warm();
   const Clock::time_point arrived = Clock::now();
-  const std::vector<double> beside = prefill(*engine, options, options.prompts, 3000);
+  const std::vector<double> together = prefill(*engine, options, options.prompts, 3000);
   const Clock::time_point done = Clock::now();
   const EngineStats stats = engine->stats();
   const auto times = decoder.stop();
   const Gaps during = gaps_between(times, undisturbed, arrived, done);
   fmt::print("while an agent decodes: {} prompts {} s, {:.2f} x their time without it\n", options.prompts,
-             listed(beside), beside.back() / alone.back());
+             listed(together), together.back() / alone.back());
   fmt::print(
       "the agent: {:.1f} tokens/s, {:.1f} for the same tokens without prompts ({:.0f} %, {} tokens); longest gap "
       "{:.1f} "
