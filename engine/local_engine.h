@@ -14,6 +14,7 @@
 #include "engine/model/model.h"
 #include "engine/reuse/anchors/anchor_store.h"
 #include "engine/reuse/corrections/linear_correction.h"
+#include "engine/reuse/relay_levels.h"
 
 namespace baton {
 
@@ -35,6 +36,9 @@ class LocalEngine : public InferenceEngine {
   /// The same by RelayCaching's own profiler (ReuseOptions::paper_layers).
   virtual LayerRange paper_range() const = 0;
   virtual void set_paper_range(LayerRange range) = 0;
+  /// What rectification leaves on this model, by which method auto decides; empty until the model has been profiled.
+  virtual RelayLevels relay_levels() const = 0;
+  virtual void set_relay_levels(RelayLevels levels) = 0;
 
   /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;

@@ -126,6 +126,9 @@ struct GenerationRequest {
 struct EarlyPart {
   std::vector<TokenId> tokens;
   RequestId follows = 0;  // above 0: the part consists of the tokens that this request decodes, and `tokens` is unused
+  /// The request will probably hold a segment of the part. Where auto rectifies it, nothing from here on is computed
+  /// ahead.
+  bool handed_over = false;
 };
 
 /// A prompt whose request will be submitted later. An engine may prefill it ahead, exactly, with rows that it adds to
@@ -134,7 +137,7 @@ struct EarlyPrompt {
   std::vector<EarlyPart> parts;  // the known parts, from the first token on
   bool complete = false;         // the prompt ends with the last of `parts`
   std::int32_t longest = 0;      // maximum tokens of the prompt and its answer together
-  ReuseOptions reuse;            // the options that the request will have, without `record`
+  ReuseOptions reuse;            // the options that the request will have; without `record`, except with auto
 };
 
 }  // namespace baton

@@ -5,18 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
-#include "engine/learning/divergence.h"
-#include "engine/learning/run_all.h"
+#include "engine/learning/hand_over_measurement.h"
 #include "engine/reuse/between_models.h"
 
 namespace baton {
 namespace {
 
 constexpr const char* kNoHandOver = "no hand-over both fits the context and is long enough to measure";
-
-using Distributions = std::vector<std::vector<float>>;  // log probabilities of each token of an answer
 
 /// Returns the effective number of values: (sum x)^2 / sum x^2.
 double effective_size(std::span<const double> values) {
@@ -28,166 +24,39 @@ double effective_size(std::span<const double> values) {
   return squares > 0.0 ? sum * sum / squares : 0.0;
 }
 
-GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_tokens) {
-  GenerationRequest request;
-  request.prompt = std::move(prompt);
-  request.max_tokens = max_tokens;
-  request.reuse.min_tokens = 1;
-  request.reuse.prefix = false;
-  return request;
+/// The options with which a candidate is measured.
+ReuseOptions options_of(const RangeCandidate& candidate, std::int32_t layers) {
+  ReuseOptions reuse;
+  const bool group = candidate.range.is_group(layers);
+  reuse.method = &method_of(candidate.share <= 0 ? MethodId::direct : group ? MethodId::droidspeak : MethodId::rectify);
+  reuse.range = candidate.range;
+  reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
+  return reuse;
 }
 
-class EffectMeasurement {
+/// Measures candidates, and keeps the effective number of hand-overs of the first.
+class EffectMeasurement : public HandOverMeasurement {
  public:
   EffectMeasurement(LocalEngine& author, LocalEngine& reader, std::span<const CalibrationHandOver> hand_overs,
                     const ProfilerOptions& options, std::int32_t reply_tokens)
-      : author_(author),
-        reader_(reader),
-        options_(options),
-        reply_tokens_(reply_tokens),
-        last_(reader.model().config.layers - 1) {
-    for (const CalibrationHandOver& one : hand_overs) cases_.push_back({one, {}, {}});
-  }
+      : HandOverMeasurement(author, reader, hand_overs, options, reply_tokens), layers_(reader.model().config.layers) {}
 
-  /// Decodes the answers and measures full prefill on them. Returns false when stopped.
-  bool prepare() {
-    std::vector<GenerationRequest> requests;
-    std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
-    for (const Case& one : cases_) requests.push_back(producer_request(one.from, options_.max_tokens));
-    const auto answers = run_all(author_, std::move(requests), options_.stop);
-    if (!answers) return false;
-    for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].from.answer = (*answers)[i].tokens;
-    std::erase_if(cases_, [&](const Case& one) {
-      const CalibrationHandOver& from = one.from;
-      const auto reply = static_cast<std::size_t>(reply_tokens_);
-      return from.answer.size() < static_cast<std::size_t>(options_.min_tokens) ||
-             !fits(from.before.size() + from.answer.size() + from.after.size() + reply);
-    });
-    requests.clear();
-    for (Case& one : cases_) {
-      requests.push_back(request_of(prompt_of(one, nullptr), reply_tokens_));
-      requests.back().callbacks.on_logits = [&full = one.full](std::span<const float> logits) {
-        full.push_back(log_probabilities(logits));
-      };
-    }
-    const auto replies = run_all(reader_, std::move(requests), options_.stop);
-    if (!replies) return false;
-    for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].reply = (*replies)[i].tokens;
-    return true;
-  }
-
-  /// Returns the mean divergence of each candidate; all candidates must have the same first layer.
   std::optional<std::vector<double>> measure(std::span<const RangeCandidate> candidates) {
-    const auto segments = record(candidates.front().range, static_cast<std::int64_t>(candidates.size()));
-    if (!segments) return std::nullopt;
-    std::vector<double> sums(candidates.size() * cases_.size(), 0.0);  // added to on the engine's thread
-    std::vector<GenerationRequest> requests;
-    for (std::size_t c = 0; c < candidates.size(); ++c) {
-      for (std::size_t i = 0; i < cases_.size(); ++i) {
-        const Case& one = cases_[i];
-        GenerationRequest request = request_of(prompt_of(one, (*segments)[i]), reply_tokens_);
-        apply(candidates[c], request.reuse);
-        request.forced = one.reply;
-        request.callbacks.on_logits = [&sum = sums[c * cases_.size() + i], &full = one.full,
-                                       at = std::size_t{0}](std::span<const float> logits) mutable {
-          if (at < full.size()) sum += divergence(full[at++], log_probabilities(logits));
-        };
-        requests.push_back(std::move(request));
-      }
-    }
-    const auto results = run_all(reader_, std::move(requests), options_.stop);
-    if (!results) return std::nullopt;
-    for (const GenerationResult& result : *results) {
-      for (const PartUse& use : result.uses) {
-        if (!use.reason.empty())
-          throw EngineError(EngineError::Kind::memory, "an answer's KV was not reused: " + use.reason);
-      }
-    }
-    std::size_t tokens = 0;
-    for (const Case& one : cases_) tokens += one.full.size();
+    std::vector<ReuseOptions> options;
+    for (const RangeCandidate& one : candidates) options.push_back(options_of(one, layers_));
+    const auto each = HandOverMeasurement::measure(options);
+    if (!each) return std::nullopt;
+    if (weighty_ == 0.0) weighty_ = effective_size(each->front());
     std::vector<double> means;
-    for (auto sum = sums.begin(); sum != sums.end(); sum += static_cast<std::ptrdiff_t>(cases_.size())) {
-      const std::span<const double> of(&*sum, cases_.size());
-      means.push_back(std::accumulate(of.begin(), of.end(), 0.0) /
-                      static_cast<double>(std::max<std::size_t>(1, tokens)));
-      if (weighty_ == 0.0) weighty_ = effective_size(of);
-    }
+    for (const std::vector<double>& of : *each) means.push_back(mean_of(of));
     return means;
   }
 
   /// The effective number of hand-overs of the first measured candidate.
   double weighty() const { return weighty_; }
 
-  bool empty() const { return cases_.empty(); }
-  std::int32_t size() const { return static_cast<std::int32_t>(cases_.size()); }
-  std::int64_t tokens() const {
-    return std::accumulate(cases_.begin(), cases_.end(), std::int64_t{0}, [](std::int64_t sum, const Case& one) {
-      return sum + static_cast<std::int64_t>(one.full.size());
-    });
-  }
-
  private:
-  struct Case {
-    CalibrationHandOver from;
-    std::vector<TokenId> reply;
-    Distributions full;
-  };
-
-  bool fits(std::size_t tokens) const {
-    return tokens <
-           static_cast<std::size_t>(std::min(author_.model().options.context, reader_.model().options.context));
-  }
-
-  bool between() const { return &author_ != &reader_; }
-
-  std::vector<PromptPart> prompt_of(const Case& one, const SegmentHandle& segment) const {
-    PromptPart answer{"answer", one.from.answer};
-    if (between() && segment)
-      answer.portable = author_.portable(segment);
-    else
-      answer.segment = segment;
-    return consumer_prompt(one.from, std::move(answer));
-  }
-
-  /// Makes the answers' segments, with the hidden states at the input of the range's first layer.
-  std::optional<std::vector<SegmentHandle>> record(const LayerRange& range, std::int64_t readers) {
-    std::vector<GenerationRequest> requests;
-    for (const Case& one : cases_) {
-      requests.push_back(producer_request(one.from, options_.max_tokens));
-      requests.back().reuse.record = true;
-      requests.back().reuse.range = {range.start, range.start + 1, last_};
-      if (range.is_group(last_ + 1)) {
-        requests.back().reuse.method = &method_of(MethodId::droidspeak);
-        requests.back().reuse.range = range;
-      }
-      requests.back().output_readers = readers;
-      requests.back().output_elsewhere = between();
-    }
-    auto results = run_all(author_, std::move(requests), options_.stop);
-    if (!results) return std::nullopt;
-    std::vector<SegmentHandle> segments;
-    for (GenerationResult& result : *results) {
-      if (!result.output) throw EngineError(EngineError::Kind::memory, "no memory to keep an answer's KV");
-      segments.push_back(std::move(result.output));
-    }
-    return segments;
-  }
-
-  void apply(const RangeCandidate& candidate, ReuseOptions& reuse) const {
-    const bool group = candidate.range.is_group(last_ + 1);
-    reuse.method = &method_of(candidate.share <= 0 ? MethodId::direct
-                              : group              ? MethodId::droidspeak
-                                                   : MethodId::rectify);
-    reuse.range = candidate.range;
-    reuse.selection = {.suffix = 0, .share = candidate.share, .all = candidate.share >= 1};
-  }
-
-  LocalEngine& author_;
-  LocalEngine& reader_;
-  const ProfilerOptions& options_;
-  const std::int32_t reply_tokens_;
-  const std::int32_t last_;
-  std::vector<Case> cases_;
+  const std::int32_t layers_;
   double weighty_ = 0.0;
 };
 

@@ -33,7 +33,7 @@ constexpr std::array kMethods = {
            .exact = true,
            .prefixes = Prefixes::always,
            .ahead = true,
-           .schedule = lockstep_schedule},
+           .schedule = full_schedule},
     Method{.id = MethodId::direct,
            .name = "direct",
            .summary = "The KV of handed-over texts is moved to its new positions and not recomputed.",
@@ -74,6 +74,16 @@ constexpr std::array kMethods = {
            .hidden_states = true,
            .models = true,
            .schedule = droidspeak_schedule},
+    Method{.id = MethodId::automatic,
+           .name = "auto",
+           .summary = "Handed-over texts are rectified where that stays within the tolerance; the rest is exact.",
+           .prefixes = Prefixes::always,
+           .segments = true,
+           .ahead = true,
+           .layers = Layers::detection,
+           .hidden_states = true,
+           .corrections = true,
+           .schedule = auto_schedule},
 };
 
 constexpr bool is_ordered() {

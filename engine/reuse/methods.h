@@ -24,6 +24,7 @@ enum class MethodId : std::uint8_t {
   rectify,
   anchors,
   droidspeak,
+  automatic,
 };
 
 struct Method {

@@ -25,7 +25,7 @@ struct LayerRange {
 
 /// The choice of the tokens of a segment that RelayCaching recomputes after the detection layer.
 struct SelectionOptions {
-  enum class Score : std::uint8_t { deviation, entropy, author, paper };
+  enum class Score : std::uint8_t { deviation, entropy, author, paper, change };
   bool deviation = true;     // d_i > deviation_threshold * mean(d), eq. 5
   bool influence = true;     // A_j > influence_threshold * mean(A), eq. 7
   std::int32_t suffix = 10;  // the last tokens of the segment, eq. 8
@@ -41,10 +41,13 @@ struct SelectionOptions {
   /// of texts that were not generated are chosen by the attention alone.
   /// paper: RelayCaching's rules. With a share, the larger of a token's deviation and received attention, each as a
   /// multiple of its threshold times the mean: the union of both rules, their thresholds multiplied by one factor.
+  /// change (ours, after CacheBlend): the tokens whose values move most in layer l_d, by the squared distance over all
+  /// heads, over all segments of the prompt together; the first `head` tokens of each segment before them.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
 
   static SelectionOptions by_paper() { return {.score = Score::paper}; }
+  static SelectionOptions by_change() { return {.suffix = 0, .head = 4, .share = 0.2, .score = Score::change}; }
   static SelectionOptions by_author() { return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author}; }
 };
 
@@ -91,7 +94,7 @@ struct ReuseOptions {
   /// authors store hidden states at its first layer.
   LayerRange range;
   bool paper_layers = false;  // rectify: a missing range is that of RelayCaching's own profiler
-  SelectionOptions selection = SelectionOptions::by_author();  // rectify
+  SelectionOptions selection = SelectionOptions::by_change();  // rectify
   bool correct = true;             // rectify: add the learned correction (linear_correction.h), if any
   std::int32_t epic_tokens = 16;   // epic: number of first tokens of each segment to recompute (LegoLink-k)
   double cacheblend_share = 0.15;  // cacheblend: the fraction of the reused tokens to recompute
@@ -101,20 +104,28 @@ struct ReuseOptions {
   /// Above 0: epic, cacheblend and rectify recompute as many tokens as leave this fraction of the segments' (token,
   /// layer) entries reused, in place of epic_tokens, cacheblend_share and the selection's share or thresholds.
   double reuse = 0.0;
-  AnchorOptions anchors;  // for method anchors, and for lockstep with a tolerance
-  /// lockstep: above 0, texts that were not computed ahead may be corrected by anchors, where the expected relative
-  /// error of K and V is at most this tolerance and correcting is expected to be faster than computing.
-  float tolerance = 0.0f;
+  AnchorOptions anchors;
+  /// auto: texts are rectified only where the mean KL divergence from full prefill over a turn is expected to be at
+  /// most this, in nats per token. 0: nothing is; the prompt's KV is exact.
+  float tolerance = 0.02f;
+  std::string exact_because;     // auto: why the prompt is exact, for the record
+  float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
   std::int32_t min_tokens = 32;  // shorter segments are computed in full
   bool prefix = true;            // methods other than full also reuse exact prefixes
   bool record = false;           // the output and the slots become segments
 };
 
-/// True when the method computes ahead and may fall back to anchors.
-inline bool is_tolerant(const ReuseOptions& reuse) { return reuse.method->ahead && reuse.tolerance > 0.0f; }
-/// True when anchors correct KV and learn from the prompt.
-inline bool takes_anchors(const ReuseOptions& reuse) { return reuse.method->anchors || is_tolerant(reuse); }
-/// True when the method places segments, so that the prompt's KV is approximate; the other methods are exact.
-inline bool takes_segments(const ReuseOptions& reuse) { return reuse.method->segments || is_tolerant(reuse); }
+/// True when segments may be placed, so that the prompt's KV is approximate: by every method that hands KV over, and by
+/// auto unless it is told to be exact.
+inline bool takes_segments(const ReuseOptions& reuse) {
+  return reuse.method->segments && !(reuse.method->id == MethodId::automatic && reuse.tolerance <= 0.0f);
+}
+/// The method that obtains the KV of a segment, and of tokens that were computed ahead, for the record.
+inline const Method& segment_method(const ReuseOptions& reuse) {
+  return reuse.method->id == MethodId::automatic ? method_of(MethodId::rectify) : *reuse.method;
+}
+inline const Method& ahead_method(const ReuseOptions& reuse) {
+  return reuse.method->id == MethodId::automatic ? method_of(MethodId::lockstep) : *reuse.method;
+}
 
 }  // namespace baton

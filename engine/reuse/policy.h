@@ -49,12 +49,12 @@ class ScheduleBuilder {
   PromptSchedule schedule_;
 };
 
-PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix
-PromptSchedule lockstep_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule full_schedule(const ReuseOptions& options, const ScheduleInput& input);  // also of prefix and lockstep
 PromptSchedule direct_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule epic_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input);
+PromptSchedule auto_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule anchors_schedule(const ReuseOptions& options, const ScheduleInput& input);
 PromptSchedule droidspeak_schedule(const ReuseOptions& options, const ScheduleInput& input);
 

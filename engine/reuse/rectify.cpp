@@ -2,6 +2,9 @@
 // rectify: reused tokens enter at l_s from their stored hidden states and are compared in l_d; the chosen tokens run on
 // to l_e (RelayCaching, docs/methods.md). Received attention and the suffix choose tokens without any computation.
 // Where the author's entropy or attention alone chooses, the tokens are not compared.
+#include <cmath>
+#include <memory>
+
 #include "engine/reuse/policy.h"
 #include "engine/reuse/selection.h"
 
@@ -24,6 +27,36 @@ std::span<const float> part_of(std::span<const float> values, std::size_t first,
   return first + n <= values.size() ? values.subspan(first, n) : std::span<const float>();
 }
 
+/// One choice over all segments of the prompt.
+PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input) {
+  const LayerRange range = options.range;
+  const SelectionOptions& selection = options.selection;
+  ScheduleBuilder builder(input);
+  auto heads = std::make_shared<std::vector<bool>>();  // of each compared token: it is one of a segment's first
+  const auto choose = [heads, share = selection.share, reuse = options.reuse, range,
+                       layers = input.layers](std::span<const float> change) {
+    std::vector<double> scores(change.begin(), change.end());
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      if ((*heads)[i]) scores[i] = HUGE_VAL;
+    }
+    const auto count = static_cast<std::size_t>(share * static_cast<double>(scores.size()) + 1e-6);
+    return largest(scores, reuse > 0.0 ? tokens_for_reuse(reuse, layers, scores.size(), range.detect - range.start,
+                                                          range.end - range.detect)
+                                       : count);
+  };
+  std::int32_t detection = -1;
+  return builder.build(
+      [&](std::int32_t at) { builder.add_full(at); },
+      [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
+        if (detection < 0)
+          detection = builder.add_detection({range.detect, range.end + 1, choose, ValueMeasure::squared});
+        for (std::int32_t at = begin; at < end; ++at) {
+          builder.add(at, {range.start, range.detect + 1, detection, true});
+          heads->push_back(at - placed.begin < selection.head);
+        }
+      });
+}
+
 }  // namespace
 
 PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput& input) {
@@ -36,6 +69,8 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
       selection.count = static_cast<std::int32_t>(tokens_for_reuse(options.reuse, input.layers, n, all, each));
     return selection;
   };
+  if (options.selection.score == SelectionOptions::Score::change && !options.selection.all)
+    return by_change(options, input);
   const auto reused = [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
     const auto first = static_cast<std::size_t>(begin - placed.begin), n = static_cast<std::size_t>(end - begin);
     const std::span<const float> entropy = part_of(placed.segment->entropy, first, n);
@@ -56,6 +91,11 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
     for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection, true});
   };
   return builder.build([&](std::int32_t at) { builder.add_full(at); }, reused);
+}
+
+/// auto: texts are rectified, or, where the options ask for exact KV, computed. What was computed ahead is in place.
+PromptSchedule auto_schedule(const ReuseOptions& options, const ScheduleInput& input) {
+  return takes_segments(options) ? rectify_schedule(options, input) : full_schedule(options, input);
 }
 
 }  // namespace baton

@@ -37,7 +37,7 @@ double max_reuse(const ReuseOptions& options, std::int32_t layers) {
 PromptSchedule make_schedule(const ReuseOptions& options, const ScheduleInput& input) {
   const Method& method = *options.method;
   const LayerRange range = options.range;
-  if (method.layers == Method::Layers::detection && !range.valid(input.layers)) {
+  if (method.layers == Method::Layers::detection && takes_segments(options) && !range.valid(input.layers)) {
     throw std::invalid_argument(fmt::format("{}: expected layers start < detect < end < {}, found {}, {}, {}",
                                             method.name, input.layers, range.start, range.detect, range.end));
   }

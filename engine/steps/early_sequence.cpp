@@ -8,9 +8,22 @@ namespace {
 
 const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
+/// Drops the parts from the first one on that the request will rectify.
+void keep_exact(EarlyPrompt& prompt) {
+  if (!takes_segments(prompt.reuse)) return;
+  const auto rectified = std::find_if(prompt.parts.begin(), prompt.parts.end(), [&](const EarlyPart& part) {
+    return part.handed_over &&
+           (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= prompt.reuse.min_tokens);
+  });
+  if (rectified == prompt.parts.end()) return;
+  prompt.parts.erase(rectified, prompt.parts.end());
+  prompt.complete = false;
+}
+
 }  // namespace
 
 EarlySequence::EarlySequence(EarlyId id, EarlyPrompt prompt) : id_(id), prompt_(std::move(prompt)) {
+  keep_exact(prompt_);
   refresh(none);
   whole_ = settled();
 }
@@ -19,19 +32,21 @@ void EarlySequence::update(std::vector<EarlyPart> parts, bool complete) {
   for (EarlyPart& part : parts) {  // the caller may not know yet that this request has ended
     const auto over = ended_.find(part.follows);
     if (over == ended_.end()) continue;
-    part = {over->second, 0};
+    part.tokens = over->second;
+    part.follows = 0;
   }
   // A part that still follows the same request keeps its tokens; refresh() asks for further ones later.
   const std::vector<TokenId> before = known_;
+  prompt_.parts.swap(parts);
+  prompt_.complete = complete;
+  keep_exact(prompt_);
   const std::size_t same_parts =
-      static_cast<std::size_t>(std::mismatch(parts.begin(), parts.end(), prompt_.parts.begin(), prompt_.parts.end(),
+      static_cast<std::size_t>(std::mismatch(prompt_.parts.begin(), prompt_.parts.end(), parts.begin(), parts.end(),
                                              [](const EarlyPart& a, const EarlyPart& b) {
                                                return a.follows == b.follows && a.tokens == b.tokens;
                                              })
                                    .first -
-                               parts.begin());
-  prompt_.parts = std::move(parts);
-  prompt_.complete = complete;
+                               prompt_.parts.begin());
   if (part_ < same_parts || (part_ == same_parts && part_ == prompt_.parts.size())) {
     refresh(none);
     return;

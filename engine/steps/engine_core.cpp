@@ -65,6 +65,7 @@ void EngineCore::cancel(RequestId id) {
 
 EarlyId EngineCore::prepare(EarlyPrompt prompt) {
   check(prompt, *model_);
+  complete_auto(prompt.reuse);
   const std::lock_guard lock(mutex_);
   const EarlyId id = ++last_id_;
   orders_.push_back(
@@ -156,7 +157,23 @@ void EngineCore::set_paper_range(LayerRange range) {
   paper_range_ = range;
 }
 
+RelayLevels EngineCore::relay_levels() const {
+  const std::lock_guard lock(mutex_);
+  return levels_;
+}
+
+void EngineCore::set_relay_levels(RelayLevels levels) {
+  const std::lock_guard lock(mutex_);
+  levels_ = std::move(levels);
+}
+
+void EngineCore::complete_auto(ReuseOptions& reuse) const {
+  if (reuse.method->id == MethodId::automatic) relay_levels().complete(reuse);
+}
+
 void EngineCore::resolve(ReuseOptions& reuse) const {
+  complete_auto(reuse);
+  if (reuse.method->id == MethodId::automatic && !takes_segments(reuse) && !reuse.range.given()) return;
   resolve_layers(reuse);
   if (reuse.reuse <= 0.0) return;
   if (const double bound = max_reuse(reuse, model_->config.layers); reuse.reuse > bound + 1e-6) {

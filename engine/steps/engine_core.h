@@ -18,6 +18,7 @@
 #include "engine/local_engine.h"
 #include "engine/model/forward.h"
 #include "engine/steps/prefill_ahead.h"
+#include "engine/steps/reuse_costs.h"
 #include "engine/steps/scheduler.h"
 #include "engine/steps/sequence.h"
 
@@ -47,6 +48,8 @@ class EngineCore {
   void set_layer_range(LayerRange range);
   LayerRange paper_range() const;
   void set_paper_range(LayerRange range);
+  RelayLevels relay_levels() const;
+  void set_relay_levels(RelayLevels levels);
 
  private:
   using List = std::deque<std::unique_ptr<Sequence>>;
@@ -66,6 +69,7 @@ class EngineCore {
 
   /// Fills in the model's layer range. Throws EngineError when the method needs a layer range and the model has none.
   void resolve(ReuseOptions& reuse) const;
+  void complete_auto(ReuseOptions& reuse) const;
   void resolve_layers(ReuseOptions& reuse) const;
   std::size_t bytes_for(const GenerationRequest& request, std::int32_t positions) const;
 
@@ -135,6 +139,7 @@ class EngineCore {
   EngineStats stats_;                               // guarded by mutex_
   LayerRange paper_range_;                          // guarded by mutex_
   LayerRange range_;                                // guarded by mutex_
+  RelayLevels levels_;                              // guarded by mutex_
   std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
 
   // The members below belong to the engine's thread.

@@ -110,8 +110,7 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   corrector_.use(corrections());
   std::vector<LivePrefix> live = running_prefixes();
   ahead_.add_live(live);
-  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place,
-                          costs_);
+  PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place);
   PrefillTimes times;
   times.match = milliseconds(Clock::now() - begin);
   forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });

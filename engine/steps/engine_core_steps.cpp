@@ -183,7 +183,7 @@ void EngineCore::sample(const std::vector<Sequence*>& sequences, std::span<const
 
 void EngineCore::follow(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
-  if (!takes_anchors(request.reuse) || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
+  if (!request.reuse.method->anchors || request.output_slot.empty() || !request.reuse.anchors.aligned) return;
   anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
 }
 
@@ -214,7 +214,6 @@ void EngineCore::end(List& list, List::iterator at, FinishReason reason, const s
 void EngineCore::take_copy_times() {
   const std::vector<double>& taken = forward_.times().alongside;
   for (std::size_t i = 0; i < taken.size() && taken.size() == placed_.size(); ++i) {
-    costs_.on_copy(placed_[i].tokens, taken[i]);
     for (const auto& sequence : running_) {
       if (sequence->id() == placed_[i].id) sequence->result().prefill.copy += taken[i];
     }

@@ -41,6 +41,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
       const std::int32_t begin = at;
       at += static_cast<std::int32_t>(part.tokens.size());
       if (part.readers == 0 || part.tokens.empty() || assembly.uses[i].from_segment) continue;
+      if (begin < assembly.recordable()) continue;
       result.segments[i] = keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops,
                                 part.slot, {}, part.elsewhere);
     }

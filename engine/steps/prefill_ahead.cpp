@@ -84,7 +84,7 @@ std::int64_t PrefillAhead::bytes() const {
 KvLayout PrefillAhead::layout_for(const EarlySequence& sequence) const {
   GenerationRequest request;
   request.reuse = sequence.prompt().reuse;
-  return baton::layout_for(request, model_, {});
+  return baton::layout_for(request, model_, request.reuse.record ? request.reuse.range : LayerRange{});
 }
 
 std::int64_t PrefillAhead::bytes_for(const EarlySequence& sequence) const {

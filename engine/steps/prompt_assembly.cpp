@@ -35,8 +35,9 @@ bool takes_prefixes(const ReuseOptions& reuse) {
 
 std::int32_t max_prefix(const GenerationRequest& request) {
   std::int32_t length = 0, to_record = -1;
+  const bool records = request.reuse.record && !request.reuse.method->ahead;  // auto prefers the exact prefix
   for (const PromptPart& part : request.prompt) {
-    if (to_record < 0 && request.reuse.record && part.readers > 0) to_record = length;
+    if (to_record < 0 && records && part.readers > 0) to_record = length;
     length += static_cast<std::int32_t>(part.tokens.size());
   }
   return to_record < 0 ? length - 1 : std::min(length - 1, to_record);
@@ -46,7 +47,7 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
-  const bool for_relay = reuse.record && !reuse.method->ahead;  // lockstep begins its caches before the requests
+  const bool for_relay = reuse.record && (reuse.method->segments || !reuse.method->ahead);
   layout.received = for_relay;
   if (range.start > 0 && (for_relay || reuse.method->hidden_states)) {
     layout.hidden_width = model.config.width;
@@ -57,16 +58,12 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
 
 PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                                const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors,
-                               Corrector& corrector, std::span<const LivePrefix> live, InPlace in_place,
-                               ReuseCosts costs)
+                               Corrector& corrector, std::span<const LivePrefix> live, InPlace in_place)
     : in_place_(in_place),
-      costs_(costs),
-      tolerant_(is_tolerant(request.reuse)),
       anchors_(anchors),
       anchor_options_(request.reuse.anchors),
       corrector_(corrector),
       layers_(model.config.layers) {
-  if (tolerant_) anchor_options_.trust = anchor_options_.refuse = request.reuse.tolerance;
   const auto length = static_cast<std::int32_t>(prompt.size());
   if (takes_prefixes(request.reuse)) {
     const std::int32_t longest = max_prefix(request);
@@ -88,7 +85,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     at += static_cast<std::int32_t>(part.tokens.size());
     PartUse& use = uses.emplace_back();
     if (in_place_.placed < at && begin < in_place_.length) {
-      use.method = request.reuse.method;
+      use.method = &ahead_method(request.reuse);
       continue;
     }
     if (at <= known && at > begin) {
@@ -102,7 +99,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
   }
   begins_.push_back(at);
   start_uploads(segments);
-  const bool anchored = takes_anchors(request.reuse);
+  const bool anchored = request.reuse.method->anchors;
   if (anchored) turn_ = anchors_.look(request, anchor_options_, segments);
   learned_.resize(segments.size());
   if (request.reuse.method->corrections && request.reuse.correct) {
@@ -116,7 +113,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     PartUse& use = uses[i];
     PlacedSegment placed{begins_[i], segments[i].get()};
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
-    use.method = anchored ? &method_of(MethodId::anchors) : request.reuse.method;
+    use.method = &segment_method(request.reuse);
     use.from_segment = true;
     use.corrected = learned_[i] != nullptr;
     use.hops = segments[i]->hops;
@@ -138,12 +135,6 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
   use.reason = choice.reason;
   use.anchors = {static_cast<std::int32_t>(choice.anchors.size()), choice.ambiguity, choice.distance, choice.error};
   if (turn_.learning || choice.kind == AnchorChoice::Kind::refuse) return false;
-  if (tolerant_ && costs_.row_ms() > 0.0) {
-    const double exact = slot.length() * costs_.row_ms(), corrected = slot.length() * costs_.copy_ms();
-    use.reason += fmt::format(" within {:.2f}; about {:.2f} ms against {:.2f} ms in full", anchor_options_.trust,
-                              corrected, exact);
-    if (corrected >= exact) return false;
-  }
   if (choice.kind == AnchorChoice::Kind::refine) {
     SelectionOptions uncertain;
     uncertain.share = anchor_options_.recompute;
@@ -159,7 +150,10 @@ bool PromptAssembly::correct(const AnchorSlot& slot, PlacedSegment& placed, Part
 std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& request, const PromptPart& part,
                                                       Backend& backend, const Model& model, SegmentStore& store,
                                                       PartUse& use) const {
-  if (!takes_segments(request.reuse)) return nullptr;
+  if (!takes_segments(request.reuse)) {
+    if (part.segment) use.reason = request.reuse.exact_because;
+    return nullptr;
+  }
   const bool portable = !part.segment && part.portable;
   if (!part.segment && !portable) {
     use.reason = part.without;

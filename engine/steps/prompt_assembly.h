@@ -10,7 +10,6 @@
 #include "engine/reuse/schedule.h"
 #include "engine/steps/anchors.h"
 #include "engine/steps/live_prefix.h"
-#include "engine/steps/reuse_costs.h"
 
 namespace baton {
 
@@ -20,7 +19,8 @@ bool takes_prefixes(const ReuseOptions& reuse);
 bool keeps_prefixes(const ReuseOptions& reuse);
 
 /// Returns the number of first tokens of the prompt that an exact prefix may hold: all but the last token, and none of
-/// a part that becomes a segment, since a prefix holds neither the hidden states nor the attention of a segment.
+/// a part that becomes a segment, since a prefix holds neither the hidden states nor the attention of a segment. With
+/// auto such a part does not become a segment.
 std::int32_t max_prefix(const GenerationRequest& request);
 
 /// What a request's cache keeps in addition to keys and values.
@@ -41,7 +41,7 @@ class PromptAssembly {
   /// the method needs it.
   PromptAssembly(const GenerationRequest& request, std::span<const TokenId> prompt, Backend& backend,
                  const Model& model, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors, Corrector& corrector,
-                 std::span<const LivePrefix> live = {}, InPlace in_place = {}, ReuseCosts costs = {});
+                 std::span<const LivePrefix> live = {}, InPlace in_place = {});
 
   /// Copies the prefix and the segments into the cache, except those that are still being uploaded.
   void insert(Backend& backend, RopeTable& angles, KvCache& cache);
@@ -64,6 +64,9 @@ class PromptAssembly {
   int hops = 0;                   // hops of KV computed after this prompt
   std::int32_t exact_length = 0;  // positions [0, exact_length) will hold exact KV
 
+  /// The positions from here on hold all that a segment keeps; those before it were copied from a prefix.
+  std::int32_t recordable() const { return std::max(prefix_.length, in_place_.placed); }
+
   /// True when position `at` was computed before the request was submitted.
   bool computed(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
   /// True when position `at` was computed before the prompt was complete.
@@ -83,8 +86,6 @@ class PromptAssembly {
   void insert(Backend& backend, RopeTable& angles, KvCache& cache, std::size_t placed, LayerSpan layers);
 
   InPlace in_place_;
-  ReuseCosts costs_;
-  bool tolerant_ = false;
   PrefixCache::Match prefix_;
   Anchors& anchors_;
   AnchorTurn turn_;

@@ -53,9 +53,11 @@ void check(const EarlyPrompt& prompt, const Model& model) {
   check_method(prompt.reuse);
   if (prompt.longest < 1)
     invalid(fmt::format("early prompt: longest is {}; expected at least 1 token", prompt.longest));
-  if (prompt.reuse.record || takes_segments(prompt.reuse))
+  if (!prompt.reuse.method->ahead && (prompt.reuse.record || takes_segments(prompt.reuse)))
     invalid(
-        "early prompt: only exact KV can be computed ahead; expected method full, prefix or lockstep, without record");
+        "early prompt: only exact KV can be computed ahead; expected method full, prefix or lockstep, without record, "
+        "or "
+        "auto");
 }
 
 void check(const GenerationRequest& request, const Model& model) {

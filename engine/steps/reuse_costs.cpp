@@ -27,8 +27,4 @@ void ReuseCosts::on_step(std::span<const RowPath> paths, const StepTimes& times)
   if (rows >= kMany || row_ms_ == 0.0) row_ms_ = mixed(row_ms_, measured);
 }
 
-void ReuseCosts::on_copy(std::int32_t tokens, double milliseconds) {
-  if (tokens > 0) copy_ms_ = mixed(copy_ms_, milliseconds / tokens);
-}
-
 }  // namespace baton

@@ -55,6 +55,8 @@ LayerRange StepEngine::layer_range() const { return core_->layer_range(); }
 void StepEngine::set_layer_range(LayerRange range) { core_->set_layer_range(range); }
 LayerRange StepEngine::paper_range() const { return core_->paper_range(); }
 void StepEngine::set_paper_range(LayerRange range) { core_->set_paper_range(range); }
+RelayLevels StepEngine::relay_levels() const { return core_->relay_levels(); }
+void StepEngine::set_relay_levels(RelayLevels levels) { core_->set_relay_levels(std::move(levels)); }
 
 std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});

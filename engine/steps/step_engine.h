@@ -40,6 +40,8 @@ class StepEngine final : public LocalEngine {
   void set_layer_range(LayerRange range) override;
   LayerRange paper_range() const override;
   void set_paper_range(LayerRange range) override;
+  RelayLevels relay_levels() const override;
+  void set_relay_levels(RelayLevels levels) override;
   void set_corrections(std::shared_ptr<const Corrections> corrections) override;
   void park() override;
 

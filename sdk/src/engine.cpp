@@ -115,7 +115,10 @@ struct Engine::Impl {
       open.engines.emplace(turn.model, model.engine);
     }
     for (const auto& [name, engine] : open.engines) check_layers(*plan->spec, name, engine->model());
-    if (plan->reuse.method->layers == Method::Layers::detection) find_ranges(*plan, open, stop);
+    if (plan->reuse.method->id == MethodId::automatic)
+      find_levels(*plan, open, stop);
+    else if (plan->reuse.method->layers == Method::Layers::detection)
+      find_ranges(*plan, open, stop);
     for (const auto& [name, engine] : open.engines) {
       if (!stop.stop_requested()) check_reuse(*plan->spec, plan->reuse, name, *engine);
     }
@@ -129,6 +132,20 @@ struct Engine::Impl {
       if (plan.reuse.range.valid(engine->model().config.layers)) continue;
       const std::lock_guard lock(profiling);
       with_resource_errors([&] { ensure_layer_range(*engine, profile_progress(engine->model()), stop); });
+    }
+  }
+
+  /// What rectification leaves on each model that has texts handed over.
+  void find_levels(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
+    if (!takes_segments(plan.reuse)) return;
+    for (const auto& [name, engine] : open.engines) {
+      const bool reads = std::any_of(plan.turns.begin(), plan.turns.end(), [&](const PlannedTurn& turn) {
+        return turn.model == name && !turn.exact &&
+               std::any_of(turn.slots.begin(), turn.slots.end(),
+                           [](const SlotSource& slot) { return slot.method->segments; });
+      });
+      const std::lock_guard lock(profiling);
+      if (reads) with_resource_errors([&] { ensure_relay_levels(*engine, profile_progress(engine->model()), stop); });
     }
   }
 

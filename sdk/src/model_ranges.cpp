@@ -46,6 +46,22 @@ void ensure_layer_range(LocalEngine& engine, const std::function<void(double sha
   keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 
+void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
+                         const std::stop_token& stop) {
+  const Model& model = engine.model();
+  if (!engine.relay_levels().levels.empty() || stop.stop_requested()) return;
+  if (const auto found = find_levels(model)) return engine.set_relay_levels(found->levels);
+  ProfilerOptions options;
+  options.on_progress = on_progress;
+  options.stop = stop;
+  const auto measured = measure_levels(engine, synthetic_hand_overs(model, kHandOvers, options.max_tokens, 0), options);
+  if (on_progress) on_progress(1.0);
+  if (!measured) return;
+  engine.set_relay_levels(*measured);
+  keep(levels_in_cache(model.fingerprint),
+       to_json(StoredLevels{model.fingerprint, model.config.layers, "synthetic", *measured}));
+}
+
 std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <stop_token>
 
+#include "engine/learning/level_file.h"
+#include "engine/learning/level_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
 
@@ -16,6 +18,12 @@ namespace baton {
 /// it unset when stopped. Throws ModelError for a profile that is not one and for a model without a range, EngineError.
 void ensure_layer_range(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
+
+/// Sets the engine's relay levels, by which method auto decides, unless it has some: from the model's file, else
+/// measured with synthetic hand-overs and kept in the user's cache. Leaves them unset when stopped, and where they
+/// cannot be measured: auto is then exact. Throws ModelError for a file that does not hold levels, EngineError.
+void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
+                         const std::stop_token& stop);
 
 /// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
 /// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.

@@ -332,16 +332,18 @@ TEST_CASE("16 runs from 16 threads answer as each would alone, and none is left 
   CHECK(slowest < 2 * mean);
 }
 
-TEST_CASE("lockstep is what auto means, and its outputs are those of full prefill") {
-  const auto outputs = [](const std::string& relay) {
-    const auto workflow = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml",
-                                                {.set = {{"relay.method", relay}}});
-    return engine().run(workflow, {.inputs = {{"user_question", kQuestion}}}).to_json();
+TEST_CASE("exact means lockstep, and its outputs are those of full prefill") {
+  const auto workflow = [](const std::string& relay) {
+    return baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml",
+                                 {.set = {{"relay.method", relay}}});
+  };
+  const auto outputs = [&](const std::string& relay) {
+    return engine().run(workflow(relay), {.inputs = {{"user_question", kQuestion}}}).to_json();
   };
   const auto answers = [](const std::string& json) { return json.substr(json.find("\"outputs\""), 60); };
-  CHECK(answers(outputs("auto")) == answers(outputs("full")));
-  const auto turns = baton::Workflow::load(baton::test::source_folder() / "workflows/library/math_review.yaml").turns();
-  CHECK(turns[1].slots[1].method == "lockstep");
+  CHECK(answers(outputs("exact")) == answers(outputs("full")));
+  CHECK(workflow("exact").turns()[1].slots[1].method == "lockstep");
+  CHECK(workflow("auto").turns()[1].slots[1].method == "rectify");
 }
 
 TEST_CASE("a preview shows the prompt that a run sends") {

@@ -28,6 +28,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   agent.on_error = handling.on_error.value_or(OnError::fail);
   agent.fallback = handling.fallback.value_or("");
   agent.retry = handling.retry.value_or(RetrySpec{});
+  agent.exact = fields.boolean("exact").value_or(false);
   return agent;
 }
 

@@ -83,8 +83,10 @@ FormatType dtype() { return choice({"bf16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
-  std::vector<std::string> names = {"auto"};
-  for (const Method& method : methods()) names.emplace_back(method.name);
+  std::vector<std::string> names = {"auto", "exact"};
+  for (const Method& method : methods()) {
+    if (method.id != MethodId::automatic) names.emplace_back(method.name);
+  }
   return choice(std::move(names));
 }
 
@@ -159,6 +161,8 @@ std::vector<FormatKey> make_keys() {
                    "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
                    "names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
                   {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
+                  {"agent", "exact", boolean(), false, "false",
+                   "`auto`: nothing is handed over approximately to this agent, a judge for example."},
                   {"agent", "on_error", on_error(), false, "fail",
                    "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
                    "of `fallback` replaces the output."},
@@ -230,11 +234,11 @@ std::vector<FormatKey> make_keys() {
           {"condition", "not_matches", string(), false, "",
            "A regular expression (PCRE2) that must not match in the output."},
 
-          {"relay", "method", relay_method(), false, "auto", "The method; `auto` chooses per placeholder."},
-          {"relay", "tolerance", number(0, 100), false, "0",
-           "`auto`: a placeholder that was not computed ahead may be corrected by anchors up to this expected relative "
-           "error of K "
-           "and V, where that is faster; 0: everything is exact."},
+          {"relay", "method", relay_method(), false, "auto",
+           "The method; `auto` chooses per placeholder; `exact` is another name of `lockstep`."},
+          {"relay", "tolerance", number(0, 100), false, "0.02",
+           "`auto`: handed-over texts are rectified only where the mean KL divergence of a turn from full prefill is "
+           "expected to stay within this many nats per token, in 95 % of the turns; 0: everything is exact."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `rectify` or `droidspeak` recompute."},
           {"relay", "select", object("select"), false, "",
@@ -282,11 +286,12 @@ std::vector<FormatKey> make_keys() {
            "How many tokens at the beginning of each segment are chosen."},
           {"select", "share", number(0, 1), false, "0.32; 0 by deviation, 0.25 by entropy",
            "Above 0: the fraction of each segment that is chosen, best scores first, in place of the thresholds."},
-          {"select", "score", choice({"author", "entropy", "deviation"}), false,
-           "author; deviation where a threshold is set",
-           "What the score of a token measures: how unsure its author was of it and how much it looked back at it "
-           "(`author`), only the former (`entropy`), or how much its values deviate (`deviation`); see "
-           "docs/methods.md."},
+          {"select", "score", choice({"change", "author", "entropy", "deviation"}), false,
+           "change; deviation where a threshold is set",
+           "What the score of a token measures: how far its values move (`change`), how unsure its author was of it "
+           "and "
+           "how much it looked back at it (`author`), only the former (`entropy`), or how much its values turn "
+           "(`deviation`, the paper's); see docs/methods.md."},
           {"select", "all", boolean(), false, "false",
            "Chooses every token; only the layer range limits what is recomputed."},
 

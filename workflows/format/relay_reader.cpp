@@ -16,7 +16,8 @@ class RelayReader {
       : fields_(fields), relay_(relay), diagnostics_(diagnostics) {}
 
   void read() {
-    relay_.method = find_method(fields_.text("method").value_or(""));
+    const std::string method = fields_.text("method").value_or("auto");
+    if (const Method* found = find_method(method == "exact" ? "lockstep" : method)) relay_.method = found;
     ReuseOptions& options = relay_.options;
     read_layers(options);
     read_selection(options);
@@ -56,8 +57,8 @@ class RelayReader {
     }
   }
 
-  bool needs(Method::Layers form) const { return relay_.method != nullptr && relay_.method->layers == form; }
-  std::string method_name() const { return relay_.method == nullptr ? "auto" : std::string(relay_.method->name); }
+  bool needs(Method::Layers form) const { return relay_.method->layers == form; }
+  std::string method_name() const { return std::string(relay_.method->name); }
 
   void read_layers(ReuseOptions& options) {
     const YamlNode* node = fields_.get("layers");
@@ -88,20 +89,22 @@ class RelayReader {
       selection = SelectionOptions::by_paper();
       options.paper_layers = true;
       options.correct = false;
-      if (relay_.method != nullptr && relay_.method->id != MethodId::rectify)
+      if (relay_.method->id != MethodId::rectify)
         refuse(fields_, {"preset"}, "", fmt::format("on method {}; expected method rectify", method_name()));
     }
     const YamlNode* node = fields_.get("select");
     if (node == nullptr) return;
     const Fields select(*node);
     const bool thresholds = select.get("deviation") != nullptr || select.get("influence") != nullptr;
-    const std::string score = select.text("score").value_or(thresholds ? "deviation" : "author");
+    const std::string score = select.text("score").value_or(thresholds ? "deviation" : "change");
     if (paper) {
       refuse(select, {"score", "share", "head", "all"}, "select.", "with `preset: paper`");
     } else if (score == "deviation") {
       selection = {};
     } else if (score == "entropy") {
       selection = {.suffix = 0, .head = 16, .share = 0.25, .score = Score::entropy};
+    } else if (score == "author") {
+      selection = SelectionOptions::by_author();
     }
     selection.deviation_threshold = select.number("deviation").value_or(selection.deviation_threshold);
     selection.influence_threshold = select.number("influence").value_or(selection.influence_threshold);
@@ -126,7 +129,7 @@ class RelayReader {
   }
 
   void read_tolerance(ReuseOptions& options) {
-    if (relay_.method == nullptr)
+    if (relay_.method->id == MethodId::automatic)
       options.tolerance = fields_.number("tolerance").value_or(options.tolerance);
     else
       refuse(fields_, {"tolerance"}, "", fmt::format("on method {}; expected method auto", method_name()));
@@ -136,7 +139,7 @@ class RelayReader {
     if (fields_.get("reuse") == nullptr) return;
     relay_.reuse_where = fields_.where("reuse");
     options.reuse = fields_.number("reuse").value_or(0.0f);
-    if (relay_.method == nullptr || !relay_.method->chosen_tokens)
+    if (!relay_.method->chosen_tokens)
       refuse(fields_, {"reuse"}, "",
              fmt::format("on method {}; expected method epic, cacheblend or rectify", method_name()));
     const std::string because = "with `reuse`, which says how much is recomputed";

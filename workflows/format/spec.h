@@ -102,6 +102,7 @@ struct AgentSpec {
   OnError on_error = OnError::fail;
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
+  bool exact = false;  // reads exact KV only
   SourceLocation where;
 };
 
@@ -146,11 +147,11 @@ struct TopologySpec {
 };
 
 struct RelaySpec {
-  const Method* method = nullptr;  // null: auto
-  ReuseOptions options;            // parameters; options.method is what `method` comes to
-  SourceLocation layers_where;     // of `layers.end`
-  SourceLocation reuse_where;      // of `reuse`
-  std::int64_t device_bytes = 0;   // 0: no limit given
+  const Method* method = &method_of(MethodId::automatic);
+  ReuseOptions options;           // parameters; options.method is what `method` comes to
+  SourceLocation layers_where;    // of `layers.end`
+  SourceLocation reuse_where;     // of `reuse`
+  std::int64_t device_bytes = 0;  // 0: no limit given
   std::int64_t host_bytes = 0;
   SourceLocation where;
 };

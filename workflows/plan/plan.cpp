@@ -10,36 +10,50 @@
 namespace baton {
 namespace {
 
-/// Forecasts how each placeholder is handed over, as far as the plan can tell: lengths and memory decide in the run.
-void forecast(Plan& plan) {
-  const Method& method = *plan.reuse.method;
-  if (method.ahead) {
-    forecast_ahead(plan.turns);
+/// The turn, before `reader`, whose KV of the slot the reader can have: its author, or the first turn that shows it.
+/// Null: there is none.
+const PlannedTurn* source_of(const Plan& plan, std::size_t reader, const SlotSource& slot) {
+  if (slot.kind == SlotSource::Kind::agent_output) return &plan.turns[static_cast<std::size_t>(slot.turn)];
+  const auto end = plan.turns.begin() + static_cast<std::ptrdiff_t>(reader);
+  const auto first = std::find_if(plan.turns.begin(), end, [&](const PlannedTurn& turn) {
+    return shows_source(turn, slot) && (plan.reuse.method->models || turn.model == plan.turns[reader].model);
+  });
+  return first == end ? nullptr : &*first;
+}
+
+/// Where the method hands the slot over, fills in the slot's method and reason.
+void forecast_hand_over(Plan& plan, std::size_t reader, SlotSource& slot) {
+  const PlannedTurn* source = source_of(plan, reader, slot);
+  if (source == nullptr) {
+    if (!plan.reuse.method->ahead) slot.reason = "computed here first";
     return;
   }
-  if (!method.segments && method.prefixes == Method::Prefixes::never) return;
+  const bool between = source->model != plan.turns[reader].model;
+  if (between && !plan.reuse.method->models) {
+    if (!plan.reuse.method->ahead) slot.reason = fmt::format("decoded by {}, of another model", source->id);
+    return;
+  }
+  const bool answer = slot.kind == SlotSource::Kind::agent_output;
+  const std::string otherwise = plan.reuse.method->ahead && !slot.reason.empty() ? "; if exact: " + slot.reason : "";
+  slot.method = &segment_method(plan.reuse);
+  slot.reason = fmt::format("{} by {}{}{}", answer ? "decoded" : "computed", source->id,
+                            between ? ", of another model" : "", otherwise);
+}
+
+/// Forecasts how each placeholder is handed over, as far as the plan can tell: lengths, memory and, with auto, the
+/// model's profile decide in the run.
+void forecast(Plan& plan) {
+  const Method& method = *plan.reuse.method;
+  if (method.ahead) forecast_ahead(plan.turns);
+  const bool segments = takes_segments(plan.reuse);
+  if (!segments && (method.ahead || method.prefixes == Method::Prefixes::never)) return;
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
     for (SlotSource& slot : plan.turns[i].slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
-      if (!method.segments) {
+      if (!segments) {
         slot.reason = "exact where the prompt begins like one before it";
-        continue;
-      }
-      const bool across = method.models;
-      const auto first = std::find_if(
-          plan.turns.begin(), plan.turns.begin() + static_cast<std::ptrdiff_t>(i), [&](const PlannedTurn& turn) {
-            return shows_source(turn, slot) && (across || turn.model == plan.turns[i].model);
-          });
-      if (slot.kind == SlotSource::Kind::agent_output) {
-        const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
-        const bool between = author.model != plan.turns[i].model;
-        slot.reason = fmt::format("decoded by {}{}", author.id, between ? ", of another model" : "");
-        if (!between || across) slot.method = plan.reuse.method;
-      } else if (first != plan.turns.begin() + static_cast<std::ptrdiff_t>(i)) {
-        slot.method = plan.reuse.method;
-        slot.reason = "computed by " + first->id;
-      } else {
-        slot.reason = "computed here first";
+      } else if (!plan.turns[i].exact || !method.ahead) {
+        forecast_hand_over(plan, i, slot);
       }
     }
   }
@@ -68,13 +82,21 @@ int Plan::last_turn_of(const std::string& agent, int round) const {
   return -1;
 }
 
+ReuseOptions Plan::reuse_of(const PlannedTurn& turn) const {
+  ReuseOptions options = reuse;
+  if (turn.exact && options.method->id == MethodId::automatic) {
+    options.tolerance = 0.0f;
+    options.exact_because = "its reader is declared exact";
+  }
+  return options;
+}
+
 Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn> turns) {
   Plan plan;
   plan.turns = std::move(turns);
-  const Method* asked = spec->relay.method;
-  plan.relay = asked == nullptr ? "auto" : asked->name;
   plan.reuse = spec->relay.options;
-  plan.reuse.method = asked == nullptr ? &method_of(MethodId::lockstep) : asked;
+  plan.reuse.method = spec->relay.method;
+  plan.relay = plan.reuse.method->name;
   plan.reuse.record = takes_segments(plan.reuse);
   forecast(plan);
   plan.rounds = spec->topology.rounds;

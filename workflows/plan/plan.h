@@ -39,6 +39,7 @@ struct PlannedTurn {
   std::vector<std::string> stop;
   Milliseconds timeout{0};           // 0: none
   bool decides = false;              // the `then` agent
+  bool exact = false;                // nothing is handed over approximately
   std::vector<std::string> written;  // slots of the messages as the file has them, where their order was changed
   std::string order;                 // what that brings
 
@@ -48,10 +49,11 @@ struct PlannedTurn {
 struct Plan {
   std::shared_ptr<const WorkflowSpec> spec;
   std::vector<PlannedTurn> turns;  // a topological order
-  std::string relay;               // name of the method asked for, or auto
+  std::string relay;               // name of the method
   ReuseOptions reuse;              // the method's parameters for the engine
   int rounds = 1;
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
+  ReuseOptions reuse_of(const PlannedTurn& turn) const;         // of the turn's request
 };
 
 /// True when the turn has a slot with the value of `source`, under whatever name.

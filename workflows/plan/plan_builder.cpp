@@ -272,6 +272,7 @@ class PlanBuilder {
     turn.on_error = agent.on_error;
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
+    turn.exact = agent.exact;
     if (own == nullptr) return;
     turn.on_error = own->on_error.value_or(turn.on_error);
     turn.fallback = own->fallback.value_or(turn.fallback);

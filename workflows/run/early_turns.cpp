@@ -99,6 +99,8 @@ void EarlyTurns::tell(std::size_t turn) {
   for (const PromptPart& part : *early.frame) {
     const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
     const std::vector<TokenId>* tokens = &part.tokens;
+    const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
+    const bool handed_over = slot != nullptr && slot->method->segments;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
       tokens =
@@ -106,14 +108,14 @@ void EarlyTurns::tell(std::size_t turn) {
     }
     if (tokens != nullptr) {
       longest += static_cast<std::int64_t>(tokens->size());
-      if (complete) parts.push_back({*tokens});
+      if (complete) parts.push_back({*tokens, 0, handed_over});
       continue;
     }
     const bool answer = source->kind == SlotSource::Kind::agent_output;
     const auto from = static_cast<std::size_t>(source->turn);
     longest += answer ? plan_.turns[from].max_tokens : kToolTokens;
     const bool follows = answer && turns_[from].decoding == early.engine.get();
-    if (complete && follows) parts.push_back({{}, turns_[from].request});
+    if (complete && follows) parts.push_back({{}, turns_[from].request, handed_over});
     complete = complete && follows;
   }
   const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, early.engine->info().context));
@@ -125,10 +127,7 @@ void EarlyTurns::tell(std::size_t turn) {
     early.engine->update(early.id, std::move(parts), complete);
   } else if (!parts.empty()) {
     early.longest = needed;
-    ReuseOptions exact = plan_.reuse;
-    exact.tolerance = 0.0f;
-    exact.record = false;
-    early.id = early.engine->prepare({std::move(parts), complete, needed, exact});
+    early.id = early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned)});
   }
 }
 

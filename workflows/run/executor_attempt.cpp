@@ -113,7 +113,7 @@ void RunLoop::submit(std::size_t turn) {
   record.prompt_tokens = token_count(attempt.prompt);
 
   GenerationRequest request;
-  request.reuse = plan_.reuse;
+  request.reuse = plan_.reuse_of(planned_turn);
   request.reader = planned_turn.id;
   if (plan_.reuse.record) {
     hand_over_.attach(turn, attempt.engine.get(), attempt.prompt);

@@ -123,26 +123,6 @@ TEST_CASE("anchors: a placeholder that cannot be predicted is computed alone", "
   CHECK(last.result.uses[1].method->name == "anchors");  // the same text was seen in this place
 }
 
-TEST_CASE("anchors: lockstep takes them within its tolerance, and says what it saves", "[anchors]") {
-  const auto engine = tiny_engine();
-  ReuseOptions exact = named("lockstep"), tolerant = exact;
-  tolerant.tolerance = 0.5f;
-  tolerant.anchors.gate = AnchorOptions::Gate::error;
-  tolerant.anchors.size = 2;
-  const std::vector<PromptPart> prompt = prompt_of(*engine, 11, 12);
-  const Run full = ask(*engine, prompt, named("full"));
-  CHECK(same(ask(*engine, prompt, exact), full));
-  CHECK(same(ask(*engine, prompt, tolerant), full));  // nothing was learned before
-  const Run again = ask(*engine, prompt, tolerant);
-  CHECK(again.result.uses[1].method->name == "anchors");
-  CHECK(again.result.uses[1].reason.find(" ms in full") != std::string::npos);
-  CHECK(same(ask(*engine, prompt, exact), full));
-  tolerant.tolerance = 1e-9f;  // other texts are worse than that
-  ask(*engine, prompt_of(*engine, 13, 14), tolerant);
-  const Run strict = ask(*engine, prompt_of(*engine, 15, 16), tolerant);
-  CHECK(strict.result.hops == 0);
-}
-
 TEST_CASE("anchors: one turn in so many is computed in full, to measure", "[anchors]") {
   const auto engine = tiny_engine();
   ReuseOptions reuse = anchors();

@@ -162,19 +162,20 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.topology.agents == std::vector<std::string>{"a"});
   CHECK(spec.agents[0].role == "a");
   CHECK(spec.agents[0].messages.at(0).role == "user");
-  CHECK(spec.relay.method == nullptr);
+  CHECK(spec.relay.method->name == "auto");
 }
 
-TEST_CASE("which tokens rectify recomputes: by author, and by deviation where a threshold is set") {
+TEST_CASE("which tokens rectify recomputes: by change, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {
     return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay))
         .relay.options.selection;
   };
   const SelectionOptions plain = selection("rectify"), wider = selection("{select: {share: 0.5}}");
-  CHECK(plain.score == Score::author);
-  CHECK(plain.share == 0.32);
-  CHECK(wider.score == Score::author);
+  CHECK(plain.score == Score::change);
+  CHECK(plain.share == 0.2);
+  CHECK(selection("{select: {score: author}}").share == Approx(0.32));
+  CHECK(wider.score == Score::change);
   CHECK(wider.share == 0.5);
   CHECK(wider.head == plain.head);
   CHECK(selection("{select: {score: entropy}}").share == 0.25);

@@ -47,10 +47,11 @@ agents:
   b: {prompt: "2"}
   judge: {prompt: "{{ agent_a_current }} {{ agent_b_current }}"}
 workflow: {topology: parallel, agents: [a, b], then: judge}
+relay: exact
 )"));
   CHECK(why(made, 2, "agent_a_current") == "lockstep: mirrored while a decodes");
   CHECK(why(made, 2, "agent_b_current") == "lockstep: computed ahead once a, which stands before it, has ended");
-  CHECK(made.relay == "auto");
+  CHECK(made.relay == "lockstep");
 }
 
 TEST_CASE("tools and conditions end what can be known ahead") {
@@ -74,6 +75,7 @@ workflow:
     - agent: d
       needs: [c]
       when: {agent: c, matches: x}
+relay: exact
 )"));
   CHECK(why(made, 1, "q") == "lockstep: computed ahead while others decode");
   CHECK(why(made, 1, "condition_b_current") == "full: known only when its tools have run");
@@ -149,10 +151,31 @@ agents:
 workflow:
   topology: graph
   steps: [{agent: quick}, {agent: slow, needs: [quick]}, {agent: x, needs: [slow, quick]}, {agent: y, needs: [slow, quick]}]
+relay: exact
 )"));
   CHECK(prompt(made, 2) == prompt(made, 3));
   CHECK(prompt(made, 2).find("[q]") == 0);
   CHECK(prompt(made, 2).find("quick:") < prompt(made, 2).find("slow:"));
+}
+
+TEST_CASE("auto rectifies what others hold, and computes the rest ahead") {
+  const Plan made = plan(with_header(R"(
+inputs: {q: string}
+agents:
+  a: {prompt: "{{ q }}"}
+  b: {prompt: "{{ q }} {{ agent_a_current }}"}
+  judge: {prompt: "{{ q }} {{ agent_a_current }} {{ agent_b_current }}", exact: true}
+workflow: {topology: chain, agents: [a, b, judge]}
+)"));
+  CHECK(made.relay == "auto");
+  CHECK(made.reuse.record);
+  CHECK(why(made, 0, "q") == "full: the first of its run: there is no step to compute it in");
+  CHECK(why(made, 1, "q") == "rectify: computed by a; if exact: computed ahead while others decode");
+  CHECK(why(made, 1, "agent_a_current") == "rectify: decoded by a; if exact: mirrored while a decodes");
+  CHECK(why(made, 2, "q") == "lockstep: computed ahead while others decode");
+  CHECK(why(made, 2, "agent_b_current") == "lockstep: mirrored while b decodes");
+  CHECK(made.reuse_of(made.turns[1]).tolerance > 0.0f);
+  CHECK(made.reuse_of(made.turns[2]).tolerance == 0.0f);
 }
 
 }  // namespace baton::test

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/learning/hand_over_measurement.h"
+
+#include <numeric>
+
+#include "engine/learning/divergence.h"
+#include "engine/learning/run_all.h"
+
+namespace baton {
+namespace {
+
+GenerationRequest request_of(std::vector<PromptPart> prompt, std::int32_t max_tokens, ReuseOptions reuse = {}) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.reuse = std::move(reuse);
+  request.reuse.min_tokens = 1;
+  request.reuse.prefix = false;
+  return request;
+}
+
+}  // namespace
+
+HandOverMeasurement::HandOverMeasurement(LocalEngine& author, LocalEngine& reader,
+                                         std::span<const CalibrationHandOver> hand_overs,
+                                         const ProfilerOptions& options, std::int32_t reply_tokens)
+    : author_(author),
+      reader_(reader),
+      options_(options),
+      reply_tokens_(reply_tokens),
+      last_(reader.model().config.layers - 1) {
+  for (const CalibrationHandOver& one : hand_overs) cases_.push_back({one, {}, {}});
+}
+
+bool HandOverMeasurement::prepare() {
+  std::vector<GenerationRequest> requests;
+  std::erase_if(cases_, [&](const Case& one) { return !fits(one.from.producer.size() + one.from.answer.size()); });
+  for (const Case& one : cases_) requests.push_back(producer_request(one.from, options_.max_tokens));
+  const auto answers = run_all(author_, std::move(requests), options_.stop);
+  if (!answers) return false;
+  for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].from.answer = (*answers)[i].tokens;
+  std::erase_if(cases_, [&](const Case& one) {
+    const CalibrationHandOver& from = one.from;
+    const auto reply = static_cast<std::size_t>(reply_tokens_);
+    return from.answer.size() < static_cast<std::size_t>(options_.min_tokens) ||
+           !fits(from.before.size() + from.answer.size() + from.after.size() + reply);
+  });
+  requests.clear();
+  for (Case& one : cases_) {
+    requests.push_back(request_of(prompt_of(one, nullptr), reply_tokens_));
+    requests.back().callbacks.on_logits = [&full = one.full](std::span<const float> logits) {
+      full.push_back(log_probabilities(logits));
+    };
+  }
+  const auto replies = run_all(reader_, std::move(requests), options_.stop);
+  if (!replies) return false;
+  for (std::size_t i = 0; i < cases_.size(); ++i) cases_[i].reply = (*replies)[i].tokens;
+  return true;
+}
+
+std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std::span<const ReuseOptions> candidates) {
+  const auto segments = record(candidates.front(), static_cast<std::int64_t>(candidates.size()));
+  if (!segments) return std::nullopt;
+  std::vector<std::vector<double>> sums(candidates.size(), std::vector<double>(cases_.size(), 0.0));
+  std::vector<GenerationRequest> requests;
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      const Case& one = cases_[i];
+      GenerationRequest request = request_of(prompt_of(one, (*segments)[i]), reply_tokens_, candidates[c]);
+      request.forced = one.reply;
+      request.callbacks.on_logits = [&sum = sums[c][i], &full = one.full,
+                                     at = std::size_t{0}](std::span<const float> logits) mutable {
+        if (at < full.size()) sum += divergence(full[at++], log_probabilities(logits));
+      };
+      requests.push_back(std::move(request));
+    }
+  }
+  const auto results = run_all(reader_, std::move(requests), options_.stop);
+  if (!results) return std::nullopt;
+  for (const GenerationResult& result : *results) {
+    for (const PartUse& use : result.uses) {
+      if (!use.reason.empty())
+        throw EngineError(EngineError::Kind::memory, "an answer's KV was not reused: " + use.reason);
+    }
+  }
+  for (std::vector<double>& of : sums) {
+    for (std::size_t i = 0; i < cases_.size(); ++i)
+      of[i] /= static_cast<double>(std::max<std::size_t>(1, cases_[i].full.size()));
+  }
+  return sums;
+}
+
+double HandOverMeasurement::mean_of(std::span<const double> divergences) const {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < divergences.size(); ++i)
+    sum += divergences[i] * static_cast<double>(cases_[i].full.size());
+  return sum / static_cast<double>(std::max<std::int64_t>(1, tokens()));
+}
+
+std::int64_t HandOverMeasurement::tokens() const {
+  return std::accumulate(cases_.begin(), cases_.end(), std::int64_t{0}, [](std::int64_t sum, const Case& one) {
+    return sum + static_cast<std::int64_t>(one.full.size());
+  });
+}
+
+bool HandOverMeasurement::fits(std::size_t tokens) const {
+  return tokens < static_cast<std::size_t>(std::min(author_.model().options.context, reader_.model().options.context));
+}
+
+std::vector<PromptPart> HandOverMeasurement::prompt_of(const Case& one, const SegmentHandle& segment) const {
+  PromptPart answer{"answer", one.from.answer};
+  if (between() && segment)
+    answer.portable = author_.portable(segment);
+  else
+    answer.segment = segment;
+  return consumer_prompt(one.from, std::move(answer));
+}
+
+/// Makes the answers' segments, with the hidden states at the input of the candidate's first layer.
+std::optional<std::vector<SegmentHandle>> HandOverMeasurement::record(const ReuseOptions& candidate,
+                                                                      std::int64_t readers) {
+  const LayerRange& range = candidate.range;
+  std::vector<GenerationRequest> requests;
+  for (const Case& one : cases_) {
+    requests.push_back(producer_request(one.from, options_.max_tokens));
+    requests.back().reuse.record = true;
+    requests.back().reuse.range = {range.start, range.start + 1, last_};
+    if (range.is_group(last_ + 1)) {
+      requests.back().reuse.method = &method_of(MethodId::droidspeak);
+      requests.back().reuse.range = range;
+    }
+    requests.back().output_readers = readers;
+    requests.back().output_elsewhere = between();
+  }
+  auto results = run_all(author_, std::move(requests), options_.stop);
+  if (!results) return std::nullopt;
+  std::vector<SegmentHandle> segments;
+  for (GenerationResult& result : *results) {
+    if (!result.output) throw EngineError(EngineError::Kind::memory, "no memory to keep an answer's KV");
+    segments.push_back(std::move(result.output));
+  }
+  return segments;
+}
+
+}  // namespace baton

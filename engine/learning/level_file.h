@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model's relay levels on disk: baton.levels.json in the model's folder, else in the user's cache. docs/cli.md describes
+// the format.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/model/model.h"
+#include "engine/reuse/relay_levels.h"
+
+namespace baton {
+
+struct StoredLevels {
+  std::string fingerprint;  // Model::fingerprint
+  std::int32_t layers = 0;  // L
+  std::string source;       // of the hand-overs: "synthetic", or the name of the data
+  RelayLevels levels;       // at least one
+};
+
+std::string to_json(const StoredLevels& stored);
+
+/// Parses untrusted text. Throws ModelError that names `origin`, the field, the value found and the one expected.
+StoredLevels parse_levels(std::string_view text, const std::string& origin);
+
+/// file_beside(model, "baton.levels.json").
+std::filesystem::path levels_beside(const std::filesystem::path& model);
+/// The path among the profiles in the user's cache; empty without a home.
+std::filesystem::path levels_in_cache(const std::string& fingerprint);
+
+/// Returns the levels in the model's folder, else those in the cache; levels of another model are ignored. Throws
+/// ModelError for a file that does not hold levels.
+std::optional<StoredLevels> find_levels(const Model& model);
+
+}  // namespace baton

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measures what rectification leaves on a model at several levels of reuse, for method auto.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/learning/profiler.h"
+#include "engine/reuse/relay_levels.h"
+
+namespace baton {
+
+struct LevelOptions {
+  std::int32_t reply_tokens = 24;                          // tokens of each consumer's answer that are compared
+  std::vector<double> reuse = {0.9, 0.8, 0.7, 0.6, 0.5};  // the cheapest first
+  double search = 0.8;                                     // the reuse at which layer ranges are compared
+};
+
+/// Chooses the layer range that leaves the least divergence at LevelOptions::search, then measures each level with it.
+/// Method rectify, without learned corrections. Options and errors are those of measure_profile; nothing when stopped or
+/// when no hand-over could be measured.
+std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
+                                          const ProfilerOptions& options, const LevelOptions& levels = {});
+
+/// The layer ranges that are compared, for a model of `layers` layers.
+std::vector<LayerRange> level_ranges(std::int32_t layers);
+
+/// The level of the mean divergences of turns: their mean, and the 95 % quantile of a log-normal distribution of them.
+RelayLevel level_of(double reuse, std::span<const double> divergences);
+
+}  // namespace baton

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/relay_levels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton {
+
+const RelayLevel* RelayLevels::within(double tolerance) const {
+  const auto found =
+      std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) { return level.high <= tolerance; });
+  return found == levels.end() ? nullptr : &*found;
+}
+
+void RelayLevels::complete(ReuseOptions& reuse) const {
+  if (!reuse.range.given()) reuse.range = range;
+  if (!takes_segments(reuse)) return;
+  if (const RelayLevel* level = within(reuse.tolerance)) {
+    reuse.reuse = level->reuse;
+    reuse.predicted = static_cast<float>(level->divergence);
+    return;
+  }
+  reuse.exact_because =
+      levels.empty() ? std::string("nothing is known about rectification on this model")
+                     : fmt::format("rectification is expected to reach {:.3g} nats on this model; the tolerance is {:.3g}",
+                                   levels.back().high, reuse.tolerance);
+  reuse.tolerance = 0.0f;
+}
+
+}  // namespace baton

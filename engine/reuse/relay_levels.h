@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// RelayLevels: what rectification costs and leaves on one model, as its profile measured it. Method auto chooses a level
+// by its tolerance.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/reuse/options.h"
+
+namespace baton {
+
+/// The divergence that remains when the fraction `reuse` of the (token, layer) entries of handed-over texts is reused.
+struct RelayLevel {
+  double reuse = 0.0;
+  double divergence = 0.0;  // mean KL divergence of a turn from full prefill, nats per token
+  double high = 0.0;        // 95 % of the turns are expected to stay below this, nats per token
+  bool operator==(const RelayLevel&) const = default;
+};
+
+struct RelayLevels {
+  LayerRange range;                // of all levels, because authors keep hidden states of one layer
+  std::vector<RelayLevel> levels;  // the cheapest (highest reuse) first; empty: not measured
+
+  /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns; null: none.
+  const RelayLevel* within(double tolerance) const;
+  /// Completes options of method auto: takes the range and the reuse of a level, or becomes exact and says why.
+  void complete(ReuseOptions& reuse) const;
+  bool operator==(const RelayLevels&) const = default;
+};
+
+}  // namespace baton

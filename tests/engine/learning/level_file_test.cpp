@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/learning/level_file.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace baton;
+
+namespace {
+
+const StoredLevels kStored = {"f00d", 24, "synthetic", {{4, 5, 20}, {{0.9, 0.01, 0.03}, {0.8, 0.002, 0.008}}}};
+
+std::string replaced(const std::string& from, const std::string& to) {
+  std::string text = to_json(kStored);
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
+TEST_CASE("level file: what is written is read", "[levels]") {
+  const StoredLevels read = parse_levels(to_json(kStored), "here");
+  CHECK(read.fingerprint == kStored.fingerprint);
+  CHECK(read.layers == 24);
+  CHECK(read.source == "synthetic");
+  CHECK(read.levels == kStored.levels);
+}
+
+TEST_CASE("level file: a wrong field is named, with what was expected", "[levels]") {
+  const auto problem = [](const std::string& text) {
+    try {
+      parse_levels(text, "file.json");
+      return std::string("none");
+    } catch (const ModelError& error) {
+      return std::string(error.what());
+    }
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(problem("{"), Contains("file.json"));
+  CHECK_THAT(problem(replaced("\"schema\": 1", "\"schema\": 2")), Contains("schema"));
+  CHECK_THAT(problem(replaced("\"end\": 20", "\"end\": 24")), Contains("end"));
+  CHECK_THAT(problem(replaced("\"detect\": 5", "\"detect\": 4")), Contains("detect"));
+  CHECK_THAT(problem(replaced("0.9", "1.5")), Contains("levels[0].reuse"));
+  CHECK_THAT(problem(replaced("0.008", "-1")), Contains("levels[1].high"));
+  CHECK_THAT(problem(replaced("0.9", "0.8")), Contains("highest reuse first"));
+  CHECK_THAT(problem(replaced("\"layers\": 24", "\"layers\": 3")), Contains("layers"));
+  const std::string text = to_json(kStored);
+  for (std::size_t length = 0; length < text.size() - 2; ++length) CHECK(problem(text.substr(0, length)) != "none");
+}

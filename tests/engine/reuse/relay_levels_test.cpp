@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/relay_levels.h"
+
+#include <catch2/catch.hpp>
+
+#include "engine/learning/level_profiler.h"
+
+using namespace baton;
+
+namespace {
+
+const RelayLevels kLevels = {{2, 3, 9}, {{0.9, 0.02, 0.06}, {0.8, 0.004, 0.015}, {0.6, 0.001, 0.002}}};
+
+ReuseOptions automatic(float tolerance) {
+  ReuseOptions reuse;
+  reuse.method = find_method("auto");
+  reuse.tolerance = tolerance;
+  return reuse;
+}
+
+}  // namespace
+
+TEST_CASE("levels: the cheapest one within the tolerance is taken", "[reuse]") {
+  ReuseOptions reuse = automatic(0.02f);
+  kLevels.complete(reuse);
+  CHECK(reuse.reuse == 0.8);
+  CHECK(reuse.range == LayerRange{2, 3, 9});
+  CHECK(reuse.predicted == Approx(0.004f));
+  CHECK(takes_segments(reuse));
+  CHECK(kLevels.within(0.1)->reuse == 0.9);
+  CHECK(kLevels.within(0.002)->reuse == 0.6);
+  CHECK(kLevels.within(0.0019) == nullptr);
+}
+
+TEST_CASE("levels: without a level within the tolerance the prompt is exact, and says why", "[reuse]") {
+  ReuseOptions reuse = automatic(0.001f);
+  kLevels.complete(reuse);
+  CHECK(!takes_segments(reuse));
+  CHECK(reuse.exact_because ==
+        "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
+  CHECK(reuse.range == kLevels.range);  // its answer is recorded for readers
+  ReuseOptions unknown = automatic(0.02f);
+  RelayLevels().complete(unknown);
+  CHECK(!takes_segments(unknown));
+  CHECK(unknown.exact_because == "nothing is known about rectification on this model");
+  ReuseOptions exact = automatic(0.0f);
+  exact.exact_because = "declared";
+  kLevels.complete(exact);
+  CHECK(exact.exact_because == "declared");
+}
+
+TEST_CASE("levels: the high divergence is the quantile of a log-normal distribution", "[reuse]") {
+  const RelayLevel same = level_of(0.8, std::vector<double>{0.01, 0.01, 0.01});
+  CHECK(same.divergence == Approx(0.01));
+  CHECK(same.high == Approx(0.01));
+  // Logarithms of mean log(0.01) and deviation log(10).
+  const RelayLevel wide = level_of(0.8, std::vector<double>{0.001, 0.1});
+  CHECK(wide.divergence == Approx(0.0505));
+  CHECK(wide.high == Approx(0.01 * std::pow(10.0, 1.645)));
+  CHECK(level_of(0.8, std::vector<double>{0.0, 0.0}).high < 1e-6);
+}
+
+TEST_CASE("levels: the ranges that are compared are valid in models of any depth", "[reuse]") {
+  CHECK(level_ranges(2).empty());
+  for (std::int32_t layers = 3; layers < 130; ++layers) {
+    for (const LayerRange& range : level_ranges(layers)) CHECK(range.valid(layers));
+  }
+  CHECK(level_ranges(24).size() == 9);
+}

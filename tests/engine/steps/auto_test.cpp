@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Method auto through the engine: what it rectifies has the bits of method rectify, what it does not those of full.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <future>
+
+#include "engine/cpu/cpu.h"
+#include "engine/steps/step_engine.h"
+#include "tests/support/tiny_model.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+constexpr LayerRange kRange{1, 2, 4};
+constexpr double kReuse = 0.8;
+
+std::shared_ptr<StepEngine> engine_with_levels(double high = 0.01) {
+  auto backend = make_cpu_backend(2);
+  auto weights = make_tiny_model(*backend, {.layers = 6});
+  auto engine = std::make_shared<StepEngine>(std::move(backend), std::move(weights), LocalEngineOptions());
+  engine->set_relay_levels({kRange, {{kReuse, high / 2, high}}});
+  return engine;
+}
+
+struct Run {
+  GenerationResult result;
+  std::vector<std::vector<float>> logits;
+};
+
+bool same(const Run& a, const Run& b) {
+  const auto bits = [](const std::vector<float>& x, const std::vector<float>& y) {
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+  };
+  return a.result.tokens == b.result.tokens && std::ranges::equal(a.logits, b.logits, bits);
+}
+
+Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, EarlyId early = 0) {
+  Run run;
+  std::promise<GenerationResult> promise;
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.reuse = reuse;
+  request.early = early;
+  request.max_tokens = 4;
+  request.output_readers = reuse.record ? 4 : 0;
+  request.callbacks.on_logits = [&](std::span<const float> logits) {
+    run.logits.emplace_back(logits.begin(), logits.end());
+  };
+  request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
+  engine.submit(std::move(request));
+  run.result = promise.get_future().get();
+  REQUIRE(run.result.error.empty());
+  return run;
+}
+
+ReuseOptions automatic(float tolerance = 0.02f) {
+  ReuseOptions reuse;
+  reuse.method = find_method("auto");
+  reuse.tolerance = tolerance;
+  reuse.min_tokens = 8;
+  reuse.record = true;
+  return reuse;
+}
+
+ReuseOptions rectify() {
+  ReuseOptions reuse = automatic();
+  reuse.method = find_method("rectify");
+  reuse.range = kRange;
+  reuse.reuse = kReuse;
+  return reuse;
+}
+
+PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
+
+/// A question that an author reads first, as a part of later prompts.
+PromptPart question(InferenceEngine& engine, const ReuseOptions& author) {
+  PromptPart part{"question", random_tokens(40, 7), nullptr, 4};
+  const Run made = ask(engine, {text(12, 1), part, text(5, 2)}, author);
+  REQUIRE(made.result.segments.size() == 3);
+  part.segment = made.result.segments[1];
+  part.readers = 0;
+  return part;
+}
+
+}  // namespace
+
+TEST_CASE("auto: a text is rectified at the level of the model, with the bits of rectify", "[reuse][auto]") {
+  const auto engine = engine_with_levels();
+  const PromptPart read = question(*engine, automatic());
+  REQUIRE(read.segment);
+  const Run relayed = ask(*engine, {text(20, 3), read, text(6, 4)}, automatic());
+  CHECK(relayed.result.uses[1].method->name == "rectify");
+  CHECK(relayed.result.uses[1].from_segment);
+  CHECK(relayed.result.uses[1].kv_reused >= static_cast<std::int64_t>(kReuse * 40 * 6));
+  CHECK(relayed.result.hops == 1);
+  CHECK(same(relayed, ask(*engine, {text(20, 3), read, text(6, 4)}, rectify())));
+}
+
+TEST_CASE("auto: without a level within the tolerance every token is exact, and the record says why", "[reuse][auto]") {
+  const auto engine = engine_with_levels(0.5);
+  const PromptPart read = question(*engine, automatic());
+  REQUIRE(read.segment);
+  ReuseOptions full;
+  const Run exact = ask(*engine, {text(20, 3), read, text(6, 4)}, automatic());
+  CHECK(exact.result.uses[1].method->name == "full");
+  CHECK(exact.result.uses[1].reason.find("the tolerance is 0.02") != std::string::npos);
+  CHECK(same(exact, ask(*engine, {text(20, 3), read, text(6, 4)}, full)));
+}
+
+TEST_CASE("auto: the answer of an exact agent can still be rectified by others", "[reuse][auto]") {
+  const auto engine = engine_with_levels();
+  ReuseOptions judge = automatic(0.0f);
+  judge.exact_because = "its reader is declared exact";
+  const PromptPart read = question(*engine, judge);
+  REQUIRE(read.segment);
+  const std::vector<PromptPart> prompt = {text(20, 3), read, text(6, 4)};
+  const Run exact = ask(*engine, prompt, judge);
+  CHECK(exact.result.uses[1].reason == "its reader is declared exact");
+  CHECK(same(exact, ask(*engine, prompt, ReuseOptions())));
+  const std::vector<PromptPart> other = {text(20, 5), read, text(6, 4)};
+  const Run relayed = ask(*engine, other, automatic());
+  CHECK(relayed.result.uses[1].method->name == "rectify");
+  CHECK(same(relayed, ask(*engine, other, rectify())));
+}
+
+TEST_CASE("auto: an exact prefix is preferred, and what it held does not become a segment", "[reuse][auto]") {
+  const auto engine = engine_with_levels();
+  ask(*engine, {text(12, 1), text(40, 7), text(5, 2)}, automatic());  // leaves a prefix
+  PromptPart part{"question", random_tokens(40, 7), nullptr, 4};
+  const Run made = ask(*engine, {text(12, 1), part, text(9, 3)}, automatic());
+  CHECK(made.result.uses[1].method->name == "prefix");
+  CHECK(made.result.segments[1] == nullptr);
+  CHECK(made.result.output != nullptr);
+}
+
+TEST_CASE("auto: what stands before the first rectified text is computed ahead, and no more", "[reuse][auto]") {
+  const auto engine = engine_with_levels();
+  const PromptPart read = question(*engine, automatic());
+  const std::vector<PromptPart> prompt = {text(20, 3), read, text(6, 4)};
+  EarlyPrompt early;
+  early.parts = {{prompt[0].tokens}, {prompt[1].tokens, 0, true}, {prompt[2].tokens}};
+  early.complete = true;
+  early.longest = 100;
+  early.reuse = automatic();
+  const EarlyId id = engine->prepare(early);
+  while (engine->stats().rows_ahead < 20) std::this_thread::yield();
+  const Run relayed = ask(*engine, prompt, automatic(), id);
+  CHECK(engine->stats().rows_ahead == 20);
+  CHECK(relayed.result.uses[0].ahead_tokens == 20);
+  CHECK(relayed.result.uses[0].method->name == "lockstep");
+  CHECK(relayed.result.uses[1].method->name == "rectify");
+  CHECK(same(relayed, ask(*engine, prompt, rectify())));
+
+  early.reuse.tolerance = 0.0f;  // for an exact reader all of it is
+  early.parts[0].tokens = random_tokens(20, 30);
+  const EarlyId whole = engine->prepare(early);
+  while (engine->stats().rows_ahead < 20 + 66) std::this_thread::yield();
+  engine->forget(whole);
+}
