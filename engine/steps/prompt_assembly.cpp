@@ -114,6 +114,10 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     PlacedSegment placed{begins_[i], segments[i].get()};
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
     use.method = &segment_method(request.reuse);
+    if (request.reuse.predicted >= 0.0f) {
+      use.reason = fmt::format("{:.0f} % of it reused; {:.2g} nats expected", 100 * request.reuse.reuse,
+                               request.reuse.predicted);
+    }
     use.from_segment = true;
     use.corrected = learned_[i] != nullptr;
     use.hops = segments[i]->hops;

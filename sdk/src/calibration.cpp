@@ -5,6 +5,8 @@
 
 #include <array>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "agents/prompt.h"
 #include "engine/base/random.h"
@@ -91,6 +93,15 @@ std::vector<TokenId> tokens_of(const std::vector<PromptPart>& parts, std::size_t
   return tokens;
 }
 
+/// The tokens of a prompt before and after its one placeholder.
+std::pair<std::vector<TokenId>, std::vector<TokenId>> around_slot(const Model& model,
+                                                                  const std::vector<PromptMessage>& messages) {
+  const auto parts = build_prompt(model, messages, [](const std::string&) { return std::vector<TokenId>{0}; });
+  std::size_t slot = 0;
+  while (slot < parts.size() && parts[slot].slot.empty()) ++slot;
+  return {tokens_of(parts, 0, slot), tokens_of(parts, slot + 1, parts.size())};
+}
+
 /// One hand-over with `desk` notes before the consumer's question.
 CalibrationHandOver hand_over(const Model& model, Random random, int desk) {
   const std::size_t first = random.below(kRoles.size());
@@ -104,15 +115,48 @@ CalibrationHandOver hand_over(const Model& model, Random random, int desk) {
   CalibrationHandOver made;
   const auto prompt = build_prompt(model, asked, [](const std::string&) { return std::vector<TokenId>(); });
   made.producer = tokens_of(prompt, 0, prompt.size());
-  const auto parts = build_prompt(model, read, [](const std::string&) { return std::vector<TokenId>{0}; });
-  std::size_t slot = 0;
-  while (slot < parts.size() && parts[slot].slot.empty()) ++slot;
-  made.before = tokens_of(parts, 0, slot);
-  if (slot < parts.size()) made.after = tokens_of(parts, slot + 1, parts.size());
+  std::tie(made.before, made.after) = around_slot(model, read);
+  return made;
+}
+
+/// A text of `count` facts that one agent has read and that another one is asked about.
+CalibrationHandOver document_hand_over(const Model& model, Random random, int count) {
+  std::string text;
+  const int asked = random.number(0, count - 1);
+  std::string question;
+  for (int i = 0; i < count; ++i) {
+    const char* name = random.one_of(kNames);
+    const char* item = random.one_of(kItems);
+    const int number = random.number(10, 99), price = random.number(2, 9);
+    text += fmt::format("{}. {} keeps {} {} in room {} and sells each of them for {} coins. ", i + 1, name, number, item,
+                        random.number(100, 999), price);
+    if (i == asked)
+      question = fmt::format("\n\nQuestion: Say in one sentence what line {} of the text tells about {}.", i + 1, name);
+  }
+  const std::size_t first = random.below(kRoles.size());
+  const Role& reader = kRoles[(first + 1) % kRoles.size()];
+  const std::vector<PromptMessage> read = {{"system", {{kRoles[first].text, {}}}}, {"user", {{{}, "text"}}}};
+  const std::vector<PromptMessage> asks = {
+      {"system", {{fmt::format("{} Answer from the text, in few words.", reader.title), {}}}},
+      {"user", {{"Text:\n", {}}, {{}, "text"}, {question, {}}}}};
+  CalibrationHandOver made;
+  made.producer = around_slot(model, read).first;
+  made.answer = model.tokenizer->encode(text, SpecialTokens::as_text);
+  std::tie(made.before, made.after) = around_slot(model, asks);
   return made;
 }
 
 }  // namespace
+
+std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed) {
+  constexpr std::array<int, 3> kLines = {4, 7, 10};  // some 100 to 250 tokens
+  std::vector<CalibrationHandOver> made;
+  for (std::int32_t i = 0; i < count; ++i) {
+    const Random random(seed * 1'000'003 + 500'009 + static_cast<std::uint64_t>(i));
+    made.push_back(document_hand_over(model, random, kLines[static_cast<std::size_t>(i) % kLines.size()]));
+  }
+  return made;
+}
 
 std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
                                                       std::uint64_t seed) {

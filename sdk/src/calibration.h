@@ -18,4 +18,7 @@ namespace baton {
 std::vector<CalibrationHandOver> synthetic_hand_overs(const Model& model, std::int32_t count, std::int32_t max_tokens,
                                                       std::uint64_t seed);
 
+/// `count` hand-overs of given texts: lists of facts, which another agent is asked about. Throws ModelError.
+std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed);
+
 }  // namespace baton

@@ -12,6 +12,7 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kHandOvers = 12;
+constexpr std::int32_t kDocumentTokens = 256;  // maximum of a text that is handed over
 constexpr std::int32_t kGroupsAtFirstUse = 8;  // places where a group may begin or end
 
 void keep(const std::filesystem::path& file, const std::string& text) {
@@ -25,15 +26,24 @@ void keep(const std::filesystem::path& file, const std::string& text) {
 
 }  // namespace
 
-void ensure_layer_range(LocalEngine& engine, const std::function<void(double share)>& on_progress,
+void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop) {
   const Model& model = engine.model();
-  if (engine.layer_range().valid(model.config.layers) || stop.stop_requested()) return;
-  const auto set_ranges = [&](const StoredProfile& found) {
-    engine.set_paper_range(paper_range_of(found, rounding_of(model.options.kv_dtype)));
-    engine.set_layer_range(found.range());
+  const auto is_set = [&] { return (paper ? engine.paper_range() : engine.layer_range()).valid(model.config.layers); };
+  if (is_set() || stop.stop_requested()) return;
+  const auto paper_range = [&](const StoredProfile& found) {
+    return paper_range_of(found, rounding_of(model.options.kv_dtype));
   };
-  if (const FoundProfile found = find_profile(model); found.profile) return set_ranges(*found.profile);
+  if (const FoundProfile found = find_profile(model); found.profile) {
+    engine.set_paper_range(paper_range(*found.profile));
+    engine.set_layer_range(found.profile->range());
+    return;
+  }
+  if (!paper) {
+    ensure_relay_levels(engine, on_progress, stop);
+    engine.set_layer_range(engine.relay_levels().range);
+    if (is_set() || stop.stop_requested()) return;
+  }
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
@@ -42,8 +52,9 @@ void ensure_layer_range(LocalEngine& engine, const std::function<void(double sha
   if (on_progress) on_progress(1.0);  // whoever shows it can take it away
   if (!measured) return;
   const StoredProfile profile = to_stored(*measured, model, "synthetic");
-  set_ranges(profile);
-  keep(profile_in_cache(model.fingerprint), to_json(profile));
+  engine.set_paper_range(paper_range(profile));
+  if (!paper) engine.set_layer_range(profile.range());
+  if (paper) keep(profile_in_cache(model.fingerprint), to_json(profile));
 }
 
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
@@ -54,7 +65,11 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
-  const auto measured = measure_levels(engine, synthetic_hand_overs(model, kHandOvers, options.max_tokens, 0), options);
+  std::vector<CalibrationHandOver> hand_overs =
+      synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
+  for (CalibrationHandOver& one : document_hand_overs(model, kHandOvers / 2, 0)) hand_overs.push_back(std::move(one));
+  options.max_tokens = kDocumentTokens;
+  const auto measured = measure_levels(engine, hand_overs, options);
   if (on_progress) on_progress(1.0);
   if (!measured) return;
   engine.set_relay_levels(*measured);

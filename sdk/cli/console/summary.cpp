@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is shown after a run.
+#include <baton/reuse_method.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,6 +31,21 @@ std::string skipped_text(const RunRecord& record) {
     out += styled(Style::dim, fmt::format("skipped: {}{}", names, reason.empty() ? "" : " (" + reason + ")")) + "\n";
   }
   return out;
+}
+
+/// How much of what the turns read from placeholders was handed over approximately; empty where nothing could be.
+std::string relayed_text(const RunRecord& record) {
+  std::int64_t tokens = 0, relayed = 0;
+  for (const auto& agent : record.agents) {
+    for (const auto& slot : agent.slots) {
+      const ReuseMethod* method = find_reuse_method(slot.method);
+      tokens += slot.tokens;
+      if (method != nullptr && method->segments) relayed += slot.tokens;
+    }
+  }
+  if (relayed == 0) return {};
+  return fmt::format(", {:.0f} % of the placeholders' tokens relayed",
+                     100.0 * static_cast<double>(relayed) / static_cast<double>(tokens));
 }
 
 }  // namespace
@@ -101,7 +117,7 @@ std::string summary_table(const RunRecord& record) {
   if (record.memory.kv_peak_bytes > 0) {
     foot += fmt::format(", KV cache {} at its peak", size(static_cast<double>(record.memory.kv_peak_bytes)));
   }
-  return out + styled(Style::dim, foot) + "\n";
+  return out + styled(Style::dim, foot + relayed_text(record)) + "\n";
 }
 
 }  // namespace baton::cli

@@ -96,6 +96,7 @@ TEST_CASE("auto: a text is rectified at the level of the model, with the bits of
   CHECK(relayed.result.uses[1].from_segment);
   CHECK(relayed.result.uses[1].kv_reused >= static_cast<std::int64_t>(kReuse * 40 * 6));
   CHECK(relayed.result.hops == 1);
+  CHECK(relayed.result.uses[1].reason == "80 % of it reused; 0.005 nats expected");
   CHECK(same(relayed, ask(*engine, {text(20, 3), read, text(6, 4)}, rectify())));
 }
 
