@@ -58,7 +58,8 @@ bool HandOverMeasurement::prepare() {
   return true;
 }
 
-std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std::span<const ReuseOptions> candidates) {
+std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std::span<const ReuseOptions> candidates,
+                                                                             std::vector<std::vector<double>>* left) {
   const auto segments = record(candidates.front(), static_cast<std::int64_t>(candidates.size()));
   if (!segments) return std::nullopt;
   std::vector<std::vector<double>> sums(candidates.size(), std::vector<double>(cases_.size(), 0.0));
@@ -82,6 +83,11 @@ std::optional<std::vector<std::vector<double>>> HandOverMeasurement::measure(std
       if (!use.reason.empty())
         throw EngineError(EngineError::Kind::memory, "an answer's KV was not reused: " + use.reason);
     }
+  }
+  for (std::size_t c = 0; left != nullptr && c < candidates.size(); ++c) {
+    left->emplace_back();
+    for (std::size_t i = 0; i < cases_.size(); ++i)
+      left->back().push_back((*results)[c * cases_.size() + i].guard_left);
   }
   for (std::vector<double>& of : sums) {
     for (std::size_t i = 0; i < cases_.size(); ++i)
@@ -116,28 +122,28 @@ std::vector<PromptPart> HandOverMeasurement::prompt_of(const Case& one, const Se
   return consumer_prompt(one.from, std::move(answer));
 }
 
-/// Makes the answers' segments, with the hidden states at the input of the candidate's first layer.
+/// Makes the answers' segments in one prefill each, with the hidden states at the input of the candidate's first layer.
 std::optional<std::vector<SegmentHandle>> HandOverMeasurement::record(const ReuseOptions& candidate,
                                                                       std::int64_t readers) {
   const LayerRange& range = candidate.range;
   std::vector<GenerationRequest> requests;
   for (const Case& one : cases_) {
-    requests.push_back(producer_request(one.from, options_.max_tokens));
+    PromptPart answer{"answer", one.from.answer, nullptr, readers};
+    answer.elsewhere = between();
+    requests.push_back(request_of({{"", one.from.producer}, std::move(answer)}, 1));
     requests.back().reuse.record = true;
     requests.back().reuse.range = {range.start, range.start + 1, last_};
     if (range.is_group(last_ + 1)) {
       requests.back().reuse.method = &method_of(MethodId::droidspeak);
       requests.back().reuse.range = range;
     }
-    requests.back().output_readers = readers;
-    requests.back().output_elsewhere = between();
   }
   auto results = run_all(author_, std::move(requests), options_.stop);
   if (!results) return std::nullopt;
   std::vector<SegmentHandle> segments;
   for (GenerationResult& result : *results) {
-    if (!result.output) throw EngineError(EngineError::Kind::memory, "no memory to keep an answer's KV");
-    segments.push_back(std::move(result.output));
+    if (!result.segments.at(1)) throw EngineError(EngineError::Kind::memory, "no memory to keep an answer's KV");
+    segments.push_back(std::move(result.segments[1]));
   }
   return segments;
 }

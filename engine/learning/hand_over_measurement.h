@@ -22,8 +22,10 @@ class HandOverMeasurement {
   bool prepare();
 
   /// Returns, of each candidate, the mean divergence of each consumer's answer in nats per token; nothing when stopped.
-  /// All candidates need hidden states of the same layer. Throws EngineError when there is no memory for the KV.
-  std::optional<std::vector<std::vector<double>>> measure(std::span<const ReuseOptions> candidates);
+  /// All candidates need hidden states of the same layer. `left`: gets GenerationResult::guard_left of each. Throws
+  /// EngineError when there is no memory for the KV.
+  std::optional<std::vector<std::vector<double>>> measure(std::span<const ReuseOptions> candidates,
+                                                          std::vector<std::vector<double>>* left = nullptr);
   /// The mean over all tokens of a candidate's divergences.
   double mean_of(std::span<const double> divergences) const;
 

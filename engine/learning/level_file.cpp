@@ -37,9 +37,9 @@ std::string to_json(const StoredLevels& stored) {
   const LayerRange& range = stored.levels.range;
   return fmt::format(
       "{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"layers\": {},\n  \"source\": {},\n  \"start\": {},\n"
-      "  \"detect\": {},\n  \"end\": {},\n  \"levels\": [\n    {}\n  ]\n}}\n",
+      "  \"detect\": {},\n  \"end\": {},\n  \"guard_scale\": {:.6g},\n  \"levels\": [\n    {}\n  ]\n}}\n",
       kSchema, quoted(stored.fingerprint), stored.layers, quoted(stored.source), range.start, range.detect, range.end,
-      fmt::join(levels, ",\n    "));
+      stored.levels.guard_scale, fmt::join(levels, ",\n    "));
 }
 
 StoredLevels parse_levels(std::string_view text, const std::string& origin) {
@@ -56,6 +56,7 @@ StoredLevels parse_levels(std::string_view text, const std::string& origin) {
   range.start = fields.integer("start", 0, stored.layers - 3);
   range.detect = fields.integer("detect", range.start + 1, stored.layers - 2);
   range.end = fields.integer("end", range.detect + 1, stored.layers - 1);
+  stored.levels.guard_scale = fields.number("guard_scale", 0, kMaxDivergence);
   const Json* list = fields.find("levels");
   if (list == nullptr || !list->is_array() || list->empty() || list->size() > kMaxLevels)
     fields.fail("levels", fmt::format("expected a list of 1 to {} objects", kMaxLevels));

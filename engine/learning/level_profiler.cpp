@@ -23,7 +23,7 @@ ReuseOptions candidate(const LayerRange& range, double reuse) {
 
 std::vector<LayerRange> level_ranges(std::int32_t layers) {
   std::vector<LayerRange> ranges;
-  for (const std::int32_t start : {layers / 12, layers / 6, layers / 4}) {
+  for (const std::int32_t start : {layers / 12, layers / 6}) {
     for (const std::int32_t end : {layers * 2 / 3, layers * 3 / 4, layers * 7 / 8}) {
       const LayerRange range{start, start + 1, end};
       if (range.valid(layers) && std::find(ranges.begin(), ranges.end(), range) == ranges.end())
@@ -47,6 +47,16 @@ RelayLevel level_of(double reuse, std::span<const double> divergences) {
   level.high = std::exp(logs + kQuantile * std::sqrt(std::max(0.0, squares - logs * logs)));
   level.high = std::max(level.high, level.divergence);
   return level;
+}
+
+double fit_guard(std::span<const GuardPoint> points) {
+  double logs = 0.0, n = 0.0;
+  for (const GuardPoint& point : points) {
+    if (point.left <= 0.0 || point.divergence <= 0.0) continue;
+    logs += std::log(point.divergence / point.left);
+    n += 1.0;
+  }
+  return n > 0.0 ? std::exp(logs / n) : 0.0;
 }
 
 std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
@@ -76,8 +86,14 @@ std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const C
   }
   std::vector<ReuseOptions> candidates;
   for (const double reuse : asked.reuse) candidates.push_back(candidate(found.range, reuse));
-  const auto divergences = measurement.measure(candidates);
+  std::vector<std::vector<double>> left;
+  const auto divergences = measurement.measure(candidates, &left);
   if (!divergences) return std::nullopt;
+  std::vector<GuardPoint> points;
+  for (std::size_t c = 0; c < candidates.size(); ++c) {
+    for (std::size_t i = 0; i < left[c].size(); ++i) points.push_back({left[c][i], (*divergences)[c][i]});
+  }
+  found.guard_scale = fit_guard(points);
   for (std::size_t i = 0; i < candidates.size(); ++i)
     found.levels.push_back(level_of(asked.reuse[i], (*divergences)[i]));
   progress(static_cast<std::size_t>(all));

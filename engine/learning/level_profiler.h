@@ -26,6 +26,13 @@ std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const C
 /// The layer ranges that are compared, for a model of `layers` layers.
 std::vector<LayerRange> level_ranges(std::int32_t layers);
 
+/// A prompt that was measured: what its guard saw, and its divergence.
+struct GuardPoint {
+  double left = 0.0, divergence = 0.0;
+};
+/// The geometric mean of divergence / left; 0: nothing was measured.
+double fit_guard(std::span<const GuardPoint> points);
+
 /// The level of the mean divergences of turns: their mean, and the 95 % quantile of a log-normal distribution of them.
 RelayLevel level_of(double reuse, std::span<const double> divergences);
 

@@ -110,6 +110,7 @@ struct ReuseOptions {
   float tolerance = 0.02f;
   std::string exact_because;     // auto: why the prompt is exact, for the record
   float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
+  float max_left = -1.0f;        // auto: the prompt is computed in full when the guard measures more; below 0: never
   std::int32_t min_tokens = 32;  // shorter segments are computed in full
   bool prefix = true;            // methods other than full also reuse exact prefixes
   bool record = false;           // the output and the slots become segments

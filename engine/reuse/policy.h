@@ -39,6 +39,7 @@ class ScheduleBuilder {
 
   void add(std::int32_t position, RowPath path) { schedule_.rows.push_back({position, path}); }
   void add_full(std::int32_t position) { add(position, {0, input_.layers, -1}); }
+  void set_guard(std::shared_ptr<const Guard> guard) { schedule_.guard = std::move(guard); }
   std::int32_t add_detection(Detection detection) {
     schedule_.detections.push_back(std::move(detection));
     return static_cast<std::int32_t>(schedule_.detections.size()) - 1;

@@ -33,16 +33,23 @@ PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input
   const SelectionOptions& selection = options.selection;
   ScheduleBuilder builder(input);
   auto heads = std::make_shared<std::vector<bool>>();  // of each compared token: it is one of a segment's first
-  const auto choose = [heads, share = selection.share, reuse = options.reuse, range,
+  auto guard = std::make_shared<Guard>();
+  builder.set_guard(guard);
+  const auto choose = [heads, guard, share = selection.share, reuse = options.reuse, range,
                        layers = input.layers](std::span<const float> change) {
     std::vector<double> scores(change.begin(), change.end());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if ((*heads)[i]) scores[i] = HUGE_VAL;
     }
     const auto count = static_cast<std::size_t>(share * static_cast<double>(scores.size()) + 1e-6);
-    return largest(scores, reuse > 0.0 ? tokens_for_reuse(reuse, layers, scores.size(), range.detect - range.start,
-                                                          range.end - range.detect)
-                                       : count);
+    std::vector<bool> chosen =
+        largest(scores, reuse > 0.0 ? tokens_for_reuse(reuse, layers, scores.size(), range.detect - range.start,
+                                                       range.end - range.detect)
+                                    : count);
+    double left = 0.0;
+    for (std::size_t i = 0; i < chosen.size(); ++i) left += chosen[i] ? 0.0 : static_cast<double>(change[i]);
+    guard->left = static_cast<float>(left / static_cast<double>(std::max<std::size_t>(1, chosen.size())));
+    return chosen;
   };
   std::int32_t detection = -1;
   return builder.build(

@@ -19,6 +19,7 @@ void RelayLevels::complete(ReuseOptions& reuse) const {
   if (const RelayLevel* level = within(reuse.tolerance)) {
     reuse.reuse = level->reuse;
     reuse.predicted = static_cast<float>(level->divergence);
+    if (guard_scale > 0.0) reuse.max_left = static_cast<float>(reuse.tolerance / guard_scale);
     return;
   }
   reuse.exact_because =

@@ -21,6 +21,9 @@ struct RelayLevel {
 struct RelayLevels {
   LayerRange range;                // of all levels, because authors keep hidden states of one layer
   std::vector<RelayLevel> levels;  // the cheapest (highest reuse) first; empty: not measured
+  /// The divergence of a prompt is expected to be this times what its guard (schedule.h) measures: both are quadratic in
+  /// small changes. 0: unknown.
+  double guard_scale = 0.0;
 
   /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns; null: none.
   const RelayLevel* within(double tolerance) const;

@@ -128,6 +128,7 @@ void EngineCore::step() {
   for (const Part& part : parts) {
     part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
     row += static_cast<std::size_t>(part.rows);
+    part.sequence->fall_back();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -138,7 +139,7 @@ void EngineCore::step() {
   }
   report_progress(parts);
   for (std::size_t i = 0; i < alone.size(); ++i) {
-    take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
+    if (alone[i]->decoding()) take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
   }
   sample(sampling, logits);
 }
@@ -175,6 +176,7 @@ const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
 void EngineCore::sample(const std::vector<Sequence*>& sequences, std::span<const float> logits) {
   const auto vocabulary = static_cast<std::size_t>(model_->config.vocabulary);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (!sequences[i]->decoding()) continue;  // it fell back
     scratch_.assign(logits.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
                     logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
     take(*sequences[i], [&] { return sequences[i]->advance(scratch_); });

@@ -255,6 +255,17 @@ void PromptAssembly::insert(Backend& backend, RopeTable& angles, KvCache& cache,
   }
 }
 
+void PromptAssembly::make_exact(std::int32_t length, std::int32_t layers, const std::string& reason) {
+  schedule = make_schedule({}, {length, exact_length, {}, layers});
+  for (PartUse& use : uses) {
+    if (!use.from_segment) continue;
+    use = {};
+    use.reason = reason;
+  }
+  exact_length = length;
+  hops = 0;
+}
+
 void PromptAssembly::release_segments() {
   prefix_.pieces.clear();
   placed_.clear();

@@ -53,6 +53,9 @@ class PromptAssembly {
   /// Unpins the segments once the prompt is in the cache; segments that anchors learn from stay pinned.
   void release_segments();
 
+  /// Replaces the schedule, when it has run, by one that computes every position from the first approximate one on.
+  void make_exact(std::int32_t length, std::int32_t layers, const std::string& reason);
+
   /// Number of tokens that insert() copied.
   std::int32_t placed_tokens() const { return placed_tokens_; }
 

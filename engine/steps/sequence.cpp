@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/sequence.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -104,6 +106,23 @@ void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   parts.copy += times.arriving;
   parts.detect += times.detect;
   parts.tail += times.other;
+}
+
+bool Sequence::fall_back() {
+  if (prefilled_ || !decoding() || !assembly_->schedule.guard) return false;
+  result_.guard_left = assembly_->schedule.guard->left;
+  const float bound = request_.reuse.max_left;
+  if (bound < 0.0f || result_.guard_left <= bound) return false;
+  assembly_->make_exact(prompt_length_, model_.config.layers,
+                        fmt::format("the guard measured a change of {:.2g}; at most {:.2g} is expected to stay within "
+                                    "{:.2g} nats",
+                                    result_.guard_left, bound, request_.reuse.tolerance));
+  sparse_ = sparse_layers_of(assembly_->schedule, model_.config.layers);
+  detection_ends_.clear();
+  next_row_ = 0;
+  result_.hops = 0;
+  cache_->truncate(rows().front().position);
+  return true;
 }
 
 void Sequence::on_step_begin(Clock::time_point now) {

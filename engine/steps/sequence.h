@@ -50,6 +50,10 @@ class Sequence {
   /// Reports that the step succeeded. `paths`: the layers that each added row actually ran through.
   void commit(std::span<const RowPath> paths, const StepTimes& times);
 
+  /// When the prompt has run and its guard measured too much: it runs again, exact, from its first approximate token.
+  /// Returns true in that case; the logits of the step are then not those of the prompt.
+  bool fall_back();
+
   void on_step_begin(Clock::time_point now);
   /// Calls on_prefill_progress when the prompt has rows left and the last call is at least `interval_ms` ago.
   void report_progress(Clock::time_point now, int interval_ms);

@@ -273,7 +273,7 @@ void add_eval(CLI::App& app, Action& action) {
       "check: text (without it), number, choice, f1, or {\"python\": tests}, which run behind the answer's code.\n\n"
       "Methods other than full are compared with it over the same texts: greedy agreement, KL divergence of the first\n"
       "token and of all, in nats, over the turns that read other agents. The noise floor is full prefill with its KV\n"
-      "rounded to bf16 against the same with f32. Segments of any length are reused here.\n"
+      "rounded to bf16 against the same with f32. Segments of any length are reused here, except by auto.\n"
       "Prompts that name agents one by one cannot do without them: --agents takes those with `for: peers`.\n\n"
       "Examples:\n"
       "  baton eval team.yaml --dataset questions.jsonl --limit 5 -v\n"

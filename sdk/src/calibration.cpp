@@ -149,7 +149,7 @@ CalibrationHandOver document_hand_over(const Model& model, Random random, int co
 }  // namespace
 
 std::vector<CalibrationHandOver> document_hand_overs(const Model& model, std::int32_t count, std::uint64_t seed) {
-  constexpr std::array<int, 3> kLines = {4, 7, 10};  // some 100 to 250 tokens
+  constexpr std::array<int, 3> kLines = {3, 5, 8};  // some 75 to 200 tokens
   std::vector<CalibrationHandOver> made;
   for (std::int32_t i = 0; i < count; ++i) {
     const Random random(seed * 1'000'003 + 500'009 + static_cast<std::uint64_t>(i));

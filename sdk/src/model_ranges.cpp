@@ -12,7 +12,7 @@ namespace baton {
 namespace {
 
 constexpr std::int32_t kHandOvers = 12;
-constexpr std::int32_t kDocumentTokens = 256;  // maximum of a text that is handed over
+constexpr std::int32_t kDocumentTokens = 192;  // maximum of a text that is handed over
 constexpr std::int32_t kGroupsAtFirstUse = 8;  // places where a group may begin or end
 
 void keep(const std::filesystem::path& file, const std::string& text) {

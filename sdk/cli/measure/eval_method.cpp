@@ -42,8 +42,8 @@ bool EvalMethod::remembers_questions() const {
 Workflow EvalMethod::load(const WorkflowArguments& arguments, const std::string& pool) const {
   WorkflowArguments changed = arguments;
   changed.relay = name;
-  changed.set.push_back("relay.min_tokens=1");
   const ReuseMethod* method = find_reuse_method(name);  // an unknown one is refused by load
+  if (method == nullptr || !(method->segments && method->ahead)) changed.set.push_back("relay.min_tokens=1");
   if (method == nullptr || !method->prefixes || method->ahead)
     changed.set.push_back("relay.prefix=false");  // the methods see the same prompts one after the other
   if (method != nullptr && method->anchors) changed.set.push_back("relay.anchors.pool=eval-" + pool);

@@ -8,7 +8,7 @@ using namespace baton;
 
 namespace {
 
-const StoredLevels kStored = {"f00d", 24, "synthetic", {{4, 5, 20}, {{0.9, 0.01, 0.03}, {0.8, 0.002, 0.008}}}};
+const StoredLevels kStored = {"f00d", 24, "synthetic", {{4, 5, 20}, {{0.9, 0.01, 0.03}, {0.8, 0.002, 0.008}}, 0.25}};
 
 std::string replaced(const std::string& from, const std::string& to) {
   std::string text = to_json(kStored);
@@ -44,6 +44,8 @@ TEST_CASE("level file: a wrong field is named, with what was expected", "[levels
   CHECK_THAT(problem(replaced("0.9", "1.5")), Contains("levels[0].reuse"));
   CHECK_THAT(problem(replaced("0.008", "-1")), Contains("levels[1].high"));
   CHECK_THAT(problem(replaced("0.9", "0.8")), Contains("highest reuse first"));
+  CHECK_THAT(problem(replaced("0.25", "-1")), Contains("guard_scale"));
+  CHECK_THAT(problem(replaced("guard_scale", "gourd_scale")), Contains("guard_scale"));
   CHECK_THAT(problem(replaced("\"layers\": 24", "\"layers\": 3")), Contains("layers"));
   const std::string text = to_json(kStored);
   for (std::size_t length = 0; length < text.size() - 2; ++length) CHECK(problem(text.substr(0, length)) != "none");

@@ -9,7 +9,7 @@ using namespace baton;
 
 namespace {
 
-const RelayLevels kLevels = {{2, 3, 9}, {{0.9, 0.02, 0.06}, {0.8, 0.004, 0.015}, {0.6, 0.001, 0.002}}};
+const RelayLevels kLevels = {{2, 3, 9}, {{0.9, 0.02, 0.06}, {0.8, 0.004, 0.015}, {0.6, 0.001, 0.002}}, 2.0};
 
 ReuseOptions automatic(float tolerance) {
   ReuseOptions reuse;
@@ -26,6 +26,7 @@ TEST_CASE("levels: the cheapest one within the tolerance is taken", "[reuse]") {
   CHECK(reuse.reuse == 0.8);
   CHECK(reuse.range == LayerRange{2, 3, 9});
   CHECK(reuse.predicted == Approx(0.004f));
+  CHECK(reuse.max_left == Approx(0.01));
   CHECK(takes_segments(reuse));
   CHECK(kLevels.within(0.1)->reuse == 0.9);
   CHECK(kLevels.within(0.002)->reuse == 0.6);
@@ -60,10 +61,20 @@ TEST_CASE("levels: the high divergence is the quantile of a log-normal distribut
   CHECK(level_of(0.8, std::vector<double>{0.0, 0.0}).high < 1e-6);
 }
 
+TEST_CASE("levels: the guard is proportional to the divergence, fitted in logarithms", "[reuse]") {
+  CHECK(fit_guard(std::vector<GuardPoint>{{0.01, 0.004}, {0.1, 0.01}}) == Approx(0.2));
+  CHECK(fit_guard(std::vector<GuardPoint>{{0.0, 0.004}, {0.1, 0.0}}) == 0.0);
+  ReuseOptions reuse = automatic(0.02f);
+  RelayLevels levels = kLevels;
+  levels.guard_scale = 0.0;
+  levels.complete(reuse);
+  CHECK(reuse.max_left < 0.0f);
+}
+
 TEST_CASE("levels: the ranges that are compared are valid in models of any depth", "[reuse]") {
   CHECK(level_ranges(2).empty());
   for (std::int32_t layers = 3; layers < 130; ++layers) {
     for (const LayerRange& range : level_ranges(layers)) CHECK(range.valid(layers));
   }
-  CHECK(level_ranges(24).size() == 9);
+  CHECK(level_ranges(24).size() == 6);
 }

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <future>
+#include <thread>
 
 #include "engine/cpu/cpu.h"
 #include "engine/steps/step_engine.h"
@@ -135,6 +136,35 @@ TEST_CASE("auto: an exact prefix is preferred, and what it held does not become 
   CHECK(made.result.uses[1].method->name == "prefix");
   CHECK(made.result.segments[1] == nullptr);
   CHECK(made.result.output != nullptr);
+}
+
+TEST_CASE("auto: a prompt whose guard measures too much is computed in full, before its first token", "[reuse][auto]") {
+  const auto engine = engine_with_levels();
+  ReuseOptions reuse = automatic();
+  reuse.prefix = false;  // which would hold the prompt the second time
+  const PromptPart read = question(*engine, reuse);
+  const std::vector<PromptPart> prompt = {text(20, 3), read, text(6, 4)};
+  const Run relayed = ask(*engine, prompt, reuse);
+  CHECK(relayed.result.guard_left > 0.0f);
+  RelayLevels levels = engine->relay_levels();
+  levels.guard_scale = 0.02 / (0.5 * relayed.result.guard_left);  // expected: twice the tolerance
+  engine->set_relay_levels(levels);
+  const Run full = ask(*engine, prompt, ReuseOptions());
+  const Run guarded = ask(*engine, prompt, reuse);
+  CHECK(same(guarded, full));
+  CHECK(guarded.result.hops == 0);
+  CHECK(guarded.result.kv_computed == guarded.result.kv_entries);
+  CHECK(guarded.result.uses[1].method->name == "full");
+  CHECK(guarded.result.uses[1].reason.find("the guard measured") == 0);
+  CHECK(guarded.result.guard_left == relayed.result.guard_left);
+
+  std::vector<std::future<Run>> all;  // while others decode
+  for (int i = 0; i < 6; ++i)
+    all.push_back(std::async(std::launch::async, [&] { return ask(*engine, prompt, reuse); }));
+  for (auto& one : all) CHECK(same(one.get(), full));
+  levels.guard_scale = 0.02 / (2.0 * relayed.result.guard_left);
+  engine->set_relay_levels(levels);
+  CHECK(same(ask(*engine, prompt, reuse), relayed));
 }
 
 TEST_CASE("auto: what stands before the first rectified text is computed ahead, and no more", "[reuse][auto]") {
