@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HandOverMeasurement: the consumers of hand-overs answer with full prefill, and then again with reuse, forced to the same
-// answers. The measure is KL(full || reuse) per token.
+// HandOverMeasurement: the consumers of hand-overs answer with full prefill, and then again with reuse, forced to the
+// same answers. The measure is KL(full || reuse) per token.
 #pragma once
 
 #include <optional>

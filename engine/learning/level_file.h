@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's relay levels on disk: baton.levels.json in the model's folder, else in the user's cache. docs/cli.md describes
-// the format.
+// A model's relay levels on disk: baton.levels.json in the model's folder, else in the user's cache. docs/cli.md
+// describes the format.
 #pragma once
 
 #include <filesystem>

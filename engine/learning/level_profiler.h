@@ -12,14 +12,14 @@
 namespace baton {
 
 struct LevelOptions {
-  std::int32_t reply_tokens = 24;                          // tokens of each consumer's answer that are compared
+  std::int32_t reply_tokens = 24;                         // tokens of each consumer's answer that are compared
   std::vector<double> reuse = {0.9, 0.8, 0.7, 0.6, 0.5};  // the cheapest first
-  double search = 0.8;                                     // the reuse at which layer ranges are compared
+  double search = 0.8;                                    // the reuse at which layer ranges are compared
 };
 
 /// Chooses the layer range that leaves the least divergence at LevelOptions::search, then measures each level with it.
-/// Method rectify, without learned corrections. Options and errors are those of measure_profile; nothing when stopped or
-/// when no hand-over could be measured.
+/// Method rectify, without learned corrections. Options and errors are those of measure_profile; nothing when stopped
+/// or when no hand-over could be measured.
 std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const LevelOptions& levels = {});
 

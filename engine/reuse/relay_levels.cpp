@@ -23,9 +23,10 @@ void RelayLevels::complete(ReuseOptions& reuse) const {
     return;
   }
   reuse.exact_because =
-      levels.empty() ? std::string("nothing is known about rectification on this model")
-                     : fmt::format("rectification is expected to reach {:.3g} nats on this model; the tolerance is {:.3g}",
-                                   levels.back().high, reuse.tolerance);
+      levels.empty()
+          ? std::string("nothing is known about rectification on this model")
+          : fmt::format("rectification is expected to reach {:.3g} nats on this model; the tolerance is {:.3g}",
+                        levels.back().high, reuse.tolerance);
   reuse.tolerance = 0.0f;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RelayLevels: what rectification costs and leaves on one model, as its profile measured it. Method auto chooses a level
-// by its tolerance.
+// RelayLevels: what rectification costs and leaves on one model, as its profile measured it. Method auto chooses a
+// level by its tolerance.
 #pragma once
 
 #include <string>
@@ -21,8 +21,8 @@ struct RelayLevel {
 struct RelayLevels {
   LayerRange range;                // of all levels, because authors keep hidden states of one layer
   std::vector<RelayLevel> levels;  // the cheapest (highest reuse) first; empty: not measured
-  /// The divergence of a prompt is expected to be this times what its guard (schedule.h) measures: both are quadratic in
-  /// small changes. 0: unknown.
+  /// The divergence of a prompt is expected to be this times what its guard (schedule.h) measures: both are quadratic
+  /// in small changes. 0: unknown.
   double guard_scale = 0.0;
 
   /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns; null: none.

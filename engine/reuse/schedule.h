@@ -30,15 +30,15 @@ struct ScheduledRow {
   RowPath path;  // path.detection: index into PromptSchedule::detections
 };
 
-/// What a choice by change leaves: the mean, over all compared tokens, of the squared change of the values of those that
-/// were not chosen. Written when the choice is made; below 0: there was none.
+/// What a choice by change leaves: the mean, over all compared tokens, of the squared change of the values of those
+/// that were not chosen. Written when the choice is made; below 0: there was none.
 struct Guard {
   float left = -1.0f;
 };
 
 struct PromptSchedule {
-  std::vector<ScheduledRow> rows;     // ascending positions; the last row is the prompt's last token, in all layers
-  std::vector<Detection> detections;  // all rows of one detection must run in one step
+  std::vector<ScheduledRow> rows;      // ascending positions; the last row is the prompt's last token, in all layers
+  std::vector<Detection> detections;   // all rows of one detection must run in one step
   std::shared_ptr<const Guard> guard;  // null: nothing is measured
 };
 

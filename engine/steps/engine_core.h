@@ -101,7 +101,8 @@ class EngineCore {
   const std::vector<TokenId>* decoded(RequestId id) const;
   void sample(const std::vector<Sequence*>& sequences, std::span<const float> logits);
 
-  /// Appends the next token to a sequence that has not fallen back to exact KV; advance() returns whether that token was the last.
+  /// Appends the next token to a sequence that has not fallen back to exact KV; advance() returns whether that token
+  /// was the last.
   template <class Advance>
   void take(Sequence& sequence, const Advance& advance) {
     try {

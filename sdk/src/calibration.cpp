@@ -128,8 +128,8 @@ CalibrationHandOver document_hand_over(const Model& model, Random random, int co
     const char* name = random.one_of(kNames);
     const char* item = random.one_of(kItems);
     const int number = random.number(10, 99), price = random.number(2, 9);
-    text += fmt::format("{}. {} keeps {} {} in room {} and sells each of them for {} coins. ", i + 1, name, number, item,
-                        random.number(100, 999), price);
+    text += fmt::format("{}. {} keeps {} {} in room {} and sells each of them for {} coins. ", i + 1, name, number,
+                        item, random.number(100, 999), price);
     if (i == asked)
       question = fmt::format("\n\nQuestion: Say in one sentence what line {} of the text tells about {}.", i + 1, name);
   }

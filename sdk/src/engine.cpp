@@ -131,7 +131,8 @@ struct Engine::Impl {
     for (const auto& [name, engine] : open.engines) {
       if (plan.reuse.range.valid(engine->model().config.layers)) continue;
       const std::lock_guard lock(profiling);
-      with_resource_errors([&] { ensure_layer_range(*engine, plan.reuse.paper_layers, profile_progress(engine->model()), stop); });
+      with_resource_errors(
+          [&] { ensure_layer_range(*engine, plan.reuse.paper_layers, profile_progress(engine->model()), stop); });
     }
   }
 

@@ -65,8 +65,7 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
   ProfilerOptions options;
   options.on_progress = on_progress;
   options.stop = stop;
-  std::vector<CalibrationHandOver> hand_overs =
-      synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
+  std::vector<CalibrationHandOver> hand_overs = synthetic_hand_overs(model, kHandOvers / 2, options.max_tokens, 0);
   for (CalibrationHandOver& one : document_hand_overs(model, kHandOvers / 2, 0)) hand_overs.push_back(std::move(one));
   options.max_tokens = kDocumentTokens;
   const auto measured = measure_levels(engine, hand_overs, options);

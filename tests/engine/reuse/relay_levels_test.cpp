@@ -37,8 +37,7 @@ TEST_CASE("levels: without a level within the tolerance the prompt is exact, and
   ReuseOptions reuse = automatic(0.001f);
   kLevels.complete(reuse);
   CHECK(!takes_segments(reuse));
-  CHECK(reuse.exact_because ==
-        "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
+  CHECK(reuse.exact_because == "rectification is expected to reach 0.002 nats on this model; the tolerance is 0.001");
   CHECK(reuse.range == kLevels.range);  // its answer is recorded for readers
   ReuseOptions unknown = automatic(0.02f);
   RelayLevels().complete(unknown);
