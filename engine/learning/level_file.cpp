@@ -74,13 +74,19 @@ fs::path levels_beside(const fs::path& model) { return file_beside(model, "baton
 fs::path levels_in_cache(const std::string& fingerprint) { return profile_in_cache(fingerprint + ".levels"); }
 
 std::optional<StoredLevels> find_levels(const Model& model) {
-  for (const fs::path& path : {levels_beside(model.path), levels_in_cache(model.fingerprint)}) {
+  const auto read = [&](const fs::path& path) -> std::optional<StoredLevels> {
     const auto text = read_profile_file(path);
-    if (!text) continue;
+    if (!text) return std::nullopt;
     StoredLevels stored = parse_levels(*text, path.string());
-    if (stored.fingerprint == model.fingerprint && stored.layers == model.config.layers) return stored;
+    if (stored.fingerprint != model.fingerprint || stored.layers != model.config.layers) return std::nullopt;
+    return stored;
+  };
+  if (auto beside = read(levels_beside(model.path))) return beside;
+  try {
+    return read(levels_in_cache(model.fingerprint));
+  } catch (const ModelError&) {  // of another version, or damaged: they are measured again
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 }  // namespace baton

@@ -30,8 +30,8 @@ std::filesystem::path levels_beside(const std::filesystem::path& model);
 /// The path among the profiles in the user's cache; empty without a home.
 std::filesystem::path levels_in_cache(const std::string& fingerprint);
 
-/// Returns the levels in the model's folder, else those in the cache; levels of another model are ignored. Throws
-/// ModelError for a file that does not hold levels.
+/// Returns the levels in the model's folder, else those in the cache; levels of another model are ignored, and so is a
+/// file in the cache that does not hold levels. Throws ModelError for such a file in the model's folder.
 std::optional<StoredLevels> find_levels(const Model& model);
 
 }  // namespace baton

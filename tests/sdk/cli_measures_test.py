@@ -235,7 +235,7 @@ class Learn(Cli):
     def setUp(self):
         super().setUp()
         self.model = self.folder / "tiny"
-        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.corrections.*"))
+        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.levels.json", "baton.corrections.*"))
         self.file = self.model / "baton.corrections.safetensors"
         questions = [f"Mia has {12 + i} apples. She buys 7 more apples. How many apples does Mia have?" for i in range(12)]
         self.data = self.write("d.jsonl", "".join(json.dumps({"id": q, "inputs": {"question": q}, "answer": "?"}) + "\n" for q in questions))
@@ -296,7 +296,7 @@ class Profile(Cli):
     def setUp(self):
         super().setUp()
         self.model = self.folder / "tiny"
-        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.profile.*"))
+        shutil.copytree(ROOT / "samples/models/nano", self.model, ignore=shutil.ignore_patterns("recipe", "baton.levels.json", "baton.profile.*"))
 
     def environment(self, **changes):
         return {**super().environment(), "XDG_CACHE_HOME": str(self.folder / "cache"), **changes}
@@ -373,7 +373,7 @@ class Profile(Cli):
         self.relay()
         cached = self.written()
         self.assertEqual(len(cached), 1)  # a run does not write into the model's folder
-        self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.json$")
+        self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.levels\.json$")
         before = (self.folder / cached[0]).stat()
         self.relay()
         self.assertEqual((self.folder / cached[0]).stat().st_mtime_ns, before.st_mtime_ns)

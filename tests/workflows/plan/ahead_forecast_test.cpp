@@ -117,6 +117,7 @@ agents:
 workflow:
   topology: graph
   steps: [{agent: a}, {agent: b, needs: [a]}, {agent: c, needs: [b]}, {agent: judge, needs: [a, c]}]
+relay: exact
 )";
   const auto with = [&](const std::string& order) {
     std::string text = file;
