@@ -3,7 +3,6 @@
 // level by its tolerance.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "engine/reuse/options.h"

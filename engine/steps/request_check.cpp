@@ -56,8 +56,7 @@ void check(const EarlyPrompt& prompt, const Model& model) {
   if (!prompt.reuse.method->ahead && (prompt.reuse.record || takes_segments(prompt.reuse)))
     invalid(
         "early prompt: only exact KV can be computed ahead; expected method full, prefix or lockstep, without record, "
-        "or "
-        "auto");
+        "or auto");
 }
 
 void check(const GenerationRequest& request, const Model& model) {

@@ -38,7 +38,6 @@ void look_at_all(ReuseOptions& reuse) {
   reuse.anchors.size = 1;   // nothing is corrected by them
   reuse.anchors.check = 1;  // every turn
   reuse.prefix = false;
-  reuse.tolerance = 0.0f;
 }
 
 // Approximate fractions of the time.

@@ -34,9 +34,13 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
   const auto paper_range = [&](const StoredProfile& found) {
     return paper_range_of(found, rounding_of(model.options.kv_dtype));
   };
-  if (const FoundProfile found = find_profile(model); found.profile) {
+  const FoundProfile found = find_profile(model);
+  // One that was made at first use of the paper's layers says nothing of better ones.
+  const bool chosen =
+      found.profile && (found.profile->reading == RangeReading::effect || found.file == profile_beside(model.path));
+  if (found.profile && (paper || chosen)) {
     engine.set_paper_range(paper_range(*found.profile));
-    engine.set_layer_range(found.profile->range());
+    if (chosen) engine.set_layer_range(found.profile->range());
     return;
   }
   if (!paper) {

@@ -4,8 +4,9 @@
 
     tables.py kl --model smollm2-135m --team math --models-dir DIR --data DIR
 
-OUT/TEAM has the datasets; OUT/MODEL-TEAM a link to the model, its profile, the finished questions (KIND-N.jsonl), the
-methods that cannot reach their fraction, what `baton eval --json` printed (KIND-N.json) and the table (KIND-N.md). The profile is made on the team's tuning data.
+OUT/TEAM has the datasets; OUT/MODEL-TEAM a link to the model, what Baton measured at its first use, the finished questions
+(KIND-N.jsonl), the methods that cannot reach their fraction, what `baton eval --json` printed (KIND-N.json) and the table
+(KIND-N.md).
 """
 
 import argparse
@@ -165,19 +166,13 @@ def make(arguments) -> str:
     folder, data = arguments.out / f"{arguments.model}-{arguments.team}", arguments.out / arguments.team
     for one in (folder, data):
         one.mkdir(parents=True, exist_ok=True)
-    model = folder / f"{arguments.model}.gguf"  # a link: profiles of several teams do not meet
+    model = folder / f"{arguments.model}.gguf"  # a link: levels of several builds do not meet
     if not model.is_symlink():
         model.symlink_to(source.resolve())
     environment = {**os.environ, "XDG_CACHE_HOME": str((folder / "cache").resolve())}
-    tuning, tables = (dataset(arguments.team, part, arguments, data) for part in ("tuning", "tables"))
+    tables = dataset(arguments.team, "tables", arguments, data)
     baton = str(arguments.baton)
     common = ["--model", str(model), "--threads", str(arguments.threads)]
-    profiled = folder / "profiled"
-    if not profiled.exists():
-        done = run([baton, "profile", *common, "--workflow", str(team), "--dataset", str(tuning), "--handovers", str(arguments.handovers)], environment)
-        if done.returncode != 0:
-            raise Stop(f"baton profile ended with {done.returncode}")
-        profiled.write_text(f"{arguments.handovers}\n", encoding="utf-8")
     limit = arguments.limit or QUESTIONS[arguments.kind][arguments.team]
     name = f"{arguments.kind}-{limit}"
     command = [baton, "eval", str(team), *common, "--dataset", str(tables), "--limit", str(limit), "--jobs", str(arguments.jobs), "--seed", "0",
@@ -207,7 +202,6 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="questions; without it those of the protocol")
     parser.add_argument("--jobs", type=int, default=4, metavar="N")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="0: all")
-    parser.add_argument("--handovers", type=int, default=24, metavar="N", help="of the profile")
     parser.add_argument("--floor", type=int, default=8, metavar="N", help="questions of the noise floor")
     parser.add_argument("--set", action="append", default=[], metavar="A.B=VALUE", help="as of `baton eval`, for trials")
     arguments = parser.parse_args()
