@@ -19,7 +19,11 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t below(std::uint64_t bound) { return next_random(state_) % bound; }
-  int number(int low, int high) { return low + static_cast<int>(below(static_cast<std::uint64_t>(high - low + 1))); }
+  /// From low to high, at least 0.
+  int number(int low, int high) {
+    const auto numbers = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
+    return low + static_cast<int>(below(numbers));
+  }
   template <std::size_t N>
   const char* one_of(const std::array<const char*, N>& list) {
     return list[below(N)];

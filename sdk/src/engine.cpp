@@ -128,25 +128,24 @@ struct Engine::Impl {
 
   /// The layers that rectify recomputes, of each model: those of the file, else of the model's profile.
   void find_ranges(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
-    for (const auto& [name, engine] : open.engines) {
-      if (plan.reuse.range.valid(engine->model().config.layers)) continue;
+    for (const auto& entry : open.engines) {
+      LocalEngine& engine = *entry.second;
+      if (plan.reuse.range.valid(engine.model().config.layers)) continue;
       const std::lock_guard lock(profiling);
       with_resource_errors(
-          [&] { ensure_layer_range(*engine, plan.reuse.paper_layers, profile_progress(engine->model()), stop); });
+          [&] { ensure_layer_range(engine, plan.reuse.paper_layers, profile_progress(engine.model()), stop); });
     }
   }
 
   /// What rectification leaves on each model that has texts handed over.
   void find_levels(const Plan& plan, const OpenPlan& open, const std::stop_token& stop) {
     if (!takes_segments(plan.reuse)) return;
-    for (const auto& [name, engine] : open.engines) {
-      const bool reads = std::any_of(plan.turns.begin(), plan.turns.end(), [&](const PlannedTurn& turn) {
-        return turn.model == name && !turn.exact &&
-               std::any_of(turn.slots.begin(), turn.slots.end(),
-                           [](const SlotSource& slot) { return slot.method->segments; });
-      });
+    const auto takes = [](const SlotSource& slot) { return slot.method->segments; };
+    for (const PlannedTurn& turn : plan.turns) {
+      if (turn.exact || std::none_of(turn.slots.begin(), turn.slots.end(), takes)) continue;
+      LocalEngine& engine = *open.engines.at(turn.model);
       const std::lock_guard lock(profiling);
-      if (reads) with_resource_errors([&] { ensure_relay_levels(*engine, profile_progress(engine->model()), stop); });
+      with_resource_errors([&] { ensure_relay_levels(engine, profile_progress(engine.model()), stop); });
     }
   }
 
