@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Method auto through the engine: what it rectifies has the bits of method rectify, what it does not those of full.
-#include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <future>
 #include <thread>
 
 #include "engine/cpu/cpu.h"
 #include "engine/steps/step_engine.h"
+#include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -26,35 +25,14 @@ std::shared_ptr<StepEngine> engine_with_levels(double high = 0.01) {
   return engine;
 }
 
-struct Run {
-  GenerationResult result;
-  std::vector<std::vector<float>> logits;
-};
-
-bool same(const Run& a, const Run& b) {
-  const auto bits = [](const std::vector<float>& x, const std::vector<float>& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
-  };
-  return a.result.tokens == b.result.tokens && std::ranges::equal(a.logits, b.logits, bits);
-}
-
 Run ask(InferenceEngine& engine, std::vector<PromptPart> prompt, const ReuseOptions& reuse, EarlyId early = 0) {
-  Run run;
-  std::promise<GenerationResult> promise;
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.reuse = reuse;
   request.early = early;
   request.max_tokens = 4;
   request.output_readers = reuse.record ? 4 : 0;
-  request.callbacks.on_logits = [&](std::span<const float> logits) {
-    run.logits.emplace_back(logits.begin(), logits.end());
-  };
-  request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
-  engine.submit(std::move(request));
-  run.result = promise.get_future().get();
-  REQUIRE(run.result.error.empty());
-  return run;
+  return run(engine, std::move(request));
 }
 
 ReuseOptions automatic(float tolerance = 0.02f) {

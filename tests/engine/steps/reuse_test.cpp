@@ -11,6 +11,7 @@
 #include "engine/reuse/placement.h"
 #include "engine/steps/step_engine.h"
 #include "tests/support/reuse_cases.h"
+#include "tests/support/reuse_run.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -20,32 +21,6 @@ namespace {
 
 constexpr std::int32_t kLayers = 6;
 constexpr LayerRange kRange{1, 2, kLayers - 2};
-
-struct Run {
-  GenerationResult result;
-  std::vector<std::vector<float>> logits;  // of each token
-};
-
-/// Exactly the same logits and tokens.
-bool same(const Run& a, const Run& b) {
-  const auto bits = [](const std::vector<float>& x, const std::vector<float>& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
-  };
-  return a.result.tokens == b.result.tokens && std::ranges::equal(a.logits, b.logits, bits);
-}
-
-Run run(InferenceEngine& engine, GenerationRequest request) {
-  Run run;
-  std::promise<GenerationResult> promise;
-  request.callbacks.on_logits = [&](std::span<const float> logits) {
-    run.logits.emplace_back(logits.begin(), logits.end());
-  };
-  request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
-  engine.submit(std::move(request));
-  run.result = promise.get_future().get();
-  REQUIRE(run.result.error.empty());
-  return run;
-}
 
 ReuseOptions method(std::string_view name, bool prefix = false) {
   ReuseOptions reuse;
