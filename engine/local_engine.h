@@ -57,6 +57,9 @@ constexpr double kSlowdownGpu = 0.10;
 /// sequences delays no sequence's next token.
 constexpr std::int32_t kPrefillRowsGpu = 4096;
 
+/// Default of max_draft: with the newest token a tile of the CPU's matrix products.
+constexpr std::int32_t kMaxDraftCpu = 11;
+
 struct LocalEngineOptions {
   std::string device = "auto";
   int threads = 0;  // CPU threads; 0: one per core
@@ -73,7 +76,11 @@ struct LocalEngineOptions {
   /// average; 0: kSlowdownCpu or kSlowdownGpu. Prompts that arrived before an agent began to decode are not bound by
   /// its steps.
   double slowdown = 0.0;
-  int progress_ms = 250;  // minimum time between two reports of on_prefill_progress
+  /// Maximum tokens of a draft (engine/steps/drafts.h); 0: none, and forced answers run token by token; below 0:
+  /// kMaxDraftCpu or, on a GPU, none.
+  std::int32_t max_draft = -1;
+  bool draft_always = false;  // whole drafts run, whatever was measured
+  int progress_ms = 250;      // minimum time between two reports of on_prefill_progress
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError when the model cannot be used and

@@ -90,6 +90,8 @@ struct GenerationResult {
   double ttft_ms = 0.0;                 // from submit to the first token
   double decode_ms = 0.0;               // from the first token to the last
   PrefillTimes prefill;                 // the phases of prefill_ms
+  std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/steps/drafts.h)
+  std::int64_t accepted_tokens = 0;     // drafted tokens that were chosen
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt

@@ -24,8 +24,9 @@ Sampler::Sampler(const SamplingParams& params) : params_(params), state_(params.
   if (const std::string problem = params.problem(); !problem.empty()) throw std::invalid_argument(problem);
 }
 
-TokenChoice Sampler::next() const {
+TokenChoice Sampler::next(std::int32_t ahead) const {
   std::uint64_t state = state_;
+  for (; ahead > 0 && params_.temperature != 0.0f; --ahead) next_uniform(state);
   return {.uniform = params_.temperature == 0.0f ? 0.0 : next_uniform(state),
           .temperature = params_.temperature,
           .top_k = params_.top_k,

@@ -36,7 +36,8 @@ class Sampler {
   bool penalises() const { return params_.repetition_penalty != 1.0f; }
 
   /// Returns the parameters of the next choice, for a sampler that does not penalise; unchanged until advance().
-  TokenChoice next() const;
+  /// `ahead`: those after that many calls of advance().
+  TokenChoice next(std::int32_t ahead = 0) const;
   /// Chooses the next token on the host. `logits` [V] is overwritten when the sampler penalises. `seen`: ids of prompt
   /// and output so far. The result is unchanged until advance().
   ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen);

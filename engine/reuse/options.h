@@ -121,6 +121,12 @@ struct ReuseOptions {
 inline bool takes_segments(const ReuseOptions& reuse) {
   return reuse.method->segments && !(reuse.method->id == MethodId::automatic && reuse.tolerance <= 0.0f);
 }
+/// True when readers may choose tokens by the attention that these received from their author. A request whose method
+/// reads no segments does not say how its own are read.
+inline bool reads_attention(const ReuseOptions& reuse) {
+  if (!reuse.method->segments) return true;
+  return reuse.method->id == MethodId::rectify && reuse.selection.score != SelectionOptions::Score::change;
+}
 /// The method that obtains the KV of a segment, and of tokens that were computed ahead, for the record.
 inline const Method& segment_method(const ReuseOptions& reuse) {
   return reuse.method->id == MethodId::automatic ? method_of(MethodId::rectify) : *reuse.method;

@@ -29,6 +29,7 @@ EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const M
       anchors_(*backend_, *model_, options_.anchor_budget_bytes),
       corrector_(*backend_, *model_),
       spare_(options_.slowdown, options_.max_step_rows),
+      drafts_(kMaxDraftRows),
       ahead_(*backend_, *model_, forward_.angles(), prefixes_, spare_, options_) {
   forward_.angles().reserve(std::min(model_->options.context, kUsualPositions));
   stats_.weights_bytes = static_cast<std::int64_t>(model_->weights.bytes);

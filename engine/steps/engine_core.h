@@ -17,6 +17,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/model/forward.h"
+#include "engine/steps/drafts.h"
 #include "engine/steps/prefill_ahead.h"
 #include "engine/steps/reuse_costs.h"
 #include "engine/steps/scheduler.h"
@@ -92,6 +93,7 @@ class EngineCore {
   std::int32_t prompt_rows(const std::vector<Pending>& pending);
   bool disturbs(const std::vector<Pending>& pending) const;
 
+  void find_drafts();
   void report_progress(const std::vector<Part>& parts);
 
   /// Makes the step place, layer by layer, the segments of its sequences that are still being uploaded.
@@ -99,16 +101,20 @@ class EngineCore {
 
   /// Returns the tokens that a request has decoded so far, or null when the request is not running.
   const std::vector<TokenId>* decoded(RequestId id) const;
-  void sample(const std::vector<Sequence*>& sequences, std::span<const float> logits);
+  void sample(const std::vector<Part>& parts, std::span<const float> logits);
 
-  /// Appends the next token to a sequence that has not fallen back to exact KV; advance() returns whether that token
-  /// was the last.
+  /// Appends tokens to a sequence that has not fallen back to exact KV: the next one, and as long as they are those of
+  /// the draft the ones behind it. advance(i) appends the token behind the i-th row with logits.
   template <class Advance>
   void take(Sequence& sequence, const Advance& advance) {
     try {
-      const bool over = advance();
-      follow(sequence);
-      if (over) end(&sequence, FinishReason::eos, {});
+      for (std::int32_t i = 0;; ++i) {
+        const Sequence::Next next = advance(i);
+        follow(sequence);
+        if (next == Sequence::Next::drafted) continue;
+        if (next == Sequence::Next::end) end(&sequence, FinishReason::eos, {});
+        return;
+      }
     } catch (const std::exception& error) {  // no finite logit, or a callback that threw
       end(&sequence, FinishReason::error, error.what());
     }
@@ -153,6 +159,7 @@ class EngineCore {
   Anchors anchors_;
   Corrector corrector_;
   SpareRows spare_;
+  DraftLength drafts_;
   PrefillAhead ahead_;
   ReuseCosts costs_;
   std::vector<Copied> placed_;  // since the last step

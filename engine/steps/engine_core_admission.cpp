@@ -52,7 +52,7 @@ void EngineCore::admit() {
     const bool copied = next.assembly().placed_tokens() > 0;
     running_.push_back(std::move(*at));
     waiting_.erase(at);
-    if (!logits.empty()) sample({running_.back().get()}, logits);
+    if (!logits.empty()) sample({{running_.back().get(), 1}}, logits);
     // Copying KV lengthens the step, so sequences that decode wait for one copy at a time.
     if (copied && std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->decoding(); }))
       return;

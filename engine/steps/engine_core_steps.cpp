@@ -66,18 +66,37 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
   return rows_in_blocks(spare_.next(decoding, costs_.row_ms()), left, max_rows);
 }
 
+/// Drafts take rows that the step's prompts and early prompts do not get.
+void EngineCore::find_drafts() {
+  DraftLength::Step step;
+  for (const auto& sequence : running_) step.rows += sequence->decoding() ? 1 : 0;
+  if (step.rows == 0 || options_.max_draft == 0) return;
+  step.tokens = step.rows;
+  const std::int32_t room = options_.max_step_rows / step.rows - 1;  // of each sequence
+  for (const auto& sequence : running_) {
+    if (!sequence->decoding()) continue;
+    const std::int32_t max_tokens = sequence->is_forced() ? kMaxForcedRows : options_.max_draft;
+    const Draft draft = sequence->find_draft(std::clamp(room, 0, max_tokens));
+    const auto found = static_cast<std::int32_t>(draft.tokens.size());
+    const bool whole = sequence->is_forced() || options_.draft_always;
+    sequence->set_draft(draft, whole ? found : drafts_.choose(draft, costs_.row_ms(), step));
+  }
+}
+
 void EngineCore::step() {
+  find_drafts();
   std::vector<Pending> pending;
   for (const auto& sequence : running_)
     pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
-  const auto decoding = std::count_if(pending.begin(), pending.end(), [](const Pending& one) { return one.decoding; });
-  const bool prefilling = static_cast<std::size_t>(decoding) < pending.size();
+  std::int32_t decoding = 0;  // rows
+  for (const Pending& one : pending) decoding += one.decoding ? one.tokens : 0;
+  const bool prefilling = std::any_of(pending.begin(), pending.end(), [](const Pending& one) { return !one.decoding; });
   const std::vector<std::int32_t> share = plan_step(pending, prompt_rows(pending));
 
   rows_.clear();
   std::vector<Part> parts;
-  std::vector<Sequence*> alone;     // sequences whose tokens the backend chooses
-  std::vector<Sequence*> sampling;  // sequences that get their logits, with the rows:
+  std::vector<Part> alone;     // sequences whose tokens the backend chooses, with the number of rows with logits
+  std::vector<Part> sampling;  // sequences that get their logits, with the rows:
   std::vector<std::int32_t> others;
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (share[i] == 0) continue;
@@ -85,21 +104,20 @@ void EngineCore::step() {
     const std::int32_t count = sequence.add_rows(share[i], rows_);
     parts.push_back({&sequence, count});
     if (count != pending[i].tokens) continue;
-    const auto last = static_cast<std::int32_t>(rows_.size() - 1);
-    if (sequence.chooses_alone()) {
-      alone.push_back(&sequence);
-      rows_.logits_rows.push_back(last);
-      rows_.choices.push_back(sequence.choice());
-    } else {
-      sampling.push_back(&sequence);
-      others.push_back(last);
+    const Part asking{&sequence, pending[i].decoding ? count : 1};
+    const bool chosen = sequence.chooses_alone();
+    (chosen ? alone : sampling).push_back(asking);
+    for (std::int32_t ahead = 0; ahead < asking.rows; ++ahead) {
+      const auto row = static_cast<std::int32_t>(rows_.size() - asking.rows + ahead);
+      (chosen ? rows_.logits_rows : others).push_back(row);
+      if (chosen) rows_.choices.push_back(sequence.choice(ahead));
     }
   }
   rows_.logits_rows.insert(rows_.logits_rows.end(), others.begin(), others.end());
 
-  const auto prompt_rows = static_cast<std::int32_t>(rows_.size() - decoding);
+  const auto prompt_rows = static_cast<std::int32_t>(rows_.size()) - decoding;
   ahead_.refresh([this](RequestId id) { return decoded(id); });
-  ahead_.add_rows(rows_, static_cast<std::int32_t>(decoding), prefilling, free_bytes(), running_prefixes());
+  ahead_.add_rows(rows_, decoding, prefilling, free_bytes(), running_prefixes());
   const std::int32_t rows_ahead = ahead_.rows();
   if (rows_.size() == 0) return count_kv(0);
 
@@ -119,9 +137,10 @@ void EngineCore::step() {
   }
   const double ms = milliseconds(Clock::now() - begin);
   if (prompt_rows > 0) costs_.on_step(rows_.path, forward_.times());
-  if (decoding > 0) spare_.on_step(static_cast<std::int32_t>(decoding), prompt_rows + rows_ahead, ms);
+  if (decoding > 0) spare_.on_step(decoding, prompt_rows + rows_ahead, ms);
+  if (prompt_rows + rows_ahead == 0) drafts_.on_step(decoding, ms);
   take_copy_times();
-  const auto sampled = sampling.size() * static_cast<std::size_t>(model_->config.vocabulary);
+  const auto sampled = others.size() * static_cast<std::size_t>(model_->config.vocabulary);
   ahead_.commit(logits.subspan(sampled));
   count_kv(0);  // includes the caches that were started for rows ahead
   std::size_t row = 0;
@@ -138,8 +157,14 @@ void EngineCore::step() {
     stats_.spare_rows = spare_.knee();
   }
   report_progress(parts);
-  for (std::size_t i = 0; i < alone.size(); ++i) {
-    if (alone[i]->decoding()) take(*alone[i], [&] { return alone[i]->advance(forward_.chosen()[i]); });
+  std::size_t chosen = 0;
+  for (const Part& part : alone) {
+    if (part.sequence->decoding()) {
+      take(*part.sequence, [&](std::int32_t i) {
+        return part.sequence->advance(forward_.chosen()[chosen + static_cast<std::size_t>(i)], drafts_);
+      });
+    }
+    chosen += static_cast<std::size_t>(part.rows);
   }
   sample(sampling, logits);
 }
@@ -173,13 +198,17 @@ const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
   return found == running_.end() ? nullptr : &(*found)->result().tokens;
 }
 
-void EngineCore::sample(const std::vector<Sequence*>& sequences, std::span<const float> logits) {
+void EngineCore::sample(const std::vector<Part>& parts, std::span<const float> logits) {
   const auto vocabulary = static_cast<std::size_t>(model_->config.vocabulary);
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    if (!sequences[i]->decoding()) continue;  // it fell back
-    scratch_.assign(logits.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
-                    logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
-    take(*sequences[i], [&] { return sequences[i]->advance(scratch_); });
+  for (const Part& part : parts) {
+    const auto own = logits.first(vocabulary * static_cast<std::size_t>(part.rows));
+    logits = logits.subspan(own.size());
+    if (!part.sequence->decoding()) continue;  // it fell back
+    take(*part.sequence, [&](std::int32_t i) {
+      const auto row = own.subspan(vocabulary * static_cast<std::size_t>(i), vocabulary);
+      scratch_.assign(row.begin(), row.end());
+      return part.sequence->advance(scratch_, drafts_);
+    });
   }
 }
 

@@ -48,7 +48,7 @@ KvLayout layout_for(const GenerationRequest& request, const Model& model, const 
   const ReuseOptions& reuse = request.reuse;
   layout.raw_keys = reuse.record || keeps_prefixes(reuse);
   const bool for_relay = reuse.record && (reuse.method->segments || !reuse.method->ahead);
-  layout.received = for_relay;
+  layout.received = for_relay && reads_attention(reuse);
   if (range.start > 0 && (for_relay || reuse.method->hidden_states)) {
     layout.hidden_width = model.config.width;
     layout.hidden_layer = range.start;

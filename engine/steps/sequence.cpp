@@ -58,9 +58,11 @@ LivePrefix Sequence::live() const {
 std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
   const std::int32_t cache = step.add_cache(&*cache_);
   if (decoding()) {
-    step.add_row(cache, cache_->length(), tokens_.back());
-    step.path.push_back({0, model_.config.layers, -1});
-    return 1;
+    std::int32_t at = cache_->length();
+    step.add_row(cache, at, tokens_.back());
+    for (const TokenId id : draft_) step.add_row(cache, ++at, id);
+    step.path.insert(step.path.end(), draft_.size() + 1, {0, model_.config.layers, -1});
+    return pending();
   }
   std::int32_t from = -1;  // the schedule's detection that the newest one of the step maps to
   std::size_t at = next_row_;
@@ -84,7 +86,7 @@ std::int32_t Sequence::add_rows(std::int32_t share, StepRows& step) {
 
 void Sequence::commit(std::span<const RowPath> paths, const StepTimes& times) {
   if (decoding()) {
-    cache_->commit(cache_->length() + 1);
+    cache_->commit(cache_->length() + pending());
     return;
   }
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -142,20 +144,61 @@ double Sequence::deadline(double row_ms) const {
   return prompt_deadline(milliseconds(submitted_.time_since_epoch()), row_ms * static_cast<double>(rows().size()));
 }
 
+Draft Sequence::find_draft(std::int32_t max_tokens) const {
+  if (!decoding() || result_.tokens.empty()) return {};
+  if (is_forced()) {
+    const auto next = std::span<const TokenId>(request_.forced).subspan(result_.tokens.size());
+    return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
+  }
+  if (cache_->received() != nullptr) return {};
+  const std::int32_t left = request_.max_tokens - static_cast<std::int32_t>(result_.tokens.size());
+  return baton::find_draft(tokens_, std::min(max_tokens, left - 1));
+}
+
+void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
+  draft_.assign(draft.tokens.begin(), draft.tokens.begin() + tokens);
+  drafted_ = 0;
+  match_ = draft.match;
+  expected_.reset();
+  if (match_ > 0) expected_ = draft.tokens.front();
+  if (!is_forced()) result_.drafted_tokens += tokens;
+}
+
 bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
 
-TokenChoice Sequence::choice() const {
-  TokenChoice how = request_.forced.empty() ? sampler_.next() : TokenChoice{};
+TokenChoice Sequence::choice(std::int32_t ahead) const {
+  TokenChoice how = is_forced() ? TokenChoice{} : sampler_.next(ahead);
   how.entropy = request_.reuse.record && request_.output_readers > 0 ? 1 : 0;
   return how;
 }
 
-bool Sequence::advance(std::span<float> logits) {
+Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
   if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
   const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of the distribution before sampling
-  if (!request_.forced.empty()) return advance({-1, entropy});
-  return advance({sampler_.choose(logits, tokens_).id, entropy});
+  return advance({is_forced() ? -1 : sampler_.choose(logits, tokens_).id, entropy}, drafts);
+}
+
+Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {
+  const auto run = static_cast<std::int32_t>(tokens_.size());  // positions that hold KV if this is not a drafted token
+  const bool over = append(chosen);
+  if (expected_ && !over) {
+    drafts.on_choice(match_, tokens_.back() == *expected_);
+    expected_.reset();
+  }
+  const auto at = static_cast<std::size_t>(drafted_);
+  if (!over && at < draft_.size() && tokens_.back() == draft_[at]) {
+    ++drafted_;
+    if (match_ > 0) {
+      ++match_;
+      ++result_.accepted_tokens;
+      if (at + 1 < draft_.size()) expected_ = draft_[at + 1];
+    }
+    return Next::drafted;
+  }
+  cache_->truncate(run);
+  draft_.clear();
+  return over ? Next::end : Next::step;
 }
 
 /// Called when the logits of the last prompt token are available.
@@ -172,9 +215,9 @@ void Sequence::begin_output() {
 }
 
 /// A forced answer ends when all of its tokens have been run: in the call that would choose the token after the last.
-bool Sequence::advance(const ChosenToken& chosen) {
+bool Sequence::append(const ChosenToken& chosen) {
   begin_output();
-  const bool forced = !request_.forced.empty();
+  const bool forced = is_forced();
   if (choice().entropy != 0) entropy_.push_back(chosen.entropy);
   const TokenId id = forced ? request_.forced[std::min(result_.tokens.size(), request_.forced.size() - 1)]
                             : id_of(chosen, static_cast<std::size_t>(model_.config.vocabulary));

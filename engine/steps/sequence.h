@@ -10,6 +10,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/model/forward.h"
 #include "engine/request.h"
+#include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/stop_strings.h"
 
@@ -41,9 +42,18 @@ class Sequence {
   const Lead& lead() const { return lead_; }
   void follow(Lead lead) { lead_ = lead; }
 
-  /// Number of rows left to run; 1 while decoding.
-  std::int32_t pending() const { return decoding() ? 1 : static_cast<std::int32_t>(rows().size() - next_row_); }
+  /// Number of rows left to run; while decoding, those of the newest token and of the draft.
+  std::int32_t pending() const {
+    return static_cast<std::int32_t>(decoding() ? 1 + draft_.size() : rows().size() - next_row_);
+  }
   bool decoding() const { return next_row_ == rows().size(); }
+
+  /// What may come next, at most `max_tokens` tokens: of a forced answer its next tokens, which are certain. Empty
+  /// while the prompt runs, and where dropped rows would leave traces (KvCache::truncate).
+  Draft find_draft(std::int32_t max_tokens) const;
+  bool is_forced() const { return !request_.forced.empty(); }
+  /// The first `tokens` tokens of the draft run in the next step.
+  void set_draft(const Draft& draft, std::int32_t tokens);
 
   /// Adds the next `share` rows to a step, or more where that would split a detection. Returns the number of rows.
   std::int32_t add_rows(std::int32_t share, StepRows& step);
@@ -66,12 +76,15 @@ class Sequence {
 
   /// True when only the choice of the next token needs the logits, so that they may stay on the device.
   bool chooses_alone() const;
-  /// The parameters of the next token's choice.
-  TokenChoice choice() const;
-  /// Appends the token that was chosen with choice(). Returns true when the sequence has ended.
-  bool advance(const ChosenToken& chosen);
+  /// The parameters of the next token's choice, or of the one `ahead` tokens later.
+  TokenChoice choice(std::int32_t ahead = 0) const;
+  /// What follows the choice of a token.
+  enum class Next : std::uint8_t { end, step, drafted };
+  /// Appends the token that was chosen with choice(). Returns end when the sequence has ended, and drafted when the
+  /// token is the next of the draft, so that the logits behind it are valid too.
+  Next advance(const ChosenToken& chosen, DraftLength& drafts);
   /// Chooses and appends the next token from the newest logits [V], which are overwritten.
-  bool advance(std::span<float> logits);
+  Next advance(std::span<float> logits, DraftLength& drafts);
 
   /// Ends the sequence: completes the result except for its segments, and keeps the cache.
   void close(FinishReason reason, const std::string& error);
@@ -82,6 +95,7 @@ class Sequence {
   void deliver();
 
  private:
+  bool append(const ChosenToken& chosen);
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
   const std::vector<ScheduledRow>& rows() const { return assembly_->schedule.rows; }
@@ -100,6 +114,10 @@ class Sequence {
   SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed
   std::vector<bool> recomputed_;        // [prompt] text, or chosen by a detection
+  std::vector<TokenId> draft_;          // tokens that run in the same step as the newest one
+  std::int32_t drafted_ = 0;            // tokens of the draft that were chosen
+  std::int32_t match_ = 0;              // of the token that is expected next
+  std::optional<TokenId> expected_;     // by find_draft, whether or not it runs
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStrings stops_;

@@ -189,6 +189,7 @@ class Bench {
   bool measure() {
     LocalEngineOptions own;
     own.slowdown = options_.slowdown;
+    own.max_draft = 0;  // decoding is measured token by token
     // Reused texts are measured where they can be read, or all where they cannot.
     own.host_segment_budget_bytes = options_.from_host ? kAsMuchAsAsked : -1;
     if (measures(&Method::anchors)) own.segment_budget_bytes = own.anchor_budget_bytes = kAsMuchAsAsked;

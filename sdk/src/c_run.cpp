@@ -140,6 +140,7 @@ baton_status baton_engine_open(baton_engine** engine, const baton_engine_options
     translated.threads = given.threads;
     translated.kv_budget = given.kv_budget_bytes;
     translated.slowdown = given.slowdown;
+    translated.drafts = given.no_drafts == 0;
     translated.kv_dtype = read_optional_text(given.kv_dtype, "kv_dtype");
     translated.anchors_folder = read_optional_text(given.anchors_folder, "anchors_folder");
     translated.on_load = progress(given.on_load, given.user_data);

@@ -269,6 +269,7 @@ struct Engine::Impl {
     engine.device = options.device;
     engine.threads = options.threads;
     engine.slowdown = options.slowdown;
+    if (!options.drafts) engine.max_draft = 0;
     engine.kv_budget_bytes = options.kv_budget > 0 ? options.kv_budget : relay.device_bytes;
     engine.host_segment_budget_bytes = relay.host_bytes;
     engine.model.dtype = model.spec.dtype;

@@ -20,7 +20,7 @@ bool nothing(baton_tool_call*, void*) { return true; }
 }  // namespace
 
 // What a program was compiled with must stay what the library reads: members are added at the end only.
-static_assert(sizeof(void*) != 8 || (sizeof(baton_engine_options) == 96 && sizeof(baton_workflow_options) == 40 &&
+static_assert(sizeof(void*) != 8 || (sizeof(baton_engine_options) == 104 && sizeof(baton_workflow_options) == 40 &&
                                      sizeof(baton_run_options) == 64 && sizeof(baton_pair) == 16));
 static_assert(sizeof(void*) != 8 ||
               (offsetof(baton_engine_options, kv_budget_bytes) == 32 &&

@@ -72,6 +72,8 @@ Json json_of(const AgentRecord& record) {
           {"prefill_ms", finite(record.prefill_ms)},
           {"decode_ms", finite(record.decode_ms)},
           {"tokens_per_s", finite(record.tokens_per_s)},
+          {"drafted_tokens", record.drafted_tokens},
+          {"accepted_tokens", record.accepted_tokens},
           {"slots", std::move(slots)}};
 }
 

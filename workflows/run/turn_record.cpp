@@ -101,6 +101,8 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.kv = kv_record(result);
   record.prefill_ms = result.prefill_ms;
   record.decode_ms = result.decode_ms;
+  record.drafted_tokens = result.drafted_tokens;
+  record.accepted_tokens = result.accepted_tokens;
   if (times.first_token != Clock::time_point{}) {
     record.ttft_ms = milliseconds(times.first_token - times.ready);
   } else if (result.ttft_ms > 0.0) {  // the first token was already the end

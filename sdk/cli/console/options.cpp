@@ -88,6 +88,7 @@ void EngineArguments::add_to(CLI::App& verb) {
           "By how much prompts may lengthen decode steps, as a fraction of a step; 0: 0.67 on the CPU, 0.1 on a GPU")
       ->type_name("FRACTION")
       ->check(CLI::Range(0.0, 10.0));
+  verb.add_flag("--no-drafts", no_drafts, "Decode token by token also where an answer repeats earlier text");
   verb.add_option("--anchors-dir", anchors, "Folder in which method anchors keeps its anchors between processes")
       ->type_name("DIR");
 }
@@ -98,6 +99,7 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.device = device;
   options.threads = threads;
   options.slowdown = slowdown;
+  options.drafts = !no_drafts;
   options.anchors_folder = anchors;
   options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
   if (!quiet) {

@@ -28,11 +28,12 @@ struct WorkflowArguments {
   std::string default_model() const;
 };
 
-/// --device, --threads, --slowdown.
+/// --device, --threads, --slowdown, --no-drafts, --anchors-dir.
 struct EngineArguments {
   std::string device = "auto";
   int threads = 0;
   double slowdown = 0;
+  bool no_drafts = false;
   std::string anchors;  // folder
 
   void add_to(CLI::App& verb);

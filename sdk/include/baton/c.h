@@ -170,7 +170,8 @@ typedef struct baton_engine_options {
   baton_progress_callback on_load;     // while weights are read; on the thread that needs the model
   baton_progress_callback on_profile;  // while a model is profiled, at the first use of rectify or droidspeak
   baton_warning_callback on_warning;
-  void* user_data;  // of the three
+  void* user_data;    // of the three
+  int32_t no_drafts;  // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same
 } baton_engine_options;
 
 void baton_engine_options_init(baton_engine_options* options, size_t size);

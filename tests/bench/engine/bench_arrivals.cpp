@@ -134,6 +134,7 @@ std::string listed(const std::vector<double>& seconds) {
 void run(const Options& options) {
   LocalEngineOptions own;
   own.slowdown = options.slowdown;
+  own.max_draft = 0;  // tokens come one by one
   own.device = "cpu";
   const auto engine = open_engine(options.model, own);
   const double one = prefill(*engine, options, 1, 1000).back();

@@ -42,9 +42,12 @@ TEST_CASE("a run record as JSON") {
                           "error_kind", "model", "device", "relay", "seed", "outputs", "wall_ms", "agents", "memory"}) {
     CHECK(parsed.contains(key));
   }
-  for (const char* key :
-       {"agent", "role", "model", "round", "state", "error", "attempts", "prompt_tokens", "output_tokens", "output",
-        "answer", "finish_reason", "truncated", "kv", "ttft_ms", "prefill_ms", "decode_ms", "tokens_per_s", "slots"}) {
+  for (const char* key : {"agent",          "role",         "model",    "round",
+                          "state",          "error",        "attempts", "prompt_tokens",
+                          "output_tokens",  "output",       "answer",   "finish_reason",
+                          "truncated",      "kv",           "ttft_ms",  "prefill_ms",
+                          "decode_ms",      "tokens_per_s", "slots",    "drafted_tokens",
+                          "accepted_tokens"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
