@@ -91,12 +91,12 @@ TEST_CASE("what the rounding to bf16 makes of inputs") {
     one.data = {1, 0x1p-57f, 1};
     const auto w = load_rounded(of, one);
     Values x(6, 3);
-    x.data = {1.00390625f, 1e30f,       0,             // a tie, to even; a weight that is zero
-              1.01171875f, 0,           0,             // a tie, to even
-              0x1p-56f,    0,           -0x1p-57f,     // the smallest operand, and less
-              0x1.fep-57f, 0,           0x1.ffp-57f,   // less; rounded up to the smallest
-              3.3e38f,     0,           -3.3e38f,      // large values
-              1,           0x1p-57f,    -0x1p-149f};
+    x.data = {1.00390625f, 1e30f,    0,            // a tie, to even; a weight that is zero
+              1.01171875f, 0,        0,            // a tie, to even
+              0x1p-56f,    0,        -0x1p-57f,    // the smallest operand, and less
+              0x1.fep-57f, 0,        0x1.ffp-57f,  // less; rounded up to the smallest
+              3.3e38f,     0,        -3.3e38f,     // large values
+              1,           0x1p-57f, -0x1p-149f};
     REQUIRE(multiply(of, x, *w, {}).data == std::vector<float>{1, 1.015625f, 0x1p-56f, 0x1p-56f, 0, 1});
     REQUIRE(multiply(of, Values(1, 3), *w, std::vector{0x1p-57f}).data == std::vector<float>{0});
     Values row(1, 3);
