@@ -11,7 +11,6 @@
 
 #include "engine/backend/checks.h"
 #include "engine/cpu/attention.h"
-#include "engine/cpu/bf16_matmul.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cpu/elementwise.h"
 #include "engine/cpu/kv.h"

@@ -6,11 +6,11 @@
 // docs/decisions/0030-bf16-activations.md.
 //
 // Included once per target by files that use Highway's foreach_target.
-#if defined(BATON_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef BATON_CPU_PAIRS_INL_H_
-#undef BATON_CPU_PAIRS_INL_H_
+#if defined(BATON_CPU_BF16_MATMUL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BATON_CPU_BF16_MATMUL_INL_H_
+#undef BATON_CPU_BF16_MATMUL_INL_H_
 #else
-#define BATON_CPU_PAIRS_INL_H_
+#define BATON_CPU_BF16_MATMUL_INL_H_
 #endif
 
 #include <hwy/highway.h>

@@ -83,8 +83,7 @@ class CudaBackend final : public Backend {
                                       Activations activations) override {
     const std::int64_t rows = check_parts(parts, dtype, activations);
     auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
-    std::int64_t first = 0;
-    for (const ConstTensorView& part : parts) {
+    for (std::int64_t first = 0; const ConstTensorView& part : parts) {
       load_part(*matrix, first, part);
       first += part.rows;
     }

@@ -5,7 +5,7 @@
 #include "engine/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/cpu/bf16_matmul.cpp"
+#define HWY_TARGET_INCLUDE "engine/cpu/matmul_bf16.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.
 #include "engine/cpu/pairs-inl.h"
@@ -15,11 +15,10 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/cpu/bf16_matmul.h"
 #include "engine/cpu/matmul.h"
 
-#ifndef BATON_CPU_BF16_MATMUL_SHARED_
-#define BATON_CPU_BF16_MATMUL_SHARED_
+#ifndef BATON_CPU_MATMUL_BF16_SHARED_
+#define BATON_CPU_MATMUL_BF16_SHARED_
 namespace baton::cpu {
 
 inline constexpr std::int64_t kPairFewRows = 36;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of bf16 weights with bf16 activations, in pairs where the processor multiplies them.
-#include "engine/cpu/bf16_matmul.h"
+#include "engine/cpu/matmul.h"
 
 #include "targets.h"
 #include "tests/engine/ops/fixtures.h"
