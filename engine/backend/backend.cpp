@@ -13,7 +13,7 @@
 namespace baton {
 
 std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                               float deviation) {
+                                               float deviation, Activations activations) {
   const std::size_t count = checked_bytes("random_matrix", rows, cols, 1);
   const auto values = std::make_unique_for_overwrite<std::uint16_t[]>(count);
   const auto fill = [&](std::size_t begin, std::size_t end) {
@@ -26,7 +26,7 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
   others.clear();
   const ConstTensorView part =
       BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values.get()), DType::bf16, rows, cols, cols};
-  return load_matrix({&part, 1}, dtype);
+  return load_matrix({&part, 1}, dtype, activations);
 }
 
 std::unique_ptr<Matrix> Backend::load_quantized_matrix(std::span<const BlockView> parts, Activations activations) {

@@ -12,7 +12,7 @@ class Backend : public Device, public Operations {
  public:
   // Implementations for memory that the host can read. They use info().threads host threads.
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                        float deviation) override;
+                                        float deviation, Activations activations = Activations::f32) override;
   /// Dequantises the parts.
   std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override;
   std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override;

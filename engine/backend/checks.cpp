@@ -60,9 +60,12 @@ std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t
   return static_cast<std::size_t>(bytes);
 }
 
-std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype) {
+std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype, Activations activations) {
   if (parts.empty()) refuse("load_matrix: expected at least 1 part, got no parts");
   if (dtype == DType::f16) refuse("load_matrix: expected a target of bf16 or f32, got f16");
+  if (activations == Activations::int8) refuse("load_matrix: expected activations in bf16 or f32, got int8");
+  if (activations == Activations::bf16 && dtype != DType::bf16)
+    refuse("load_matrix: activations in bf16 need weights in bf16, got f32");
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const ConstTensorView& part = parts[i];

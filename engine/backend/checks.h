@@ -20,8 +20,9 @@ void check_operand(std::string_view name, const ConstTensorView& view, std::int6
 void check_length(std::string_view name, std::size_t length, std::int64_t expected);
 void check_index(std::string_view name, std::span<const std::int32_t> index, std::int64_t end);
 
-/// Checks that the parts of a weight have equal widths and data and that `dtype` can be stored. Returns the total rows.
-std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype);
+/// Checks that the parts of a weight have equal widths and data, that `dtype` can be stored and that its products can
+/// take such activations. Returns the total rows.
+std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype, Activations activations);
 
 /// Checks that the quantised parts of a weight have equal widths of whole blocks and as many bytes as they say. Returns
 /// the total rows.

@@ -27,12 +27,12 @@ double median_seconds(const std::function<void()>& run) {
   return *middle;
 }
 
-double gemm_gflops(Backend& backend, DType dtype) {
+double gemm_gflops(Backend& backend, DType dtype, Activations activations) {
   constexpr std::int64_t kRows = 480, kWidth = 4096, kDeep = 2048;
   std::vector<float> values(static_cast<std::size_t>(kWidth * kDeep));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
   const ConstTensorView weights = view_of(static_cast<const float*>(values.data()), kWidth, kDeep);
-  const auto matrix = backend.load_matrix({&weights, 1}, dtype);
+  const auto matrix = backend.load_matrix({&weights, 1}, dtype, activations);
   const Buffer x = backend.allocate(kRows * kDeep * sizeof(float)),
                out = backend.allocate(kRows * kWidth * sizeof(float));
   backend.copy_to_device(x.data(), std::as_bytes(std::span(values).first(kRows * kDeep)));
@@ -74,8 +74,8 @@ double bandwidth_gbs(Backend& backend) {
 
 }  // namespace
 
-MachineLimits measure_host_limits(Backend& backend, DType dtype) {
-  return {gemm_gflops(backend, dtype), bandwidth_gbs(backend)};
+MachineLimits measure_host_limits(Backend& backend, DType dtype, Activations activations) {
+  return {gemm_gflops(backend, dtype, activations), bandwidth_gbs(backend)};
 }
 
 }  // namespace baton

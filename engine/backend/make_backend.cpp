@@ -32,9 +32,9 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));
 }
 
-MachineLimits measure_limits(Backend& backend, DType dtype) {
+MachineLimits measure_limits(Backend& backend, DType dtype, Activations activations) {
   const int index = device_index(backend.info().name);
-  return index >= 0 ? measure_cuda_limits(index) : measure_host_limits(backend, dtype);
+  return index >= 0 ? measure_cuda_limits(index) : measure_host_limits(backend, dtype, activations);
 }
 
 }  // namespace baton

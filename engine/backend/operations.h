@@ -33,9 +33,14 @@ class Matrix {
   std::size_t bytes = 0;
 };
 
-/// What products with quantised weights make of their inputs: 8-bit integers with a scale for each block of 32, or the
-/// values as they are, with dequantised weights: slower and closer to the weights' own precision.
-enum class Activations : std::uint8_t { int8, f32 };
+/// What products make of their inputs. With quantised weights: 8-bit integers with a scale for each block of 32, or the
+/// values as they are, with dequantised weights: slower and closer to the weights' own precision. With bf16 weights:
+/// the values as they are, or rounded to bf16. With f32 weights: the values as they are.
+enum class Activations : std::uint8_t { int8, bf16, f32 };
+
+/// Products of bf16 weights with bf16 activations take smaller weights, activations and biases as zero. All others are
+/// multiples of 2^-63, so sums are multiples of 2^-126 and none is denormal: processors differ in what they do then.
+inline constexpr float kSmallestOperand = 0x1p-56f;
 
 /// How value_deviation measures: 1 - mean over kv heads of the cosine (RelayCaching eq. 1), or the sum over heads and
 /// columns of the squared difference (the squared norm that CacheBlend ranks by).
@@ -105,8 +110,10 @@ class Operations {
   virtual ~Operations() = default;
 
   /// Stacks host matrices [Ni, C] (bf16, f16 or f32, row-major) into one weight [sum Ni, C] of type `dtype` (bf16 or
-  /// f32).
-  virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) = 0;
+  /// f32). Activations are f32, or bf16 for bf16 weights: products are then those of inputs rounded to bf16, and values
+  /// below kSmallestOperand are zero, also those that embed reads. A device may round them in any case (operand_type).
+  virtual std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                              Activations activations = Activations::f32) = 0;
 
   /// Stacks quantised host matrices [Ni, C] into one weight [sum Ni, C] that products and embed take; its parts may
   /// differ in type. A backend that has no product for all of the types keeps the weight in bf16, or in f32 where
@@ -120,7 +127,7 @@ class Operations {
   /// Returns a weight [rows, cols] of random numbers: random_weight(seed, index, deviation) of each element, rounded to
   /// bf16. A device generates it in its own memory.
   virtual std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                                float deviation) = 0;
+                                                float deviation, Activations activations = Activations::f32) = 0;
 
   /// Returns the bytes of the keys of one layer for `capacity` positions; the values take as many.
   virtual std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const = 0;
@@ -147,7 +154,8 @@ class Operations {
   virtual void head_rms_norm(TensorView x, std::span<const float> weight, float eps) = 0;
 
   /// out[T, N] = x[T, C] * w^T + bias (bias[N] or empty). One fp32 chain over C in ascending order per element:
-  /// acc = fma(x[c], w[c], acc), starting from the bias or zero.
+  /// acc = fma(x[c], w[c], acc), starting from the bias or zero. Where the weight's activations are bf16, x[c] is
+  /// rounded to bf16 first.
   virtual void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) = 0;
 
   /// Rotates x[T, n * D] in place (queries).

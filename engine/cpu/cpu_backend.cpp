@@ -71,8 +71,10 @@ class CpuBackend final : public Backend {
     if (!out.empty()) std::memcpy(out.data(), device, out.size());
   }
 
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
-    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype), dtype);
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    const bool in_pairs = activations == Activations::bf16 && multiplies_pairs(dot_);
+    return pack_matrix(*this, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
   }
 
   std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override {
@@ -137,7 +139,9 @@ class CpuBackend final : public Backend {
     if (const auto* blocks = dynamic_cast<const QuantizedMatrix*>(&w)) {
       return matmul_quantized(pool_, scratch_, dot_, out, x, *blocks, bias);
     }
-    cpu::matmul(pool_, scratch_, out, x, packed(w), bias);
+    const PackedMatrix& matrix = packed(w);
+    if (matrix.activations == Activations::bf16) return matmul_bf16(pool_, scratch_, out, x, matrix, bias);
+    cpu::matmul(pool_, scratch_, out, x, matrix, bias);
   }
 
   void rope(TensorView x, std::int32_t head_dim, const RopeAngles& angles) override {

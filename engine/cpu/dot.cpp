@@ -17,7 +17,10 @@ DotInstructions dot_instructions() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
     has.avx512_vnni = (c >> 11 & 1) != 0;
-    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) has.avx_vnni = (a >> 4 & 1) != 0;
+    if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
+      has.avx_vnni = (a >> 4 & 1) != 0;
+      has.avx512_bf16 = (a >> 5 & 1) != 0;
+    }
   }
 #elif defined(__ARM_FEATURE_DOTPROD)
   has.neon_sdot = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which instructions multiply bytes (dot-inl.h).
+// Which instructions multiply bytes (dot-inl.h) and pairs of bf16 (pairs-inl.h).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ struct DotInstructions {
   bool avx512_vnni = false;
   bool avx_vnni = false;
   bool neon_sdot = false;
+  bool avx512_bf16 = false;  // of bf16, in pairs
 };
 DotInstructions dot_instructions();
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "engine/backend/checks.h"
 
@@ -26,19 +27,31 @@ float read(const std::byte* data, std::int64_t i) {
   }
 }
 
+/// `value` as products with bf16 activations take it, before its rounding to bf16.
+float as_operand(float value) { return std::abs(bf16_to_f32(f32_to_bf16(value))) < kSmallestOperand ? 0.0f : value; }
+
 /// Writes elements [begin, end) of some rows of a part as columns of a panel, from column `first` on.
 template <DType type, class Element>
-void pack_columns(Element* panel, std::int64_t first, const ConstTensorView& rows, std::int64_t begin,
-                  std::int64_t end) {
+void pack_columns(Element* panel, std::int64_t first, const ConstTensorView& rows, std::int64_t begin, std::int64_t end,
+                  const PackedForm& form) {
   for (std::int64_t i = 0; i < rows.rows; ++i) {
     const std::byte* source = rows.row_range(i, i + 1).data;
+    if (form.in_pairs) {
+      for (std::int64_t c = begin; c < end; ++c)
+        panel[place_in_pairs(c, first + i)] = from_f32<Element>(as_operand(read<type>(source, c)));
+      continue;
+    }
+    const bool rounds = form.activations == Activations::bf16;
     Element* column = panel + slot_of<Element>(first + i);
-    for (std::int64_t c = begin; c < end; ++c) column[c * kPanel] = from_f32<Element>(read<type>(source, c));
+    for (std::int64_t c = begin; c < end; ++c) {
+      const float value = read<type>(source, c);
+      column[c * kPanel] = from_f32<Element>(rounds ? as_operand(value) : value);
+    }
   }
 }
 
 template <class Element>
-void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorView> parts) {
+void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorView> parts, const PackedForm& form) {
   const std::int64_t depth = parts[0].cols;
   for (std::int64_t c = 0; c < depth; c += kPackDepth) {
     const std::int64_t c_end = std::min(c + kPackDepth, depth);
@@ -51,13 +64,13 @@ void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorV
         const std::int64_t first = begin - index * kPanel;
         switch (part.dtype) {
           case DType::f32:
-            pack_columns<DType::f32>(panel, first, rows, c, c_end);
+            pack_columns<DType::f32>(panel, first, rows, c, c_end, form);
             break;
           case DType::bf16:
-            pack_columns<DType::bf16>(panel, first, rows, c, c_end);
+            pack_columns<DType::bf16>(panel, first, rows, c, c_end, form);
             break;
           case DType::f16:
-            pack_columns<DType::f16>(panel, first, rows, c, c_end);
+            pack_columns<DType::f16>(panel, first, rows, c, c_end, form);
             break;
         }
       }
@@ -69,21 +82,24 @@ void pack_panel(Element* panel, std::int64_t index, std::span<const ConstTensorV
 }  // namespace
 
 std::unique_ptr<PackedMatrix> pack_matrix(Device& owner, ThreadPool& pool, std::span<const ConstTensorView> parts,
-                                          std::int64_t rows, DType dtype) {
+                                          std::int64_t rows, const PackedForm& form) {
   auto matrix = std::make_unique<PackedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
-  matrix->dtype = dtype;
+  matrix->dtype = form.dtype;
+  matrix->activations = form.activations;
+  matrix->in_pairs = form.in_pairs;
   if (rows > INT64_MAX - kPanel)
     throw std::invalid_argument(
         fmt::format("load_matrix: {} rows are invalid: expected at most {}", rows, INT64_MAX - kPanel));
   const std::int64_t panels = panels_of(rows);
-  matrix->bytes = checked_bytes("load_matrix", panels * kPanel, matrix->cols, size_of(dtype));
+  const std::int64_t depth = form.in_pairs ? 2 * pairs_of(matrix->cols) : matrix->cols;
+  matrix->bytes = checked_bytes("load_matrix", panels * kPanel, depth, size_of(form.dtype));
   matrix->storage = owner.allocate(matrix->bytes);
-  with_element(dtype, [&]<class Element>(Element) {
+  with_element(form.dtype, [&]<class Element>(Element) {
     auto* data = reinterpret_cast<Element*>(matrix->storage.data());
-    pool.run(panels, panels * kPanel * matrix->cols,
-             [&](std::int64_t index, int) { pack_panel(data + index * matrix->cols * kPanel, index, parts); });
+    pool.run(panels, panels * kPanel * depth,
+             [&](std::int64_t index, int) { pack_panel(data + index * depth * kPanel, index, parts, form); });
   });
   return matrix;
 }
@@ -95,6 +111,11 @@ const PackedMatrix& packed(const Matrix& matrix) {
 }
 
 void unpack_row(float* out, const PackedMatrix& matrix, std::int64_t row) {
+  if (matrix.in_pairs) {
+    const auto* panel = reinterpret_cast<const std::uint16_t*>(matrix.pair_panel(row / kPanel));
+    for (std::int64_t c = 0; c < matrix.cols; ++c) out[c] = bf16_to_f32(panel[place_in_pairs(c, row % kPanel)]);
+    return;
+  }
   with_element(matrix.dtype, [&]<class Element>(Element) {
     const Element* source = matrix.panel<Element>(row / kPanel) + slot_of<Element>(row % kPanel);
     for (std::int64_t c = 0; c < matrix.cols; ++c) out[c] = to_f32(source[c * kPanel]);

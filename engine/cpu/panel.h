@@ -5,6 +5,10 @@
 //
 // Slots of a row. f32: column n is at n. bf16: columns n and n + 16 share a 32-bit word (low and high half), so a
 // vector of words widens to two vectors of floats with one shift and one mask, for any vector width.
+//
+// Pairs: the other form of a bf16 panel, for instructions that multiply two elements of a column at once. A row holds
+// elements 2 i and 2 i + 1 of all 32 columns; those of column n share word n. The even element is in the high half, as
+// the instruction adds its product first (pairs-inl.h). An odd depth is filled up with zeros.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +32,11 @@ template <>
 constexpr std::int64_t slot_of<std::uint16_t>(std::int64_t n) {
   return (n % 16) * 2 + n / 16;
 }
+
+constexpr std::int64_t pairs_of(std::int64_t depth) { return (depth + 1) / 2; }
+
+/// Returns the index of element c of column n within a panel of pairs.
+constexpr std::int64_t place_in_pairs(std::int64_t c, std::int64_t n) { return (c / 2 * kPanel + n) * 2 + 1 - c % 2; }
 
 constexpr std::int64_t panels_of(std::int64_t columns) { return (columns + kPanel - 1) / kPanel; }
 

@@ -42,7 +42,13 @@ void store(std::byte* data, DType dtype, std::int64_t i, float value) {
 
 struct PlainMatrix final : Matrix {
   std::vector<float> values;  // [N, C], rounded to dtype
+  Activations activations = Activations::f32;
 };
+
+float bf16_operand(float value) {
+  const float rounded = bf16_to_f32(f32_to_bf16(value));
+  return std::abs(rounded) < kSmallestOperand ? 0.0f : rounded;
+}
 
 const PlainMatrix& plain(const Matrix& matrix) {
   const auto* ours = dynamic_cast<const PlainMatrix*>(&matrix);
@@ -79,9 +85,11 @@ class ReferenceBackend final : public Backend {
     std::copy_n(device, out.size(), out.begin());
   }
 
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
     auto matrix = std::make_unique<PlainMatrix>();
-    matrix->rows = check_parts(parts, dtype);
+    matrix->rows = check_parts(parts, dtype, activations);
+    matrix->activations = activations;
     matrix->cols = parts[0].cols;
     matrix->dtype = dtype;
     matrix->bytes = checked_bytes("load_matrix", matrix->rows, matrix->cols, sizeof(float));
@@ -89,7 +97,8 @@ class ReferenceBackend final : public Backend {
     for (const ConstTensorView& part : parts) {
       for (std::int64_t n = 0; n < part.rows; ++n) {
         for (std::int64_t c = 0; c < part.cols; ++c) {
-          matrix->values.push_back(rounded(load(part.data, part.dtype, n * part.stride + c), dtype));
+          const float value = load(part.data, part.dtype, n * part.stride + c);
+          matrix->values.push_back(activations == Activations::bf16 ? bf16_operand(value) : rounded(value, dtype));
         }
       }
     }
@@ -156,10 +165,14 @@ class ReferenceBackend final : public Backend {
       return reference_quantized_matmul(out, x, *blocks, bias);
     }
     const std::vector<float>& weights = plain(w).values;
+    const bool rounds = plain(w).activations == Activations::bf16;
     for (std::int64_t t = 0; t < x.rows; ++t) {
+      std::vector<float> inputs(x.f32(t), x.f32(t) + x.cols);
+      if (rounds) std::transform(inputs.begin(), inputs.end(), inputs.begin(), bf16_operand);
       for (std::int64_t n = 0; n < w.rows; ++n) {
         float sum = bias.empty() ? 0.0f : bias[n];
-        for (std::int64_t c = 0; c < w.cols; ++c) sum = std::fma(x.f32(t)[c], weights[n * w.cols + c], sum);
+        if (rounds && std::abs(sum) < kSmallestOperand) sum = 0.0f;
+        for (std::int64_t c = 0; c < w.cols; ++c) sum = std::fma(inputs[c], weights[n * w.cols + c], sum);
         out.f32(t)[n] = sum;
       }
     }

@@ -26,9 +26,15 @@ class Scratch {
     return shared_.data();
   }
 
+  /// The same, for a second array.
+  float* operand(std::int64_t count) {
+    if (static_cast<std::int64_t>(operand_.size()) < count) operand_.resize(static_cast<std::size_t>(count));
+    return operand_.data();
+  }
+
  private:
   Buffer memory_;
-  std::vector<float> shared_;
+  std::vector<float> shared_, operand_;
 };
 
 }  // namespace baton::cpu

@@ -17,6 +17,9 @@ namespace {
 ModelConfig checked_config(const ModelFiles& files, const std::filesystem::path& path, const ModelOptions& options) {
   if (options.dtype == DType::f16 || options.kv_dtype == DType::f16)
     throw ModelError("weights and KV cache are kept in bf16 or f32, not f16");
+  if (options.activations == DType::f16) throw ModelError("activations are f32 or bf16, not f16");
+  if (options.activations == DType::bf16 && options.dtype != DType::bf16)
+    throw ModelError("activations in bf16 need weights in bf16, not f32");
   ModelConfig config = files.config();
   if (options.context < 0 || options.context > config.context)
     throw ModelError(fmt::format("{}: a context of {} tokens was asked for, the model's own is {}", path.string(),
@@ -61,7 +64,7 @@ std::shared_ptr<const Model> open_model(Backend& backend, const std::filesystem:
     if (!read && text.wait_for(std::chrono::seconds(0)) == std::future_status::ready) read = text.get();
     if (options.progress) options.progress(fraction);
   };
-  Weights weights = load_weights(backend, config, source, options.dtype, progress);
+  Weights weights = load_weights(backend, config, source, options.dtype, progress, options.activations);
   if (!read) read = text.get();
   read->fingerprint = std::move(fingerprint);
   auto model = std::make_shared<Model>(model_of(*files, options, std::move(config), std::move(*read)));

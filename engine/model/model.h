@@ -17,7 +17,9 @@
 namespace baton {
 
 struct ModelOptions {
-  DType dtype = DType::bf16;     // of weights; see load_weights
+  DType dtype = DType::bf16;  // of weights; see load_weights
+  /// Of products with bf16 weights: f32, or bf16, which rounds their inputs (Operations::load_matrix).
+  DType activations = DType::f32;
   DType kv_dtype = DType::bf16;  // of the KV cache
   std::int32_t context = 0;      // 0: the model's own; larger than the model's own is an error
   LoadProgress progress;

@@ -14,11 +14,16 @@ namespace {
 
 class RandomWeights {
  public:
-  RandomWeights(Backend& backend, DType dtype, std::uint64_t seed) : backend_(backend), dtype_(dtype), seed_(seed) {}
+  RandomWeights(Backend& backend, const ModelOptions& options, std::uint64_t seed)
+      : backend_(backend),
+        dtype_(options.dtype),
+        activations_(options.activations == DType::bf16 ? Activations::bf16 : Activations::f32),
+        seed_(seed) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols) {
     const float deviation = 1.0f / std::sqrt(static_cast<float>(cols));
-    auto matrix = backend_.random_matrix(rows, cols, dtype_, scrambled(seed_ ^ scrambled(++matrices_)), deviation);
+    const std::uint64_t seed = scrambled(seed_ ^ scrambled(++matrices_));
+    auto matrix = backend_.random_matrix(rows, cols, dtype_, seed, deviation, activations_);
     bytes_ += matrix->bytes;
     return matrix;
   }
@@ -33,6 +38,7 @@ class RandomWeights {
  private:
   Backend& backend_;
   DType dtype_;
+  Activations activations_;
   std::uint64_t seed_;
   std::uint64_t matrices_ = 0;
   std::size_t bytes_ = 0;
@@ -120,7 +126,7 @@ std::string byte_tokenizer_json() {
 std::shared_ptr<const Model> make_random_model(Backend& backend, const Shape& shape, std::uint64_t seed,
                                                const ModelOptions& options) {
   const ModelConfig& config = shape.config;
-  RandomWeights random(backend, options.dtype, seed);
+  RandomWeights random(backend, options, seed);
   const double steps = config.layers + 2.0;
   const auto done = [&](double step) {
     if (options.progress) options.progress(step / steps);

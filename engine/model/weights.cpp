@@ -66,8 +66,12 @@ struct WeightPart {
 
 class Loader {
  public:
-  Loader(Backend& backend, const WeightSource& files, DType dtype, const LoadProgress& progress)
-      : backend_(backend), files_(files), dtype_(dtype), progress_(progress) {}
+  Loader(Backend& backend, const WeightSource& files, DType dtype, DType activations, const LoadProgress& progress)
+      : backend_(backend),
+        files_(files),
+        dtype_(dtype),
+        activations_(activations == DType::bf16 ? Activations::bf16 : Activations::f32),
+        progress_(progress) {}
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<StoredWeight> stored;
@@ -138,7 +142,7 @@ class Loader {
     for (std::size_t i = 0; i < stored.size(); ++i)
       views.push_back(plain_type(stored[i]) ? checked(stored[i], parts[i].name)
                                             : dequantized(values[i], stored[i], parts[i].name));
-    return backend_.load_matrix(views, dtype_);
+    return backend_.load_matrix(views, dtype_, activations_);
   }
 
   static ConstTensorView checked(const StoredWeight& weight, const std::string& name) {
@@ -170,6 +174,7 @@ class Loader {
   Backend& backend_;
   const WeightSource& files_;
   DType dtype_;
+  Activations activations_;
   const LoadProgress& progress_;
   std::size_t bytes_ = 0;
   std::size_t read_ = 0;  // of the files
@@ -253,9 +258,9 @@ void Weights::keep_vectors(Device& device) {
 }
 
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
-                     const LoadProgress& progress) {
+                     const LoadProgress& progress, DType activations) {
   if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
-  Loader loader(backend, files, dtype, progress);
+  Loader loader(backend, files, dtype, activations, progress);
   Weights weights;
   // The largest matrices come first: while one is loaded, the file's form of it is in memory too.
   weights.embedding = loader.matrix({{"model.embed_tokens.weight", config.vocabulary}}, config.width);

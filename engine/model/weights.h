@@ -54,8 +54,9 @@ using LoadProgress = std::function<void(double)>;
 
 /// Reads and checks everything; throws ModelError naming the tensor: missing, wrong shape, NaN or infinite values.
 /// `dtype`, bf16 or f32, is the type of matrices that are not quantised. Quantised ones stay so; their products take
-/// 8-bit activations with bf16, and activations as they are with f32.
+/// 8-bit activations with bf16, and activations as they are with f32. `activations`, f32 or bf16, are those of products
+/// with matrices that the file holds unquantised and that are kept in bf16.
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
-                     const LoadProgress& progress = {});
+                     const LoadProgress& progress = {}, DType activations = DType::f32);
 
 }  // namespace baton

@@ -108,7 +108,8 @@ std::string memory_of(const std::vector<BenchMemory>& memory) {
 }
 
 std::string text_of(const BenchResult& result) {
-  std::string out = fmt::format("{}, {} layers, {}, on {}\n", result.shape, result.layers, result.dtype, result.device);
+  std::string out = fmt::format("{}, {} layers, {}{}, on {}\n", result.shape, result.layers, result.dtype,
+                                result.activations == "bf16" ? " with bf16 activations" : "", result.device);
   out += fmt::format("limits: {:.0f} GFLOP/s, {:.1f} GB/s; logits {}\n", result.gemm_gflops, result.bandwidth_gbs,
                      result.logits_hash.empty() ? "not hashed" : result.logits_hash);
   for (const auto& line : result.prefill) {
@@ -280,6 +281,10 @@ void add_bench(CLI::App& app, Action& action) {
   verb->add_option("--dtype", options.dtype, "Data type of weights and KV")
       ->type_name("bf16|f32")
       ->check(CLI::IsMember({"bf16", "f32"}))
+      ->capture_default_str();
+  verb->add_option("--activations", options.activations, "Type of the inputs of products with bf16 weights, on the CPU")
+      ->type_name("f32|bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   verb->add_option("--seed", options.seed, "Seed of the random weights and tokens")
       ->type_name("N")

@@ -66,7 +66,9 @@ class Bench {
     check_context();
     describe();
     progress("limits of the machine");
-    const MachineLimits limits = measure_limits(*backend_, model_->options.dtype);
+    const bool rounds = model_->options.activations == DType::bf16;
+    const MachineLimits limits =
+        measure_limits(*backend_, model_->options.dtype, rounds ? Activations::bf16 : Activations::f32);
     result_.gemm_gflops = limits.gemm_gflops;
     result_.bandwidth_gbs = limits.bandwidth_gbs;
     measure_rates(result_, *backend_, *model_, options_);
@@ -128,6 +130,7 @@ class Bench {
     }
     ModelOptions own;
     own.dtype = own.kv_dtype = options_.dtype == "f32" ? DType::f32 : DType::bf16;
+    own.activations = options_.activations == "bf16" ? DType::bf16 : DType::f32;
     if (options_.shape.empty()) {
       progress("reading the model");
       model_ = open_model(*backend_, find_model(options_.model), own);
@@ -175,6 +178,7 @@ class Bench {
     result_.threads = info.threads;
     result_.shape = shape_ ? shape_->name : (model_->path / "").parent_path().filename().string();
     result_.dtype = options_.dtype;
+    result_.activations = options_.activations;
     result_.layers = c.layers;
     result_.layers_range = {range_.start, range_.detect, range_.end};
     result_.repeat = options_.repeat;

@@ -28,6 +28,12 @@ void check_name(const char* name, const std::string& value, const std::vector<st
   throw InputError(fmt::format("{}: unknown value '{}'; expected one of {}", name, value, fmt::join(known, ", ")));
 }
 
+void check_activations(const std::string& activations, const std::string& dtype) {
+  check_name("activations", activations, {"f32", "bf16"});
+  if (activations == "bf16" && dtype != "bf16")
+    throw InputError(fmt::format("activations: bf16 has no effect with dtype {}; expected dtype bf16", dtype));
+}
+
 void check(const BenchOptions& options) {
   if (options.shape.empty() == options.model.empty()) throw InputError("shape: expected either a shape or a model");
   if (!options.shape.empty()) check_name("shape", options.shape, bench_shapes());
@@ -40,6 +46,7 @@ void check(const BenchOptions& options) {
   check_numbers("output", options.output, 1 << 20);
   check_number("repeat", options.repeat, 0, 1000);
   check_name("dtype", options.dtype, {"bf16", "f32"});
+  check_activations(options.activations, options.dtype);
   if (!only_rates(options)) {
     for (const std::string& method : options.methods) check_name("methods", method, bench_methods());
   }

@@ -8,6 +8,7 @@
 
 #include "engine/backend/make_backend.h"
 #include "engine/model/forward.h"
+#include "sdk/lab/bench_options.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
@@ -108,6 +109,7 @@ void check(const PerplexityOptions& options) {
   if (options.chunks < 0) throw InputError(fmt::format("chunks: expected 0 or more, found {}", options.chunks));
   if (options.dtype != "bf16" && options.dtype != "f32")
     throw InputError(fmt::format("dtype: expected bf16 or f32, found '{}'", options.dtype));
+  check_activations(options.activations, options.dtype);
 }
 
 std::optional<PerplexityResult> measure(const PerplexityOptions& options) {
@@ -115,6 +117,7 @@ std::optional<PerplexityResult> measure(const PerplexityOptions& options) {
   const std::filesystem::path path = find_model(options.model);
   ModelOptions own;
   own.dtype = own.kv_dtype = options.dtype == "f32" ? DType::f32 : DType::bf16;
+  own.activations = options.activations == "bf16" ? DType::bf16 : DType::f32;
   if (options.on_load) own.progress = [&](double share) { options.on_load(path.string(), share); };
   const auto model = open_model(*backend, path, own);
   if (options.context > model->options.context)

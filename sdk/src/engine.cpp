@@ -82,7 +82,7 @@ void check_reuse(const WorkflowSpec& spec, ReuseOptions reuse, const std::string
 }  // namespace
 
 struct Engine::Impl {
-  using Key = std::tuple<std::filesystem::path, DType, DType, std::int32_t>;
+  using Key = std::tuple<std::filesystem::path, DType, DType, DType, std::int32_t>;
   struct OpenModel {
     std::shared_ptr<LocalEngine> engine;
     double load_ms = 0.0;
@@ -186,7 +186,7 @@ struct Engine::Impl {
     if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
     const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype,
-                  model.spec.context);
+                  model.spec.activations, model.spec.context);
     std::promise<OpenModel> promise;
     Opened opened;
     bool ours = false;
@@ -274,6 +274,7 @@ struct Engine::Impl {
     engine.host_segment_budget_bytes = relay.host_bytes;
     engine.model.dtype = model.spec.dtype;
     engine.model.kv_dtype = model.spec.kv_dtype;
+    engine.model.activations = model.spec.activations;
     engine.model.context = model.spec.context;
     if (options.on_load) {
       engine.model.progress = [&](double share) { options.on_load(model.folder.string(), share); };

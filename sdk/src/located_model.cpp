@@ -40,6 +40,7 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located) {
     ModelOptions options;
     options.dtype = located.spec.dtype;
     options.kv_dtype = located.spec.kv_dtype;
+    options.activations = located.spec.activations;
     options.context = located.spec.context;
     return std::make_shared<Model>(describe_model(*open_model_files(located.folder), located.folder, options));
   });

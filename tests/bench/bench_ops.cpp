@@ -49,8 +49,9 @@ void bench_machine(const Options& options, Backend& backend, int threads) {
   }
 }
 
-void bench_matmul(const Options& options, Backend& backend, int threads) {
-  if (!wanted(options, "matmul")) return;
+void bench_matmul(const Options& options, Backend& backend, int threads, Activations activations) {
+  const std::string name = activations == Activations::bf16 ? "matmul bf16 bf16" : "matmul bf16";
+  if (!wanted(options, name)) return;
   struct Weight {
     std::int64_t width, depth;
   };
@@ -58,11 +59,11 @@ void bench_matmul(const Options& options, Backend& backend, int threads) {
   for (const auto [width, depth] : {Weight{1024, 256}, {3072, 1024}, {4096, 4096}, {14336, 4096}}) {
     const auto host = random_floats(static_cast<std::size_t>(width * depth));
     const ConstTensorView parts[] = {view_of(host.data(), width, depth)};
-    const auto w = backend.load_matrix(parts, DType::bf16);
+    const auto w = backend.load_matrix(parts, DType::bf16, activations);
     for (const std::int64_t rows : {1, 2, 4, 8, 16, 64, 256, 512}) {
       const auto x = random_floats(static_cast<std::size_t>(rows * depth));
       std::vector<float> out(static_cast<std::size_t>(rows * width));
-      Result result{"matmul bf16", fmt::format("T {} N {} C {}", rows, width, depth)};
+      Result result{name, fmt::format("T {} N {} C {}", rows, width, depth)};
       result.flops = 2.0 * static_cast<double>(rows * width * depth);
       result.bytes = 2.0 * static_cast<double>(width * depth);
       const auto multiply = [&] {
@@ -180,7 +181,8 @@ int run(const Options& options) {
                sgemm_kernels(), "op", "shape", "ms", "GFLOP/s", "GB/s", "vs sgemm");
   }
   bench_machine(options, *backend, threads);
-  bench_matmul(options, *backend, threads);
+  for (const Activations activations : {Activations::f32, Activations::bf16})
+    bench_matmul(options, *backend, threads, activations);
   bench_quantized(options, *backend);
   const KvShape small{4, 64, DType::bf16}, large{8, 128, DType::bf16};
   bench_attention(options, *backend, 1, 2048, 2048, 8, small);

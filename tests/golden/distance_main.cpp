@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far a model's predictions are from those of another computation of the same text, for
 // tests/published/distance_peer.py:
-//   baton_distance_check MODEL BASE WEIGHTS KV     ->   {"chunks": 16, "kl": ..., "perplexity": ...}
-// WEIGHTS and KV are bf16 or f32. BASE is what llama-perplexity writes with --kl-divergence-base: the text's ids in
-// chunks, and for each position of a chunk's second half the log-probabilities of all tokens in steps of scale.
+//   baton_distance_check MODEL BASE WEIGHTS KV [ACTIVATIONS]   ->   {"chunks": 16, "kl": ..., "perplexity": ...}
+// WEIGHTS, KV and ACTIVATIONS (of products with bf16 weights; f32 unless given) are bf16 or f32. BASE is what
+// llama-perplexity writes with --kl-divergence-base: the text's ids in chunks, and for each position of a chunk's
+// second half the log-probabilities of all tokens in steps of scale.
 //   "_logits_" | i32 context, vocabulary, chunks | i32 ids[chunks][context]
 //   for each chunk and position: f32 scale, f32 least | u16 steps[vocabulary, rounded up to even]
 // Step 0 stands for everything below the 16 nats that are written: such tokens are left out of the divergence.
@@ -136,8 +137,8 @@ baton::DType type_of(const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "usage: baton_distance_check MODEL BASE WEIGHTS KV\n";
+  if (argc != 5 && argc != 6) {
+    std::cerr << "usage: baton_distance_check MODEL BASE WEIGHTS KV [ACTIVATIONS]\n";
     return 2;
   }
   try {
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
     baton::ModelOptions options;
     options.dtype = type_of(argv[3]);
     options.kv_dtype = type_of(argv[4]);
+    if (argc == 6) options.activations = type_of(argv[5]);
     Base base(argv[2]);
     const auto model = baton::open_model(*backend, argv[1], options);
     const Distance distance = measure(*backend, *model, base);

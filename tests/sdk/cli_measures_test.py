@@ -94,7 +94,7 @@ class Eval(Cli):
         self.assertRegex(two.stdout, r"perplexity [0-9.]+ \+/- [0-9.]+\n62 of [0-9,]+ tokens scored, in 2 chunks of 64;")
         self.assertEqual(two.stderr, "")
         self.assertIn("t.txt: expected 2048 tokens or more", self.baton(*asked[:-1], "2048", code=2).stderr.replace(",", ""))
-        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--dataset", "d.jsonl"], [self.team]):
+        for wrong in (["--context", "3"], ["--context", "10000000"], ["--chunks", "0"], ["--dtype", "f8"], ["--activations", "int8"], ["--dataset", "d.jsonl"], [self.team]):
             self.assertIn(wrong[0].split(".")[0] if wrong[0].startswith("--") else "expected no workflow", self.baton(*asked, *wrong, code=2).stderr)
         self.assertIn("--model", self.baton("eval", "--perplexity", text, code=2).stderr)
         self.assertIn("no.txt", self.baton("eval", "--perplexity", "no.txt", "--model", "nano", code=2).stderr)
@@ -419,9 +419,18 @@ class Bench(Cli):
     SMALL = ["--shape", "nano", "--agents", "3", "--prefix", "32", "--question", "48", "--output", "40", "-q"]
     METHODS = ["full", "prefix", "direct", "epic", "cacheblend", "rectify"]
 
+    def test_activations(self):
+        few = [*self.SMALL, "--methods", "full", "--repeat", "1", "--prefill", "8", "--decode", "1x8"]
+        f32, bf16, again = (json.loads(self.baton("bench", *few, "--json", "--activations", a).stdout) for a in ("f32", "bf16", "bf16"))
+        self.assertEqual((f32["activations"], bf16["activations"]), ("f32", "bf16"))
+        self.assertNotEqual(f32["logits_hash"], bf16["logits_hash"])
+        self.assertEqual(bf16["logits_hash"], again["logits_hash"])
+        self.assertIn("bf16 with bf16 activations, on cpu", self.baton("bench", *few, "--activations", "bf16", "--device", "cpu").stdout)
+        self.assertIn("no effect with dtype f32", self.baton("bench", *few, "--activations", "bf16", "--dtype", "f32", code=2).stderr)
+
     def test_json(self):
         found = json.loads(self.baton("bench", *self.SMALL, "--json").stdout)
-        self.assertEqual((found["schema"], found["shape"], found["dtype"]), (1, "nano", "bf16"))
+        self.assertEqual((found["schema"], found["shape"], found["dtype"], found["activations"]), (1, "nano", "bf16", "f32"))
         self.assertEqual(found["params"]["agents"], 3)
         self.assertGreater(found["threads"], 0)
         for limit in ("gemm_gflops", "bandwidth_gbs"):
@@ -565,7 +574,7 @@ class Bench(Cli):
     def test_mistakes_name_the_option(self):
         for option, value in (("--shape", "gpt-5"), ("--row-methods", "magic"), ("--output", "24,0"), ("--select", "0.2,0"), ("--methods", "full,magic"), ("--agents", "0"), ("--agents", "nine"),
                               ("--select", "1.5"), ("--prefix", "0"), ("--layers-range", "1,2"), ("--layers-range", "5,3,8"),
-                              ("--layers", "3"), ("--decode", "3"), ("--decode", "1x4000"), ("--prefill", "9999"), ("--dtype", "f8"), ("--repeat", "0"), ("--device", "abacus")):
+                              ("--layers", "3"), ("--decode", "3"), ("--decode", "1x4000"), ("--prefill", "9999"), ("--dtype", "f8"), ("--activations", "f8"), ("--repeat", "0"), ("--device", "abacus")):
             base = {"--shape": "nano", "--agents": "2", "--output": "40", option: value}
             done = self.baton("bench", "-q", *sum(map(list, base.items()), []), code=4 if option == "--device" else 2)
             self.assertIn(value if option == "--device" else option, done.stderr)

@@ -129,6 +129,12 @@ TEST_CASE("perplexity: options that cannot be") {
   CHECK(refusal([](auto& o) { o.context = 1 << 20; }).find("context: 1048576 tokens; the model's") == 0);
   CHECK(refusal([](auto& o) { o.chunks = -1; }).find("chunks: ") == 0);
   CHECK(refusal([](auto& o) { o.dtype = "f8"; }).find("dtype: expected bf16 or f32, found 'f8'") == 0);
+  CHECK(refusal([](auto& o) { o.activations = "f8"; }).find("activations: unknown value 'f8'; expected one of f32, ") ==
+        0);
+  CHECK(refusal([](auto& o) {
+          o.dtype = "f32";
+          o.activations = "bf16";
+        }).find("activations: bf16 has no effect with dtype f32; expected dtype bf16") == 0);
   CHECK(refusal([](auto& o) { o.text = "too short"; }).find("text: expected 512 tokens or more, one chunk") == 0);
   CHECK(refusal([](auto& o) { o.text.clear(); }).find("text: ") == 0);
   PerplexityOptions options;

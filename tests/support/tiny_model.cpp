@@ -16,13 +16,17 @@ namespace {
 class RandomWeights {
  public:
   RandomWeights(Backend& backend, const TinyOptions& options)
-      : backend_(backend), dtype_(options.dtype), type_(options.blocks), random_(options.seed) {}
+      : backend_(backend),
+        dtype_(options.dtype),
+        activations_(options.activations == DType::bf16 ? Activations::bf16 : Activations::f32),
+        type_(options.blocks),
+        random_(options.seed) {}
 
   std::unique_ptr<Matrix> matrix(std::int64_t rows, std::int64_t cols, float scale) {
     if (type_) return blocks(rows, cols, scale);
     const std::vector<float> values = floats(rows * cols, 0.0f, scale);
     const ConstTensorView part = view_of(values.data(), rows, cols);
-    return backend_.load_matrix({&part, 1}, dtype_);
+    return backend_.load_matrix({&part, 1}, dtype_, activations_);
   }
   std::vector<float> floats(std::int64_t count, float mean, float scale) {
     std::normal_distribution<float> normal(mean, scale);
@@ -73,6 +77,7 @@ class RandomWeights {
 
   Backend& backend_;
   DType dtype_;
+  Activations activations_;
   std::optional<BlockType> type_;
   std::mt19937_64 random_;
 };
@@ -159,6 +164,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   ModelOptions model_options;
   model_options.dtype = options.dtype;
   model_options.kv_dtype = options.kv_dtype;
+  model_options.activations = options.activations;
   model_options.context = options.context;
   LayerRopes ropes(config);
   ModelText text{

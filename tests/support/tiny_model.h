@@ -33,6 +33,7 @@ struct TinyOptions {
   DType dtype = DType::bf16;
   std::optional<BlockType> blocks;  // matrices are quantised; widths must be whole blocks
   DType kv_dtype = DType::bf16;
+  DType activations = DType::f32;
   std::uint64_t seed = 1;
   bool kept = true;  // Device::keep has the vectors
 };

@@ -36,7 +36,8 @@ struct ModelSpec {
   std::string path;  // as written, ${env:...} resolved; see sdk/src/model_path.h for where it is looked for
   DType dtype = DType::bf16;
   DType kv_dtype = DType::bf16;
-  std::int32_t context = 0;  // 0: the model's own
+  DType activations = DType::f32;  // of products with bf16 weights; bf16 only where dtype is
+  std::int32_t context = 0;        // 0: the model's own
   SourceLocation where;
 };
 

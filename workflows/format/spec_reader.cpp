@@ -95,6 +95,11 @@ class SpecReader {
     model.path = fields.text("path").value_or("");
     model.dtype = dtype_of(fields.text("dtype").value_or("bf16"));
     model.kv_dtype = dtype_of(fields.text("kv_dtype").value_or(std::string(name_of(model.dtype))));
+    model.activations = dtype_of(fields.text("activations").value_or("f32"));
+    if (model.activations == DType::bf16 && model.dtype == DType::f32) {
+      diagnostics_.error(fields.where("activations"), "E0409",
+                         fmt::format("model '{}': 'activations: bf16' has no effect with 'dtype: f32'", model.name));
+    }
     model.context = static_cast<std::int32_t>(fields.integer("context").value_or(0));
     if (fields.get("path") != nullptr && model.path.empty()) {
       diagnostics_.error(fields.get("path")->where(), "E0404",

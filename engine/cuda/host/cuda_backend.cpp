@@ -79,11 +79,11 @@ class CudaBackend final : public Backend {
     work();
   }
 
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
-    const std::int64_t rows = check_parts(parts, dtype);
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    const std::int64_t rows = check_parts(parts, dtype, activations);
     auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
-    std::int64_t first = 0;
-    for (const ConstTensorView& part : parts) {
+    for (std::int64_t first = 0; const ConstTensorView& part : parts) {
       load_part(*matrix, first, part);
       first += part.rows;
     }
@@ -91,7 +91,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                        float deviation) override {
+                                        float deviation, Activations /*activations*/) override {
     auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, cols, dtype);
     launch_random_rows(stream(), {matrix->data, dtype, rows, matrix->stride, matrix->stride}, cols, seed, deviation);
     return matrix;

@@ -97,6 +97,7 @@ Json json_of(const BenchResult& result, const BenchOptions& options) {
                {"device", result.device},
                {"shape", result.shape},
                {"dtype", result.dtype},
+               {"activations", result.activations},
                {"threads", result.threads},
                {"params",
                 {{"layers", result.layers},

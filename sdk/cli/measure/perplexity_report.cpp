@@ -21,9 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 std::string text_of(const PerplexityArguments& arguments, const PerplexityResult& found) {
   std::string out = fmt::format("perplexity {:.4f} +/- {:.5f}\n", found.perplexity, found.error);
-  out += fmt::format("{} of {} tokens scored, in {} chunks of {}{}; {} on {}\n", grouped(found.scored),
+  out += fmt::format("{} of {} tokens scored, in {} chunks of {}{}; {}{} on {}\n", grouped(found.scored),
                      grouped(found.tokens), grouped(found.chunks), arguments.context,
-                     found.begins_with_bos ? ", each behind a BOS" : "", arguments.dtype, found.device);
+                     found.begins_with_bos ? ", each behind a BOS" : "", arguments.dtype,
+                     arguments.activations == "bf16" ? " with bf16 activations" : "", found.device);
   return out;
 }
 
@@ -33,6 +34,7 @@ std::string json_of(const PerplexityArguments& arguments, const std::string& mod
                     {"text", arguments.file},
                     {"device", found.device},
                     {"dtype", arguments.dtype},
+                    {"activations", arguments.activations},
                     {"context", arguments.context},
                     {"chunks", found.chunks},
                     {"tokens", found.tokens},
@@ -83,6 +85,12 @@ CLI::Option* PerplexityArguments::add_to(CLI::App& verb) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->needs(asked)
       ->capture_default_str();
+  verb.add_option("--activations", activations,
+                  "With --perplexity: type of the inputs of products with bf16 weights, on the CPU")
+      ->type_name("f32|bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->needs(asked)
+      ->capture_default_str();
   return asked;
 }
 
@@ -96,6 +104,7 @@ int report_perplexity(const PerplexityArguments& arguments, const EngineArgument
   options.device = engine.device;
   options.threads = engine.threads;
   options.dtype = arguments.dtype;
+  options.activations = arguments.activations;
   options.context = arguments.context;
   options.chunks = arguments.chunks;
   options.on_load = engine.options(model, quiet).on_load;

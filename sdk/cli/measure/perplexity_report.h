@@ -11,6 +11,7 @@ namespace baton::cli {
 struct PerplexityArguments {
   std::string file;  // the text; empty: perplexity is not asked for
   std::string dtype = "bf16";
+  std::string activations = "f32";
   int context = 512;
   std::int64_t chunks = 0;  // 0: all
 

@@ -49,7 +49,8 @@ struct BenchOptions {
   /// The first, detection and last layer of rectify; without a value: those of the model's profile, those published for
   /// the shape, or a guess of the same proportions.
   std::optional<std::array<int, 3>> layers_range{};
-  std::string dtype = "bf16";  // of weights and KV: bf16, f32
+  std::string dtype = "bf16";       // of weights and KV: bf16, f32
+  std::string activations = "f32";  // of products with bf16 weights on the CPU: f32, bf16
   std::string device = "auto";
   int threads = 0;         // CPU threads; 0: one per core
   double slowdown = 0;     // as in EngineOptions
@@ -146,6 +147,7 @@ struct BenchResult {
   std::string device;
   std::string shape;  // or the model's name
   std::string dtype;
+  std::string activations;
   int threads = 0;
   int layers = 0;
   std::array<int, 3> layers_range{};

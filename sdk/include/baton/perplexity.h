@@ -18,9 +18,10 @@ struct PerplexityOptions {
   /// Of KV and of weights that are not quantised: bf16, f32. Products with quantised weights take 8-bit activations
   /// with bf16, and activations as they are with f32.
   std::string dtype = "bf16";
-  int threads = 0;                                                        // CPU threads; 0: one per core
-  int context = 512;                                                      // tokens of a chunk, 4 or more
-  std::int64_t chunks = 0;                                                // only the first N chunks of the text; 0: all
+  std::string activations = "f32";  // of products with bf16 weights on the CPU: f32, bf16
+  int threads = 0;                  // CPU threads; 0: one per core
+  int context = 512;                // tokens of a chunk, 4 or more
+  std::int64_t chunks = 0;          // only the first N chunks of the text; 0: all
   std::function<void(const std::string& model, double share)> on_load{};  // as in EngineOptions
   /// Called after each chunk, on the calling thread: chunks done, chunks in all, the perplexity so far.
   std::function<void(std::int64_t done, std::int64_t chunks, double perplexity)> on_chunk{};

@@ -29,6 +29,7 @@ TEST_CASE("the second step of a size allocates nothing") {
   const Buffer memory = backend->allocate(2 * backend->kv_slab_bytes(shape, 128));
   const KvSlab slab{memory.data(), memory.data() + memory.bytes() / 2, 128};
   const auto w = load(*backend, random.values(256, 128), DType::bf16);
+  const auto rounds = load(*backend, random.values(256, 128), DType::bf16, Activations::bf16);
   const std::vector<float> weight(128, 1.0f), head_weight(32, 1.0f);
   const std::vector<std::int32_t> sequence = {0, 0, 0}, position = {90, 17, 60}, begin = {0, 3, 60}, ids = {1, 255, 0};
   const Values kv = random.values(3, 64), angles = random.values(3, 16);
@@ -37,6 +38,7 @@ TEST_CASE("the second step of a size allocates nothing") {
     backend->embed(x.view(), *w, ids);
     backend->rms_norm(normed.view(), x.view(), weight, 1e-6f);
     backend->matmul(wide.view(), normed.view(), *w, {});
+    backend->matmul(wide.view(), normed.view(), *rounds, {});
     backend->head_rms_norm(normed.view(), head_weight, 1e-6f);
     backend->rope(normed.view(), 32, {angles.view(), angles.view()});
     backend->store_kv({&slab, 1}, shape, {sequence, position, begin}, kv.view(), kv.view(),

@@ -78,6 +78,8 @@ Hashes hashes_of(Backend& backend) {
     add_hash(hashes, dtype == DType::bf16 ? "matmul bf16" : "matmul f32",
              multiply(backend, x, *load(backend, uniform(3, 70, 768), dtype), bias));
   }
+  add_hash(hashes, "matmul bf16 bf16",
+           multiply(backend, x, *load(backend, uniform(3, 70, 768), DType::bf16, Activations::bf16), bias));
   for (const BlockType type : kQuantized) {
     const Blocks w = random_blocks(random, type, 70, 768);
     for (const Activations activations : {Activations::int8, Activations::f32}) {
@@ -101,24 +103,43 @@ Hashes hashes_of(Backend& backend) {
 
 TEST_CASE("operations have the bits that they have on every processor") {
   const Hashes expected = {
-      {"Q4_0 f32", 0x252f69e9611d018a},    {"Q4_0 f32, few rows", 0x505e7fa3ed684d86},
-      {"Q4_0 int8", 0xb6992151aae65725},   {"Q4_0 int8, few rows", 0x446fca7d1dc08ffd},
-      {"Q4_1 f32", 0x3e983ab61323c6d0},    {"Q4_1 f32, few rows", 0x8827f5f52780aee8},
-      {"Q4_1 int8", 0x6b25f6a86bc9afe2},   {"Q4_1 int8, few rows", 0x94ce634a7313eef9},
-      {"Q4_K f32", 0x8e8ac4533293ba8a},    {"Q4_K f32, few rows", 0x6aa69331c1d99304},
-      {"Q4_K int8", 0x6872bfc0f035f44},    {"Q4_K int8, few rows", 0x8d834362351c8fb1},
-      {"Q5_0 f32", 0xaf8362829a546b1e},    {"Q5_0 f32, few rows", 0xfb140e43eed79aa2},
-      {"Q5_0 int8", 0xa0990b67bb480d6a},   {"Q5_0 int8, few rows", 0x3622309cf3354a1},
-      {"Q5_1 f32", 0xb8adf0e59dc357ac},    {"Q5_1 f32, few rows", 0x8f8069c9c020b766},
-      {"Q5_1 int8", 0xf5ff26924e2bce40},   {"Q5_1 int8, few rows", 0xa81607c375508ecc},
-      {"Q5_K f32", 0xc5468b5eaf6e3967},    {"Q5_K f32, few rows", 0x75d1a8585e0b646c},
-      {"Q5_K int8", 0x4cb67168cb66d7e8},   {"Q5_K int8, few rows", 0x782d9bbd9964981d},
-      {"Q6_K f32", 0x3faa009f44f74bce},    {"Q6_K f32, few rows", 0xdb2f7251c7688826},
-      {"Q6_K int8", 0x18d720580b092932},   {"Q6_K int8, few rows", 0x49dbdd1a4b22486e},
-      {"Q8_0 f32", 0x9ad23cd3effc5f17},    {"Q8_0 f32, few rows", 0x3a3c5df80008d38c},
-      {"Q8_0 int8", 0xc0a05f1a27020028},   {"Q8_0 int8, few rows", 0x3cfefc82fd5d4b5d},
-      {"matmul bf16", 0xdcf471d8ea9e0cb5}, {"matmul f32", 0x53e17b666983288f},
-      {"rms_norm", 0x6441d7aef1121e13},    {"rope", 0xa80b19f7f2aae5a4},
+      {"Q4_0 f32", 0x252f69e9611d018a},
+      {"Q4_0 f32, few rows", 0x505e7fa3ed684d86},
+      {"Q4_0 int8", 0xb6992151aae65725},
+      {"Q4_0 int8, few rows", 0x446fca7d1dc08ffd},
+      {"Q4_1 f32", 0x3e983ab61323c6d0},
+      {"Q4_1 f32, few rows", 0x8827f5f52780aee8},
+      {"Q4_1 int8", 0x6b25f6a86bc9afe2},
+      {"Q4_1 int8, few rows", 0x94ce634a7313eef9},
+      {"Q4_K f32", 0x8e8ac4533293ba8a},
+      {"Q4_K f32, few rows", 0x6aa69331c1d99304},
+      {"Q4_K int8", 0x6872bfc0f035f44},
+      {"Q4_K int8, few rows", 0x8d834362351c8fb1},
+      {"Q5_0 f32", 0xaf8362829a546b1e},
+      {"Q5_0 f32, few rows", 0xfb140e43eed79aa2},
+      {"Q5_0 int8", 0xa0990b67bb480d6a},
+      {"Q5_0 int8, few rows", 0x3622309cf3354a1},
+      {"Q5_1 f32", 0xb8adf0e59dc357ac},
+      {"Q5_1 f32, few rows", 0x8f8069c9c020b766},
+      {"Q5_1 int8", 0xf5ff26924e2bce40},
+      {"Q5_1 int8, few rows", 0xa81607c375508ecc},
+      {"Q5_K f32", 0xc5468b5eaf6e3967},
+      {"Q5_K f32, few rows", 0x75d1a8585e0b646c},
+      {"Q5_K int8", 0x4cb67168cb66d7e8},
+      {"Q5_K int8, few rows", 0x782d9bbd9964981d},
+      {"Q6_K f32", 0x3faa009f44f74bce},
+      {"Q6_K f32, few rows", 0xdb2f7251c7688826},
+      {"Q6_K int8", 0x18d720580b092932},
+      {"Q6_K int8, few rows", 0x49dbdd1a4b22486e},
+      {"Q8_0 f32", 0x9ad23cd3effc5f17},
+      {"Q8_0 f32, few rows", 0x3a3c5df80008d38c},
+      {"Q8_0 int8", 0xc0a05f1a27020028},
+      {"Q8_0 int8, few rows", 0x3cfefc82fd5d4b5d},
+      {"matmul bf16", 0xdcf471d8ea9e0cb5},
+      {"matmul f32", 0x53e17b666983288f},
+      {"matmul bf16 bf16", 0xdf746677c58320fb},
+      {"rms_norm", 0x6441d7aef1121e13},
+      {"rope", 0xa80b19f7f2aae5a4},
   };
   const auto backend = make_cpu_backend(2);
   for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {

@@ -42,12 +42,13 @@ class HostMemory final : public Backend {
   void copy_to_host(std::span<std::byte> out, const std::byte* device) override {
     std::copy_n(device, out.size(), out.begin());
   }
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
-    return device_->load_matrix(parts, dtype);
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations activations) override {
+    return device_->load_matrix(parts, dtype, activations);
   }
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
-                                        float deviation) override {
-    return device_->random_matrix(rows, cols, dtype, seed, deviation);
+                                        float deviation, Activations activations) override {
+    return device_->random_matrix(rows, cols, dtype, seed, deviation, activations);
   }
   std::size_t kv_slab_bytes(const KvShape& shape, std::int32_t capacity) const override {
     return device_->kv_slab_bytes(shape, capacity);

@@ -90,6 +90,7 @@ TEST_CASE("random row sets give bit for bit the logits of one dense pass", "[for
   };
   std::vector<Shape> shapes = {
       {"llama, bf16", {}},
+      {"bf16 activations", {.activations = DType::bf16}},
       {"fp32 weights and cache", {.dtype = DType::f32, .kv_dtype = DType::f32}},
       {"q/k norm, biases, wide heads", {.heads = 4, .kv_heads = 4, .head_dim = 24, .qk_norm = true, .bias = true}},
       {"sliding window, GQA 8", {.heads = 8, .kv_heads = 1, .head_dim = 8, .window = 21}},

@@ -17,7 +17,8 @@ inline const HostMatrix& host(const Matrix& matrix) { return dynamic_cast<const 
 
 class HostBackend : public Backend {
  public:
-  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype) override {
+  std::unique_ptr<Matrix> load_matrix(std::span<const ConstTensorView> parts, DType dtype,
+                                      Activations /*activations*/) override {
     auto matrix = std::make_unique<HostMatrix>();
     matrix->cols = parts.front().cols;
     matrix->dtype = dtype;

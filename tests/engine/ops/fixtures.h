@@ -110,9 +110,10 @@ inline void require_same_bits(std::span<const float> actual, std::span<const flo
   }
 }
 
-inline std::unique_ptr<Matrix> load(Backend& backend, const Values& values, DType dtype) {
+inline std::unique_ptr<Matrix> load(Backend& backend, const Values& values, DType dtype,
+                                    Activations activations = Activations::f32) {
   const ConstTensorView parts[] = {values.view()};
-  return backend.load_matrix(parts, dtype);
+  return backend.load_matrix(parts, dtype, activations);
 }
 
 /// cos and sin of random angles, [T, half].

@@ -26,6 +26,9 @@ TEST_CASE("matrices that do not fit are refused with expected and actual") {
     REQUIRE_THROWS_WITH(backend.load_matrix(parts, DType::bf16), Contains("part 1: expected 6 columns, got 7"));
     REQUIRE_THROWS_WITH(backend.load_matrix({}, DType::bf16), Contains("no parts"));
     REQUIRE_THROWS_WITH(backend.load_matrix({parts, 1}, DType::f16), Contains("got f16"));
+    REQUIRE_THROWS_WITH(backend.load_matrix({parts, 1}, DType::bf16, Activations::int8), Contains("got int8"));
+    REQUIRE_THROWS_WITH(backend.load_matrix({parts, 1}, DType::f32, Activations::bf16),
+                        Contains("need weights in bf16, got f32"));
     ConstTensorView huge = w.view();
     huge.rows = std::int64_t{1} << 40;
     huge.cols = huge.stride = std::int64_t{1} << 40;

@@ -23,12 +23,15 @@ TEST_CASE("matmul by hand") {
 TEST_CASE("matmul agrees with a dense product in double") {
   Random random(1);
   for_each_subject([&](Backend& backend, const Subject& subject, const Way&) {
-    for (const DType dtype : kStored) {
+    const std::pair<DType, Activations> types[] = {
+        {DType::bf16, Activations::f32}, {DType::f32, Activations::f32}, {DType::bf16, Activations::bf16}};
+    for (const auto& [dtype, activations] : types) {
       for (const std::int64_t depth : {1, 33, 300}) {
         const Values w = random.values(17, depth);
-        const Values x = random.values(5, depth);
+        Values x = random.values(5, depth);
         const std::vector<float> bias = random.vector(17);
-        const Values out = multiply(backend, x, *load(backend, w, dtype), bias);
+        const Values out = multiply(backend, x, *load(backend, w, dtype, activations), bias);
+        for (float& value : x.data) value = activations == Activations::bf16 ? round_to(value, DType::bf16) : value;
         const auto exact = [&](std::int64_t t, std::int64_t n) {
           double sum = bias[n];
           for (std::int64_t c = 0; c < depth; ++c) {

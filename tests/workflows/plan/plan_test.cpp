@@ -155,7 +155,7 @@ workflow:
 TEST_CASE("settings of an agent win over the defaults") {
   const Plan made = plan(R"(
 version: 1
-models: {small: nano, large: {path: big, dtype: f32, context: 512}}
+models: {small: {path: nano, activations: bf16}, large: {path: big, dtype: f32, context: 512}}
 defaults: {model: small, max_tokens: 64, temperature: 0.5, top_k: 40, stop: "\n\n", timeout: 60s, seed: 7}
 agents:
   a: {prompt: hello, model: large, max_tokens: 0x10, stop: [x, y], on_error: fallback, fallback: none, retry: {attempts: 2, backoff: 50ms}}
@@ -184,6 +184,8 @@ relay: full
   CHECK(made.relay == "full");
   CHECK(made.spec->models[1].dtype == DType::f32);
   CHECK(made.spec->models[1].kv_dtype == DType::f32);
+  CHECK(made.spec->models[0].activations == DType::bf16);
+  CHECK(made.spec->models[1].activations == DType::f32);
   CHECK(made.spec->models[1].context == 512);
 }
 
