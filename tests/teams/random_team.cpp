@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/teams/random_team.h"
 
-#include <algorithm>
-#include <memory>
 #include <set>
-#include <stdexcept>
 
-#include "tests/support/function_tool.h"
 #include "tests/teams/draw.h"
 #include "tests/teams/team_texts.h"
 #include "tests/teams/yaml_writer.h"
 
 namespace baton::test {
 namespace {
-
-constexpr const char* kTool = "measure";
 
 class TeamMaker {
  public:
@@ -210,7 +204,8 @@ class TeamMaker {
       std::vector<std::string> texts = names_;
       for (const std::size_t seen : member.sees) texts.push_back("agent_" + members_[seen].id + "_current");
       if (rounds_ > 1) texts.push_back("agent_" + members_[0].id + "_history_1");
-      out.push_back({{kTool, {{"from", draw_.of(texts)}, {"kind", draw_.of({"length", "echo", "nothing", "odd"})}}}});
+      out.push_back(
+          {{"measure", {{"from", draw_.of(texts)}, {"kind", draw_.of({"length", "echo", "nothing", "odd"})}}}});
     }
     return out;
   }
@@ -301,17 +296,5 @@ class TeamMaker {
 }  // namespace
 
 RandomTeam random_team(std::uint64_t seed, const TeamLimits& limits) { return TeamMaker(seed, limits).make(); }
-
-ToolRegistry team_tools() {
-  ToolRegistry tools;
-  tools.add(std::make_shared<FunctionTool>(kTool, [](const ToolCall& call) -> ToolResult {
-    const std::string& kind = call.options.at("kind");
-    if (kind == "nothing") return {true, ""};
-    if (kind == "echo") return {true, "heard: " + call.text};
-    if (kind == "odd" && call.text.size() % 3 == 0) throw std::runtime_error("a third of the texts is too odd");
-    return {call.text.size() % 2 == 0, "a text of " + std::to_string(call.text.size()) + " bytes"};
-  }));
-  return tools;
-}
 
 }  // namespace baton::test

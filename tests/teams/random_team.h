@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "agents/tool.h"
-
 namespace baton::test {
 
 struct TeamLimits {
@@ -29,8 +27,5 @@ struct RandomTeam {
 
 /// A team whose runs always end by themselves, with state ok: agents whose attempts may fail are skipped or replaced.
 RandomTeam random_team(std::uint64_t seed, const TeamLimits& limits);
-
-/// The tools that random teams call.
-ToolRegistry team_tools();
 
 }  // namespace baton::test

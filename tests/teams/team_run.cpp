@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/base/hash.h"
-#include "tests/teams/random_team.h"
+#include "tests/teams/team_tools.h"
 #include "workflows/run/executor.h"
 #include "workflows/run/inputs.h"
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "engine/cpu/cpu.h"
 #include "tests/teams/draw.h"
+#include "tests/teams/team_tools.h"
 #include "workflows/compile.h"
 
 namespace baton::test {
@@ -237,7 +239,7 @@ void count(const RandomTeam& team, const TeamAnswers& answers, Reached& reached)
   ++reached["topology " + team.topology];
   for (const AgentRecord& turn : answers.record.agents) {
     ++reached["turns"];
-    reached["retries"] += turn.attempts - 1;
+    reached["retries"] += std::max(turn.attempts, 1) - 1;
     reached["skipped turns"] += turn.state == TurnState::skipped ? 1 : 0;
     reached["failed turns"] += turn.state == TurnState::failed ? 1 : 0;
     reached["stop strings"] += turn.finish_reason == FinishReason::stop ? 1 : 0;
