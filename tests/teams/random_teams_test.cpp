@@ -55,7 +55,7 @@ Reached try_teams(const TeamModel& model, const TeamLimits& limits, std::uint64_
 void check_reached(const Reached& reached, std::int64_t teams) {
   if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
   for (const char* name : {"retries", "skipped turns", "failed turns", "stop strings", "empty outputs",
-                           "evicted prefixes", "cancelled runs"}) {
+                           "evicted prefixes", "cancelled runs", "teams with some exact readers"}) {
     INFO(name);
     CHECK(reached.at(name) >= teams / 16);
   }

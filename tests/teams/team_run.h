@@ -40,7 +40,8 @@ struct TeamRun {
   std::shared_ptr<const Plan> plan;
   std::map<std::string, std::string> inputs;
   std::uint64_t seed = 0;
-  bool logits = false;  // hash them; the engine then chooses tokens on the host
+  bool logits = false;                                   // hash them; the engine then chooses tokens on the host
+  std::map<std::string, std::vector<TokenId>> forced{};  // by turn id: its answer
   std::stop_token stop{};
   EventCallback on_event{};
 };
@@ -48,7 +49,9 @@ struct TeamRun {
 /// Runs on the calling thread.
 TeamAnswers run_team(const std::shared_ptr<InferenceEngine>& engine, const TeamRun& run);
 
-/// The first difference, in the order of the plan: the turn, the attempt, the index of the token. Empty: none.
-std::string first_difference(const TeamAnswers& expected, const TeamAnswers& found);
+/// The first difference, in the order of the plan: the turn, the attempt, the index of the token. Empty: none. Turns
+/// that are `forced` are not compared.
+std::string first_difference(const TeamAnswers& expected, const TeamAnswers& found,
+                             const std::map<std::string, std::vector<TokenId>>& forced = {});
 
 }  // namespace baton::test

@@ -21,8 +21,9 @@ namespace {
 /// What the workflow says, and what a way changes in it.
 enum class Settings : std::uint8_t {
   written,
-  sampled,        // every agent at temperature 1, from a seed of its own
-  exact_readers,  // every agent with `exact: true`
+  sampled,     // every agent at temperature 1, from a seed of its own
+  all_exact,   // every agent with `exact: true`
+  some_exact,  // about half of them
 };
 
 enum class Machine : std::uint8_t {
@@ -36,6 +37,7 @@ enum class Course : std::uint8_t {
   again,      // a second time on the same engine, which has prefixes of the first
   company,    // with the same and another team on the same engine at the same time
   cancelled,  // while and after the same run is cancelled at a random moment
+  forced,     // twice, with the answers of `full` forced on agents that may read approximate KV; the others must agree
 };
 
 struct Way {
@@ -57,7 +59,8 @@ constexpr Way kWays[] = {
     {"lockstep, little memory", "lockstep", Settings::written, Machine::tight, Course::company},
     {"lockstep, sampled", "lockstep", Settings::sampled, Machine::usual, Course::alone},
     {"lockstep, sampled, cancelled", "lockstep", Settings::sampled, Machine::odd_steps, Course::cancelled},
-    {"auto, exact readers", "auto", Settings::exact_readers, Machine::usual, Course::again},
+    {"auto, exact readers", "auto", Settings::all_exact, Machine::usual, Course::again},
+    {"auto, some exact readers", "auto", Settings::some_exact, Machine::usual, Course::forced},
 };
 
 }  // namespace
@@ -71,9 +74,13 @@ struct TeamTrials::Team {
     const ToolRegistry tools = team_tools();
     options.tools = &tools;
     options.set = {{"relay.method", relay}};
+    Draw draw(random.seed);
     for (const std::string& agent : random.agents) {
-      if (settings == Settings::sampled) options.set.emplace_back("agents." + agent + ".temperature", "1");
-      if (settings == Settings::exact_readers) options.set.emplace_back("agents." + agent + ".exact", "true");
+      const std::string key = "agents." + agent;
+      if (settings == Settings::sampled) options.set.emplace_back(key + ".temperature", "1");
+      const bool exact = settings == Settings::all_exact || draw.chance(0.5);
+      if (settings == Settings::all_exact || settings == Settings::some_exact)
+        options.set.emplace_back(key + ".exact", exact ? "true" : "false");
     }
     TeamRun run;
     run.plan = std::make_shared<const Plan>(compile(std::string_view(random.yaml), "team.yaml", options));
@@ -130,6 +137,11 @@ class TeamTrials::Trial {
       case Course::cancelled:
         beside_a_cancelled_run();
         break;
+      case Course::forced:
+        if (!force_readers()) break;
+        check("", run_team(engine_, run_));
+        check("the second time: ", run_team(engine_, run_));
+        break;
     }
     return difference_;
   }
@@ -141,6 +153,7 @@ class TeamTrials::Trial {
     reached["tokens from prefixes"] += reused_;
     reached["tokens computed ahead"] += ahead_;
     reached["cancelled runs"] += cancelled_;
+    reached["teams with some exact readers"] += forced_;
   }
 
  private:
@@ -173,8 +186,20 @@ class TeamTrials::Trial {
       }
     }
     if (!difference_.empty()) return;
-    const std::string difference = first_difference(expected, found);
+    const std::string difference = first_difference(expected, found, run_.forced);
     if (!difference.empty()) difference_ = which + difference;
+  }
+
+  /// False where an answer cannot be forced: an empty one, or one that a stop string cut.
+  bool force_readers() {
+    for (const PlannedTurn& turn : run_.plan->turns) {
+      const auto found = expected_.answers.find(turn.id);
+      if (turn.exact || found == expected_.answers.end()) continue;
+      const TurnAnswer& last = found->second.back();
+      if (last.tokens.empty() || last.reason == FinishReason::stop) return false;
+      run_.forced[turn.id] = last.tokens;
+    }
+    return ++forced_ > 0;
   }
 
   void in_company() {
@@ -230,7 +255,7 @@ class TeamTrials::Trial {
   TeamRun run_;
   std::shared_ptr<StepEngine> engine_;
   std::string difference_;
-  std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0;
+  std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0;
 };
 
 namespace {
