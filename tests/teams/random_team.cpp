@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/teams/random_team.h"
 
+#include <algorithm>
 #include <set>
 
 #include "tests/teams/draw.h"
@@ -125,15 +126,18 @@ class TeamMaker {
   /// Each member once, after some of those before it; some a second time.
   Yaml steps() {
     Yaml out = Yaml::array();
+    std::set<std::size_t> infers;
     for (std::size_t i = 0; i < count_; ++i) {
       Yaml needs = Yaml::array();
       for (std::size_t j = 0; j < i; ++j) {
         if (!draw_.chance(0.6)) continue;
         needs.push_back(members_[j].id);
         members_[i].sees.insert(j);
-        members_[i].sees.insert(members_[j].sees.begin(), members_[j].sees.end());
+        // What a step is known to wait for only by its prompt, others do not count on.
+        if (!infers.count(j)) members_[i].sees.insert(members_[j].sees.begin(), members_[j].sees.end());
       }
-      out.push_back(step(members_[i].id, members_[i].id, needs, members_[i].sees, draw_.chance(0.3)));
+      if (draw_.chance(0.3)) infers.insert(i);
+      out.push_back(step(members_[i].id, members_[i].id, needs, members_[i].sees, infers.count(i) != 0));
     }
     for (std::size_t i = 0; i < count_; ++i) {
       if (!draw_.chance(0.2)) continue;
@@ -171,7 +175,7 @@ class TeamMaker {
   Yaml agent(const Member& member) {
     Yaml out;
     if (draw_.chance(0.4)) out["role"] = role(draw_);
-    out["prompt"] = prompt(member);
+    out["prompt"] = prompts_.emplace_back(draw_.chance(0.3) ? earlier_prompt(member) : prompt(member));
     if (member.tools) out["tools"] = tools(member);
     if (draw_.chance(0.5)) out["max_tokens"] = draw_.between(draw_.chance(0.1) ? 1 : 4, limits_.max_tokens);
     if (draw_.chance(0.5)) set_sampling(out);
@@ -235,6 +239,15 @@ class TeamMaker {
     return out;
   }
 
+  /// The prompt of an agent before this one that names nothing which this one does not see, if there is one.
+  Yaml earlier_prompt(const Member& member) {
+    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+      const Member& other = members_[i];
+      if (!other.tools && std::ranges::includes(member.sees, other.sees)) return prompts_[i];
+    }
+    return prompt(member);
+  }
+
   Yaml prompt(const Member& member) {
     Yaml items = Yaml::array();
     for (const std::string& name : placeholders(member)) {
@@ -291,6 +304,7 @@ class TeamMaker {
   std::size_t count_ = 0;        // of those that take part in the rounds
   std::vector<std::string> names_;
   std::string opening_;  // that several prompts share
+  std::vector<Yaml> prompts_;
 };
 
 }  // namespace

@@ -15,7 +15,9 @@
 #include "tests/support/folders.h"
 #include "tests/support/process_memory.h"
 #include "tests/support/tiny_model.h"
+#include "tests/teams/team_tools.h"
 #include "tests/teams/ways.h"
+#include "workflows/compile.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -68,6 +70,17 @@ void check_reached(const Reached& reached, std::int64_t teams) {
 constexpr std::uint64_t kTeams = kFreedIsKept ? 20 : 200;  // sanitizers are slow
 
 }  // namespace
+
+TEST_CASE("random teams: every seed gives a valid workflow") {
+  const ToolRegistry tools = team_tools();
+  ReadOptions options;
+  options.tools = &tools;
+  for (std::uint64_t seed = 1; seed <= 10 * kTeams; ++seed) {
+    const RandomTeam team = random_team(seed, {});
+    INFO(seed << "\n" << team.yaml);
+    CHECK_NOTHROW(compile(std::string_view(team.yaml), "team.yaml", options));
+  }
+}
 
 TEST_CASE("random teams: a tiny model gives the answers of full in every way") {
   TeamModel model{make_cpu_backend(1), nullptr};
