@@ -239,9 +239,9 @@ class TeamMaker {
     return out;
   }
 
-  /// The prompt of an agent before this one that names nothing which this one does not see, if there is one.
+  /// The prompt of the last agent before this one that names nothing which this one does not see, if there is one.
   Yaml earlier_prompt(const Member& member) {
-    for (std::size_t i = 0; i < prompts_.size(); ++i) {
+    for (std::size_t i = prompts_.size(); i-- > 0;) {
       const Member& other = members_[i];
       if (!other.tools && std::ranges::includes(member.sees, other.sees)) return prompts_[i];
     }

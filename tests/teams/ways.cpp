@@ -74,6 +74,7 @@ struct TeamTrials::Team {
     const ToolRegistry tools = team_tools();
     options.tools = &tools;
     options.set = {{"relay.method", relay}};
+    if (settings == Settings::some_exact) options.set.emplace_back("relay.min_tokens", "1");
     Draw draw(random.seed);
     for (const std::string& agent : random.agents) {
       const std::string key = "agents." + agent;
@@ -93,7 +94,7 @@ struct TeamTrials::Team {
   std::shared_ptr<StepEngine> engine(LocalEngineOptions options = {}, int threads = 1) const {
     auto made = std::make_shared<StepEngine>(make_cpu_backend(threads), model.model, options);
     // As if rectification left nothing: `auto` takes it wherever it may.
-    made->set_relay_levels({{0, 1, model.model->config.layers - 1}, {{0.5, 0.0, 0.0}}, 0.0});
+    made->set_relay_levels({{0, 1, model.model->config.layers - 1}, {{0.6, 0.0, 0.0}}, 0.0});
     return made;
   }
 
@@ -154,6 +155,7 @@ class TeamTrials::Trial {
     reached["tokens computed ahead"] += ahead_;
     reached["cancelled runs"] += cancelled_;
     reached["teams with some exact readers"] += forced_;
+    reached["rectified placeholders"] += rectified_;
   }
 
  private:
@@ -179,6 +181,9 @@ class TeamTrials::Trial {
 
   void check(const std::string& which, const TeamAnswers& found) { check(which, expected_, found); }
   void check(const std::string& which, const TeamAnswers& expected, const TeamAnswers& found) {
+    for (const AgentRecord& turn : found.record.agents) {
+      for (const SlotRecord& slot : turn.slots) rectified_ += slot.method == method_of(MethodId::rectify).name ? 1 : 0;
+    }
     for (const auto& [turn, attempts] : found.answers) {
       for (const TurnAnswer& answer : attempts) {
         reused_ += answer.reused_tokens;
@@ -255,7 +260,7 @@ class TeamTrials::Trial {
   TeamRun run_;
   std::shared_ptr<StepEngine> engine_;
   std::string difference_;
-  std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0;
+  std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0, rectified_ = 0;
 };
 
 namespace {
