@@ -98,7 +98,7 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   config.tied_embeddings = true;
   config.qk_norm = options.qk_norm;
   config.attention_bias = options.bias;
-  config.eos_tokens = {257};
+  config.eos_tokens = options.eos_tokens;
   for (std::int32_t layer = 0; layer < options.layers; ++layer)
     config.window.push_back(layer % 2 == 1 ? options.window : 0);
 

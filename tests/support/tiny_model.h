@@ -36,6 +36,7 @@ struct TinyOptions {
   DType activations = DType::f32;
   std::uint64_t seed = 1;
   bool kept = true;  // Device::keep has the vectors
+  std::vector<TokenId> eos_tokens = {257};
 };
 
 /// A model whose matrices are blocks of the type.

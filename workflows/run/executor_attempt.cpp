@@ -45,10 +45,10 @@ void RunLoop::start_attempt(std::size_t turn) {
 /// A later attempt has its prompt already.
 void RunLoop::advance(std::size_t turn) {
   try {
-    if (attempts_[turn]->prompt.empty()) {
-      prepare(turn);
-    } else {
+    if (attempts_[turn]->prepared) {
       submit(turn);
+    } else {
+      prepare(turn);
     }
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
@@ -101,6 +101,7 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
     fail_attempt(turn, {.error = prepared.error, .may_retry = false});
   } else {
     attempt.prompt = std::move(prepared.prompt);
+    attempt.prepared = true;
     advance(turn);
   }
   schedule();

@@ -55,6 +55,7 @@ class RunLoop {
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
+    bool prepared = false;              // the prompt is known, and may be empty
     std::vector<PromptPart> prompt;     // kept while another attempt may need it
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;

@@ -3,7 +3,9 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 
+#include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
+#include "tests/support/tiny_engine.h"
 #include "workflows/run/executor.h"
 
 using namespace baton;
@@ -42,6 +44,26 @@ Observed run(PlanBuilder& builder, ScriptedEngine::Script script) {
 }
 
 }  // namespace
+
+TEST_CASE("a prompt without a token is refused by the engine, and prepared once") {
+  PlanBuilder builder;
+  PlannedTurn& turn = builder.add("a", {});
+  turn.messages = {{"user", {{"", "question"}}}};
+  turn.tools.push_back(tool_spec("count", ""));
+  int calls = 0;
+  auto registry = std::make_shared<ToolRegistry>();
+  registry->add(std::make_shared<FunctionTool>("count", [&](const ToolCall&) {
+    return ++calls, ToolResult{true, ""};
+  }));
+  builder.tools = registry;
+  RunRequest request = builder.request(tiny_engine());  // without a chat template: nothing stands around the texts
+  request.inputs = {{"question", ""}};
+  request.timeout = 10s;
+  const RunRecord record = run_plan(request);
+  CHECK(record.state == RunState::failed);
+  CHECK(record.agents.at(0).error == "the prompt has no tokens; expected at least 1");
+  CHECK(calls == 1);
+}
 
 TEST_CASE("a failed agent ends the run: what runs is cancelled, what waits is skipped") {
   PlanBuilder builder;

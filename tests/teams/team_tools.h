@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tool that random teams call: it answers, answers nothing, fails, or throws.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "tests/support/function_tool.h"
+
+namespace baton::test {
+
+inline ToolRegistry team_tools() {
+  ToolRegistry tools;
+  tools.add(std::make_shared<FunctionTool>("measure", [](const ToolCall& call) -> ToolResult {
+    const std::string& kind = call.options.at("kind");
+    if (kind == "nothing") return {true, ""};
+    if (kind == "echo") return {true, "heard: " + call.text};
+    if (kind == "odd" && call.text.size() % 3 == 0) throw std::runtime_error("a third of the texts is too odd");
+    return {call.text.size() % 2 == 0, "a text of " + std::to_string(call.text.size()) + " bytes"};
+  }));
+  return tools;
+}
+
+}  // namespace baton::test
