@@ -92,6 +92,9 @@ struct GenerationResult {
   PrefillTimes prefill;                 // the phases of prefill_ms
   std::int64_t drafted_tokens = 0;      // tokens that ran as drafts (engine/steps/drafts.h)
   std::int64_t accepted_tokens = 0;     // drafted tokens that were chosen
+  double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
+  std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
+  std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt
@@ -106,6 +109,10 @@ struct GenerationCallbacks {
   /// While a prompt takes longer than LocalEngineOptions::progress_ms: tokens of the prompt with KV so far, and all.
   std::function<void(std::int64_t tokens, std::int64_t prompt_tokens)> on_prefill_progress;
   std::function<void(TokenId id, const std::string& text)> on_token;
+  /// Method verified: tokens that are checked later. When they have been, on_confirmed comes, with the number of first
+  /// tentative tokens that stay, and then the answer from its first token on with on_token.
+  std::function<void(TokenId id, const std::string& text)> on_tentative_token;
+  std::function<void(std::int64_t kept, std::int64_t tentative)> on_confirmed;
   std::function<void(std::span<const float> logits)> on_logits;  // [V], before each token is chosen
   std::function<void(GenerationResult)> on_finished;             // exactly once for each accepted request
 };

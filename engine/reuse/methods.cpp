@@ -84,6 +84,18 @@ constexpr std::array kMethods = {
            .hidden_states = true,
            .corrections = true,
            .schedule = auto_schedule},
+    Method{.id = MethodId::verified,
+           .name = "verified",
+           .summary = "An agent starts on rectified KV; what it wrote is checked once its prompt has exact KV.",
+           .exact = true,
+           .prefixes = Prefixes::always,
+           .segments = true,
+           .ahead = true,
+           .layers = Layers::detection,
+           .hidden_states = true,
+           .corrections = true,
+           .chosen_tokens = true,
+           .schedule = auto_schedule},
 };
 
 constexpr bool is_ordered() {

@@ -25,6 +25,7 @@ enum class MethodId : std::uint8_t {
   anchors,
   droidspeak,
   automatic,
+  verified,
 };
 
 struct Method {

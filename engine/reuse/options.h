@@ -106,7 +106,7 @@ struct ReuseOptions {
   double reuse = 0.0;
   AnchorOptions anchors;
   /// auto: texts are rectified only where the mean KL divergence from full prefill over a turn is expected to be at
-  /// most this, in nats per token. 0: nothing is; the prompt's KV is exact.
+  /// most this, in nats per token. 0, also with verified: nothing is; the prompt's KV is exact.
   float tolerance = 0.02f;
   std::string exact_because;     // auto: why the prompt is exact, for the record
   float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
@@ -116,23 +116,27 @@ struct ReuseOptions {
   bool record = false;           // the output and the slots become segments
 };
 
+/// True for auto and verified: texts are handed over or computed ahead, and which of both is decided for each prompt.
+inline bool decides(const Method& method) { return method.segments && method.ahead; }
+
 /// True when segments may be placed, so that the prompt's KV is approximate: by every method that hands KV over, and by
-/// auto unless it is told to be exact.
+/// those that decide unless they are told to be exact.
 inline bool takes_segments(const ReuseOptions& reuse) {
-  return reuse.method->segments && !(reuse.method->id == MethodId::automatic && reuse.tolerance <= 0.0f);
+  return reuse.method->segments && !(decides(*reuse.method) && reuse.tolerance <= 0.0f);
 }
 /// True when readers may choose tokens by the attention that these received from their author. A request whose method
 /// reads no segments does not say how its own are read.
 inline bool reads_attention(const ReuseOptions& reuse) {
   if (!reuse.method->segments) return true;
-  return reuse.method->id == MethodId::rectify && reuse.selection.score != SelectionOptions::Score::change;
+  const bool rectifies = reuse.method->id == MethodId::rectify || reuse.method->id == MethodId::verified;
+  return rectifies && reuse.selection.score != SelectionOptions::Score::change;
 }
 /// The method that obtains the KV of a segment, and of tokens that were computed ahead, for the record.
 inline const Method& segment_method(const ReuseOptions& reuse) {
   return reuse.method->id == MethodId::automatic ? method_of(MethodId::rectify) : *reuse.method;
 }
 inline const Method& ahead_method(const ReuseOptions& reuse) {
-  return reuse.method->id == MethodId::automatic ? method_of(MethodId::lockstep) : *reuse.method;
+  return decides(*reuse.method) ? method_of(MethodId::lockstep) : *reuse.method;
 }
 
 }  // namespace baton

@@ -30,7 +30,8 @@ double max_reuse(const ReuseOptions& options, std::int32_t layers) {
   const bool known = selection.score == Score::author || selection.score == Score::entropy;
   std::int32_t all = 0;
   if (options.method->id == MethodId::cacheblend) all = 1;
-  if (options.method->id == MethodId::rectify && !known) all = options.range.detect - options.range.start;
+  const bool rectifies = options.method->id == MethodId::rectify || options.method->id == MethodId::verified;
+  if (rectifies && !known) all = options.range.detect - options.range.start;
   return 1.0 - static_cast<double>(all) / layers;
 }
 

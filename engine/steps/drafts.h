@@ -22,8 +22,8 @@ struct Draft {
 /// Maximum decode rows of a step with drafts, other than those of forced answers.
 constexpr std::int32_t kMaxDraftRows = 36;
 
-/// Maximum tokens of a forced answer that run in one step.
-constexpr std::int32_t kMaxForcedRows = 32;
+/// Maximum tokens that run in one step of a draft that runs whole: of a forced answer, or of a tentative one.
+constexpr std::int32_t kMaxWholeDraft = 32;
 
 /// Shortest match that makes a draft.
 constexpr std::int32_t kMinDraftMatch = 2;

@@ -10,7 +10,7 @@ const std::vector<TokenId>* none(RequestId) { return nullptr; }
 
 /// Drops the parts from the first one on that the request will rectify.
 void keep_exact(EarlyPrompt& prompt) {
-  if (!takes_segments(prompt.reuse)) return;
+  if (!takes_segments(prompt.reuse) || prompt.reuse.method->exact) return;
   const auto rectified = std::find_if(prompt.parts.begin(), prompt.parts.end(), [&](const EarlyPart& part) {
     return part.handed_over &&
            (part.follows != 0 || static_cast<std::int32_t>(part.tokens.size()) >= prompt.reuse.min_tokens);

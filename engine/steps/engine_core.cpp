@@ -66,7 +66,10 @@ void EngineCore::cancel(RequestId id) {
 
 EarlyId EngineCore::prepare(EarlyPrompt prompt) {
   check(prompt, *model_);
-  complete_auto(prompt.reuse);
+  if (prompt.reuse.method->id == MethodId::verified)
+    resolve(prompt.reuse);
+  else
+    complete_auto(prompt.reuse);
   const std::lock_guard lock(mutex_);
   const EarlyId id = ++last_id_;
   orders_.push_back(
@@ -174,7 +177,7 @@ void EngineCore::complete_auto(ReuseOptions& reuse) const {
 
 void EngineCore::resolve(ReuseOptions& reuse) const {
   complete_auto(reuse);
-  if (reuse.method->id == MethodId::automatic && !takes_segments(reuse) && !reuse.range.given()) return;
+  if (decides(*reuse.method) && !takes_segments(reuse) && !reuse.range.given()) return;
   resolve_layers(reuse);
   if (reuse.reuse <= 0.0) return;
   if (const double bound = max_reuse(reuse, model_->config.layers); reuse.reuse > bound + 1e-6) {

@@ -85,6 +85,13 @@ class EngineCore {
   void keep_for_followers(const Sequence& sequence);
   std::vector<LivePrefix> running_prefixes() const;
 
+  /// Method verified: whether a sequence begins on approximate KV. Then exact KV of its prompt is computed ahead.
+  bool begins_tentatively(const Sequence& sequence) const;
+  EarlyId twin_of(const Sequence& sequence);
+  /// Starts a tentative sequence again, with the exact KV of its prompt, and checks what it wrote.
+  void verify(Sequence& sequence);
+  void verify_complete();
+
   /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);
   void step();
@@ -112,8 +119,9 @@ class EngineCore {
         const Sequence::Next next = advance(i);
         follow(sequence);
         if (next == Sequence::Next::drafted) continue;
-        if (next == Sequence::Next::end) end(&sequence, FinishReason::eos, {});
-        return;
+        if (next != Sequence::Next::end) return;
+        if (sequence.is_tentative()) return verify(sequence);
+        return end(&sequence, FinishReason::eos, {});
       }
     } catch (const std::exception& error) {  // no finite logit, or a callback that threw
       end(&sequence, FinishReason::error, error.what());

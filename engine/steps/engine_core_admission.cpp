@@ -3,6 +3,11 @@
 #include "engine/steps/engine_core.h"
 
 namespace baton {
+namespace {
+
+constexpr std::int32_t kMinTentativeRows = 64;
+
+}  // namespace
 
 std::int64_t EngineCore::free_bytes() const {
   return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
@@ -99,18 +104,75 @@ void EngineCore::keep_for_followers(const Sequence& sequence) {
   }
 }
 
+/// A prompt that is nearly complete is not worth a second sequence, and a forced answer needs no check.
+bool EngineCore::begins_tentatively(const Sequence& sequence) const {
+  const GenerationRequest& request = sequence.request();
+  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.is_forced())
+    return false;
+  const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
+  return sequence.prompt_length() - ahead_.computed(request.early, prompt) >= kMinTentativeRows;
+}
+
+/// Returns the early prompt that is the same as the sequence's; one that was computed so far continues.
+EarlyId EngineCore::twin_of(const Sequence& sequence) {
+  const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
+  std::vector<EarlyPart> whole{{std::vector<TokenId>(prompt.begin(), prompt.end())}};
+  if (const EarlyId early = sequence.request().early; ahead_.has(early)) {
+    ahead_.update(early, std::move(whole), true);
+    return early;
+  }
+  EarlyId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    id = ++last_id_;
+  }
+  ahead_.prepare(id, {std::move(whole), true, sequence.max_positions(), sequence.request().reuse});
+  return id;
+}
+
+void EngineCore::verify_complete() {
+  std::vector<Sequence*> ready;
+  for (const auto& sequence : running_) {
+    if (sequence->is_tentative() && ahead_.complete(sequence->request().early)) ready.push_back(sequence.get());
+  }
+  for (Sequence* sequence : ready) verify(*sequence);
+}
+
+void EngineCore::verify(Sequence& sequence) {
+  count_kv(-static_cast<std::int64_t>(sequence.cache_bytes()));
+  sequence.begin_check();
+  std::vector<float> logits;
+  while (true) {
+    try {
+      logits = start(sequence);
+      break;
+    } catch (const std::exception& error) {
+      if (!ahead_.evict_last(0)) return end(&sequence, FinishReason::error, error.what());
+    }
+  }
+  count_kv(static_cast<std::int64_t>(sequence.cache_bytes()));
+  if (!logits.empty()) sample({{&sequence, 1}}, logits);
+}
+
 std::vector<float> EngineCore::start(Sequence& sequence) {
   const Clock::time_point begin = Clock::now();
   const GenerationRequest& request = sequence.request();
   const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
   const KvLayout layout = layout_for(request, *model_, request.reuse.range);
-  auto early = ahead_.take(request.early, prompt, sequence.max_positions(), layout);
+  const bool tentative = begins_tentatively(sequence);
+  if (!tentative && request.reuse.method->id == MethodId::verified) sequence.be_exact();
+  auto early = tentative ? std::nullopt : ahead_.take(request.early, prompt, sequence.max_positions(), layout);
   KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
   const InPlace in_place = early ? InPlace{early->placed, early->ahead, early->length} : InPlace{};
   corrector_.use(corrections());
   std::vector<LivePrefix> live = running_prefixes();
   ahead_.add_live(live);
   PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place);
+  if (tentative && assembly.hops == 0) {  // nothing could be handed over
+    sequence.be_exact();
+    return start(sequence);
+  }
+  if (tentative) sequence.be_tentative(twin_of(sequence));
   PrefillTimes times;
   times.match = milliseconds(Clock::now() - begin);
   forward_.alongside([&] { assembly.insert(*backend_, forward_.angles(), cache); });

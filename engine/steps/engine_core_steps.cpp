@@ -70,15 +70,16 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
 void EngineCore::find_drafts() {
   DraftLength::Step step;
   for (const auto& sequence : running_) step.rows += sequence->decoding() ? 1 : 0;
-  if (step.rows == 0 || options_.max_draft == 0) return;
+  if (step.rows == 0) return;
   step.tokens = step.rows;
   const std::int32_t room = options_.max_step_rows / step.rows - 1;  // of each sequence
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) continue;
-    const std::int32_t max_tokens = sequence->is_forced() ? kMaxForcedRows : options_.max_draft;
+    const bool certain = sequence->is_checking() || (sequence->is_forced() && options_.max_draft > 0);
+    const bool whole = certain || options_.draft_always;
+    const std::int32_t max_tokens = certain ? kMaxWholeDraft : options_.max_draft;
     const Draft draft = sequence->find_draft(std::clamp(room, 0, max_tokens));
     const auto found = static_cast<std::int32_t>(draft.tokens.size());
-    const bool whole = sequence->is_forced() || options_.draft_always;
     sequence->set_draft(draft, whole ? found : drafts_.choose(draft, costs_.row_ms(), step));
   }
 }
@@ -167,6 +168,7 @@ void EngineCore::step() {
     chosen += static_cast<std::size_t>(part.rows);
   }
   sample(sampling, logits);
+  verify_complete();
 }
 
 void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
@@ -194,8 +196,10 @@ void EngineCore::report_progress(const std::vector<Part>& parts) {
 }
 
 const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
+  static const std::vector<TokenId> kNone;  // tentative tokens may change
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id() == id; });
-  return found == running_.end() ? nullptr : &(*found)->result().tokens;
+  if (found == running_.end()) return nullptr;
+  return (*found)->is_tentative() ? &kNone : &(*found)->result().tokens;
 }
 
 void EngineCore::sample(const std::vector<Part>& parts, std::span<const float> logits) {

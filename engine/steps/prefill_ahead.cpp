@@ -115,6 +115,11 @@ std::int32_t PrefillAhead::computed(EarlyId id, std::span<const TokenId> prompt)
   return live.common(prompt, live.ready);
 }
 
+bool PrefillAhead::complete(EarlyId id) const {
+  const std::size_t at = index_of(id);
+  return at < early_.size() && early_[at]->started() && early_[at]->settled() && early_[at]->backlog() == 0;
+}
+
 /// A prompt that has not started leaves the beginning that it has in common with another one to that one, and starts
 /// when it needs tokens of its own: at once when all of it is known, else when they are worth a start.
 bool PrefillAhead::waits(const EarlySequence& sequence, std::span<const LivePrefix> live) const {

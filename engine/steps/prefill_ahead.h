@@ -42,6 +42,10 @@ class PrefillAhead {
   /// Appends the exact KV of the early prompts that have started. Nobody waits for it, since a submitted prompt has
   /// priority over rows ahead.
   void add_live(std::vector<LivePrefix>& live) const;
+  /// True while the early prompt exists.
+  bool has(EarlyId id) const { return index_of(id) < early_.size(); }
+  /// True when all of the early prompt has run.
+  bool complete(EarlyId id) const;
   /// Returns the number of first tokens of a prompt whose KV was computed ahead for it.
   std::int32_t computed(EarlyId id, std::span<const TokenId> prompt) const;
 

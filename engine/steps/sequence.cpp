@@ -24,6 +24,34 @@ Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
   result_.kv_entries = static_cast<std::int64_t>(prompt_length_) * model.config.layers;
 }
 
+void Sequence::be_tentative(EarlyId twin) {
+  tentative_ = true;
+  request_.early = twin;
+}
+
+void Sequence::begin_check() {
+  check_ = std::move(result_.tokens);
+  result_.tentative_tokens = static_cast<std::int64_t>(check_.size());
+  result_.tokens.clear();
+  result_.text.clear();
+  tokens_.resize(static_cast<std::size_t>(prompt_length_));
+  cache_.reset();
+  assembly_.reset();
+  sampler_ = Sampler(request_.sampling);
+  decoder_ = StreamDecoder(*model_.tokenizer);
+  stops_ = StopStrings(request_.stop);
+  text_length_.clear();
+  entropy_.clear();
+  draft_.clear();
+  expected_.reset();
+  next_row_ = 0;
+  result_.kv_ahead = 0;
+  prefilled_ = false;
+  first_token_ = {};
+  tentative_ = false;
+  be_exact();
+}
+
 void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times) {
   cache_.emplace(std::move(cache));
   assembly_.emplace(std::move(assembly));
@@ -150,6 +178,10 @@ Draft Sequence::find_draft(std::int32_t max_tokens) const {
     const auto next = std::span<const TokenId>(request_.forced).subspan(result_.tokens.size());
     return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
   }
+  if (!check_.empty()) {
+    const auto next = std::span<const TokenId>(check_).subspan(result_.tokens.size());
+    return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
+  }
   if (cache_->received() != nullptr) return {};
   const std::int32_t left = request_.max_tokens - static_cast<std::int32_t>(result_.tokens.size());
   return baton::find_draft(tokens_, std::min(max_tokens, left - 1));
@@ -161,7 +193,7 @@ void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
   match_ = draft.match;
   expected_.reset();
   if (match_ > 0) expected_ = draft.tokens.front();
-  if (!is_forced()) result_.drafted_tokens += tokens;
+  if (match_ > 0) result_.drafted_tokens += tokens;
 }
 
 bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
@@ -174,7 +206,7 @@ TokenChoice Sequence::choice(std::int32_t ahead) const {
 
 Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
-  if (request_.callbacks.on_logits) request_.callbacks.on_logits(logits);
+  if (request_.callbacks.on_logits && !tentative_) request_.callbacks.on_logits(logits);
   const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of the distribution before sampling
   return advance({is_forced() ? -1 : sampler_.choose(logits, tokens_).id, entropy}, drafts);
 }
@@ -182,6 +214,7 @@ Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
 Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {
   const auto run = static_cast<std::int32_t>(tokens_.size());  // positions that hold KV if this is not a drafted token
   const bool over = append(chosen);
+  if (!check_.empty()) compare_with_tentative(over);
   if (expected_ && !over) {
     drafts.on_choice(match_, tokens_.back() == *expected_);
     expected_.reset();
@@ -211,10 +244,20 @@ void Sequence::begin_output() {
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;
   assembly_->release_segments();
-  if (request_.callbacks.on_prefilled) request_.callbacks.on_prefilled(result_);
+  if (request_.callbacks.on_prefilled && !tentative_) request_.callbacks.on_prefilled(result_);
 }
 
 /// A forced answer ends when all of its tokens have been run: in the call that would choose the token after the last.
+/// The check is over with the first token that differs, and when all tentative tokens have been chosen again.
+void Sequence::compare_with_tentative(bool over) {
+  const auto same = std::mismatch(result_.tokens.begin(), result_.tokens.end(), check_.begin(), check_.end()).first;
+  if (!over && same == result_.tokens.end() && result_.tokens.size() < check_.size()) return;
+  result_.confirmed_tokens = same - result_.tokens.begin();
+  check_.clear();
+  if (request_.callbacks.on_confirmed)
+    request_.callbacks.on_confirmed(result_.confirmed_tokens, result_.tentative_tokens);
+}
+
 bool Sequence::append(const ChosenToken& chosen) {
   begin_output();
   const bool forced = is_forced();
@@ -224,7 +267,7 @@ bool Sequence::append(const ChosenToken& chosen) {
   if (!forced) sampler_.advance();
   if (first_token_ == Clock::time_point{}) {
     first_token_ = Clock::now();
-    result_.ttft_ms = milliseconds(first_token_ - submitted_);
+    (tentative_ ? result_.tentative_ms : result_.ttft_ms) = milliseconds(first_token_ - submitted_);
   }
   const auto& eos = model_.config.eos_tokens;
   if (forced ? result_.tokens.size() == request_.forced.size() : std::find(eos.begin(), eos.end(), id) != eos.end()) {
@@ -250,7 +293,8 @@ bool Sequence::append(const ChosenToken& chosen) {
 void Sequence::emit(TokenId id, const std::string& text) {
   const std::string certain = stops_.push(text);
   result_.text += certain;
-  if (request_.callbacks.on_token) request_.callbacks.on_token(id, certain);
+  const auto& receiver = tentative_ ? request_.callbacks.on_tentative_token : request_.callbacks.on_token;
+  if (receiver) receiver(id, certain);
 }
 
 void Sequence::drop_tokens_after_stop() {
@@ -261,6 +305,7 @@ void Sequence::drop_tokens_after_stop() {
 void Sequence::close(FinishReason reason, const std::string& error) {
   result_.reason = reason == FinishReason::eos ? reason_ : reason;
   result_.error = error;
+  if (tentative_) begin_check();  // cut off before anything was confirmed
   if (stops_.found()) {
     drop_tokens_after_stop();
   } else {

@@ -28,6 +28,16 @@ class Sequence {
 
   const GenerationRequest& request() const { return request_; }
 
+  /// Method verified. A tentative sequence writes on approximate KV, while the early prompt `twin` of its request gets
+  /// exact KV of the same tokens.
+  void be_tentative(EarlyId twin);
+  bool is_tentative() const { return tentative_; }
+  /// The KV of the prompt will be exact: nothing is handed over.
+  void be_exact() { request_.reuse.tolerance = 0.0f; }
+  /// Ends the tentative part and frees its KV. The sequence can be started again, with exact KV; what it wrote is then
+  /// its draft.
+  void begin_check();
+
   /// Makes the sequence runnable. `cache` holds all reused KV; `assembly` holds the schedule of the rest.
   void start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times);
   KvCache& cache() { return *cache_; }
@@ -52,6 +62,8 @@ class Sequence {
   /// while the prompt runs, and where dropped rows would leave traces (KvCache::truncate).
   Draft find_draft(std::int32_t max_tokens) const;
   bool is_forced() const { return !request_.forced.empty(); }
+  /// True when the draft is what was written tentatively, all of which has to run.
+  bool is_checking() const { return !check_.empty(); }
   /// The first `tokens` tokens of the draft run in the next step.
   void set_draft(const Draft& draft, std::int32_t tokens);
 
@@ -96,6 +108,7 @@ class Sequence {
 
  private:
   bool append(const ChosenToken& chosen);
+  void compare_with_tentative(bool over);
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
   const std::vector<ScheduledRow>& rows() const { return assembly_->schedule.rows; }
@@ -118,6 +131,8 @@ class Sequence {
   std::int32_t drafted_ = 0;            // tokens of the draft that were chosen
   std::int32_t match_ = 0;              // of the token that is expected next
   std::optional<TokenId> expected_;     // by find_draft, whether or not it runs
+  bool tentative_ = false;
+  std::vector<TokenId> check_;          // tentative tokens whose check is not over
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStrings stops_;

@@ -76,7 +76,9 @@ static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
               stands_for<BATON_EVENT_AGENT_FINISHED, baton::AgentFinished> &&
               stands_for<BATON_EVENT_RELAYED, baton::Relayed> && stands_for<BATON_EVENT_WARNING, baton::Warning> &&
               stands_for<BATON_EVENT_RUN_FINISHED, baton::RunFinished> &&
-              stands_for<BATON_EVENT_PREFILL_PROGRESS, baton::PrefillProgress>);
+              stands_for<BATON_EVENT_PREFILL_PROGRESS, baton::PrefillProgress> &&
+              stands_for<BATON_EVENT_TENTATIVE_TOKEN, baton::TentativeToken> &&
+              stands_for<BATON_EVENT_CONFIRMED, baton::Confirmed>);
 
 /// Agent and text of an event, where it has them.
 struct Parts {
@@ -93,6 +95,8 @@ struct Parts {
   void operator()(const baton::Warning& event) { text = event.message; }
   void operator()(const baton::RunFinished&) {}
   void operator()(const baton::PrefillProgress& event) { agent = event.agent; }
+  void operator()(const baton::TentativeToken& event) { agent = event.agent, text = event.text; }
+  void operator()(const baton::Confirmed& event) { agent = event.agent; }
 };
 
 baton_event make_event(const baton::Event& event) {

@@ -141,7 +141,7 @@ class RelayReader {
     options.reuse = fields_.number("reuse").value_or(0.0f);
     if (!relay_.method->chosen_tokens)
       refuse(fields_, {"reuse"}, "",
-             fmt::format("on method {}; expected method epic, cacheblend or rectify", method_name()));
+             fmt::format("on method {}; expected method epic, cacheblend, rectify or verified", method_name()));
     const std::string because = "with `reuse`, which says how much is recomputed";
     refuse(fields_, {"epic_tokens", "cacheblend_share"}, "", because);
     if (const YamlNode* node = fields_.get("select")) refuse(Fields(*node), {"share", "all"}, "select.", because);

@@ -67,6 +67,22 @@ Json json_of_event(const PrefillProgress& event) {
           {"prompt_tokens", event.prompt_tokens}};
 }
 
+Json json_of_event(const TentativeToken& event) {
+  return {{"type", "tentative_token"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"id", event.id},
+          {"text", event.text}};
+}
+
+Json json_of_event(const Confirmed& event) {
+  return {{"type", "confirmed"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"tokens", event.tokens},
+          {"tentative", event.tentative}};
+}
+
 Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }
 
 }  // namespace

@@ -170,6 +170,18 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
       emit(Token{record.agent, record.round, id, text});
     });
   };
+  callbacks.on_tentative_token = [this, mailbox = mailbox_, turn](TokenId id, const std::string& text) {
+    mailbox->post([this, turn, id, text] {
+      const AgentRecord& record = state_.turn(turn).record;
+      emit(TentativeToken{record.agent, record.round, id, text});
+    });
+  };
+  callbacks.on_confirmed = [this, mailbox = mailbox_, turn](std::int64_t kept, std::int64_t tentative) {
+    mailbox->post([this, turn, kept, tentative] {
+      const AgentRecord& record = state_.turn(turn).record;
+      emit(Confirmed{record.agent, record.round, kept, tentative});
+    });
+  };
   callbacks.on_finished = [this, mailbox = mailbox_, turn](GenerationResult result) {
     mailbox->post([this, turn, result = std::move(result)]() mutable { on_finished(turn, std::move(result)); });
   };

@@ -74,6 +74,9 @@ Json json_of(const AgentRecord& record) {
           {"tokens_per_s", finite(record.tokens_per_s)},
           {"drafted_tokens", record.drafted_tokens},
           {"accepted_tokens", record.accepted_tokens},
+          {"tentative_ms", finite(record.tentative_ms)},
+          {"tentative_tokens", record.tentative_tokens},
+          {"confirmed_tokens", record.confirmed_tokens},
           {"slots", std::move(slots)}};
 }
 

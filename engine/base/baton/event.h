@@ -76,8 +76,26 @@ struct PrefillProgress {
   std::int64_t prompt_tokens = 0;  // all
 };
 
+/// Method verified: a token of an answer that is not checked yet. The answer itself comes later, from its first token
+/// on, as Token, and its first tokens are the tentative ones (Confirmed says how many). A host may show tentative text
+/// as such and replace it at the first Token, or ignore it.
+struct TentativeToken {
+  std::string agent;
+  int round = 1;
+  std::int32_t id = 0;
+  std::string text;  // the text that became final with this token; may be empty
+};
+
+/// Method verified: the check of an agent's tentative tokens is over.
+struct Confirmed {
+  std::string agent;
+  int round = 1;
+  std::int64_t tokens = 0;     // first tentative tokens that are in the answer
+  std::int64_t tentative = 0;  // all tentative tokens
+};
+
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
-                           RunFinished, PrefillProgress>;
+                           RunFinished, PrefillProgress, TentativeToken, Confirmed>;
 
 /// Called in order on a thread of the SDK, never concurrently for one run. The callback must return soon and must not
 /// throw.

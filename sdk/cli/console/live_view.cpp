@@ -34,6 +34,7 @@ struct ShownTurn {
   std::vector<std::size_t> needs;  // turns that come first
   std::int64_t output_tokens = 0;
   double prefilled = 0;  // fraction of the prompt
+  bool tentative = false;  // `text` is not checked yet
   double tokens_per_s = 0;
   double reuse_rate = 0;
   double ahead_rate = 0;
@@ -111,6 +112,7 @@ class LiveView : public View {
       turn->state = State::prefill;
       turn->output_tokens = 0;  // a second attempt starts anew
       turn->prefilled = 0;
+      turn->tentative = false;
       turn->text.clear();
     }
   }
@@ -123,13 +125,27 @@ class LiveView : public View {
   void take(const Token& event) {
     ShownTurn* turn = find(event.agent, event.round);
     if (turn == nullptr) return;
-    turn->state = State::decoding;
-    if (turn->output_tokens++ == 0) turn->first_token = Clock::now();
-    turn->text += event.text;
-    if (turn->text.size() > 2 * kTailBytes) {
-      std::size_t from = turn->text.size() - kTailBytes;
-      while (from < turn->text.size() && continues_character(turn->text[from])) ++from;  // to the start of a character
-      turn->text.erase(0, from);
+    if (std::exchange(turn->tentative, false)) {  // the answer comes from its first token on
+      turn->output_tokens = 0;
+      turn->text.clear();
+    }
+    add(*turn, event.text);
+  }
+  void take(const TentativeToken& event) {
+    ShownTurn* turn = find(event.agent, event.round);
+    if (turn == nullptr) return;
+    turn->tentative = true;
+    add(*turn, event.text);
+  }
+  void take(const Confirmed&) {}
+  static void add(ShownTurn& turn, const std::string& text) {
+    turn.state = State::decoding;
+    if (turn.output_tokens++ == 0) turn.first_token = Clock::now();
+    turn.text += text;
+    if (turn.text.size() > 2 * kTailBytes) {
+      std::size_t from = turn.text.size() - kTailBytes;
+      while (from < turn.text.size() && continues_character(turn.text[from])) ++from;  // to the start of a character
+      turn.text.erase(0, from);
     }
   }
   void take(const ToolCalled& event) {

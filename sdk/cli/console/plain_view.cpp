@@ -66,6 +66,13 @@ class PlainView : public View {
                      event.prompt_tokens));
   }
 
+  void show(const TentativeToken&) {}
+  void show(const Confirmed& event) {
+    if (!verbose_) return;
+    note(fmt::format("{}: {} of {} tentative tokens confirmed\n", turn_name(event.agent, event.round), event.tokens,
+                     event.tentative));
+  }
+
   bool verbose_;
 };
 

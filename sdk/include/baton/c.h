@@ -202,7 +202,9 @@ typedef enum baton_event_type {
   BATON_EVENT_RELAYED = 7,
   BATON_EVENT_WARNING = 8,
   BATON_EVENT_RUN_FINISHED = 9,
-  BATON_EVENT_PREFILL_PROGRESS = 10
+  BATON_EVENT_PREFILL_PROGRESS = 10,
+  BATON_EVENT_TENTATIVE_TOKEN = 11,  // method verified: not checked yet; BATON_EVENT_TOKEN brings the answer
+  BATON_EVENT_CONFIRMED = 12
 } baton_event_type;
 
 /// Something that happened in a run. Immutable.

@@ -47,7 +47,7 @@ TEST_CASE("a run record as JSON") {
                           "output_tokens",  "output",       "answer",   "finish_reason",
                           "truncated",      "kv",           "ttft_ms",  "prefill_ms",
                           "decode_ms",      "tokens_per_s", "slots",    "drafted_tokens",
-                          "accepted_tokens"}) {
+                          "accepted_tokens", "tentative_ms", "tentative_tokens", "confirmed_tokens"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
@@ -79,7 +79,9 @@ TEST_CASE("events are single lines of JSON with a type") {
       {Relayed{"a", "b", 1, {}}, "relayed"},
       {Warning{"w"}, "warning"},
       {RunFinished{}, "run_finished"},
-      {PrefillProgress{"a", 1, 512, 1700}, "prefill_progress"}};
+      {PrefillProgress{"a", 1, 512, 1700}, "prefill_progress"},
+      {TentativeToken{"a", 1, 7, "x"}, "tentative_token"},
+      {Confirmed{"a", 1, 7, 9}, "confirmed"}};
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
     CHECK(line.find('\n') == std::string::npos);
