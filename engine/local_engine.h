@@ -80,6 +80,8 @@ struct LocalEngineOptions {
   /// kMaxDraftCpu or, on a GPU, none.
   std::int32_t max_draft = -1;
   bool draft_always = false;  // whole drafts run, whatever was measured
+  /// Method verified: a prompt with fewer rows left is computed before its first token.
+  std::int32_t min_tentative_rows = 64;
   int progress_ms = 250;      // minimum time between two reports of on_prefill_progress
 };
 

@@ -3,11 +3,6 @@
 #include "engine/steps/engine_core.h"
 
 namespace baton {
-namespace {
-
-constexpr std::int32_t kMinTentativeRows = 64;
-
-}  // namespace
 
 std::int64_t EngineCore::free_bytes() const {
   return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
@@ -110,7 +105,7 @@ bool EngineCore::begins_tentatively(const Sequence& sequence) const {
   if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.is_forced())
     return false;
   const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
-  return sequence.prompt_length() - ahead_.computed(request.early, prompt) >= kMinTentativeRows;
+  return sequence.prompt_length() - ahead_.computed(request.early, prompt) >= options_.min_tentative_rows;
 }
 
 /// Returns the early prompt that is the same as the sequence's; one that was computed so far continues.

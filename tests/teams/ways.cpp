@@ -59,6 +59,10 @@ constexpr Way kWays[] = {
     {"lockstep, little memory", "lockstep", Settings::written, Machine::tight, Course::company},
     {"lockstep, sampled", "lockstep", Settings::sampled, Machine::usual, Course::alone},
     {"lockstep, sampled, cancelled", "lockstep", Settings::sampled, Machine::odd_steps, Course::cancelled},
+    {"verified", "verified", Settings::written, Machine::usual, Course::again},
+    {"verified, company", "verified", Settings::written, Machine::odd_steps, Course::company},
+    {"verified, little memory", "verified", Settings::written, Machine::tight, Course::company},
+    {"verified, sampled, cancelled", "verified", Settings::sampled, Machine::usual, Course::cancelled},
     {"auto, exact readers", "auto", Settings::all_exact, Machine::usual, Course::again},
     {"auto, some exact readers", "auto", Settings::some_exact, Machine::usual, Course::forced},
 };
@@ -74,7 +78,7 @@ struct TeamTrials::Team {
     const ToolRegistry tools = team_tools();
     options.tools = &tools;
     options.set = {{"relay.method", relay}};
-    if (settings == Settings::some_exact) options.set.emplace_back("relay.min_tokens", "1");
+    if (settings == Settings::some_exact || relay == "verified") options.set.emplace_back("relay.min_tokens", "1");
     Draw draw(random.seed);
     for (const std::string& agent : random.agents) {
       const std::string key = "agents." + agent;
@@ -92,8 +96,11 @@ struct TeamTrials::Team {
   }
 
   std::shared_ptr<StepEngine> engine(LocalEngineOptions options = {}, int threads = 1) const {
+    options.min_tentative_rows = 1;
+    options.draft_always = random.seed % 3 == 0;
     auto made = std::make_shared<StepEngine>(make_cpu_backend(threads), model.model, options);
     // As if rectification left nothing: `auto` takes it wherever it may.
+    made->set_layer_range({0, 1, model.model->config.layers - 1});
     made->set_relay_levels({{0, 1, model.model->config.layers - 1}, {{0.6, 0.0, 0.0}}, 0.0});
     return made;
   }
@@ -156,6 +163,9 @@ class TeamTrials::Trial {
     reached["cancelled runs"] += cancelled_;
     reached["teams with some exact readers"] += forced_;
     reached["rectified placeholders"] += rectified_;
+    reached["tentative tokens"] += tentative_;
+    reached["tentative tokens that were dropped"] += dropped_;
+    reached["drafted tokens"] += drafted_;
   }
 
  private:
@@ -182,6 +192,9 @@ class TeamTrials::Trial {
   void check(const std::string& which, const TeamAnswers& found) { check(which, expected_, found); }
   void check(const std::string& which, const TeamAnswers& expected, const TeamAnswers& found) {
     for (const AgentRecord& turn : found.record.agents) {
+      tentative_ += turn.tentative_tokens;
+      dropped_ += turn.tentative_tokens - turn.confirmed_tokens;
+      drafted_ += turn.drafted_tokens;
       for (const SlotRecord& slot : turn.slots) rectified_ += slot.method == method_of(MethodId::rectify).name ? 1 : 0;
     }
     for (const auto& [turn, attempts] : found.answers) {
@@ -261,6 +274,7 @@ class TeamTrials::Trial {
   std::shared_ptr<StepEngine> engine_;
   std::string difference_;
   std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0, rectified_ = 0;
+  std::int64_t tentative_ = 0, dropped_ = 0, drafted_ = 0;
 };
 
 namespace {

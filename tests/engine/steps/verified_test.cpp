@@ -92,6 +92,7 @@ TEST_CASE("verified: every answer is that of full, greedy or with a seed", "[reu
   const auto engine = make_engine();
   const float temperature = GENERATE(0.0f, 0.8f);
   int tentative = 0, changed = 0;
+  std::int64_t kept = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     GenerationRequest request = request_of(prompt_of(written(*engine, seed), seed), verified());
     request.sampling.temperature = temperature;
@@ -112,11 +113,12 @@ TEST_CASE("verified: every answer is that of full, greedy or with a seed", "[reu
     CHECK(found.kept == found.result.confirmed_tokens);
     CHECK(found.kept <= written_first);
     CHECK(std::equal(found.tentative.begin(), found.tentative.begin() + found.kept, found.result.tokens.begin()));
+    kept += found.kept;
     changed += found.kept < written_first ? 1 : 0;
   }
   CHECK(tentative == 30);
   CHECK(changed > 0);  // or the check would never have had to drop anything
-  CHECK(changed < 30);
+  CHECK(kept > 0);
 }
 
 TEST_CASE("verified: an answer that ends before its prompt has exact KV is checked all the same", "[reuse][verified]") {
