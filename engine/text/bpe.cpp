@@ -81,7 +81,8 @@ void Bpe::to_symbols(std::string_view word, std::vector<TokenId>& symbols) const
   flush();
 }
 
-void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const {
+void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch, TextWork& work) const {
+  work.spend(2 + 2 * word.size());
   if (!words_.empty()) {
     if (const auto it = words_.find(word); it != words_.end()) {
       out.push_back(it->second);
@@ -91,7 +92,7 @@ void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scra
   scratch.ids.clear();
   to_symbols(word, scratch.ids);
   if (scratch.ids.size() >= kEnd) throw ModelError("the text has too many characters; expected fewer than 2^32");
-  scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch);
+  scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch, work);
   out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
@@ -113,7 +114,7 @@ void Bpe::merge_short(Scratch& scratch) const {
   }
 }
 
-void Bpe::merge_long(Scratch& scratch) const {
+void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
   auto& [ids, ranks, next, previous, heap] = scratch;
   const auto count = static_cast<std::uint32_t>(ids.size());
   ranks.assign(count, kNoMerge);
@@ -129,9 +130,11 @@ void Bpe::merge_long(Scratch& scratch) const {
   for (std::uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1 < count ? i + 1 : kEnd;
     previous[i] = i > 0 ? i - 1 : kEnd;
+    work.spend(4);
     if (i + 1 < count) set_rank(i, rank(ids[i], ids[i + 1]));
   }
   while (!heap.empty()) {
+    work.spend(20);
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const auto found = static_cast<std::uint32_t>(heap.back() >> 32);
     const auto at = static_cast<std::uint32_t>(heap.back());
