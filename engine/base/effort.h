@@ -32,9 +32,7 @@ class Effort {
     look_later();
     return true;
   }
-  void look_later() noexcept {
-    next_look_ = used_ + std::min(kUnitsBetweenLooks, limit_ - used_ + 1);
-  }
+  void look_later() noexcept { next_look_ = used_ + std::min(kUnitsBetweenLooks, limit_ - used_ + 1); }
 
   std::stop_token stop_;
   std::size_t limit_;

@@ -38,7 +38,8 @@ std::size_t end_of_match(const std::vector<std::uint32_t>& borders, const Wanted
 
 StringSearch::StringSearch(std::string wanted) : wanted_(std::move(wanted)) {
   if (wanted_.size() <= kShort) return;
-  if (wanted_.size() > std::numeric_limits<std::uint32_t>::max()) throw std::length_error("the text to find is too long");
+  if (wanted_.size() > std::numeric_limits<std::uint32_t>::max())
+    throw std::length_error("the text to find is too long");
   const std::size_t last = wanted_.size() - 1;
   borders_ = borders_of(wanted_.size(), [&](std::size_t i) { return wanted_[i]; });
   reverse_borders_ = borders_of(wanted_.size(), [&](std::size_t i) { return wanted_[last - i]; });

@@ -38,9 +38,9 @@ class LongestMatch {
   };
   std::uint32_t next(std::uint32_t node, unsigned char byte) const;
 
-  std::vector<std::size_t> sizes_;  // of the texts
-  std::vector<Node> nodes_;         // node 0 is the root
-  std::array<std::uint32_t, 256> first_{};  // the root's edges
+  std::vector<std::size_t> sizes_;                          // of the texts
+  std::vector<Node> nodes_;                                 // node 0 is the root
+  std::array<std::uint32_t, 256> first_{};                  // the root's edges
   std::unordered_map<std::uint64_t, std::uint32_t> edges_;  // (node, byte) -> node, of the other nodes
 };
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxSequenceDepth = 16;
 
 struct Prepend : Normalizer::Step {
-  explicit Prepend(std::string prefix_) : prefix(std::move(prefix_)) {}
+  explicit Prepend(std::string text_before) : prefix(std::move(text_before)) {}
   void apply(std::string& text, bool&, TextWork& work) const override {
     if (text.empty()) return;
     work.check_size(text.size() + prefix.size());
@@ -28,7 +28,7 @@ struct Prepend : Normalizer::Step {
 };
 
 struct ReplaceText : Normalizer::Step {
-  ReplaceText(PatternPtr pattern_, std::string content_) : pattern(std::move(pattern_)), content(std::move(content_)) {}
+  ReplaceText(PatternPtr old_text, std::string new_text) : pattern(std::move(old_text)), content(std::move(new_text)) {}
   void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
     bool at_start = false;
     text = replaced(text, *pattern, content, work, &at_start);
@@ -39,7 +39,7 @@ struct ReplaceText : Normalizer::Step {
 };
 
 struct Strip : Normalizer::Step {
-  Strip(bool left_, bool right_) : left(left_), right(right_) {}
+  Strip(bool at_left, bool at_right) : left(at_left), right(at_right) {}
   void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
     work.spend(text.size() / 2);
     std::size_t begin = 0, end = text.size();
@@ -72,7 +72,7 @@ struct Lowercase : Normalizer::Step {
 };
 
 struct UnicodeForm : Normalizer::Step {
-  explicit UnicodeForm(NormalForm form_) : form(form_) {}
+  explicit UnicodeForm(NormalForm wanted) : form(wanted) {}
   void apply(std::string& text, bool&, TextWork& work) const override {
     work.spend(text.size() / 16);
     if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; })) return;

@@ -55,7 +55,7 @@ struct ByteCharacters : PreTokenizer::Step {
 enum class PrependScheme : std::uint8_t { first, always, never };
 
 struct MetaspaceSplit : PreTokenizer::Step {
-  MetaspaceSplit(std::string mark_, PrependScheme scheme_) : mark(std::move(mark_)), scheme(scheme_) {}
+  MetaspaceSplit(std::string replacement, PrependScheme prepend) : mark(std::move(replacement)), scheme(prepend) {}
   void apply(Words& words, TextWork& work) const override {
     rewrite_words(words, work, [this](const Words::Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark);

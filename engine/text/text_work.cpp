@@ -27,13 +27,13 @@ TextWork TextWork::of_token(std::string_view origin, std::size_t bytes) {
 
 void TextWork::fail() const {
   if (effort_.stop_requested()) throw Interrupted();
-  throw ModelError(fmt::format("{}: a text of {} bytes needs more than the tokenizer's limit of steps", origin_,
-                               bytes_));
+  throw ModelError(
+      fmt::format("{}: a text of {} bytes needs more than the tokenizer's limit of steps", origin_, bytes_));
 }
 
 void TextWork::fail_size() const {
-  throw ModelError(fmt::format("{}: the tokenizer makes more than {} bytes of a text of {} bytes", origin_, max_bytes_,
-                               bytes_));
+  throw ModelError(
+      fmt::format("{}: the tokenizer makes more than {} bytes of a text of {} bytes", origin_, max_bytes_, bytes_));
 }
 
 }  // namespace baton::text

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextWork: the bounds of encoding one text. Every step of a tokenizer counts the bytes and attempts that it spends here.
+// TextWork: the bounds of encoding one text. Every step of a tokenizer counts the bytes and attempts that it spends
+// here.
 #pragma once
 
 #include <cstddef>

@@ -21,9 +21,9 @@ utf8proc_propval_t combining_class(utf8proc_int32_t c) { return utf8proc_get_pro
 void decompose(CodePoints& out, char32_t c, int options) {
   std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18 characters
   int boundary = 0;
-  const auto count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), static_cast<utf8proc_ssize_t>(parts.size()),
-                              static_cast<utf8proc_option_t>(options), &boundary);
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(),
+                                             static_cast<utf8proc_ssize_t>(parts.size()),
+                                             static_cast<utf8proc_option_t>(options), &boundary);
   if (count < 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) {
     out.push_back(static_cast<utf8proc_int32_t>(c));
   } else {

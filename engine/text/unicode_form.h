@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unicode's normal forms, in time n log n. utf8proc_map puts combining marks in order by exchanging neighbours, which is
-// quadratic in the number of marks on one character: 115 s for 320 KB of two kinds of marks.
+// Unicode's normal forms, in time n log n. utf8proc_map puts combining marks in order by exchanging neighbours, which
+// is quadratic in the number of marks on one character: 115 s for 320 KB of two kinds of marks.
 #pragma once
 
 #include <string>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frees values without recursion: a template can build a chain of any length, for example of bound methods, and one
 // destructor inside the other would use up the thread's stack.
-#include <new>
-
 #include "engine/text/jinja/value.h"
 
 namespace baton::jinja {
@@ -45,7 +43,7 @@ void free_owned(Owned& owned) noexcept {
     Values pending;
     move_to(pending, owned);
     free_all(pending);
-  } catch (const std::bad_alloc&) {  // what is left is freed by the destructors themselves
+  } catch (...) {  // no memory: the destructors free what is left
   }
 }
 
@@ -75,24 +73,26 @@ void Value::give_up(Values& pending) {
   }
 }
 
-SequenceValue::SequenceValue(SequenceKind kind_, Values items_, int depth_)
-    : kind(kind_), items(std::move(items_)), depth(depth_) {}
+SequenceValue::SequenceValue(SequenceKind of_kind, Values values, int nesting)
+    : kind(of_kind), items(std::move(values)), depth(nesting) {}
 SequenceValue::~SequenceValue() { free_owned(items); }
 
 Dict::~Dict() { free_owned(items); }
 
-Loop::Loop(Values items_) : items(std::move(items_)) {}
+Loop::Loop(Values values) : items(std::move(values)) {}
 Loop::~Loop() { free_owned(items); }
 
-Callable::Callable(std::string name_, Value self_, Call call_)
-    : name(std::move(name_)), self(std::move(self_)), call(std::move(call_)) {}
+Callable::Callable(std::string shown_name, Value bound, Call function)
+    : name(std::move(shown_name)), self(std::move(bound)), call(std::move(function)) {}
 Callable::~Callable() { free_owned(self); }
 
-Value callable(std::string name, Callable::Call call) { return bound_method(std::move(name), Value(), std::move(call)); }
+Value callable(std::string name, Callable::Call call) {
+  return bound_method(std::move(name), Value(), std::move(call));
+}
 
 Value bound_method(std::string name, Value self, Callable::Call call) {
-  return Value(Value::Data(std::shared_ptr<const Callable>(
-      std::make_shared<Callable>(std::move(name), std::move(self), std::move(call)))));
+  return Value(Value::Data(
+      std::shared_ptr<const Callable>(std::make_shared<Callable>(std::move(name), std::move(self), std::move(call)))));
 }
 
 }  // namespace baton::jinja

@@ -187,7 +187,8 @@ Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, c
     throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
   }
   budget_.spend(arguments.named.size() * parameters.size() / 8);
-  for (const auto& [name, unused] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
     const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const auto& x) { return x.first == name; });
     if (it == parameters.end()) throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
     if (static_cast<std::size_t>(it - parameters.begin()) < arguments.positional.size()) {

@@ -69,7 +69,7 @@ enum class SequenceKind : std::uint8_t {
   generator,  // what select, map and items give: may be walked once
 };
 struct SequenceValue {
-  SequenceValue(SequenceKind kind_, Values items_, int depth_);
+  SequenceValue(SequenceKind of_kind, Values values, int nesting);
   ~SequenceValue();
   SequenceValue(const SequenceValue&) = delete;
   SequenceValue& operator=(const SequenceValue&) = delete;
@@ -100,7 +100,7 @@ struct Namespace {
 
 /// The variable "loop"; one object for all rounds.
 struct Loop {
-  explicit Loop(Values items_);
+  explicit Loop(Values values);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -168,7 +168,7 @@ class Value {
 struct Callable {
   using Call = std::function<Value(const Value& self, const Arguments& arguments)>;
 
-  Callable(std::string name_, Value self_, Call call_);
+  Callable(std::string shown_name, Value bound, Call function);
   ~Callable();
   Callable(const Callable&) = delete;
   Callable& operator=(const Callable&) = delete;

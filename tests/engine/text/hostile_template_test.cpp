@@ -23,8 +23,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr double kSeconds = 2.0 * kSlowdown;           // of processor time, for one template
-constexpr std::chrono::milliseconds kTimeout{250};     // after which a stop is requested
+constexpr double kSeconds = 2.0 * kSlowdown;        // of processor time, for one template
+constexpr std::chrono::milliseconds kTimeout{250};  // after which a stop is requested
 constexpr std::int64_t kBytes = std::int64_t{512} << 20;
 
 std::string render(const std::string& source, const std::stop_token& stop = {}) {
@@ -138,23 +138,58 @@ TEST_CASE("macros cannot use up the stack") {
 TEST_CASE("every operation on texts and lists costs by what it touches") {
   const std::string big = "{% set s = 'a' * 16000000 %}{% set b = 'a' * 8000000 + 'b' %}{% for i in range(100000) %}";
   const std::string end = "{% endfor %}";
-  for (const std::string operation :
-       {"s.count(b)", "s.find(b)", "s.rfind(b)", "b in s", "s|int", "s|float", "s|length", "s == s + ''", "s < b",
-        "s.startswith(b[:-1])", "s.split(b)|length", "s.rsplit(b)|length", "s.partition(b)|length", "s.replace(b, '')[0]",
-        "s|upper|length", "s|title|length", "s|trim('a')", "s.strip('ab')", "s[::2]|length", "s|tojson|length", "s|e|length",
-        "s.splitlines()|length", "s is lower", "s.isdigit()", "[s]|string|length", "[s, b]|sort|length", "[s, b]|max|length",
-        "[s, b]|unique|list|length", "(s ~ 'a')|length", "{s: 1}[b]", "'a'[s]", "n[s]", "[1, 2]|map(attribute=s)|list",
-        "[1, 2]|join(s)|length", "s.join(['a', 'b'])|length", "strftime_now(s)", "s|indent|length", "s|reverse|length",
-        "s|capitalize|length", "s.removeprefix(b)|length", "s|string|safe|length"}) {
+  for (const std::string operation : {"s.count(b)",
+                                      "s.find(b)",
+                                      "s.rfind(b)",
+                                      "b in s",
+                                      "s|int",
+                                      "s|float",
+                                      "s|length",
+                                      "s == s + ''",
+                                      "s < b",
+                                      "s.startswith(b[:-1])",
+                                      "s.split(b)|length",
+                                      "s.rsplit(b)|length",
+                                      "s.partition(b)|length",
+                                      "s.replace(b, '')[0]",
+                                      "s|upper|length",
+                                      "s|title|length",
+                                      "s|trim('a')",
+                                      "s.strip('ab')",
+                                      "s[::2]|length",
+                                      "s|tojson|length",
+                                      "s|e|length",
+                                      "s.splitlines()|length",
+                                      "s is lower",
+                                      "s.isdigit()",
+                                      "[s]|string|length",
+                                      "[s, b]|sort|length",
+                                      "[s, b]|max|length",
+                                      "[s, b]|unique|list|length",
+                                      "(s ~ 'a')|length",
+                                      "{s: 1}[b]",
+                                      "'a'[s]",
+                                      "n[s]",
+                                      "[1, 2]|map(attribute=s)|list",
+                                      "[1, 2]|join(s)|length",
+                                      "s.join(['a', 'b'])|length",
+                                      "strftime_now(s)",
+                                      "s|indent|length",
+                                      "s|reverse|length",
+                                      "s|capitalize|length",
+                                      "s.removeprefix(b)|length",
+                                      "s|string|safe|length"}) {
     INFO(operation);
     CHECK(complaint(big + "{% set x = " + operation + " %}" + end) != "nothing");
   }
   const std::string lists = "{% set l = range(100000)|list %}{% set d = dict(a=l) %}{% for i in range(100000) %}";
   for (const std::string operation :
-       {"l + l", "l == l + []", "100001 in l", "l.index(99999)", "l.count(1)", "l|sort|first", "l[::-1]", "l|tojson", "l|sum",
-        "l|map('string')|list", "l|select('odd')|list", "l|reverse|list", "l|max", "l|first", "l|unique|list", "[l]|string"}) {
+       {"l + l", "l == l + []", "100001 in l", "l.index(99999)", "l.count(1)", "l|sort|first", "l[::-1]", "l|tojson",
+        "l|sum", "l|map('string')|list", "l|select('odd')|list", "l|reverse|list", "l|max", "l|first", "l|unique|list",
+        "[l]|string"}) {
     INFO(operation);
-    CHECK_THAT(complaint(lists + "{% set x = " + operation + " %}" + end), Contains("limit of steps") || Contains("long"));
+    CHECK_THAT(complaint(lists + "{% set x = " + operation + " %}" + end),
+               Contains("limit of steps") || Contains("long"));
   }
   CHECK(complaint("{{ [] * 9223372036854775807 }}{{ '' * 9223372036854775807 }}") == "nothing");
   CHECK_THAT(complaint("{{ " + std::string(300, 'a') + " }}"), Contains("a name is too long"));
@@ -213,8 +248,8 @@ TEST_CASE("hostile templates end within their time and memory") {
   }
   CHECK(rendered > templates / 20);  // the generator still makes templates that run
   if (nightly())
-    WARN(fmt::format("{} templates, {} rendered; the slowest took {:.2f} s (seed {}); peak {} MiB over {} MiB", templates,
-                     rendered, slowest, which, peak_resident() >> 20, before >> 20));
+    WARN(fmt::format("{} templates, {} rendered; the slowest took {:.2f} s (seed {}); peak {} MiB over {} MiB",
+                     templates, rendered, slowest, which, peak_resident() >> 20, before >> 20));
 }
 
 }  // namespace baton::test

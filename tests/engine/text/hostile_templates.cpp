@@ -68,8 +68,9 @@ class Generator {
   }
 
   std::string text() {
-    return one_of(std::array<std::string_view, 8>{"n.s", "n.t", "('a' * 1000000)", "('ab' * 100000)", "('a' * 50000 + 'b')",
-                                                  "('\xC3\xA9' * 100000)", "messages[0].content", "(n.s ~ 'b')"});
+    return one_of(std::array<std::string_view, 8>{"n.s", "n.t", "('a' * 1000000)", "('ab' * 100000)",
+                                                  "('a' * 50000 + 'b')", "('\xC3\xA9' * 100000)", "messages[0].content",
+                                                  "(n.s ~ 'b')"});
   }
 
   /// Something that reads a lot.
@@ -144,8 +145,8 @@ class Generator {
       open += loop ? "{% for y in [1] %}" : "{% if true %}";
       close.insert(0, loop ? "{% endfor %}" : "{% endif %}");
     }
-    static constexpr std::array<std::string_view, 4> kCalls = {"{{ f(x + 1) }}", "{% set z = f(x + 1) %}",
-                                                               "{{ f(x + 1) ~ f(x + 2) }}", "{{ (f(x + 1)|upper)[0] }}"};
+    static constexpr std::array<std::string_view, 4> kCalls = {
+        "{{ f(x + 1) }}", "{% set z = f(x + 1) %}", "{{ f(x + 1) ~ f(x + 2) }}", "{{ (f(x + 1)|upper)[0] }}"};
     return "{% macro f(x, y=n) %}" + open + growth() + one_of(kCalls) + close + "{% endmacro %}";
   }
 

@@ -79,7 +79,8 @@ TEST_CASE("no text takes a tokenizer longer than its size allows") {
     if (both > slowest) which = fmt::format("{}, seed {}", subject.name, i);
     slowest = std::max(slowest, both);
   }
-  if (nightly()) WARN(fmt::format("{} texts of {} bytes; the slowest took {:.2f} s: {}", inputs, bytes, slowest, which));
+  if (nightly())
+    WARN(fmt::format("{} texts of {} bytes; the slowest took {:.2f} s: {}", inputs, bytes, slowest, which));
 }
 
 TEST_CASE("marks on one character are put in order in n log n") {
@@ -121,8 +122,7 @@ TEST_CASE("a stop ends encoding soon") {
 TEST_CASE("replacements that grow a text without end are refused") {
   Json json = golden_json("tokenizers/gpt2.json");
   Json list = Json::array();
-  for (int i = 0; i < 40; ++i)
-    list.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  for (int i = 0; i < 40; ++i) list.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
   json["normalizer"] = {{"type", "Sequence"}, {"normalizers", list}};
   const auto tokenizer = Tokenizer::parse(json.dump(), "growing");
   CHECK_THROWS_WITH(tokenizer->encode("a", SpecialTokens::as_text),

@@ -9,11 +9,50 @@
 namespace baton::test {
 namespace {
 
-constexpr std::array<std::string_view, 44> kUnits = {
-    "a", "b", "A", " ", "  ", "\n", "\r\n", "\t", "9", "=", "-", "'", "'s", "<", ">", "|", "<|", "<|im_start|>", "</s>",
-    "ab", "aA", "a ", " a", "a\n", ".", "!?", "\xC2\xA0", "\xCC\x81", "\xCC\xA7", "\xCC\x81\xCC\xA7", "\xD6\xB0",
-    "e\xCC\x81", "\xC3\xA9", "\xE4\xBD\xA0", "\xEA\xB0\x80", "\xE1\x84\x80", "\xEF\xB7\xBA", "\xF0\x9F\x98\x80",
-    "\xE2\x96\x81", "\xFF", "\xE2\x80\x8D", "\xCD\x84", "\xCE\xA3", "the quick brown fox "};
+constexpr std::array<std::string_view, 44> kUnits = {"a",
+                                                     "b",
+                                                     "A",
+                                                     " ",
+                                                     "  ",
+                                                     "\n",
+                                                     "\r\n",
+                                                     "\t",
+                                                     "9",
+                                                     "=",
+                                                     "-",
+                                                     "'",
+                                                     "'s",
+                                                     "<",
+                                                     ">",
+                                                     "|",
+                                                     "<|",
+                                                     "<|im_start|>",
+                                                     "</s>",
+                                                     "ab",
+                                                     "aA",
+                                                     "a ",
+                                                     " a",
+                                                     "a\n",
+                                                     ".",
+                                                     "!?",
+                                                     "\xC2\xA0",
+                                                     "\xCC\x81",
+                                                     "\xCC\xA7",
+                                                     "\xCC\x81\xCC\xA7",
+                                                     "\xD6\xB0",
+                                                     "e\xCC\x81",
+                                                     "\xC3\xA9",
+                                                     "\xE4\xBD\xA0",
+                                                     "\xEA\xB0\x80",
+                                                     "\xE1\x84\x80",
+                                                     "\xEF\xB7\xBA",
+                                                     "\xF0\x9F\x98\x80",
+                                                     "\xE2\x96\x81",
+                                                     "\xFF",
+                                                     "\xE2\x80\x8D",
+                                                     "\xCD\x84",
+                                                     "\xCE\xA3",
+                                                     "the quick brown fox "};
 
 Json changed(const Json& variant) {
   Json json = golden_json("tokenizers/" + variant["base"].get<std::string>() + ".json");
@@ -56,7 +95,7 @@ Json replacements(const std::vector<std::pair<Json, std::string>>& pairs) {
 }
 
 Json added(const std::string& content, bool special, bool lstrip, bool rstrip, int id) {
-  return {{"id", id},         {"content", content}, {"special", special},   {"normalized", false},
+  return {{"id", id},         {"content", content}, {"special", special},  {"normalized", false},
           {"lstrip", lstrip}, {"rstrip", rstrip},   {"single_word", false}};
 }
 
@@ -80,11 +119,10 @@ std::vector<TextSubject> honest_tokenizers() {
                             R"(|[^\r\n\p{L}\p{N}]?[)" + marks + "]+[" + small + "]*" + endings +
                             R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
   out.push_back({"o200k", parse(with("pre_tokenizer", pre_tokenizers({o200k})))});
-  const std::string deepseek =
-      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-      R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  out.push_back({"deepseek", parse(with("pre_tokenizer", pre_tokenizers({R"(\p{N}{1,3})", "[\xE4\xB8\x80-\xE9\xBE\xA5]+",
-                                                                          deepseek})))});
+  const std::string deepseek = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+                               R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  out.push_back({"deepseek", parse(with("pre_tokenizer",
+                                        pre_tokenizers({R"(\p{N}{1,3})", "[\xE4\xB8\x80-\xE9\xBE\xA5]+", deepseek})))});
   return out;
 }
 
@@ -99,14 +137,13 @@ std::vector<TextSubject> hostile_tokenizers() {
     Json json = with("normalizer", {{"type", "Prepend"}, {"prepend", std::string(100'000, 'a')}});
     return json;
   }());
-  add("a long text to replace",
-      with("normalizer", replacements({{{{"String", std::string(50'000, 'a') + "b"}}, ""}})));
+  add("a long text to replace", with("normalizer", replacements({{{{"String", std::string(50'000, 'a') + "b"}}, ""}})));
   Json levels = Json::array();
   for (int i = 0; i < 20; ++i) levels.push_back({{"type", "ByteLevel"}, {"add_prefix_space", true}});
   add("bytes of bytes", with("pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", levels}}));
-  for (const std::string regex :
-       {"(?:a+b|a)", "a+(?=b)|a", "(a|aa)+$", "(?:a+b|a)+c", R"(\s+$)", R"(\s*\n|\s)", ".*x|.", "(?:.*){3}x|.",
-        "a{255}b|a", "(?<=a{255})b|a", "[\\s\\S]*?z|a", "(?i:a+)+b|[ab]", R"((?:\w+\s?)+!)", "(?=(?:a+)+b)|a", "a*+b|a"}) {
+  for (const std::string regex : {"(?:a+b|a)", "a+(?=b)|a", "(a|aa)+$", "(?:a+b|a)+c", R"(\s+$)", R"(\s*\n|\s)",
+                                  ".*x|.", "(?:.*){3}x|.", "a{255}b|a", "(?<=a{255})b|a", "[\\s\\S]*?z|a",
+                                  "(?i:a+)+b|[ab]", R"((?:\w+\s?)+!)", "(?=(?:a+)+b)|a", "a*+b|a"}) {
     add("the pattern " + regex, with("pre_tokenizer", pre_tokenizers({regex})));
     add("a replacement of " + regex, with("normalizer", replacements({{{{"Regex", regex}}, "_"}})));
   }
