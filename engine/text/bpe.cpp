@@ -121,11 +121,11 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
   next.resize(count);
   previous.resize(count);
   heap.clear();
-  const auto set_rank = [&, &ranks_ = ranks, &heap_ = heap](std::uint32_t at, std::uint32_t value) {
-    ranks_[at] = value;
+  const auto set_rank = [&, &rank_of = ranks, &pending = heap](std::uint32_t at, std::uint32_t value) {
+    rank_of[at] = value;
     if (value == kNoMerge) return;
-    heap_.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    pending.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
+    std::push_heap(pending.begin(), pending.end(), std::greater<>());
   };
   for (std::uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1 < count ? i + 1 : kEnd;

@@ -178,7 +178,8 @@ Value map(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value* fallback = arguments.named_value("default");
     for (const Value& item : elements(value, budget)) {
       Value found = by_path(item, *path, budget);
-      out.push_back(found.is_undefined() && fallback ? *fallback : std::move(found));
+      if (found.is_undefined() && fallback) found = *fallback;
+      out.push_back(std::move(found));
     }
     return generator(std::move(out));
   }
