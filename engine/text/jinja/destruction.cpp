@@ -13,7 +13,7 @@ std::shared_ptr<T>* sole_owner(Value::Data& data) {
 }
 
 void move_to(Values& pending, Value& value) {
-  if (value.owns_values()) pending.push_back(std::move(value));
+  if (value.holds_values()) pending.push_back(std::move(value));
 }
 
 void move_to(Values& pending, Values& values) {
@@ -27,7 +27,8 @@ void move_to(Values& pending, std::vector<std::pair<Value, Value>>& items) {
   }
 }
 
-/// Frees values one after the other: what a value alone owns is moved out of it first.
+/// Frees values one after the other: what a value alone owns is moved out of it first. Shared objects are in the list
+/// too, since the list may hold all that share them: [a, a] owns `a` with its last element alone.
 void free_all(Values& pending) {
   while (!pending.empty()) {
     Value value = std::move(pending.back());
@@ -49,10 +50,10 @@ void free_owned(Owned& owned) noexcept {
 
 }  // namespace
 
-bool Value::owns_values() const {
+bool Value::holds_values() const {
   return std::visit(
       [](const auto& held) {
-        if constexpr (requires { held.use_count(); }) return held.use_count() == 1;
+        if constexpr (requires { held.use_count(); }) return held != nullptr;
         return false;
       },
       data_);

@@ -155,8 +155,8 @@ class Value {
   /// bool or int as an integer.
   const std::int64_t* integer(std::int64_t& storage) const;
 
-  /// The only owner of an object that may hold values.
-  bool owns_values() const;
+  /// It refers to an object that may hold values.
+  bool holds_values() const;
   /// Moves the values of an object that this value alone owns to `pending`; for destruction.
   void give_up(Values& pending);
 

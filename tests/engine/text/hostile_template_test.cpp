@@ -114,6 +114,8 @@ TEST_CASE("values of any depth are freed without recursion") {
     }
     CHECK(render("{% set n = namespace(p=1) %}{% for i in range(90000) %}{% for x in [n.p] %}{% set n.p = loop %}"
                  "{% endfor %}{% endfor %}ok") == "ok");
+    CHECK(render("{% set n = namespace(p=1) %}{% for i in range(90000) %}{% set n.p = [[n.p, n.p]].count %}{% endfor %}"
+                 "ok") == "ok");
     // Freed while it renders, too.
     CHECK(render("{% set n = namespace(p=1) %}{% for i in range(90000) %}{% set n.p = {'a': n.p}.get %}{% endfor %}"
                  "{% set n.p = 1 %}ok") == "ok");
