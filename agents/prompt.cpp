@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "engine/base/errors.h"
 
@@ -18,22 +23,47 @@ struct Mark {
   const std::string* slot = nullptr;
 };
 
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
+constexpr std::string_view kMarkBegin = "\uE0B1", kMarkEnd = "\uE0B2";
+
+/// Reads the digits at the start of `text`; nothing when there are none, or too many for a number.
+std::optional<std::size_t> leading_number(std::string_view text, std::size_t& digits) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  digits = static_cast<std::size_t>(end - text.data());
+  return error == std::errc() && digits > 0 ? std::optional(number) : std::nullopt;
 }
 
 /// Returns a mark that no fixed text holds: a private-use character and a number. Slot values are never rendered.
 std::string unused_prefix(const std::vector<PromptMessage>& messages) {
-  for (int number = 0;; ++number) {
-    const std::string prefix = fmt::format("\uE0B1{}.", number);
-    const bool used = std::any_of(messages.begin(), messages.end(), [&](const PromptMessage& message) {
-      return std::any_of(message.pieces.begin(), message.pieces.end(),
-                         [&](const PromptPiece& piece) { return piece.text.find(prefix) != std::string::npos; });
-    });
-    if (!used) return prefix;
+  std::set<std::size_t> used;
+  for (const PromptMessage& message : messages) {
+    for (const PromptPiece& piece : message.pieces) {
+      const std::string_view text = piece.text;
+      for (std::size_t at = 0; (at = text.find(kMarkBegin, at)) != std::string_view::npos;) {
+        at += kMarkBegin.size();
+        std::size_t digits = 0;
+        if (const auto number = leading_number(text.substr(at), digits)) used.insert(*number);
+      }
+    }
   }
+  std::size_t number = 0;
+  while (used.contains(number)) ++number;
+  return fmt::format("{}{}.", kMarkBegin, number);
+}
+
+/// Counts the marks in a text, and notes where each is, in one pass.
+std::vector<std::pair<std::size_t, std::size_t>> count_marks(const std::string& text, const std::string& prefix,
+                                                             std::size_t marks) {
+  std::vector<std::pair<std::size_t, std::size_t>> found(marks, {0, 0});  // times, place
+  for (std::size_t at = 0; (at = text.find(prefix, at)) != std::string::npos; at += prefix.size()) {
+    const std::string_view rest = std::string_view(text).substr(at + prefix.size());
+    std::size_t digits = 0;
+    const auto index = leading_number(rest, digits);
+    if (!index || *index >= marks || (digits > 1 && rest.front() == '0')) continue;
+    if (!rest.substr(digits).starts_with(kMarkEnd)) continue;
+    if (found[*index].first++ == 0) found[*index].second = at;
+  }
+  return found;
 }
 
 struct Rendered {
@@ -43,7 +73,7 @@ struct Rendered {
 
 /// The chat template sees a mark in the place of each slot, so it cannot change a value. A template that trims a
 /// message finds the mark at the message's end and keeps the mark and the blanks before it.
-Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages) {
+Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
   const std::string prefix = unused_prefix(messages);
   std::vector<std::pair<std::string, const std::string*>> sentinels;
   std::vector<ChatMessage> chat;
@@ -53,7 +83,7 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
       if (piece.slot.empty()) {
         content.content += piece.text;
       } else {
-        sentinels.emplace_back(fmt::format("{}{}\uE0B2", prefix, sentinels.size()), &piece.slot);
+        sentinels.emplace_back(fmt::format("{}{}{}", prefix, sentinels.size(), kMarkEnd), &piece.slot);
         content.content += sentinels.back().first;
       }
     }
@@ -61,17 +91,18 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 
   Rendered rendered;
   if (model.chat_template) {
-    rendered.text = model.chat_template->render(chat, model.chat_options);
+    rendered.text = model.chat_template->render(chat, model.chat_options, stop);
   } else {
     for (std::size_t i = 0; i < chat.size(); ++i) rendered.text += (i == 0 ? "" : "\n") + chat[i].content;
   }
-  for (const auto& [sentinel, slot] : sentinels) {
-    const std::size_t found = occurrences(rendered.text, sentinel);
-    if (found != 1) {
+  const auto found = count_marks(rendered.text, prefix, sentinels.size());
+  for (std::size_t i = 0; i < sentinels.size(); ++i) {
+    const auto& [sentinel, slot] = sentinels[i];
+    const auto& [times, at] = found[i];
+    if (times != 1) {
       throw ModelError(fmt::format("{}: the chat template shows the text of '{}' {} times; expected once",
-                                   model.path.string(), *slot, found));
+                                   model.path.string(), *slot, times));
     }
-    const std::size_t at = rendered.text.find(sentinel);
     rendered.marks.push_back({at, at + sentinel.size(), slot});
   }
   std::sort(rendered.marks.begin(), rendered.marks.end(),
@@ -81,17 +112,18 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 
 }  // namespace
 
-std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages) {
-  const Rendered rendered = render(model, messages);
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                    const std::stop_token& stop) {
+  const Rendered rendered = render(model, messages, stop);
   std::vector<PromptPart> frame;
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string text = rendered.text.substr(begin, end - begin);
     std::vector<TokenId> tokens;
     // A chat template writes its own BOS; without a template the tokeniser's post-processor adds it to the first piece.
     if (begin == 0 && !model.chat_template) {
-      tokens = model.tokenizer->encode_with_template(text);
+      tokens = model.tokenizer->encode_with_template(text, stop);
     } else if (!text.empty()) {
-      tokens = model.tokenizer->encode(text, SpecialTokens::recognise);
+      tokens = model.tokenizer->encode(text, SpecialTokens::recognise, stop);
     }
     if (!tokens.empty()) frame.push_back({{}, std::move(tokens)});
   };
@@ -121,8 +153,8 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 }
 
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value) {
-  return fill_frame(build_frame(model, messages), value);
+                                     const SlotValue& value, const std::stop_token& stop) {
+  return fill_frame(build_frame(model, messages, stop), value);
 }
 
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,10 @@ struct PromptMessage {
 using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
 
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
-/// Throws ModelError when the chat template drops or repeats a slot's text.
-std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages);
+/// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
+/// requested.
+std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
+                                    const std::stop_token& stop = {});
 
 /// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
 /// tokens. `value` is called once for each slot; its exceptions pass through.
@@ -39,7 +42,7 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 /// not trim a value at the message's end. A model without a chat template gets the messages joined by newlines, after
 /// the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value);
+                                     const SlotValue& value, const std::stop_token& stop = {});
 
 /// Returns the prompt as text, including special tokens, for `render` and the records.
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);

@@ -12,4 +12,10 @@ class ModelError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Work was given up before it was done, because its caller requested a stop.
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("stopped before it was done") {}
+};
+
 }  // namespace baton

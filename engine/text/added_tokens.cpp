@@ -17,65 +17,45 @@ bool word_before(std::string_view text, std::size_t at) {
 
 bool word_after(std::string_view text, std::size_t at) { return at < text.size() && is_word(utf8::at(text, at).value); }
 
-std::size_t spaces_before(std::string_view text, std::size_t at) {
-  while (at > 0 && is_space(utf8::at(text, utf8::before(text, at)).value)) at = utf8::before(text, at);
-  return at;
+/// Returns where the blanks before `at` begin, looking back to `end` at most.
+std::size_t spaces_before(std::string_view text, std::size_t at, std::size_t end) {
+  while (at > end && is_space(utf8::at(text, utf8::before(text, at)).value)) at = utf8::before(text, at);
+  return std::max(at, end);
 }
 
-std::size_t spaces_after(std::string_view text, std::size_t at) {
-  while (at < text.size() && is_space(utf8::at(text, at).value)) at += utf8::at(text, at).bytes;
-  return at;
-}
+/// Finds where blanks end, for ascending positions; blanks are read once.
+class SpacesAfter {
+ public:
+  explicit SpacesAfter(std::string_view text) : text_(text) {}
+  std::size_t operator()(std::size_t at) {
+    end_ = std::max(end_, at);  // everything from an earlier position to end_ is blank
+    while (end_ < text_.size() && is_space(utf8::at(text_, end_).value)) end_ += utf8::at(text_, end_).bytes;
+    return end_;
+  }
 
-std::uint64_t edge(std::uint32_t node, char byte) {
-  return static_cast<std::uint64_t>(node) << 8 | static_cast<unsigned char>(byte);
-}
+ private:
+  std::string_view text_;
+  std::size_t end_ = 0;
+};
 
 }  // namespace
 
-AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& written)
-    : tokens_(std::move(tokens)), token_of_node_{-1} {
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (written[i].empty()) continue;
-    std::uint32_t node = 0;
-    for (const char byte : written[i]) {
-      const auto [it, fresh] = edges_.emplace(edge(node, byte), static_cast<std::uint32_t>(token_of_node_.size()));
-      if (fresh) token_of_node_.push_back(-1);
-      node = it->second;
-    }
-    if (token_of_node_[node] < 0) token_of_node_[node] = static_cast<std::int32_t>(i);
-  }
-}
-
-AddedTokenFinder::Found AddedTokenFinder::longest_at(std::string_view text, std::size_t at) const {
-  Found found;
-  std::uint32_t node = 0;
-  while (at < text.size()) {
-    const auto it = edges_.find(edge(node, text[at++]));
-    if (it == edges_.end()) break;
-    node = it->second;
-    if (token_of_node_[node] >= 0) found = {at, &tokens_[static_cast<std::size_t>(token_of_node_[node])]};
-  }
-  return found;
-}
-
-std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view text, bool skip_special) const {
+std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view text, bool skip_special,
+                                                            TextWork& work) const {
   std::vector<Part> parts;
-  std::size_t done = 0;
-  for (std::size_t at = 0; !edges_.empty() && at < text.size();) {
-    const auto [end, token] = longest_at(text, at);
-    if (token == nullptr) {
-      ++at;
-      continue;
-    }
-    const std::size_t match = at;
+  SpacesAfter spaces_after(text);
+  std::size_t done = 0, at = 0;
+  for (const auto& [match, end, index] : written_.find(text, work)) {
+    if (match < at) continue;
+    work.spend(2);
+    const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
     at = end;  // also for a rejected match, since `tokenizers` does not search inside a match
-    if (skip_special && token->special) continue;
-    if (token->single_word && (word_before(text, match) || word_after(text, end))) continue;
-    const std::size_t begin = token->lstrip ? std::max(spaces_before(text, match), done) : match;
+    if (skip_special && token.special) continue;
+    if (token.single_word && (word_before(text, match) || word_after(text, end))) continue;
+    const std::size_t begin = token.lstrip ? spaces_before(text, match, done) : match;
     if (begin > done) parts.push_back({done, begin, nullptr});
-    done = token->rstrip ? spaces_after(text, end) : end;
-    parts.push_back({begin, done, token});
+    done = token.rstrip ? spaces_after(end) : end;
+    parts.push_back({begin, done, &token});
   }
   if (done < text.size()) parts.push_back({done, text.size(), nullptr});
   return parts;
@@ -104,13 +84,13 @@ std::vector<AddedToken> parse_added_tokens(const Json* list, Vocabulary& vocabul
   return out;
 }
 
-AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer& normalizer) {
+AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer& normalizer, TextWork& work) {
   std::array<std::vector<AddedToken>, 2> sorted;  // [normalized]
   std::array<std::vector<std::string>, 2> written;
   for (const AddedToken& token : tokens) {
     bool keeps_start = true;
     sorted[token.normalized].push_back(token);
-    written[token.normalized].push_back(token.normalized ? normalizer.apply(token.content, keeps_start)
+    written[token.normalized].push_back(token.normalized ? normalizer.apply(token.content, keeps_start, work)
                                                          : token.content);
   }
   return {AddedTokenFinder(std::move(sorted[0]), written[0]), AddedTokenFinder(std::move(sorted[1]), written[1])};

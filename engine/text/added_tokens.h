@@ -3,9 +3,9 @@
 #pragma once
 
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "engine/text/longest_match.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/vocabulary.h"
 
@@ -25,27 +25,20 @@ struct AddedToken {
 class AddedTokenFinder {
  public:
   AddedTokenFinder() = default;
-  AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& written);
+  AddedTokenFinder(std::vector<AddedToken> tokens, const std::vector<std::string>& written)
+      : tokens_(std::move(tokens)), written_(written) {}
 
   struct Part {
     std::size_t begin = 0;
     std::size_t end = 0;
     const AddedToken* token = nullptr;  // nullptr: text between tokens
   };
-  /// Returns the parts of the text in order. With `skip_special`, special tokens count as text.
-  std::vector<Part> split(std::string_view text, bool skip_special) const;
+  /// Returns the parts of the text in order. With `skip_special`, special tokens count as text. Linear time.
+  std::vector<Part> split(std::string_view text, bool skip_special, TextWork& work) const;
 
  private:
-  struct Found {
-    std::size_t end = 0;
-    const AddedToken* token = nullptr;
-  };
-  Found longest_at(std::string_view text, std::size_t at) const;
-
   std::vector<AddedToken> tokens_;
-  // A trie: (node, byte) -> node; node 0 is the root.
-  std::unordered_map<std::uint64_t, std::uint32_t> edges_;
-  std::vector<std::int32_t> token_of_node_;
+  LongestMatch written_;
 };
 
 /// Reads "added_tokens" and adds the tokens to the vocabulary. Throws ModelError.
@@ -56,6 +49,7 @@ struct AddedTokens {
   AddedTokenFinder raw;
   AddedTokenFinder normalized;
 };
-AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer& normalizer);
+/// `work`: of normalising them all.
+AddedTokens make_finders(const std::vector<AddedToken>& tokens, const Normalizer& normalizer, TextWork& work);
 
 }  // namespace baton::text

@@ -81,7 +81,8 @@ void Bpe::to_symbols(std::string_view word, std::vector<TokenId>& symbols) const
   flush();
 }
 
-void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const {
+void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch, TextWork& work) const {
+  work.spend(2 + 2 * word.size());
   if (!words_.empty()) {
     if (const auto it = words_.find(word); it != words_.end()) {
       out.push_back(it->second);
@@ -91,7 +92,7 @@ void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scra
   scratch.ids.clear();
   to_symbols(word, scratch.ids);
   if (scratch.ids.size() >= kEnd) throw ModelError("the text has too many characters; expected fewer than 2^32");
-  scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch);
+  scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch, work);
   out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
 }
 
@@ -113,25 +114,27 @@ void Bpe::merge_short(Scratch& scratch) const {
   }
 }
 
-void Bpe::merge_long(Scratch& scratch) const {
+void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
   auto& [ids, ranks, next, previous, heap] = scratch;
   const auto count = static_cast<std::uint32_t>(ids.size());
   ranks.assign(count, kNoMerge);
   next.resize(count);
   previous.resize(count);
   heap.clear();
-  const auto set_rank = [&, &ranks_ = ranks, &heap_ = heap](std::uint32_t at, std::uint32_t value) {
-    ranks_[at] = value;
+  const auto set_rank = [&, &rank_of = ranks, &pending = heap](std::uint32_t at, std::uint32_t value) {
+    rank_of[at] = value;
     if (value == kNoMerge) return;
-    heap_.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    pending.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
+    std::push_heap(pending.begin(), pending.end(), std::greater<>());
   };
   for (std::uint32_t i = 0; i < count; ++i) {
     next[i] = i + 1 < count ? i + 1 : kEnd;
     previous[i] = i > 0 ? i - 1 : kEnd;
+    work.spend(4);
     if (i + 1 < count) set_rank(i, rank(ids[i], ids[i + 1]));
   }
   while (!heap.empty()) {
+    work.spend(20);
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     const auto found = static_cast<std::uint32_t>(heap.back() >> 32);
     const auto at = static_cast<std::uint32_t>(heap.back());

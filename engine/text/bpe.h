@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/text/text_work.h"
 #include "engine/text/vocabulary.h"
 
 namespace baton::text {
@@ -50,7 +51,7 @@ class Bpe {
     std::vector<std::uint32_t> ranks, next, previous;
     std::vector<std::uint64_t> heap;
   };
-  void encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch) const;
+  void encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch, TextWork& work) const;
 
   /// With ignore_merges, a word that is a token, other than a special one, becomes that token.
   void never_whole(std::string_view token) { words_.erase(token); }
@@ -60,7 +61,7 @@ class Bpe {
   void read_merges(const Json& model, const Vocabulary& vocabulary, const Where& where);
   void to_symbols(std::string_view word, std::vector<TokenId>& symbols) const;
   void merge_short(Scratch& scratch) const;
-  void merge_long(Scratch& scratch) const;
+  void merge_long(Scratch& scratch, TextWork& work) const;
   std::uint32_t rank(TokenId left, TokenId right) const;
 
   std::unordered_map<char32_t, TokenId> characters_;

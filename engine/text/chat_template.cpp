@@ -19,7 +19,8 @@ class JinjaTemplate : public ChatTemplate {
   JinjaTemplate(std::string_view source, std::string origin)
       : origin_(std::move(origin)), block_(jinja::parse_template(source, origin_)) {}
 
-  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const override {
+  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                     const std::stop_token& stop) const override {
     using jinja::Value;
     jinja::Budget unused;
     jinja::Values list;
@@ -39,7 +40,7 @@ class JinjaTemplate : public ChatTemplate {
     if (!options.bos_token.empty()) variables.emplace_back("bos_token", utf8::repaired(options.bos_token));
     if (!options.eos_token.empty()) variables.emplace_back("eos_token", utf8::repaired(options.eos_token));
     for (const auto& [name, value] : options.flags) variables.emplace_back(name, Value(value));
-    return jinja::Renderer(origin_).render(block_, variables);
+    return jinja::Renderer(origin_, stop).render(block_, variables);
   }
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,8 +32,10 @@ class ChatTemplate {
 
   virtual ~ChatTemplate() = default;
 
-  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, or too many steps.
-  virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const = 0;
+  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, or too many steps, and
+  /// Interrupted soon after a stop was requested. Time, memory and stack are bounded whatever the template does.
+  virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                             const std::stop_token& stop = {}) const = 0;
 };
 
 }  // namespace baton

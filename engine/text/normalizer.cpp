@@ -5,13 +5,11 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "engine/base/utf8.h"
-#include "engine/text/newer_unicode.h"
 #include "engine/text/text_pattern.h"
+#include "engine/text/unicode_form.h"
 
 namespace baton::text {
 namespace {
@@ -19,28 +17,31 @@ namespace {
 constexpr int kMaxSequenceDepth = 16;
 
 struct Prepend : Normalizer::Step {
-  explicit Prepend(std::string prefix_) : prefix(std::move(prefix_)) {}
-  void apply(std::string& text, bool&) const override {
-    if (!text.empty()) text.insert(0, prefix);
+  explicit Prepend(std::string text_before) : prefix(std::move(text_before)) {}
+  void apply(std::string& text, bool&, TextWork& work) const override {
+    if (text.empty()) return;
+    work.check_size(text.size() + prefix.size());
+    work.spend((text.size() + prefix.size()) / 16);
+    text.insert(0, prefix);
   }
   std::string prefix;
 };
 
 struct ReplaceText : Normalizer::Step {
-  ReplaceText(PatternPtr pattern_, std::string content_) : pattern(std::move(pattern_)), content(std::move(content_)) {}
-  void apply(std::string& text, bool& keeps_start) const override {
-    std::vector<Span> spans;
-    pattern->split(text, spans);
-    if (!spans.empty() && spans.front().match && content.empty()) keeps_start = false;
-    text = replaced(text, *pattern, content);
+  ReplaceText(PatternPtr old_text, std::string new_text) : pattern(std::move(old_text)), content(std::move(new_text)) {}
+  void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
+    bool at_start = false;
+    text = replaced(text, *pattern, content, work, &at_start);
+    if (at_start && content.empty()) keeps_start = false;
   }
   PatternPtr pattern;
   std::string content;
 };
 
 struct Strip : Normalizer::Step {
-  Strip(bool left_, bool right_) : left(left_), right(right_) {}
-  void apply(std::string& text, bool& keeps_start) const override {
+  Strip(bool at_left, bool at_right) : left(at_left), right(at_right) {}
+  void apply(std::string& text, bool& keeps_start, TextWork& work) const override {
+    work.spend(text.size() / 2);
     std::size_t begin = 0, end = text.size();
     while (left && begin < end && is_space(utf8::at(text, begin).value)) begin += utf8::at(text, begin).bytes;
     while (right && end > begin && is_space(utf8::at(text, utf8::before(text, end)).value)) {
@@ -53,11 +54,12 @@ struct Strip : Normalizer::Step {
 };
 
 struct Lowercase : Normalizer::Step {
-  void apply(std::string& text, bool&) const override {
+  void apply(std::string& text, bool&, TextWork& work) const override {
     std::string out;
     out.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
       const auto [c, bytes] = utf8::at(text, i);
+      work.spend(1);
       if (c == 0x130) {  // the only character whose lower case has two characters
         out += "i\xCC\x87";
       } else {
@@ -70,34 +72,13 @@ struct Lowercase : Normalizer::Step {
 };
 
 struct UnicodeForm : Normalizer::Step {
-  explicit UnicodeForm(int options_) : options(options_) {}
-  void apply(std::string& text, bool&) const override {
+  explicit UnicodeForm(NormalForm wanted) : form(wanted) {}
+  void apply(std::string& text, bool&, TextWork& work) const override {
+    work.spend(text.size() / 16);
     if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; })) return;
-    std::string out;
-    std::size_t done = 0;
-    for (std::size_t i = 0; i < text.size();) {
-      const auto [c, bytes] = utf8::at(text, i);
-      if (stays_in_normal_forms(c)) {
-        map(out, std::string_view(text).substr(done, i - done));
-        out += std::string_view(text).substr(i, bytes);
-        done = i + bytes;
-      }
-      i += bytes;
-    }
-    map(out, std::string_view(text).substr(done));
-    text = std::move(out);
+    text = in_normal_form(text, form, work);
   }
-  void map(std::string& out, std::string_view text) const {
-    if (text.empty()) return;
-    utf8proc_uint8_t* mapped = nullptr;
-    const auto length =
-        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                     &mapped, static_cast<utf8proc_option_t>(options));
-    if (length < 0) throw std::bad_alloc();  // with valid UTF-8, only the allocation can fail
-    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
-    out.append(reinterpret_cast<const char*>(mapped), static_cast<std::size_t>(length));
-  }
-  int options;
+  NormalForm form;
 };
 
 }  // namespace
@@ -117,13 +98,13 @@ void Normalizer::add(const Json& value, const Where& where, int depth) {
       add(part, where.in("normalizers").in(i++), depth + 1);
     }
   } else if (type == "NFC") {
-    steps_.push_back(std::make_shared<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    steps_.push_back(std::make_shared<UnicodeForm>(NormalForm{.composed = true, .compatibility = false}));
   } else if (type == "NFD") {
-    steps_.push_back(std::make_shared<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE));
+    steps_.push_back(std::make_shared<UnicodeForm>(NormalForm{.composed = false, .compatibility = false}));
   } else if (type == "NFKC") {
-    steps_.push_back(std::make_shared<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT));
+    steps_.push_back(std::make_shared<UnicodeForm>(NormalForm{.composed = true, .compatibility = true}));
   } else if (type == "NFKD") {
-    steps_.push_back(std::make_shared<UnicodeForm>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT));
+    steps_.push_back(std::make_shared<UnicodeForm>(NormalForm{.composed = false, .compatibility = true}));
   } else if (type == "Lowercase") {
     steps_.push_back(std::make_shared<Lowercase>());
   } else if (type == "Prepend") {
@@ -137,11 +118,12 @@ void Normalizer::add(const Json& value, const Where& where, int depth) {
   } else {
     where.fail(fmt::format("the normalizer {} is not supported", in_quotes(type)));
   }
+  check_step_count(steps_.size(), where);
 }
 
-std::string Normalizer::apply(std::string_view text, bool& keeps_start) const {
+std::string Normalizer::apply(std::string_view text, bool& keeps_start, TextWork& work) const {
   std::string out(text);
-  for (const auto& step : steps_) step->apply(out, keeps_start);
+  for (const auto& step : steps_) step->apply(out, keeps_start, work);
   return out;
 }
 

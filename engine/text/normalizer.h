@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/text_work.h"
 #include "engine/text/tokenizer_json.h"
 
 namespace baton::text {
@@ -19,12 +20,12 @@ class Normalizer {
 
   bool changes_nothing() const { return steps_.empty(); }
   /// Returns the normalised text. `text` must be valid UTF-8. Sets `keeps_start` to false when characters at the start
-  /// were removed.
-  std::string apply(std::string_view text, bool& keeps_start) const;
+  /// were removed. Throws ModelError for a text that grows too long or needs too many steps.
+  std::string apply(std::string_view text, bool& keeps_start, TextWork& work) const;
 
   struct Step {
     virtual ~Step() = default;
-    virtual void apply(std::string& text, bool& keeps_start) const = 0;
+    virtual void apply(std::string& text, bool& keeps_start, TextWork& work) const = 0;
   };
 
  private:

@@ -21,12 +21,14 @@ constexpr const char* kWords =
 
 /// Rewrites every word: `rewrite(word, text, out)` appends its replacement.
 template <typename Rewrite>
-void rewrite_words(Words& words, const Rewrite& rewrite) {
+void rewrite_words(Words& words, TextWork& work, const Rewrite& rewrite) {
   std::string out;
   out.reserve(words.text.size() + words.text.size() / 4 + 8);
   for (Words::Word& word : words.words) {
     const std::size_t begin = out.size();
+    work.spend(1 + (word.end - word.begin) / 2);
     rewrite(word, std::string_view(words.text).substr(word.begin, word.end - word.begin), out);
+    work.check_size(out.size());
     word.begin = begin;
     word.end = out.size();
   }
@@ -34,8 +36,8 @@ void rewrite_words(Words& words, const Rewrite& rewrite) {
 }
 
 struct PrefixSpace : PreTokenizer::Step {
-  void apply(Words& words) const override {
-    rewrite_words(words, [](const Words::Word&, std::string_view text, std::string& out) {
+  void apply(Words& words, TextWork& work) const override {
+    rewrite_words(words, work, [](const Words::Word&, std::string_view text, std::string& out) {
       if (!text.starts_with(' ')) out += ' ';
       out += text;
     });
@@ -43,8 +45,8 @@ struct PrefixSpace : PreTokenizer::Step {
 };
 
 struct ByteCharacters : PreTokenizer::Step {
-  void apply(Words& words) const override {
-    rewrite_words(words, [](const Words::Word&, std::string_view text, std::string& out) {
+  void apply(Words& words, TextWork& work) const override {
+    rewrite_words(words, work, [](const Words::Word&, std::string_view text, std::string& out) {
       for (const char c : text) append_byte_character(out, static_cast<unsigned char>(c));
     });
   }
@@ -53,9 +55,9 @@ struct ByteCharacters : PreTokenizer::Step {
 enum class PrependScheme : std::uint8_t { first, always, never };
 
 struct MetaspaceSplit : PreTokenizer::Step {
-  MetaspaceSplit(std::string mark_, PrependScheme scheme_) : mark(std::move(mark_)), scheme(scheme_) {}
-  void apply(Words& words) const override {
-    rewrite_words(words, [this](const Words::Word& word, std::string_view text, std::string& out) {
+  MetaspaceSplit(std::string replacement, PrependScheme prepend) : mark(std::move(replacement)), scheme(prepend) {}
+  void apply(Words& words, TextWork& work) const override {
+    rewrite_words(words, work, [this](const Words::Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark);
       const bool wanted = scheme == PrependScheme::always || (scheme == PrependScheme::first && word.starts_text);
       if (wanted && !marked) out += mark;
@@ -127,10 +129,11 @@ void PreTokenizer::add(const Json& value, const Where& where, int depth) {
   } else {
     where.fail(fmt::format("the pre_tokenizer {} is not supported", in_quotes(type)));
   }
+  check_step_count(steps_.size(), where);
 }
 
-void PreTokenizer::apply(Words& words) const {
-  for (const auto& step : steps_) step->apply(words);
+void PreTokenizer::apply(Words& words, TextWork& work) const {
+  for (const auto& step : steps_) step->apply(words, work);
 }
 
 }  // namespace baton::text

@@ -27,11 +27,12 @@ class PreTokenizer {
   /// A null `value` makes the whole text one word. Throws ModelError.
   static PreTokenizer parse(const Json* value, const Where& where);
 
-  void apply(Words& words) const;
+  /// Throws ModelError for a text that grows too long or needs too many steps.
+  void apply(Words& words, TextWork& work) const;
 
   struct Step {
     virtual ~Step() = default;
-    virtual void apply(Words& words) const = 0;
+    virtual void apply(Words& words, TextWork& work) const = 0;
   };
 
  private:

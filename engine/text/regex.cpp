@@ -12,7 +12,8 @@
 namespace baton::text {
 namespace {
 
-// Tokenisers' patterns need a few steps per character; the limits only end matches that would not end in practice.
+// The work that a text may cost ends long matches; PCRE2's own limits begin anew at each position and do not count the
+// characters that one item passes over. They remain for what happens between two callouts.
 constexpr std::uint32_t kMatchLimit = 50'000'000;
 constexpr std::uint32_t kDepthLimit = 100'000;
 constexpr std::uint32_t kHeapLimitKib = 65'536;
@@ -40,30 +41,53 @@ using JitStack = std::unique_ptr<pcre2_jit_stack, ReleasePattern<pcre2_jit_stack
 struct Regex::Compiled {
   Code code;
   Where where;
+  std::size_t units_per_item = 1;  // a repeat of n characters is one item
 };
+
+namespace {
+
+/// What the callouts of one split count. PCRE2 calls them before every item of the pattern.
+struct MatchWatch {
+  TextWork& work;
+  std::size_t units_per_item;
+  std::size_t last = 0;  // where the last item began to match
+  bool ended = false;
+};
+
+int watch(pcre2_callout_block* block, void* data) {
+  auto& state = *static_cast<MatchWatch*>(data);
+  const std::size_t at = block->current_position;
+  const std::size_t passed = at > state.last ? at - state.last : state.last - at;
+  state.last = at;
+  state.ended = !state.work.take(state.units_per_item + passed / 2);
+  return state.ended ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+}  // namespace
 
 Regex::Regex(std::string_view oniguruma, const Where& where) {
   if (oniguruma.size() > kMaxPatternBytes)
     where.fail(
         fmt::format("the regular expression has {} bytes, expected at most {}", oniguruma.size(), kMaxPatternBytes));
-  const std::string pattern = translated_regex(oniguruma, where);
+  std::size_t longest_repeat = 0;
+  const std::string pattern = translated_regex(oniguruma, where, longest_repeat);
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (!context) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
   Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                          context.get()));
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT,
+                          &error, &offset, context.get()));
   if (!code)
     where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without a JIT, pcre2_match interprets the code
-  compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where});
+  compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where, 1 + longest_repeat / 8});
 }
 
 Regex::~Regex() = default;
 
-void Regex::split(std::string_view text, std::vector<Span>& out) const {
+void Regex::split(std::string_view text, std::vector<Span>& out, TextWork& work) const {
   const pcre2_code* code = compiled_->code.get();
   const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
@@ -71,6 +95,8 @@ void Regex::split(std::string_view text, std::vector<Span>& out) const {
   pcre2_set_match_limit(context.get(), kMatchLimit);
   pcre2_set_depth_limit(context.get(), kDepthLimit);
   pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+  MatchWatch state{work, compiled_->units_per_item};
+  pcre2_set_callout(context.get(), watch, &state);
   JitStack stack;  // allocated only when the 32 KiB that PCRE2 uses of the thread's own stack are not enough
 
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -84,6 +110,7 @@ void Regex::split(std::string_view text, std::vector<Span>& out) const {
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
       continue;
     }
+    if (state.ended) work.fail();
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) compiled_->where.fail(fmt::format("matching a text failed: {}", message_of(found)));
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/text_work.h"
 #include "engine/text/tokenizer_json.h"
 
 namespace baton::text {
@@ -21,8 +22,8 @@ struct Span {
 };
 
 /// Returns a PCRE2 pattern that matches what the Oniguruma pattern matches. Throws ModelError that names the construct,
-/// for constructs that tokenisers do not use.
-std::string translated_regex(std::string_view oniguruma, const Where& where);
+/// for constructs that tokenisers do not use. `longest_repeat`: the largest number in braces, as in a{3}.
+std::string translated_regex(std::string_view oniguruma, const Where& where, std::size_t& longest_repeat);
 
 /// Immutable and safe from any thread.
 class Regex {
@@ -32,8 +33,9 @@ class Regex {
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
 
-  /// Appends spans that cover all of `text` (valid UTF-8). Throws ModelError when the match needs too many steps.
-  void split(std::string_view text, std::vector<Span>& out) const;
+  /// Appends spans that cover all of `text` (valid UTF-8). Every attempt of the matcher and every character that it
+  /// passes over counts as work.
+  void split(std::string_view text, std::vector<Span>& out, TextWork& work) const;
 
  private:
   struct Compiled;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 
 #include "engine/text/newer_unicode.h"
 #include "engine/text/regex.h"
@@ -18,6 +19,7 @@ constexpr std::string_view kNotSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
 constexpr std::string_view kHex = "0-9a-fA-F";
+constexpr std::size_t kMaxRepeat = 255;  // published patterns repeat up to 4 times
 
 /// Returns the members of a class that contains all characters of the categories.
 std::string members_of(std::initializer_list<std::string_view> categories) {
@@ -33,9 +35,10 @@ constexpr std::array<std::string_view, 40> kCategories = {
 
 class Translation {
  public:
-  Translation(std::string_view pattern, const Where& where)
+  Translation(std::string_view pattern, const Where& where, std::size_t& longest_repeat)
       : pattern_(pattern),
         where_(where),
+        longest_repeat_(longest_repeat),
         word_(members_of({"Alphabetic", "M", "Nd", "Pc"}) + R"(\xb2\xb3\xb9\xbc-\xbe)"),
         digit_(members_of({"Nd"})) {}
 
@@ -182,10 +185,25 @@ class Translation {
     unsupported("this kind of group");
   }
 
+  /// "3", "1,3", ",3" or "3,".
+  void note_repeat(std::string_view numbers) {
+    while (!numbers.empty()) {
+      const std::string_view number = numbers.substr(0, numbers.find(','));
+      numbers.remove_prefix(std::min(numbers.size(), number.size() + 1));
+      std::size_t repeats = 0;
+      const auto read = std::from_chars(number.data(), number.data() + number.size(), repeats);
+      if (number.empty()) continue;
+      if (read.ec != std::errc() || repeats > kMaxRepeat)
+        unsupported(fmt::format("a repeat of more than {} times", kMaxRepeat));
+      longest_repeat_ = std::max(longest_repeat_, repeats);
+    }
+  }
+
   void counted() {
     const std::string_view text = rest();
     const std::size_t close = text.find_first_not_of("0123456789,", 1);
     if (close == std::string_view::npos || text[close] != '}' || close < 2) unsupported("a bare {");
+    note_repeat(text.substr(1, close - 1));
     // "+" after a counted repeat is possessive in PCRE2 and a second repeat in Oniguruma.
     if (text.substr(close + 1).starts_with('+')) unsupported("{n,m}+");
     if (text[1] == ',') return put(fmt::format("{{0{}", text.substr(1, close)), close + 1);
@@ -194,6 +212,7 @@ class Translation {
 
   std::string_view pattern_;
   const Where& where_;
+  std::size_t& longest_repeat_;
   // Oniguruma's word characters (including marks, and the numbers of Latin-1 that are not digits), and its digits.
   std::string word_, digit_;
   std::size_t at_ = 0;
@@ -202,8 +221,8 @@ class Translation {
 
 }  // namespace
 
-std::string translated_regex(std::string_view oniguruma, const Where& where) {
-  return Translation(oniguruma, where).run();
+std::string translated_regex(std::string_view oniguruma, const Where& where, std::size_t& longest_repeat) {
+  return Translation(oniguruma, where, longest_repeat).run();
 }
 
 }  // namespace baton::text

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 #include "engine/text/newer_unicode.h"
 
@@ -14,7 +15,9 @@ namespace {
 class RegexPattern : public TextPattern {
  public:
   RegexPattern(std::string_view pattern, const Where& where) : regex_(pattern, where) {}
-  void split(std::string_view text, std::vector<Span>& out) const override { regex_.split(text, out); }
+  void split(std::string_view text, std::vector<Span>& out, TextWork& work) const override {
+    regex_.split(text, out, work);
+  }
 
  private:
   Regex regex_;
@@ -22,28 +25,31 @@ class RegexPattern : public TextPattern {
 
 class StringPattern : public TextPattern {
  public:
-  explicit StringPattern(std::string text) : text_(std::move(text)) {}
-  void split(std::string_view text, std::vector<Span>& out) const override {
+  explicit StringPattern(std::string text) : search_(std::move(text)) {}
+  void split(std::string_view text, std::vector<Span>& out, TextWork& work) const override {
     std::size_t done = 0;
-    for (std::size_t at = 0; (at = text.find(text_, at)) != std::string_view::npos; done = at) {
+    for (std::size_t at = 0; (at = search_.find(text, at)) != std::string_view::npos; done = at) {
+      work.spend(2);
       if (at != done) out.push_back({done, at, false});
-      out.push_back({at, at + text_.size(), true});
-      at += text_.size();
+      out.push_back({at, at + search_.size(), true});
+      at += search_.size();
     }
+    work.spend(text.size() / 4);
     if (done != text.size()) out.push_back({done, text.size(), false});
   }
 
  private:
-  std::string text_;
+  StringSearch search_;
 };
 
 class CharacterPattern : public TextPattern {
  public:
   explicit CharacterPattern(CharacterClass member) : member_(member) {}
-  void split(std::string_view text, std::vector<Span>& out) const override {
+  void split(std::string_view text, std::vector<Span>& out, TextWork& work) const override {
     std::size_t done = 0;
     for (std::size_t at = 0; at < text.size();) {
       const auto [c, bytes] = utf8::at(text, at);
+      work.spend(2);
       if (member_(c)) {
         if (at != done) out.push_back({done, at, false});
         out.push_back({at, at + bytes, true});
@@ -78,12 +84,19 @@ PatternPtr parse_pattern(const Json& value, const Where& where) {
   return string_pattern(string_member(value, "String", where), where);
 }
 
-std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content) {
+std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content, TextWork& work,
+                     bool* at_start) {
   std::vector<Span> spans;
-  pattern.split(text, spans);
+  pattern.split(text, spans, work);
+  if (at_start != nullptr) *at_start = !spans.empty() && spans.front().match;
   std::string out;
   out.reserve(text.size());
-  for (const Span& span : spans) out += span.match ? content : text.substr(span.begin, span.end - span.begin);
+  for (const Span& span : spans) {
+    const std::string_view piece = span.match ? content : text.substr(span.begin, span.end - span.begin);
+    work.check_size(out.size() + piece.size());
+    work.spend(1 + piece.size() / 16);
+    out += piece;
+  }
   return out;
 }
 

@@ -15,8 +15,8 @@ namespace baton::text {
 class TextPattern {
  public:
   virtual ~TextPattern() = default;
-  /// Appends spans that cover all of `text` (valid UTF-8).
-  virtual void split(std::string_view text, std::vector<Span>& out) const = 0;
+  /// Appends spans that cover all of `text` (valid UTF-8). Throws ModelError when that needs too many steps.
+  virtual void split(std::string_view text, std::vector<Span>& out, TextWork& work) const = 0;
 };
 
 using PatternPtr = std::shared_ptr<const TextPattern>;
@@ -28,8 +28,10 @@ PatternPtr character_pattern(CharacterClass member);
 /// Reads {"Regex": "..."} or {"String": "..."}. Throws ModelError.
 PatternPtr parse_pattern(const Json& value, const Where& where);
 
-/// Returns the text with every match replaced by `content`, which is inserted literally.
-std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content);
+/// Returns the text with every match replaced by `content`, which is inserted literally. `at_start`: whether the text
+/// began with a match. Throws ModelError when the result becomes too long.
+std::string replaced(std::string_view text, const TextPattern& pattern, std::string_view content, TextWork& work,
+                     bool* at_start = nullptr);
 
 bool is_space(char32_t c);        // White_Space
 bool is_number(char32_t c);       // N*

@@ -33,6 +33,7 @@ TokenDecoder TokenDecoder::parse(const Json* value, const Where& where) {
 }
 
 void TokenDecoder::add(const Json& value, const Where& where, int depth) {
+  check_step_count(steps_.size(), where);
   const std::string type = string_member(value, "type", where);
   if (type == "Sequence") {
     if (depth == kMaxSequenceDepth) where.fail("too many sequences inside each other");

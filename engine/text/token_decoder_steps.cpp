@@ -107,10 +107,16 @@ class PassOn : public DecoderRun {
   void push(std::string_view token, const Emit& emit) override { emit(token); }
 };
 
+/// A token's text with every match replaced.
+std::string replaced_in_token(std::string_view token, const TextPattern& pattern, std::string_view content) {
+  TextWork work = TextWork::of_token("the decoder", token.size());
+  return replaced(token, pattern, content, work);
+}
+
 class Replace : public DecoderRun {
  public:
   Replace(PatternPtr pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void push(std::string_view token, const Emit& emit) override { emit(replaced(token, *pattern_, content_)); }
+  void push(std::string_view token, const Emit& emit) override { emit(replaced_in_token(token, *pattern_, content_)); }
 
  private:
   PatternPtr pattern_;
@@ -166,7 +172,7 @@ class Metaspace : public DecoderRun {
  public:
   Metaspace(PatternPtr mark, bool first_is_prefix) : mark_(std::move(mark)), drop_(first_is_prefix) {}
   void push(std::string_view token, const Emit& emit) override {
-    emit(replaced(token, *mark_, drop_ ? "" : " "));
+    emit(replaced_in_token(token, *mark_, drop_ ? "" : " "));
     drop_ = false;
   }
 
@@ -203,8 +209,9 @@ StepPtr fuse_step() {
 }
 
 StepPtr replace_step(PatternPtr pattern, std::string content) {
-  return make_step([pattern, content] { return std::make_unique<Replace>(pattern, content); },
-                   [pattern, content](const std::string& token, bool&) { return replaced(token, *pattern, content); });
+  return make_step(
+      [pattern, content] { return std::make_unique<Replace>(pattern, content); },
+      [pattern, content](const std::string& token, bool&) { return replaced_in_token(token, *pattern, content); });
 }
 
 StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, bool joined) {
@@ -222,7 +229,7 @@ StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, boo
 StepPtr metaspace_step(std::string mark, bool first_is_prefix) {
   const PatternPtr pattern = string_pattern(std::move(mark), {});
   return make_step([=] { return std::make_unique<Metaspace>(pattern, first_is_prefix); },
-                   [pattern](const std::string& token, bool&) { return replaced(token, *pattern, " "); });
+                   [pattern](const std::string& token, bool&) { return replaced_in_token(token, *pattern, " "); });
 }
 
 }  // namespace baton::text

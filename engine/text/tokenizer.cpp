@@ -40,34 +40,39 @@ class BpeTokenizer : public Tokenizer {
  public:
   BpeTokenizer(const Json& json, const Where& root, std::uint64_t identity)
       : Tokenizer(identity),
+        origin_(root.origin),
         bpe_(text::member(json, "model", root), vocabulary_, root.in("model")),
         normalizer_(text::Normalizer::parse(text::find(json, "normalizer", root), root.in("normalizer"))),
         pre_tokenizer_(text::PreTokenizer::parse(text::find(json, "pre_tokenizer", root), root.in("pre_tokenizer"))),
         decoder_(text::TokenDecoder::parse(text::find(json, "decoder", root), root.in("decoder"))) {
     const auto added =
         text::parse_added_tokens(text::find(json, "added_tokens", root), vocabulary_, root.in("added_tokens"));
+    std::size_t added_bytes = 0;
+    for (const text::AddedToken& token : added) added_bytes += token.content.size();
+    text::TextWork work(origin_, added_bytes);
     for (const text::AddedToken& token : added) {
       // `tokenizers` decodes such a token to its normalised form.
       bool unused = true;
-      if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused);
+      if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused, work);
       if (!token.special) continue;
       special_.insert(token.id);
       bpe_.never_whole(token.content);
     }
-    added_ = text::make_finders(added, normalizer_);
+    added_ = text::make_finders(added, normalizer_, work);
     around_ =
         text::parse_post_processor(text::find(json, "post_processor", root), vocabulary_, root.in("post_processor"));
   }
 
-  std::vector<TokenId> encode(std::string_view input, SpecialTokens special) const override {
+  std::vector<TokenId> encode(std::string_view input, SpecialTokens special,
+                              const std::stop_token& stop) const override {
     std::vector<TokenId> ids;
-    encode_to(ids, input, special);
+    encode_to(ids, input, special, stop);
     return ids;
   }
 
-  std::vector<TokenId> encode_with_template(std::string_view input) const override {
+  std::vector<TokenId> encode_with_template(std::string_view input, const std::stop_token& stop) const override {
     std::vector<TokenId> ids = around_.before;
-    encode_to(ids, input, SpecialTokens::recognise);
+    encode_to(ids, input, SpecialTokens::recognise, stop);
     ids.insert(ids.end(), around_.after.begin(), around_.after.end());
     return ids;
   }
@@ -100,37 +105,36 @@ class BpeTokenizer : public Tokenizer {
   }
 
  private:
-  void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special) const {
+  void encode_to(std::vector<TokenId>& ids, std::string_view input, SpecialTokens special,
+                 const std::stop_token& stop) const {
     const std::string fixed = utf8::is_valid(input) ? std::string() : utf8::repaired(input);
     const std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
     const bool skip_special = special == SpecialTokens::as_text;
+    text::TextWork work(origin_, valid.size(), stop);
     text::Bpe::Scratch scratch;
-    for (const auto& part : added_.raw.split(valid, skip_special)) {
+    for (const auto& part : added_.raw.split(valid, skip_special, work)) {
       if (part.token != nullptr) {
         ids.push_back(part.token->id);
         continue;
       }
       bool at_start = part.begin == 0;
-      const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start);
-      for (const auto& piece : added_.normalized.split(normal, skip_special)) {
+      const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start, work);
+      for (const auto& piece : added_.normalized.split(normal, skip_special, work)) {
         if (piece.token != nullptr) {
           ids.push_back(piece.token->id);
-        } else {
-          encode_words(ids, normal.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0, scratch);
+          continue;
+        }
+        text::Words words{normal.substr(piece.begin, piece.end - piece.begin), {}};
+        words.words.push_back({0, words.text.size(), at_start && piece.begin == 0});
+        pre_tokenizer_.apply(words, work);
+        for (const auto& word : words.words) {
+          bpe_.encode(std::string_view(words.text).substr(word.begin, word.end - word.begin), ids, scratch, work);
         }
       }
     }
   }
 
-  void encode_words(std::vector<TokenId>& ids, std::string plain, bool starts_text, text::Bpe::Scratch& scratch) const {
-    text::Words words{std::move(plain), {}};
-    words.words.push_back({0, words.text.size(), starts_text});
-    pre_tokenizer_.apply(words);
-    for (const auto& word : words.words) {
-      bpe_.encode(std::string_view(words.text).substr(word.begin, word.end - word.begin), ids, scratch);
-    }
-  }
-
+  std::string origin_;  // for messages
   text::Vocabulary vocabulary_;
   text::Bpe bpe_;
   text::Normalizer normalizer_;

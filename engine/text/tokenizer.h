@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,12 +42,15 @@ class Tokenizer {
   /// The same for the same tokenizer.json: ids mean the same then.
   std::uint64_t identity() const { return identity_; }
 
-  /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does.
-  virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+  /// Ids of the text alone: no BOS or EOS is added. Invalid UTF-8 is encoded as U+FFFD, as Python's "replace" does. The
+  /// time is bounded by the text's size, whatever text and tokenizer.json hold: throws ModelError where a
+  /// tokenizer.json asks for more steps or memory than that, and Interrupted soon after a stop was requested.
+  virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                                      const std::stop_token& stop = {}) const = 0;
 
   /// As `encode` with special tokens recognised, with the tokens that the post-processor puts around a single text (for
   /// plain completion).
-  virtual std::vector<TokenId> encode_with_template(std::string_view text) const = 0;
+  virtual std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop = {}) const = 0;
 
   /// Ids that do not exist stand for nothing.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;

@@ -62,6 +62,11 @@ const Json& array_member(const Json& object, const char* key, const Where& where
   return value;
 }
 
+void check_step_count(std::size_t steps, const Where& where) {
+  constexpr std::size_t kMaxSteps = 64;  // published tokenizers have up to 10
+  if (steps > kMaxSteps) where.fail(fmt::format("more than {} steps", kMaxSteps));
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMaxShownBytes = 60;
   return fmt::format("'{}'", text.size() <= kMaxShownBytes ? std::string(text)

@@ -43,6 +43,9 @@ const Json& array_member(const Json& object, const char* key, const Where& where
 /// Tokenizer::parse of a tokenizer.json that is a value already; `identity`: Tokenizer::identity.
 std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const std::string& origin, std::uint64_t identity);
 
+/// Fails when a normalizer, pre_tokenizer or decoder has more steps than any tokenizer needs.
+void check_step_count(std::size_t steps, const Where& where);
+
 /// A string for error messages, shortened.
 std::string in_quotes(std::string_view text);
 

@@ -50,12 +50,13 @@ Matches parse_behaviour(const std::string& name, const Where& where) {
   where.fail(fmt::format("the behaviour {} is not supported", in_quotes(name)));
 }
 
-void WordSplit::apply(Words& words) const {
+void WordSplit::apply(Words& words, TextWork& work) const {
   std::vector<Words::Word> out;
   std::vector<Span> spans;
   for (const Words::Word& word : words.words) {
     spans.clear();
-    pattern_->split(std::string_view(words.text).substr(word.begin, word.end - word.begin), spans);
+    work.spend(2);
+    pattern_->split(std::string_view(words.text).substr(word.begin, word.end - word.begin), spans, work);
     if (inverted_) {
       for (Span& span : spans) span.match = !span.match;
     }

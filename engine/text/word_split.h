@@ -16,7 +16,7 @@ class WordSplit : public PreTokenizer::Step {
   /// `inverted`: what does not match counts as the match.
   WordSplit(PatternPtr pattern, Matches behaviour, bool inverted)
       : pattern_(std::move(pattern)), behaviour_(behaviour), inverted_(inverted) {}
-  void apply(Words& words) const override;
+  void apply(Words& words, TextWork& work) const override;
 
  private:
   PatternPtr pattern_;

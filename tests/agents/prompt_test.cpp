@@ -16,7 +16,8 @@ class FixedTemplate : public ChatTemplate {
  public:
   explicit FixedTemplate(std::function<std::string(const std::vector<ChatMessage>&)> render)
       : render_(std::move(render)) {}
-  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions&) const override {
+  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions&,
+                     const std::stop_token&) const override {
     return render_(messages);
   }
 

@@ -15,7 +15,8 @@ namespace baton::test {
 /// Ids 0 to 255 are bytes; 256 <s>, 257 <|im_start|>, 258 <|im_end|>.
 class ByteTokenizer : public Tokenizer {
  public:
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override {
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                              const std::stop_token& = {}) const override {
     std::vector<TokenId> ids;
     while (!text.empty()) {
       const TokenId found = special == SpecialTokens::recognise ? special_at(text) : -1;
@@ -29,7 +30,7 @@ class ByteTokenizer : public Tokenizer {
     }
     return ids;
   }
-  std::vector<TokenId> encode_with_template(std::string_view text) const override {
+  std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& = {}) const override {
     std::vector<TokenId> ids = encode(text, SpecialTokens::recognise);
     ids.insert(ids.begin(), 256);
     return ids;
@@ -66,7 +67,8 @@ class ByteTokenizer : public Tokenizer {
 
 class ChatMl : public ChatTemplate {
  public:
-  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const override {
+  std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                     const std::stop_token& = {}) const override {
     std::string text;
     for (const ChatMessage& message : messages) {
       text += "<|im_start|>" + message.role + "\n" + message.content + "<|im_end|>\n";
@@ -76,7 +78,9 @@ class ChatMl : public ChatTemplate {
   }
 };
 
-inline std::shared_ptr<const Model> toy_model(std::shared_ptr<const ChatTemplate> chat = std::make_shared<ChatMl>()) {
+inline std::shared_ptr<const Model> toy_model(
+    std::shared_ptr<const ChatTemplate> chat = std::make_shared<ChatMl>(),
+    std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<ByteTokenizer>()) {
   ModelConfig config;
   config.architecture = "Toy";
   config.layers = 2;
@@ -86,7 +90,7 @@ inline std::shared_ptr<const Model> toy_model(std::shared_ptr<const ChatTemplate
   config.context = 4096;
   ModelText text{.path = "models/toy",
                  .fingerprint = "toy-1",
-                 .tokenizer = std::make_shared<ByteTokenizer>(),
+                 .tokenizer = std::move(tokenizer),
                  .chat_template = std::move(chat)};
   return std::make_shared<const Model>(Model{std::move(text), config, {}, LayerRopes(config), {}, {}});
 }

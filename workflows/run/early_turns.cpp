@@ -141,14 +141,14 @@ const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tok
 }
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
-                       const std::map<std::string, std::string>& inputs) {
-  std::vector<PromptPart> frame = build_frame(model, turn.messages);
+                       const std::map<std::string, std::string>& inputs, const std::stop_token& stop) {
+  std::vector<PromptPart> frame = build_frame(model, turn.messages, stop);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);
     if (source == nullptr || source->kind != SlotSource::Kind::input) continue;
     const auto value = inputs.find(source->name);
     if (value != inputs.end() && !value->second.empty())
-      part.tokens = model.tokenizer->encode(value->second, SpecialTokens::as_text);
+      part.tokens = model.tokenizer->encode(value->second, SpecialTokens::as_text, stop);
   }
   return std::make_shared<const std::vector<PromptPart>>(std::move(frame));
 }

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "workflows/run/run_progress.h"
@@ -62,8 +63,9 @@ class EarlyTurns {
   std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of known texts
 };
 
-/// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError.
+/// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError, and Interrupted soon after
+/// a stop was requested.
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
-                       const std::map<std::string, std::string>& inputs);
+                       const std::map<std::string, std::string>& inputs, const std::stop_token& stop);
 
 }  // namespace baton

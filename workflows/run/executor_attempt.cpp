@@ -32,7 +32,7 @@ void RunLoop::start_attempt(std::size_t turn) {
   }
   state.record.attempts = attempt.number;
   attempt.cut.clear();
-  attempt.tools = {};
+  attempt.stop = {};
   if (const Milliseconds timeout = planned(turn).timeout; timeout.count() > 0) {
     attempt.timer.expires_after(timeout);
     attempt.timer.async_wait([this, turn, number = attempt.number](const boost::system::error_code& error) {
@@ -66,6 +66,7 @@ void RunLoop::prepare(std::size_t turn) {
   input.turn = &planned(turn);
   input.engine = attempt.engine;
   input.frame = early_.frame(turn);
+  input.stop = attempt.stop.get_token();
   input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
   for (const ToolSpec& spec : planned(turn).tools) {
     ToolInput& tool = input.tools.emplace_back();
@@ -73,7 +74,7 @@ void RunLoop::prepare(std::size_t turn) {
     tool.name = spec.tool;
     if (!spec.from.empty()) tool.call.text = state_.slot_text(turn, spec.from);
     tool.call.options = spec.options;
-    tool.call.stop = attempt.tools.get_token();
+    tool.call.stop = attempt.stop.get_token();
   }
   boost::asio::post(*pool_, [this, turn, input = std::move(input)]() mutable {
     PreparedTurn prepared = prepare_turn(input);
@@ -290,7 +291,7 @@ void RunLoop::cut_off(std::size_t turn, int number) {
   if (attempt.number != number) return;
   if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
   attempt.cut = fmt::format("the attempt took longer than {} ms", planned(turn).timeout.count());
-  attempt.tools.request_stop();
+  attempt.stop.request_stop();
   if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
 }
 

@@ -89,7 +89,7 @@ void RunLoop::make_frames() {
     for (const auto& [turn, model] : wanted) {
       PromptFrame frame;
       try {
-        frame = make_frame(planned(turn), *model, request_.inputs);
+        frame = make_frame(planned(turn), *model, request_.inputs, frames_.get_token());
       } catch (const std::exception&) {  // the turn itself will report the error
         continue;
       }
@@ -159,9 +159,10 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
   record_.error = error;
   record_.error_kind = kind;
   early_.stop();
+  frames_.request_stop();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     Attempt& attempt = *attempts_[i];
-    attempt.tools.request_stop();
+    attempt.stop.request_stop();
     if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
     if (attempt.phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
   }

@@ -61,8 +61,8 @@ class RunLoop {
     RequestId request = 0;
     TurnTimes times;
     boost::asio::steady_timer timer;  // the attempt's timeout, or the pause before the next one
-    std::stop_source tools;
-    std::string cut;  // why it was cut off: its timeout
+    std::stop_source stop;            // of its tools, rendering and tokenizing
+    std::string cut;                  // why it was cut off: its timeout
   };
 
   struct Failure {
@@ -117,6 +117,7 @@ class RunLoop {
   boost::asio::steady_timer run_timer_;
   std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  std::stop_source frames_;                       // of make_frames
   std::optional<boost::asio::thread_pool> pool_;  // joined before the members above are destroyed
 
   int running_ = 0;         // turns that have begun and are not over

@@ -23,10 +23,11 @@ ToolOutcome call_tool(const ToolInput& input) {
   return outcome;
 }
 
-std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const Tokenizer& tokenizer) {
+std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text, const Tokenizer& tokenizer,
+                            const std::stop_token& stop) {
   if (slot.tokens != nullptr) return *slot.tokens;
   const std::string_view text = slot.own_tools ? std::string_view(tool_text) : slot.text;
-  return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text);
+  return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text, stop);
 }
 
 }  // namespace
@@ -47,9 +48,10 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       if (slot == input.slots.end()) {
         throw std::logic_error("the plan has no source for the placeholder '" + name + "'");
       }
-      return ids_of(*slot, prepared.tool_text, *model.tokenizer);
+      return ids_of(*slot, prepared.tool_text, *model.tokenizer, input.stop);
     };
-    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value);
+    prepared.prompt =
+        input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value, input.stop);
   } catch (const std::exception& error) {
     prepared.error = error.what();
   }

@@ -2,33 +2,10 @@
 // The half of the renderer that evaluates expressions.
 #include <fmt/format.h>
 
+#include "engine/text/jinja/deeper.h"
 #include "engine/text/jinja/library.h"
-#include "engine/text/jinja/renderer.h"
 
 namespace baton::jinja {
-namespace {
-
-// Limit of nested expressions and macro calls together; a thread's stack holds several times as many.
-constexpr int kMaxEvaluationDepth = 1000;
-
-class Deeper {
- public:
-  explicit Deeper(int& depth) : depth_(depth) {
-    if (++depth_ > kMaxEvaluationDepth) {
-      --depth_;
-      throw Fault("the template calls itself too deeply");
-    }
-  }
-  ~Deeper() { --depth_; }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-
- private:
-  int& depth_;
-};
-
-}  // namespace
-
 Value Renderer::evaluate(const Expression& expression, const ScopePtr& scope) {
   try {
     const Deeper deeper(depth_);
@@ -87,10 +64,9 @@ Value Renderer::compute(const Expression& expression, const ScopePtr& scope) {
 }
 
 Value Renderer::look_up(const std::string& name, const ScopePtr& scope) {
-  if (const Value* found = scope->find(name)) return *found;
+  if (const Value* found = scope->find(name, budget_)) return *found;
   if (name == "namespace") {
-    return Value(Value::Data(std::make_shared<const Callable>(
-        Callable{name, [this](const Arguments& arguments) { return make_namespace(arguments); }})));
+    return callable(name, [this](const Value&, const Arguments& arguments) { return make_namespace(arguments); });
   }
   return global_function(name, budget_);
 }
@@ -107,6 +83,8 @@ Value Renderer::make_namespace(const Arguments& arguments) {
     if (dict == nullptr) throw Fault("namespace of other things than a dict is not supported");
     for (const auto& [key, value] : dict->items) {
       if (!key.is_string()) throw Fault("the names of a namespace must be str");
+      if (key.text().size() > kMaxNameBytes) throw Fault("a name is too long");
+      budget_.spend(1);
       set(key.text(), value);
     }
   }
@@ -178,7 +156,7 @@ Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope
     throw Fault(callee.is_undefined() ? callee.get<Undefined>()->what
                                       : fmt::format("a {} cannot be called", type_name(callee)));
   }
-  return (*function)->call(arguments_of(expression, scope));
+  return (**function)(arguments_of(expression, scope));
 }
 
 }  // namespace baton::jinja

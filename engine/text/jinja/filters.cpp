@@ -16,13 +16,13 @@ namespace {
 
 Value trim(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("trim", arguments, {"chars"});
-  return stripped(to_text(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true);
+  return stripped(to_text(value, budget), given.given(0) ? &given.text(0) : nullptr, true, true, budget);
 }
 
-template <std::string (*change)(const std::string&)>
+template <std::string (*change)(const std::string&, Budget&)>
 Value changed_text(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("this filter", arguments, {});
-  return change(to_text(value, budget));
+  return change(to_text(value, budget), budget);
 }
 
 Value replace(const Value& value, const Arguments& arguments, Budget& budget) {
@@ -44,8 +44,10 @@ Value safe(const Value& value, const Arguments& arguments, Budget& budget) {
 Value escape(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("escape", arguments, {});
   if (value.is_safe()) return value;
+  const std::string text = to_text(value, budget);
+  budget.spend_characters(text.size());
   std::string out;
-  for (const char c : to_text(value, budget)) {
+  for (const char c : text) {
     if (c == '&') {
       out += "&amp;";
     } else if (c == '<') {
@@ -75,12 +77,12 @@ Value indent(const Value& value, const Arguments& arguments, Budget& budget) {
   const bool blank = given.flag(2, false);
   std::string out;
   bool first = true;
-  for (const std::string& line : lines_of(value.text() + "\n")) {
+  for (const std::string& line : lines_of(value.text() + "\n", budget)) {
+    budget.spend_bytes(line.size() + space.size());
     if (!first) out += '\n';
     if (first ? given.flag(1, false) : blank || !line.empty()) out += space;
     first = false;
     out += line;
-    budget.spend_bytes(line.size() + space.size());
     if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
@@ -107,7 +109,7 @@ Value tojson(const Value& value, const Arguments& arguments, Budget& budget) {
   return to_json(value, style, budget);
 }
 
-Value to_int(const Value& value, const Arguments& arguments, Budget&) {
+Value to_int(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("int", arguments, {"default", "base"});
   if (given.integer(1, 10) != 10) throw Fault("int with another base is not supported");
   std::int64_t storage = 0;
@@ -115,7 +117,8 @@ Value to_int(const Value& value, const Arguments& arguments, Budget&) {
   const Value otherwise = given[0] ? *given[0] : Value(std::int64_t{0});
   double number = 0;
   if (value.is_string()) {
-    const std::string text = stripped(value.text(), nullptr, true, true);
+    budget.spend_characters(value.text().size());
+    const std::string text = stripped(value.text(), nullptr, true, true, budget);
     const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
     const char* const end = text.data() + text.size();
     std::int64_t whole = 0;
@@ -135,12 +138,13 @@ Value to_int(const Value& value, const Arguments& arguments, Budget&) {
   return static_cast<std::int64_t>(number);
 }
 
-Value to_float(const Value& value, const Arguments& arguments, Budget&) {
+Value to_float(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters given("float", arguments, {"default"});
   const Value otherwise = given[0] ? *given[0] : Value(0.0);
   if (value.is_number()) return value.number();
   if (!value.is_string()) return otherwise;
-  const std::string text = stripped(value.text(), nullptr, true, true);
+  budget.spend_characters(value.text().size());
+  const std::string text = stripped(value.text(), nullptr, true, true, budget);
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
   const char* const end = text.data() + text.size();
   double number = 0;

@@ -35,8 +35,9 @@ Value dict(const Arguments& arguments, Budget& budget) {
   if (arguments.positional.size() > 1) throw Fault("dict takes one dict at most");
   if (!arguments.positional.empty()) {
     if (!arguments.positional[0].as_dict()) throw Fault("dict of other things than a dict is not supported");
-    out = *arguments.positional[0].as_dict();
-    budget.spend(out.items.size());
+    const Dict& from = *arguments.positional[0].as_dict();
+    budget.spend(2 * from.items.size());
+    out.items = from.items;
   }
   for (const auto& [name, value] : arguments.named) out.set(Value(name), value, budget);
   return Value::dict(std::move(out));
@@ -47,9 +48,10 @@ Value raise_exception(const Arguments& arguments, Budget& budget) {
   throw Fault(fmt::format("the template refuses: {}", to_text(given.required(0), budget)));
 }
 
-Value strftime_now(const Arguments& arguments, Budget&) {
+Value strftime_now(const Arguments& arguments, Budget& budget) {
   const Parameters given("strftime_now", arguments, {"format"});
   const std::string& format = given.text(0);
+  budget.spend_characters(format.size());
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') continue;
     ++i;
@@ -120,8 +122,8 @@ const std::string& Parameters::text(std::size_t index) const {
 Value global_function(const std::string& name, Budget& budget) {
   using Function = Value (*)(const Arguments&, Budget&);
   const auto made = [&](Function function) {
-    return Value(Value::Data(std::make_shared<const Callable>(
-        Callable{name, [function, &budget](const Arguments& arguments) { return function(arguments, budget); }})));
+    return callable(
+        name, [function, &budget](const Value&, const Arguments& arguments) { return function(arguments, budget); });
   };
   if (name == "range") return made(range);
   if (name == "dict") return made(dict);

@@ -202,7 +202,9 @@ class Lexer {
       } else if (is_letter(c)) {
         const std::string_view text = rest();
         const auto last = std::find_if(text.begin(), text.end(), [](char x) { return !is_letter(x) && !is_digit(x); });
-        add(TokenKind::name, static_cast<std::size_t>(last - text.begin()));
+        const auto size = static_cast<std::size_t>(last - text.begin());
+        if (size > kMaxNameBytes) fail_here("a name is too long");
+        add(TokenKind::name, size);
       } else if (c == '"' || c == '\'') {
         string(c);
       } else {

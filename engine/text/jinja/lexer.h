@@ -40,6 +40,9 @@ struct TemplateToken {
   bool is_symbol(std::string_view wanted) const { return is(TokenKind::symbol, wanted); }
 };
 
+/// Of variables, members and arguments; they are compared more often than they are counted.
+inline constexpr std::size_t kMaxNameBytes = 200;
+
 /// Says where in the template something is wrong. Throws ModelError.
 [[noreturn]] void fail(const std::string& origin, Place place, std::string_view what);
 

@@ -53,16 +53,16 @@ class Parameters {
   std::vector<const Value*> values_;
 };
 
-// Python's functions on texts.
-std::string upper(const std::string& text);
-std::string lower(const std::string& text);
-std::string capitalized(const std::string& text);
+// Python's functions on texts. They spend what they touch.
+std::string upper(const std::string& text, Budget& budget);
+std::string lower(const std::string& text, Budget& budget);
+std::string capitalized(const std::string& text, Budget& budget);
 /// Jinja's filter "title", which cuts words elsewhere than str.title() does.
-std::string title_words(const std::string& text);
+std::string title_words(const std::string& text, Budget& budget);
 /// Without the characters of `characters` (nullptr: spaces) at the ends.
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right);
+std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget);
 std::string with_replacements(const std::string& text, const std::string& old_text, const std::string& new_text,
                               std::int64_t most, Budget& budget);
-std::vector<std::string> lines_of(const std::string& text);
+std::vector<std::string> lines_of(const std::string& text, Budget& budget);
 
 }  // namespace baton::jinja

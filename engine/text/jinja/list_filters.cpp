@@ -15,6 +15,7 @@ namespace {
 /// Returns value.a.b or value.0 for the parameter "attribute" of filters.
 Value by_path(const Value& value, const Value& path, Budget& budget) {
   if (!path.is_string()) return element_of(value, path, budget);
+  budget.spend_bytes(2 * path.text().size());
   Value out = value;
   std::string_view rest = path.text();
   while (true) {
@@ -69,8 +70,8 @@ Value join(const Value& value, const Arguments& arguments, Budget& budget) {
   for (const Value& item : elements(value, budget)) {
     if (!is_first) out += separator;
     is_first = false;
-    out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
     budget.spend_bytes(separator.size());
+    out += to_text(given.given(1) ? by_path(item, *given[1], budget) : item, budget);
     if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
@@ -99,13 +100,15 @@ Value items(const Value& value, const Arguments& arguments, Budget& budget) {
 }
 
 /// Returns the value that sorting and case-insensitive comparison use.
-Value folded(const Value& value) { return value.is_string() ? Value(lower(value.text())) : value; }
+Value folded(const Value& value, Budget& budget) {
+  return value.is_string() ? Value(lower(value.text(), budget)) : value;
+}
 
 void sort_by(Values& items, const Value* path, bool with_case, bool backwards, Budget& budget) {
   std::vector<std::pair<Value, Value>> keyed;  // key, item
   for (Value& item : items) {
     const Value key = path ? by_path(item, *path, budget) : item;
-    keyed.emplace_back(with_case ? key : folded(key), std::move(item));
+    keyed.emplace_back(with_case ? key : folded(key, budget), std::move(item));
   }
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     return backwards ? compare(b.first, a.first, budget) < 0 : compare(a.first, b.first, budget) < 0;
@@ -126,6 +129,7 @@ Value dictsort(const Value& value, const Arguments& arguments, Budget& budget) {
   if (!value.as_dict()) throw Fault("dictsort needs a dict");
   if (!by.is_string() || (by.text() != "key" && by.text() != "value")) throw Fault("dictsort is by key or value");
   Values out;
+  budget.spend(2 * value.as_dict()->items.size());
   for (const auto& [key, item] : value.as_dict()->items)
     out.push_back(Value::sequence(SequenceKind::tuple, {key, item}));
   const Value path(std::int64_t{by.text() == "key" ? 0 : 1});
@@ -137,7 +141,7 @@ Value unique(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("unique", arguments, {});
   Values out, seen;
   for (const Value& item : elements(value, budget)) {
-    const Value key = folded(item);
+    const Value key = folded(item, budget);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return equal(old, key, budget); })) continue;
     seen.push_back(key);
     out.push_back(item);
@@ -161,7 +165,7 @@ Value extreme(const Value& value, const Arguments& arguments, Budget& budget) {
   if (items.empty()) return Value::undefined("there is no item");
   const Value* best = &items.front();
   for (const Value& item : items) {
-    const int order = compare(folded(item), folded(*best), budget);
+    const int order = compare(folded(item, budget), folded(*best, budget), budget);
     if (wants_largest ? order > 0 : order < 0) best = &item;
   }
   return *best;
@@ -174,7 +178,8 @@ Value map(const Value& value, const Arguments& arguments, Budget& budget) {
     const Value* fallback = arguments.named_value("default");
     for (const Value& item : elements(value, budget)) {
       Value found = by_path(item, *path, budget);
-      out.push_back(found.is_undefined() && fallback ? *fallback : std::move(found));
+      if (found.is_undefined() && fallback) found = *fallback;
+      out.push_back(std::move(found));
     }
     return generator(std::move(out));
   }

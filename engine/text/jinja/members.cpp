@@ -10,10 +10,6 @@
 namespace baton::jinja {
 namespace {
 
-Value method(std::string name, std::function<Value(const Arguments&)> call) {
-  return Value(Value::Data(std::make_shared<const Callable>(Callable{std::move(name), std::move(call)})));
-}
-
 bool one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -25,17 +21,17 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
 Value dict_member(const Value& value, const std::string& name, Budget& budget) {
   const Dict& dict = *value.as_dict();
   if (name == "get") {
-    return method(name, [value, &budget](const Arguments& arguments) {
+    return bound_method(name, value, [&budget](const Value& self, const Arguments& arguments) {
       const Parameters given("get", arguments, {"key", "default"});
-      const Value* found = value.as_dict()->find(given.required(0), budget);
+      const Value* found = self.as_dict()->find(given.required(0), budget);
       return found ? *found : given[1] ? *given[1] : Value();
     });
   }
   if (one_of(name, {"items", "keys", "values"})) {
-    return method(name, [value, name, &budget](const Arguments& arguments) {
+    return bound_method(name, value, [name, &budget](const Value& self, const Arguments& arguments) {
       const Parameters none(name, arguments, {});
       Values out;
-      for (const auto& [key, item] : value.as_dict()->items) {
+      for (const auto& [key, item] : self.as_dict()->items) {
         budget.spend(1);
         out.push_back(name == "keys"     ? key
                       : name == "values" ? item
@@ -66,7 +62,7 @@ Value loop_member(const Loop& loop, const Value& value, const std::string& name)
   if (name == "nextitem")
     return loop.index + 1 < size ? loop.items[loop.index + 1] : Value::undefined("there is no next item");
   if (name == "cycle") {
-    return method(name, [index = loop.index](const Arguments& arguments) {
+    return callable(name, [index = loop.index](const Value&, const Arguments& arguments) {
       if (arguments.positional.empty() || !arguments.named.empty()) throw Fault("cycle() needs values");
       return arguments.positional[index % arguments.positional.size()];
     });
@@ -78,9 +74,9 @@ Value list_member(const Value& value, const std::string& name, Budget& budget) {
   const SequenceKind kind = value.as_sequence()->kind;
   const bool list = kind == SequenceKind::list || kind == SequenceKind::tuple;
   if (list && one_of(name, {"count", "index"})) {
-    return method(name, [value, name, &budget](const Arguments& arguments) {
+    return bound_method(name, value, [name, &budget](const Value& self, const Arguments& arguments) {
       const Parameters given(name, arguments, {"value"});
-      const Values& items = value.as_sequence()->items;
+      const Values& items = self.as_sequence()->items;
       std::int64_t count = 0;
       for (std::size_t i = 0; i < items.size(); ++i) {
         if (!equal(items[i], given.required(0), budget)) continue;
@@ -100,7 +96,7 @@ Value list_member(const Value& value, const std::string& name, Budget& budget) {
 }  // namespace
 
 Value member_of(const Value& value, const std::string& name, Budget& budget) {
-  budget.spend(1);
+  budget.spend_bytes(4 * name.size());  // for messages; a name may be any text
   if (value.is_undefined()) throw Fault(value.get<Undefined>()->what);
   if (value.as_dict() && !name.starts_with("__")) return dict_member(value, name, budget);
   if (name.starts_with('_')) throw Fault(fmt::format("the member '{}' is not safe", name));

@@ -70,6 +70,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
   if (value.is_string()) {
     if (value.is_safe()) throw Fault("repeating a safe string is not supported");
     const std::string& text = value.text();
+    if (text.empty()) return value;
     if (count != 0 && text.size() > kMaxStringBytes / count) throw Fault("a string becomes too long");
     budget.spend_bytes(text.size() * count);
     std::string out;
@@ -80,6 +81,7 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
   if (count != 0 && !items.empty() && count > std::numeric_limits<std::size_t>::max() / items.size()) fail_overflow();
   budget.spend(items.size() * count);
   Values out;
+  if (items.empty()) return Value::sequence(value.as_sequence()->kind, std::move(out));
   for (std::size_t i = 0; i < count; ++i) out.insert(out.end(), items.begin(), items.end());
   return Value::sequence(value.as_sequence()->kind, std::move(out));
 }
@@ -201,8 +203,8 @@ Value slice_of(const Value& value, const Value& from, const Value& to, const Val
     return Value::undefined(fmt::format("a {} has no slices", type_name(value)));
   }
   const Values items = elements(value, budget);
+  budget.spend(items.size());
   const auto positions = slice_positions(from, to, step, items.size());
-  budget.spend(positions.size());
   if (value.is_string()) {
     std::string out;
     for (const std::size_t i : positions) out += items[i].text();

@@ -14,6 +14,7 @@ namespace {
 // Limits of the tree's depth, since the evaluator is recursive. Official templates stay below 20.
 constexpr int kMaxTreeDepth = 200;
 constexpr int kMaxNesting = 60;
+constexpr std::size_t kMaxArguments = 255;  // of a call
 
 }  // namespace
 
@@ -358,6 +359,8 @@ void ExpressionParser::call_arguments(Node& call) {
       if (in_.skip_symbol(")")) return;
     }
     first = false;
+    if (call->items.size() + call->named.size() > kMaxArguments)
+      in_.fail_at(call->place, fmt::format("a call with more than {} arguments", kMaxArguments));
     if (in_.current().is_symbol("*") || in_.current().is_symbol("**")) {
       in_.fail_at(in_.current().place, "unpacking arguments with * is not supported");
     }

@@ -10,6 +10,7 @@ namespace baton::jinja {
 namespace {
 
 constexpr int kMaxBlockDepth = 60;
+constexpr std::size_t kMaxParameters = 255;  // of a macro
 
 std::string shown(const TemplateToken& token) {
   return token.kind == TokenKind::end ? "the end of the template" : fmt::format("'{}'", token.text);
@@ -149,6 +150,8 @@ class StatementParser {
     while (!in_.skip_symbol(")")) {
       if (!node->parameters.empty()) in_.expect_symbol(",");
       const TemplateToken name = in_.expect(TokenKind::name, "the name of a parameter");
+      if (node->parameters.size() == kMaxParameters)
+        in_.fail_at(name.place, fmt::format("a macro with more than {} parameters", kMaxParameters));
       const bool defaults_began = !node->parameters.empty() && node->parameters.back().second != nullptr;
       ExpressionPtr fallback;
       if (in_.skip_symbol("=")) {

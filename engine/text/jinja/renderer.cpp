@@ -5,11 +5,20 @@
 
 #include <algorithm>
 
+#include "engine/text/jinja/deeper.h"
 #include "engine/text/jinja/library.h"
 
 namespace baton::jinja {
 
-void Scope::set(const std::string& name, Value value) {
+Renderer::Deeper::Deeper(int& depth) : depth_(depth) {
+  if (++depth_ > kMaxDepth) {
+    --depth_;
+    throw Fault("the template calls itself too deeply");
+  }
+}
+
+void Scope::set(const std::string& name, Value value, Budget& budget) {
+  budget.spend(variables_.size() / 8);
   for (auto& [known, old] : variables_) {
     if (known == name) {
       old = std::move(value);
@@ -19,8 +28,9 @@ void Scope::set(const std::string& name, Value value) {
   variables_.emplace_back(name, std::move(value));
 }
 
-const Value* Scope::find(const std::string& name) const {
+const Value* Scope::find(const std::string& name, Budget& budget) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get()) {
+    budget.spend(scope->variables_.size() / 8);
     for (const auto& [known, value] : scope->variables_) {
       if (known == name) return &value;
     }
@@ -35,7 +45,7 @@ Renderer::~Renderer() {
 
 std::string Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
   const auto scope = std::make_shared<Scope>(nullptr);
-  for (const auto& [name, value] : variables) scope->set(name, value);
+  for (const auto& [name, value] : variables) scope->set(name, value, budget_);
   std::string out;
   run(out, block, scope);
   return out;
@@ -51,6 +61,7 @@ Renderer::Flow Renderer::run(std::string& out, const Block& block, const ScopePt
   for (const StatementPtr& statement : block) {
     Flow flow = Flow::normal;
     try {
+      const Deeper deeper(depth_);
       budget_.spend(1);
       flow = run(out, *statement, scope);
     } catch (const Fault& fault) {
@@ -87,7 +98,7 @@ Renderer::Flow Renderer::run(std::string& out, const Statement& statement, const
       break;
     case StatementKind::with: {
       const auto inner = std::make_shared<Scope>(scope);
-      for (const auto& [name, value] : statement.parameters) inner->set(name, evaluate(*value, scope));
+      for (const auto& [name, value] : statement.parameters) inner->set(name, evaluate(*value, scope), budget_);
       return run(out, statement.body, inner);
     }
     case StatementKind::scope:
@@ -112,13 +123,12 @@ Renderer::Flow Renderer::run_for(std::string& out, const Statement& statement, c
     items = std::move(kept);
   }
   if (items.empty()) return run(out, statement.otherwise, std::make_shared<Scope>(scope));
-  const auto loop = std::make_shared<Loop>();
-  loop->items = std::move(items);
+  const auto loop = std::make_shared<Loop>(std::move(items));
   const Value loop_value{Value::Data(std::shared_ptr<const Loop>(loop))};
   for (loop->index = 0; loop->index < loop->items.size(); ++loop->index) {
     budget_.spend(1);
     const auto inner = std::make_shared<Scope>(scope);
-    inner->set("loop", loop_value);
+    inner->set("loop", loop_value, budget_);
     assign(statement, loop->items[loop->index], inner);
     if (run(out, statement.body, inner) == Flow::break_) break;
   }
@@ -138,7 +148,7 @@ void Renderer::assign(const Statement& statement, Value value, const ScopePtr& s
   for (std::size_t i = 0; i < values.size(); ++i) {
     const Target& target = statement.targets[i];
     if (target.member.empty()) {
-      scope->set(target.name, std::move(values[i]));
+      scope->set(target.name, std::move(values[i]), budget_);
       continue;
     }
     const Value owner = look_up(target.name, scope);
@@ -158,17 +168,17 @@ Value Renderer::filtered_block(const Statement& statement, const ScopePtr& scope
   run(text, statement.body, std::make_shared<Scope>(scope));
   if (!statement.value) return Value(std::move(text));
   const auto inner = std::make_shared<Scope>(scope);
-  inner->set(kBlockText, Value(std::move(text)));
+  inner->set(kBlockText, Value(std::move(text)), budget_);
   return evaluate(*statement.value, inner);
 }
 
 void Renderer::run_macro_definition(const Statement& statement, const ScopePtr& scope) {
   scopes_with_macros_.push_back(scope);
   // The scope is cleared when the renderer ends, which breaks the reference cycle of scope and macro.
-  scope->set(statement.text, Value(Value::Data(std::make_shared<const Callable>(
-                                 Callable{statement.text, [this, &statement, scope](const Arguments& arguments) {
-                                            return call_macro(statement, scope, arguments);
-                                          }}))));
+  const auto call = [this, &statement, scope](const Value&, const Arguments& arguments) {
+    return call_macro(statement, scope, arguments);
+  };
+  scope->set(statement.text, callable(statement.text, call), budget_);
 }
 
 Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, const Arguments& arguments) {
@@ -176,7 +186,9 @@ Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, c
   if (arguments.positional.size() > parameters.size()) {
     throw Fault(fmt::format("the macro '{}' takes {} arguments", macro.text, parameters.size()));
   }
-  for (const auto& [name, unused] : arguments.named) {
+  budget_.spend(arguments.named.size() * parameters.size() / 8);
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
     const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const auto& x) { return x.first == name; });
     if (it == parameters.end()) throw Fault(fmt::format("the macro '{}' has no argument '{}'", macro.text, name));
     if (static_cast<std::size_t>(it - parameters.begin()) < arguments.positional.size()) {
@@ -187,10 +199,12 @@ Value Renderer::call_macro(const Statement& macro, const ScopePtr& defined_in, c
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& [name, fallback] = parameters[i];
     const Value* named = arguments.named_value(name);
-    scope->set(name, i < arguments.positional.size() ? arguments.positional[i]
-                     : named                         ? *named
-                     : fallback                      ? evaluate(*fallback, scope)
-                                : Value::undefined(fmt::format("the argument '{}' was not given", name)));
+    scope->set(name,
+               i < arguments.positional.size() ? arguments.positional[i]
+               : named                         ? *named
+               : fallback                      ? evaluate(*fallback, scope)
+                                               : Value::undefined(fmt::format("the argument '{}' was not given", name)),
+               budget_);
   }
   std::string out;
   run(out, macro.body, scope);

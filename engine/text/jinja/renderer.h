@@ -17,9 +17,9 @@ class Scope {
  public:
   explicit Scope(std::shared_ptr<Scope> outer) : outer_(std::move(outer)) {}
 
-  void set(const std::string& name, Value value);
+  void set(const std::string& name, Value value, Budget& budget);
   /// Here or further out; nullptr: nowhere.
-  const Value* find(const std::string& name) const;
+  const Value* find(const std::string& name, Budget& budget) const;
   void clear() { variables_.clear(); }
 
  private:
@@ -30,12 +30,12 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 class Renderer {
  public:
-  explicit Renderer(const std::string& origin) : origin_(origin) {}
+  Renderer(const std::string& origin, const std::stop_token& stop) : origin_(origin), budget_(stop) {}
   ~Renderer();
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
 
-  /// Throws ModelError with line and column.
+  /// Throws ModelError with line and column, and Interrupted after a stop was requested.
   std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
 
  private:
@@ -63,6 +63,8 @@ class Renderer {
   Value compute_dict(const Expression& expression, const ScopePtr& scope);
   Arguments arguments_of(const Expression& expression, const ScopePtr& scope);
   Value make_namespace(const Arguments& arguments);
+
+  class Deeper;  // one more statement or expression inside the others
 
   const std::string& origin_;
   Budget budget_;

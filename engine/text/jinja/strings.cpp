@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 #include "engine/text/jinja/lexer.h"
 #include "engine/text/jinja/library.h"
@@ -23,7 +24,8 @@ constexpr std::array<std::string_view, 47> kPythonMethods = {
 
 /// Converts to upper or lower case, character by character. Where Python's result has several characters or depends on
 /// the neighbours, the function throws instead of returning a different text.
-std::string with_case(const std::string& text, bool to_upper) {
+std::string with_case(const std::string& text, bool to_upper, Budget& budget) {
+  budget.spend_characters(text.size());
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
@@ -48,19 +50,20 @@ bool is_cased(char32_t c) {
 }
 
 /// Implements str.title(): a letter after a letter becomes lower case, any other letter upper case.
-std::string titled(const std::string& text) {
+std::string titled(const std::string& text, Budget& budget) {
   std::string out;
   bool after_letter = false;
   for (std::size_t i = 0; i < text.size();) {
     const std::string character = text.substr(i, utf8::at(text, i).bytes);
-    out += with_case(character, !after_letter);
+    out += with_case(character, !after_letter, budget);
     after_letter = is_cased(utf8::at(text, i).value);
     i += character.size();
   }
   return out;
 }
 
-Values split_at_spaces(const std::string& text, std::int64_t most) {
+Values split_at_spaces(const std::string& text, std::int64_t most, Budget& budget) {
+  budget.spend_characters(2 * text.size());
   Values out;
   for (std::size_t i = 0; i < text.size();) {
     if (is_python_space(utf8::at(text, i).value)) {
@@ -78,12 +81,15 @@ Values split_at_spaces(const std::string& text, std::int64_t most) {
   return out;
 }
 
-Values split_at(const std::string& text, const std::string& separator, std::int64_t most) {
+Values split_at(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
   if (separator.empty()) throw Fault("an empty separator");
+  budget.spend_bytes(2 * (text.size() + separator.size()));
+  const StringSearch search(separator);
   Values out;
   std::size_t begin = 0;
   for (std::size_t at = 0; (most < 0 || static_cast<std::int64_t>(out.size()) < most) &&
-                           (at = text.find(separator, begin)) != std::string::npos;) {
+                           (at = search.find(text, begin)) != std::string::npos;) {
+    budget.spend(2);
     out.emplace_back(text.substr(begin, at - begin));
     begin = at + separator.size();
   }
@@ -91,13 +97,16 @@ Values split_at(const std::string& text, const std::string& separator, std::int6
   return out;
 }
 
-Values split_from_right(const std::string& text, const std::string& separator, std::int64_t most) {
+Values split_from_right(const std::string& text, const std::string& separator, std::int64_t most, Budget& budget) {
   if (separator.empty()) throw Fault("an empty separator");
+  budget.spend_bytes(2 * (text.size() + separator.size()));
+  const StringSearch search(separator);
   Values out;
   std::string_view rest = text;
   while (most < 0 || static_cast<std::int64_t>(out.size()) < most) {
-    const std::size_t at = rest.rfind(separator);
+    const std::size_t at = search.rfind(rest);
     if (at == std::string_view::npos) break;
+    budget.spend(2);
     out.emplace_back(rest.substr(at + separator.size()));
     rest = rest.substr(0, at);
   }
@@ -106,23 +115,31 @@ Values split_from_right(const std::string& text, const std::string& separator, s
   return out;
 }
 
-bool begins_or_ends(const std::string& text, const Value& wanted, bool begins) {
+bool begins_or_ends(const std::string& text, const Value& wanted, bool begins, Budget& budget) {
+  budget.spend(1);
   if (const SequenceValue* several = wanted.as_sequence(); several && several->kind == SequenceKind::tuple) {
     return std::any_of(several->items.begin(), several->items.end(),
-                       [&](const Value& one) { return begins_or_ends(text, one, begins); });
+                       [&](const Value& one) { return begins_or_ends(text, one, begins, budget); });
   }
   if (!wanted.is_string()) throw Fault(fmt::format("startswith and endswith need a str, not a {}", type_name(wanted)));
+  budget.spend_bytes(std::min(text.size(), wanted.text().size()));
   return begins ? text.starts_with(wanted.text()) : text.ends_with(wanted.text());
 }
 
 std::int64_t characters_before(const std::string& text, std::size_t at, Budget& budget) {
+  budget.spend_bytes(text.size());
   return at == std::string::npos ? -1 : static_cast<std::int64_t>(length(Value(text.substr(0, at)), budget));
 }
 
-std::int64_t occurrences(const std::string& text, const std::string& wanted) {
+std::int64_t occurrences(const std::string& text, const std::string& wanted, Budget& budget) {
   if (wanted.empty()) throw Fault("counting an empty str is not supported");
+  budget.spend_bytes(2 * (text.size() + wanted.size()));
+  const StringSearch search(wanted);
   std::int64_t count = 0;
-  for (std::size_t at = 0; (at = text.find(wanted, at)) != std::string::npos; at += wanted.size()) ++count;
+  for (std::size_t at = 0; (at = search.find(text, at)) != std::string::npos; at += wanted.size()) {
+    budget.spend(1);
+    ++count;
+  }
   return count;
 }
 
@@ -133,9 +150,11 @@ bool all_digits(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-Value partition(const std::string& text, const std::string& separator, bool from_right) {
+Value partition(const std::string& text, const std::string& separator, bool from_right, Budget& budget) {
   if (separator.empty()) throw Fault("an empty separator");
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  budget.spend_bytes(2 * (text.size() + separator.size()));
+  const StringSearch search(separator);
+  const std::size_t at = from_right ? search.rfind(text) : search.find(text);
   if (at == std::string::npos) {
     return Value::sequence(SequenceKind::tuple, from_right ? Values{"", "", text} : Values{text, "", ""});
   }
@@ -149,8 +168,8 @@ Value joined(const std::string& separator, const Value& parts, Budget& budget) {
     if (!part.is_string() || part.is_safe()) throw Fault(fmt::format("join needs str, not {}", type_name(part)));
     if (!first) out += separator;
     first = false;
-    out += part.text();
     budget.spend_bytes(part.text().size() + separator.size());
+    out += part.text();
     if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   }
   return out;
@@ -164,47 +183,48 @@ Value strings(std::vector<std::string> items) {
 
 /// Applies a method of `text`.
 Value call_method(const std::string& text, const std::string& name, const Arguments& arguments, Budget& budget) {
-  budget.spend_bytes(4 * text.size());  // for copies and for the pieces of a split
+  budget.spend_bytes(text.size());  // for copies of it
   const auto none = [&] { return Parameters(name, arguments, {}); };
-  if (name == "upper") return none(), upper(text);
-  if (name == "lower") return none(), lower(text);
-  if (name == "title") return none(), titled(text);
-  if (name == "capitalize") return none(), capitalized(text);
+  if (name == "upper") return none(), upper(text, budget);
+  if (name == "lower") return none(), lower(text, budget);
+  if (name == "title") return none(), titled(text, budget);
+  if (name == "capitalize") return none(), capitalized(text, budget);
+  if (name == "isdigit") budget.spend_bytes(4 * text.size());
   if (name == "isdigit") return none(), Value(all_digits(text));
   if (name == "strip" || name == "lstrip" || name == "rstrip") {
     const Parameters given(name, arguments, {"chars"});
     const std::string* characters = given.given(0) ? &given.text(0) : nullptr;
-    return stripped(text, characters, name != "rstrip", name != "lstrip");
+    return stripped(text, characters, name != "rstrip", name != "lstrip", budget);
   }
   if (name == "startswith" || name == "endswith") {
     const Parameters given(name, arguments, {"prefix"});
-    return begins_or_ends(text, given.required(0), name == "startswith");
+    return begins_or_ends(text, given.required(0), name == "startswith", budget);
   }
   if (name == "split" || name == "rsplit") {
     const Parameters given(name, arguments, {"sep", "maxsplit"});
     const std::int64_t most = given.integer(1, -1);
-    budget.spend(text.size() / 8);
     if (given.given(0)) {
-      budget.spend(static_cast<std::size_t>(given.text(0).empty() ? 0 : occurrences(text, given.text(0))));
-      return Value::list(name == "split" ? split_at(text, given.text(0), most)
-                                         : split_from_right(text, given.text(0), most));
+      return Value::list(name == "split" ? split_at(text, given.text(0), most, budget)
+                                         : split_from_right(text, given.text(0), most, budget));
     }
     if (name == "rsplit" && most >= 0) throw Fault("rsplit at spaces with a limit is not supported");
-    return Value::list(split_at_spaces(text, most));
+    return Value::list(split_at_spaces(text, most, budget));
   }
-  if (name == "splitlines") return none(), strings(lines_of(text));
+  if (name == "splitlines") return none(), strings(lines_of(text, budget));
   if (name == "replace") {
     const Parameters given(name, arguments, {"old", "new", "count"});
     return with_replacements(text, given.text(0), given.text(1), given.integer(2, -1), budget);
   }
   if (name == "find" || name == "rfind") {
     const Parameters given(name, arguments, {"sub"});
-    return characters_before(text, name == "find" ? text.find(given.text(0)) : text.rfind(given.text(0)), budget);
+    budget.spend_bytes(2 * (text.size() + given.text(0).size()));
+    const StringSearch search(given.text(0));
+    return characters_before(text, name == "find" ? search.find(text) : search.rfind(text), budget);
   }
-  if (name == "count") return Value(occurrences(text, Parameters(name, arguments, {"sub"}).text(0)));
+  if (name == "count") return Value(occurrences(text, Parameters(name, arguments, {"sub"}).text(0), budget));
   if (name == "join") return joined(text, Parameters(name, arguments, {"iterable"}).required(0), budget);
   if (name == "partition" || name == "rpartition") {
-    return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition");
+    return partition(text, Parameters(name, arguments, {"sep"}).text(0), name == "rpartition", budget);
   }
   const Parameters parameters(name, arguments, {"affix"});  // removeprefix, removesuffix
   const std::string& affix = parameters.text(0);
@@ -219,19 +239,20 @@ constexpr std::array<std::string_view, 23> kMethods = {
 
 }  // namespace
 
-std::string upper(const std::string& text) { return with_case(text, true); }
-std::string lower(const std::string& text) { return with_case(text, false); }
+std::string upper(const std::string& text, Budget& budget) { return with_case(text, true, budget); }
+std::string lower(const std::string& text, Budget& budget) { return with_case(text, false, budget); }
 
-std::string capitalized(const std::string& text) {
+std::string capitalized(const std::string& text, Budget& budget) {
   if (text.empty()) return text;
   const std::size_t first = utf8::at(text, 0).bytes;
-  return upper(text.substr(0, first)) + lower(text.substr(first));
+  return upper(text.substr(0, first), budget) + lower(text.substr(first), budget);
 }
 
-std::string title_words(const std::string& text) {
+std::string title_words(const std::string& text, Budget& budget) {
+  budget.spend_characters(text.size());
   std::string out, word;
   const auto flush = [&] {
-    out += capitalized(word);
+    out += capitalized(word, budget);
     word.clear();
   };
   for (std::size_t i = 0; i < text.size();) {
@@ -250,9 +271,10 @@ std::string title_words(const std::string& text) {
   return out;
 }
 
-std::string stripped(const std::string& text, const std::string* characters, bool left, bool right) {
+std::string stripped(const std::string& text, const std::string* characters, bool left, bool right, Budget& budget) {
   const auto goes = [&](std::size_t at) {
     const auto [c, bytes] = utf8::at(text, at);
+    budget.spend(1 + (characters == nullptr ? 0 : characters->size() / 16));
     if (characters == nullptr) return is_python_space(c);
     // In valid UTF-8, whole characters are never found across character boundaries.
     return characters->find(text.substr(at, bytes)) != std::string::npos;
@@ -260,6 +282,7 @@ std::string stripped(const std::string& text, const std::string* characters, boo
   std::size_t begin = 0, end = text.size();
   while (left && begin < end && goes(begin)) begin += utf8::at(text, begin).bytes;
   while (right && end > begin && goes(utf8::before(text, end))) end = utf8::before(text, end);
+  budget.spend_bytes(end - begin);
   return text.substr(begin, end - begin);
 }
 
@@ -267,13 +290,15 @@ std::string with_replacements(const std::string& text, const std::string& old_te
                               std::int64_t most, Budget& budget) {
   std::string out;
   const auto add = [&](std::string_view piece) {
-    out += piece;
     budget.spend_bytes(piece.size());
+    out += piece;
     if (out.size() > kMaxStringBytes) throw Fault("a string becomes too long");
   };
+  budget.spend_bytes(2 * (text.size() + old_text.size()));
+  const StringSearch search(old_text);
   std::size_t begin = 0;
   for (; most != 0; --most) {
-    const std::size_t at = text.find(old_text, begin);
+    const std::size_t at = search.find(text, begin);
     if (at == std::string::npos || (old_text.empty() && at == text.size())) break;
     if (old_text.empty()) {  // before every character
       add(new_text);
@@ -291,7 +316,8 @@ std::string with_replacements(const std::string& text, const std::string& old_te
   return out;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> lines_of(const std::string& text, Budget& budget) {
+  budget.spend_characters(2 * text.size());
   std::vector<std::string> out;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < text.size();) {
@@ -301,6 +327,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!ends) continue;
     if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
+    budget.spend(2);
     out.push_back(text.substr(begin, line_end - begin));
     begin = i;
   }
@@ -316,10 +343,9 @@ Value string_method(const Value& text, const std::string& name, Budget& budget) 
     return Value::undefined(fmt::format("the str has no member '{}'", name));
   }
   if (text.is_safe()) throw Fault("methods of a safe string are not supported");
-  return Value(
-      Value::Data(std::make_shared<const Callable>(Callable{name, [text, name, &budget](const Arguments& arguments) {
-                                                              return call_method(text.text(), name, arguments, budget);
-                                                            }})));
+  return bound_method(name, text, [name, &budget](const Value& self, const Arguments& arguments) {
+    return call_method(self.text(), name, arguments, budget);
+  });
 }
 
 }  // namespace baton::jinja

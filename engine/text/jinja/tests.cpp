@@ -54,7 +54,8 @@ template <bool wants_upper>
 bool has_case(const Value& value, const Arguments& arguments, Budget& budget) {
   const Parameters none("this test", arguments, {});
   const std::string text = to_text(value, budget);
-  return text == (wants_upper ? upper(text) : lower(text)) && upper(text) != lower(text);
+  const std::string in_upper = upper(text, budget), in_lower = lower(text, budget);
+  return text == (wants_upper ? in_upper : in_lower) && in_upper != in_lower;
 }
 
 bool divisible_by(const Value& value, const Arguments& arguments, Budget& budget) {

@@ -95,6 +95,7 @@ void add_representation(Growing& out, const Value& value) {
   if (const double* number = value.get<double>()) return out.add(number_text(*number));
   if (value.is_string()) {
     if (value.is_safe()) throw Fault("the representation of a safe string is not supported");
+    out.budget().spend_characters(value.text().size());
     return out.add(quoted_string(value.text()));
   }
   if (const Dict* dict = value.as_dict()) {
@@ -159,6 +160,11 @@ class JsonWriter {
     if (style_.indent >= 0) out_.add("\n" + std::string(static_cast<std::size_t>(style_.indent * level), ' '));
   }
 
+  void write_string(const std::string& text) {
+    out_.budget().spend_characters(text.size());
+    out_.add(json_string(text, style_.ascii));
+  }
+
   std::string scalar(const Value& value) const {
     if (value.is_none()) return "null";
     if (const bool* flag = value.get<bool>()) return *flag ? "true" : "false";
@@ -186,20 +192,21 @@ class JsonWriter {
   }
 
   void write(const Value& value, int level) {
-    if (value.is_string()) return out_.add(json_string(value.text(), style_.ascii));
+    if (value.is_string()) return write_string(value.text());
     const SequenceValue* sequence = value.as_sequence();
     if (sequence && (sequence->kind == SequenceKind::list || sequence->kind == SequenceKind::tuple)) {
       return write_all(sequence->items, '[', ']', level, [&](const Value& item) { write(item, level + 1); });
     }
     const Dict* dict = value.as_dict();
     if (dict == nullptr) return out_.add(scalar(value));
+    out_.budget().spend(2 * dict->items.size());
     auto items = dict->items;
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
                        [&](const auto& a, const auto& b) { return compare(a.first, b.first, out_.budget()) < 0; });
     }
     write_all(items, '{', '}', level, [&](const auto& item) {
-      out_.add(json_string(item.first.is_string() ? item.first.text() : scalar(item.first), style_.ascii));
+      write_string(item.first.is_string() ? item.first.text() : scalar(item.first));
       out_.add(style_.key_separator);
       write(item.second, level + 1);
     });

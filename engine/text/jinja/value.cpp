@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/base/errors.h"
+#include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 
 namespace baton::jinja {
@@ -40,18 +42,16 @@ const Value* Arguments::named_value(std::string_view name) const {
 Value Value::sequence(SequenceKind kind, Values items) {
   int deepest = 0;
   for (const Value& item : items) deepest = std::max(deepest, depth_of(item));
-  auto out = std::make_shared<SequenceValue>();
-  out->kind = kind;
-  out->items = std::move(items);
-  out->depth = checked_depth(deepest);
-  return Value(Data(std::shared_ptr<const SequenceValue>(std::move(out))));
+  const int depth = checked_depth(deepest);
+  return Value(
+      Data(std::shared_ptr<const SequenceValue>(std::make_shared<SequenceValue>(kind, std::move(items), depth))));
 }
 
 Value Value::dict(Dict dict) {
   int deepest = 0;
   for (const auto& [key, value] : dict.items) deepest = std::max({deepest, depth_of(key), depth_of(value)});
   dict.depth = checked_depth(deepest);
-  return Value(Data(std::make_shared<const Dict>(std::move(dict))));
+  return Value(Data(std::shared_ptr<const Dict>(std::make_shared<Dict>(std::move(dict)))));
 }
 
 const SequenceValue* Value::as_sequence() const {
@@ -126,6 +126,11 @@ bool truth(const Value& value) {
   return true;
 }
 
+void Budget::fail() const {
+  if (effort_.stop_requested()) throw Interrupted();
+  throw Fault("the template does not end within its limit of steps");
+}
+
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.spend(1);
   if (a.is_number() && b.is_number()) {
@@ -193,8 +198,8 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
   if (container.is_string()) {
     if (item.is_undefined()) fail_undefined(item);
     if (!item.is_string()) throw Fault(fmt::format("a {} cannot be in a str", type_name(item)));
-    budget.spend_bytes(container.text().size());
-    return container.text().find(item.text()) != std::string::npos;
+    budget.spend_bytes(container.text().size() + 2 * item.text().size());
+    return StringSearch(item.text()).find(container.text()) != std::string::npos;
   }
   if (const Dict* dict = container.as_dict()) return dict->find(item, budget) != nullptr;
   const Values items = elements(container, budget);

@@ -7,11 +7,14 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "engine/base/effort.h"
 
 namespace baton::jinja {
 
@@ -21,17 +24,27 @@ class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What a render may use up. Steps count evaluated nodes, elements and (by 64) bytes.
+/// What a render may use up. Steps count evaluated nodes, elements and bytes; one takes about 100 ns. Every operation
+/// spends what it is going to touch before it begins.
 class Budget {
  public:
+  explicit Budget(std::stop_token stop = {}) : effort_(kMaxSteps * kUnitsPerStep, std::move(stop)) {}
+
+  /// Throws Fault when the steps are used up, and Interrupted after a stop was requested.
   void spend(std::size_t steps) {
-    if (steps > left_) throw Fault("the template does not end within its limit of steps");
-    left_ -= steps;
+    if (!effort_.take(steps > kMaxSteps ? (kMaxSteps + 1) * kUnitsPerStep : steps * kUnitsPerStep)) fail();
   }
+  /// For copying, comparing and searching.
   void spend_bytes(std::size_t bytes) { spend(1 + bytes / 64); }
+  /// For looking at one character after the other.
+  void spend_characters(std::size_t bytes) { spend(1 + bytes / 4); }
 
  private:
-  std::size_t left_ = 2'000'000;
+  static constexpr std::size_t kMaxSteps = 2'000'000;
+  static constexpr std::size_t kUnitsPerStep = 16;
+  [[noreturn]] void fail() const;
+
+  Effort effort_;
 };
 
 inline constexpr std::size_t kMaxStringBytes = 16u << 20;
@@ -56,6 +69,11 @@ enum class SequenceKind : std::uint8_t {
   generator,  // what select, map and items give: may be walked once
 };
 struct SequenceValue {
+  SequenceValue(SequenceKind of_kind, Values values, int nesting);
+  ~SequenceValue();
+  SequenceValue(const SequenceValue&) = delete;
+  SequenceValue& operator=(const SequenceValue&) = delete;
+
   SequenceKind kind = SequenceKind::list;
   Values items;
   int depth = 1;  // of lists in lists
@@ -65,6 +83,11 @@ struct SequenceValue {
 struct Dict {
   std::vector<std::pair<Value, Value>> items;  // in the order of insertion
   int depth = 1;
+
+  Dict() = default;
+  ~Dict();
+  Dict(Dict&&) = default;
+  Dict& operator=(Dict&&) = default;
 
   const Value* find(const Value& key, Budget& budget) const;
   void set(Value key, Value value, Budget& budget);
@@ -77,6 +100,11 @@ struct Namespace {
 
 /// The variable "loop"; one object for all rounds.
 struct Loop {
+  explicit Loop(Values values);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
   Values items;
   std::size_t index = 0;
 };
@@ -87,10 +115,7 @@ struct Arguments {
 
   const Value* named_value(std::string_view name) const;
 };
-struct Callable {
-  std::string name;
-  std::function<Value(const Arguments&)> call;
-};
+struct Callable;
 
 class Value {
  public:
@@ -130,9 +155,32 @@ class Value {
   /// bool or int as an integer.
   const std::int64_t* integer(std::int64_t& storage) const;
 
+  /// It refers to an object that may hold values.
+  bool holds_values() const;
+  /// Moves the values of an object that this value alone owns to `pending`; for destruction.
+  void give_up(Values& pending);
+
  private:
   Data data_;
 };
+
+/// A function, a macro or a bound method.
+struct Callable {
+  using Call = std::function<Value(const Value& self, const Arguments& arguments)>;
+
+  Callable(std::string shown_name, Value bound, Call function);
+  ~Callable();
+  Callable(const Callable&) = delete;
+  Callable& operator=(const Callable&) = delete;
+
+  Value operator()(const Arguments& arguments) const { return call(self, arguments); }
+
+  std::string name;
+  Value self;  // of a bound method. `call` itself must hold no value, so that chains can be freed without recursion
+  Call call;
+};
+Value callable(std::string name, Callable::Call call);
+Value bound_method(std::string name, Value self, Callable::Call call);
 
 /// Python's name of the type, for messages.
 std::string type_name(const Value& value);

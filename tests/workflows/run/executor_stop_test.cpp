@@ -3,7 +3,9 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <random>
+#include <thread>
 
+#include "engine/base/errors.h"
 #include "tests/support/plans.h"
 #include "workflows/run/executor.h"
 
@@ -33,7 +35,56 @@ ScriptedEngine::Script slow_answers() {
   };
 }
 
+/// Works until it is stopped, for ten seconds at most.
+void work_until(const std::stop_token& stop) {
+  for (int i = 0; i < 10'000 && !stop.stop_requested(); ++i) std::this_thread::sleep_for(1ms);
+  throw Interrupted();
+}
+
+struct EndlessTemplate : ChatMl {
+  std::string render(const std::vector<ChatMessage>&, const ChatOptions&, const std::stop_token& stop) const override {
+    work_until(stop);
+    return {};
+  }
+};
+
+struct EndlessTokenizer : ByteTokenizer {
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
+                              const std::stop_token& stop) const override {
+    if (special == SpecialTokens::as_text && text == "why?") work_until(stop);
+    return ByteTokenizer::encode(text, special, stop);
+  }
+};
+
 }  // namespace
+
+TEST_CASE("timeouts and stops reach the rendering and the tokenizing of prompts") {
+  const auto answer = [](const std::string&) { return Scripted{.text = "yes"}; };
+  const auto slow_template = toy_model(std::make_shared<EndlessTemplate>());
+  const auto slow_tokenizer = toy_model(std::make_shared<ChatMl>(), std::make_shared<EndlessTokenizer>());
+  for (const auto& model : {slow_template, slow_tokenizer}) {
+    auto engine = std::make_shared<ScriptedEngine>(answer, model);
+    for (const std::string way : {"turn", "run", "stop"}) {
+      CAPTURE(way);
+      PlanBuilder builder;
+      builder.add("a", {}).timeout = way == "turn" ? 30ms : 0ms;
+      builder.output("answer", "agent_a_current");
+      RunRequest request = builder.request(engine);
+      std::stop_source source;
+      request.stop = source.get_token();
+      if (way == "run") request.timeout = 30ms;
+      std::jthread stopper([&] {
+        std::this_thread::sleep_for(30ms);
+        if (way == "stop") source.request_stop();
+      });
+      const auto begin = std::chrono::steady_clock::now();
+      const RunRecord record = run_plan(request);
+      CHECK(std::chrono::steady_clock::now() - begin < 5s);
+      CHECK(record.state == (way == "stop" ? RunState::cancelled : RunState::timeout));
+      CHECK(engine->open() == 0);
+    }
+  }
+}
 
 TEST_CASE("a stop keeps what there is") {
   PlanBuilder builder = two_layers();

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// StringSearch: finds a fixed text in linear time, from either end. std::string::find takes the product of both lengths
+// for texts such as "aaaa" and "aab", which hostile templates and tokenizers choose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton {
+
+/// Immutable and safe from any thread.
+class StringSearch {
+ public:
+  explicit StringSearch(std::string wanted);
+
+  std::size_t size() const { return wanted_.size(); }
+  /// As text.find(wanted, from), in time linear in what it passes over.
+  std::size_t find(std::string_view text, std::size_t from = 0) const;
+  /// As text.rfind(wanted), in time linear in what it passes over.
+  std::size_t rfind(std::string_view text) const;
+
+ private:
+  std::string wanted_;
+  // For the wanted text and for its reverse (Knuth, Morris and Pratt): the length of the longest proper border of each
+  // beginning. Empty for short texts, for which the plain search is fast enough.
+  std::vector<std::uint32_t> borders_;
+  std::vector<std::uint32_t> reverse_borders_;
+};
+
+}  // namespace baton

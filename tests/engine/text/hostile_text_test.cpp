@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a text may cost: every normalizer, pre-tokenizer, model and decoder, with texts that were chosen to be slow.
+#include <catch2/catch.hpp>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "engine/base/errors.h"
+#include "tests/engine/text/hostile_texts.h"
+#include "tests/support/golden_files.h"
+#include "tests/support/thread_time.h"
+
+namespace baton::test {
+namespace {
+
+/// Three times what the slowest takes on a core of 2020. A quadratic step takes minutes for a megabyte.
+double seconds_for(std::size_t bytes) { return kSlowdown * (0.5 + 3e-6 * static_cast<double>(bytes)); }
+
+struct Cost {
+  double encode = 0;
+  double decode = 0;
+  bool refused = false;
+};
+
+Cost cost_of(const Tokenizer& tokenizer, const std::string& text) {
+  Cost cost;
+  const double begin = thread_seconds();
+  std::vector<TokenId> ids;
+  try {
+    ids = tokenizer.encode(text, SpecialTokens::recognise);
+  } catch (const ModelError&) {
+    cost.refused = true;
+  }
+  cost.encode = thread_seconds() - begin;
+  StreamDecoder decoder(tokenizer);
+  std::size_t bytes = 0;
+  for (const TokenId id : ids) bytes += decoder.push(id).size();
+  bytes += decoder.finish().size();
+  CHECK(tokenizer.decode(ids, true).size() == bytes);
+  cost.decode = thread_seconds() - begin - cost.encode;
+  return cost;
+}
+
+std::string repeated(std::string_view unit, std::size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += unit;
+  return out;
+}
+
+std::shared_ptr<const Tokenizer> golden(const std::string& name) {
+  return Tokenizer::parse(golden_text("tokenizers/" + name + ".json"), name);
+}
+
+}  // namespace
+
+TEST_CASE("no text takes a tokenizer longer than its size allows") {
+  const std::size_t bytes = nightly() ? 1u << 20 : 1u << 16;
+  const std::size_t inputs = nightly() ? 2000 : 300;
+  std::vector<TextSubject> subjects = honest_tokenizers();
+  for (TextSubject& hostile : hostile_tokenizers()) subjects.push_back(std::move(hostile));
+  double slowest = 0;
+  std::string which;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    const TextSubject& subject = subjects[i % subjects.size()];
+    std::mt19937 random(static_cast<unsigned>(i));
+    const std::string text = hostile_text(random, bytes);
+    INFO(subject.name << ", seed " << i << ", " << text.substr(0, 20));
+    const Cost cost = cost_of(*subject.tokenizer, text);
+    CHECK((subject.may_refuse || !cost.refused));
+    CHECK(cost.encode < seconds_for(text.size()));
+    CHECK(cost.decode < seconds_for(text.size()));
+    const double both = std::max(cost.encode, cost.decode);
+    if (std::getenv("BATON_TEST_COSTS") != nullptr)
+      std::printf("%7.3f s %7.3f s%s %s, seed %zu\n", cost.encode, cost.decode, cost.refused ? " refused" : "",
+                  subject.name.c_str(), i);
+    if (both > slowest) which = fmt::format("{}, seed {}", subject.name, i);
+    slowest = std::max(slowest, both);
+  }
+  if (nightly())
+    WARN(fmt::format("{} texts of {} bytes; the slowest took {:.2f} s: {}", inputs, bytes, slowest, which));
+}
+
+TEST_CASE("marks on one character are put in order in n log n") {
+  const std::size_t bytes = 1u << 18;
+  const std::string text = "a" + repeated("\xCC\x81", bytes / 2) + repeated("\xCC\xA7", bytes / 2);
+  const Cost cost = cost_of(*golden("qwen"), text);
+  CHECK_FALSE(cost.refused);
+  CHECK(cost.encode < seconds_for(text.size()));
+  // The order of marks is that of Unicode: those of class 202 before those of class 230, and the first one composes.
+  const std::string mixed = "a" + repeated("\xCC\x81\xCC\xA7", 80'000);
+  const std::string ordered = "\xC3\xA1" + repeated("\xCC\xA7", 40'000) + repeated("\xCC\x81", 40'000 - 2);
+  CHECK(golden("qwen")->encode(mixed, SpecialTokens::as_text) ==
+        golden("qwen")->encode(ordered, SpecialTokens::as_text));
+}
+
+TEST_CASE("a stop ends encoding soon") {
+  const std::string text = repeated("\xCC\x81 a\xCC\xA7!", 8u << 20);
+  for (const std::string name : {"gpt2", "qwen", "sp_normalizer"}) {
+    CAPTURE(name);
+    const auto tokenizer = golden(name);
+    std::stop_source stopped;
+    stopped.request_stop();
+    double begin = thread_seconds();
+    CHECK_THROWS_AS(tokenizer->encode(text, SpecialTokens::as_text, stopped.get_token()), Interrupted);
+    CHECK(thread_seconds() - begin < 0.1 * kSlowdown);
+
+    std::stop_source later;
+    std::jthread timer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      later.request_stop();
+    });
+    begin = thread_seconds();
+    CHECK_THROWS_AS(tokenizer->encode(text, SpecialTokens::as_text, later.get_token()), Interrupted);
+    CHECK(thread_seconds() - begin < 0.5 * kSlowdown);
+    CHECK_THROWS_AS(tokenizer->encode_with_template(text, later.get_token()), Interrupted);
+  }
+}
+
+TEST_CASE("replacements that grow a text without end are refused") {
+  Json json = golden_json("tokenizers/gpt2.json");
+  Json list = Json::array();
+  for (int i = 0; i < 40; ++i) list.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", list}};
+  const auto tokenizer = Tokenizer::parse(json.dump(), "growing");
+  CHECK_THROWS_WITH(tokenizer->encode("a", SpecialTokens::as_text),
+                    Catch::Matchers::Contains("growing: the tokenizer makes more than 1048592 bytes of a text of 1"));
+  json["normalizer"] = nullptr;
+  json["decoder"] = {{"type", "Sequence"}, {"decoders", list}};
+  const auto decoder = Tokenizer::parse(json.dump(), "growing");
+  const std::vector<TokenId> a = decoder->encode("a", SpecialTokens::as_text);
+  CHECK_THROWS_AS(decoder->decode(a, false), ModelError);
+  for (int i = 0; i < 40; ++i) list.push_back(list.front());
+  json["decoder"]["decoders"] = list;
+  CHECK_THROWS_WITH(Tokenizer::parse(json.dump(), "x"), Catch::Matchers::Contains("more than 64 steps"));
+}
+
+}  // namespace baton::test
