@@ -82,7 +82,7 @@ struct LocalEngineOptions {
   bool draft_always = false;  // whole drafts run, whatever was measured
   /// Method verified: a prompt with fewer rows left is computed before its first token.
   std::int32_t min_tentative_rows = 64;
-  int progress_ms = 250;      // minimum time between two reports of on_prefill_progress
+  int progress_ms = 250;  // minimum time between two reports of on_prefill_progress
 };
 
 /// Opens a model folder on a device and starts the engine's thread. Throws ModelError when the model cannot be used and

@@ -7,7 +7,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kLongestMatch = 32;                // longer ones say no more
+constexpr std::int32_t kLongestMatch = 32;                 // longer ones say no more
 constexpr double kNewestChoice = 0.05, kNewestStep = 0.2;  // weights of the newest measurement in the means
 constexpr double kFewRows = 1.5;  // a row of a step of few rows takes this times one of a step of many, until measured
 constexpr double kGain = 1.02;    // required gain of a longer draft: times are measured with errors

@@ -132,7 +132,7 @@ class Sequence {
   std::int32_t match_ = 0;              // of the token that is expected next
   std::optional<TokenId> expected_;     // by find_draft, whether or not it runs
   bool tentative_ = false;
-  std::vector<TokenId> check_;          // tentative tokens whose check is not over
+  std::vector<TokenId> check_;  // tentative tokens whose check is not over
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStrings stops_;

@@ -174,7 +174,7 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
   callbacks.on_tentative_token = [this, mailbox = mailbox_, turn](TokenId id, const std::string& text) {
     mailbox->post([this, turn, id, text] {
       const AgentRecord& record = state_.turn(turn).record;
-      emit(TentativeToken{record.agent, record.round, id, text});
+      emit(TentativeToken{{record.agent, record.round, id, text}});
     });
   };
   callbacks.on_confirmed = [this, mailbox = mailbox_, turn](std::int64_t kept, std::int64_t tentative) {

@@ -105,7 +105,8 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.accepted_tokens = result.accepted_tokens;
   record.tentative_tokens = result.tentative_tokens;
   record.confirmed_tokens = result.confirmed_tokens;
-  if (result.tentative_ms > 0.0) record.tentative_ms = milliseconds(times.submitted - times.ready) + result.tentative_ms;
+  if (result.tentative_ms > 0.0)
+    record.tentative_ms = milliseconds(times.submitted - times.ready) + result.tentative_ms;
   if (times.first_token != Clock::time_point{}) {
     record.ttft_ms = milliseconds(times.first_token - times.ready);
   } else if (result.ttft_ms > 0.0) {  // the first token was already the end

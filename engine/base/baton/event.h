@@ -76,22 +76,16 @@ struct PrefillProgress {
   std::int64_t prompt_tokens = 0;  // all
 };
 
-/// Method verified: a token of an answer that is not checked yet. The answer itself comes later, from its first token
-/// on, as Token, and its first tokens are the tentative ones (Confirmed says how many). A host may show tentative text
-/// as such and replace it at the first Token, or ignore it.
-struct TentativeToken {
-  std::string agent;
-  int round = 1;
-  std::int32_t id = 0;
-  std::string text;  // the text that became final with this token; may be empty
-};
+/// Method verified: a token that is not checked yet. The answer comes later, from its first token on, as Token; until
+/// then a host may show tentative text, or ignore it.
+struct TentativeToken : Token {};
 
-/// Method verified: the check of an agent's tentative tokens is over.
+/// Method verified: the check is over. The first `tokens` of the `tentative` tokens are in the answer.
 struct Confirmed {
   std::string agent;
   int round = 1;
-  std::int64_t tokens = 0;     // first tentative tokens that are in the answer
-  std::int64_t tentative = 0;  // all tentative tokens
+  std::int64_t tokens = 0;
+  std::int64_t tentative = 0;
 };
 
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,

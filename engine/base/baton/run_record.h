@@ -68,9 +68,8 @@ struct AgentRecord {
   double tokens_per_s = 0.0;         // decode speed
   std::int64_t drafted_tokens = 0;   // tokens that ran as drafts
   std::int64_t accepted_tokens = 0;  // drafted tokens that are in the answer
-  // Method verified: what was written before the prompt had exact KV.
-  double tentative_ms = 0.0;          // from the completion of the last input to the first tentative token; 0: none
-  std::int64_t tentative_tokens = 0;
+  double tentative_ms = 0.0;          // verified: from the last input to the first tentative token; 0: none
+  std::int64_t tentative_tokens = 0;  // written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;  // tentative tokens that are in the answer
   std::vector<SlotRecord> slots;
 };

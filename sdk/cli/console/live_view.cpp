@@ -33,7 +33,7 @@ struct ShownTurn {
   std::size_t tools_left = 0;
   std::vector<std::size_t> needs;  // turns that come first
   std::int64_t output_tokens = 0;
-  double prefilled = 0;  // fraction of the prompt
+  double prefilled = 0;    // fraction of the prompt
   bool tentative = false;  // `text` is not checked yet
   double tokens_per_s = 0;
   double reuse_rate = 0;

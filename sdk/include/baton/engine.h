@@ -32,9 +32,7 @@ struct EngineOptions {
   /// decode steps of running agents on average, as a fraction of a step, 0 to 10; 0: 0.67 on the CPU (agents keep 60 %
   /// of their speed), 0.1 on a GPU. docs/methods.md has the arithmetic.
   double slowdown = 0.0;
-  /// Tokens that repeat earlier text are drafted and checked several in a step, where that is faster; the answers are
-  /// the same. CPU only so far (docs/methods.md, "Drafts").
-  bool drafts = true;
+  bool drafts = true;  // tokens that repeat earlier text are checked several in a step (docs/methods.md, "Drafts")
   /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
   /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
   std::string anchors_folder{};

@@ -42,12 +42,30 @@ TEST_CASE("a run record as JSON") {
                           "error_kind", "model", "device", "relay", "seed", "outputs", "wall_ms", "agents", "memory"}) {
     CHECK(parsed.contains(key));
   }
-  for (const char* key : {"agent",          "role",         "model",    "round",
-                          "state",          "error",        "attempts", "prompt_tokens",
-                          "output_tokens",  "output",       "answer",   "finish_reason",
-                          "truncated",      "kv",           "ttft_ms",  "prefill_ms",
-                          "decode_ms",      "tokens_per_s", "slots",    "drafted_tokens",
-                          "accepted_tokens", "tentative_ms", "tentative_tokens", "confirmed_tokens"}) {
+  for (const char* key : {"agent",
+                          "role",
+                          "model",
+                          "round",
+                          "state",
+                          "error",
+                          "attempts",
+                          "prompt_tokens",
+                          "output_tokens",
+                          "output",
+                          "answer",
+                          "finish_reason",
+                          "truncated",
+                          "kv",
+                          "ttft_ms",
+                          "prefill_ms",
+                          "decode_ms",
+                          "tokens_per_s",
+                          "slots",
+                          "drafted_tokens",
+                          "accepted_tokens",
+                          "tentative_ms",
+                          "tentative_tokens",
+                          "confirmed_tokens"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
@@ -80,7 +98,7 @@ TEST_CASE("events are single lines of JSON with a type") {
       {Warning{"w"}, "warning"},
       {RunFinished{}, "run_finished"},
       {PrefillProgress{"a", 1, 512, 1700}, "prefill_progress"},
-      {TentativeToken{"a", 1, 7, "x"}, "tentative_token"},
+      {TentativeToken{{"a", 1, 7, "x"}}, "tentative_token"},
       {Confirmed{"a", 1, 7, 9}, "confirmed"}};
   for (const auto& [event, type] : events) {
     const std::string line = to_json(event);
