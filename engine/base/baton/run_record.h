@@ -65,9 +65,9 @@ struct AgentRecord {
   double ttft_ms = 0.0;  // from the completion of the last input to the first token
   double prefill_ms = 0.0;
   double decode_ms = 0.0;
-  double tokens_per_s = 0.0;         // decode speed
-  std::int64_t drafted_tokens = 0;   // tokens that ran as drafts
-  std::int64_t accepted_tokens = 0;  // drafted tokens that are in the answer
+  double tokens_per_s = 0.0;          // decode speed
+  std::int64_t drafted_tokens = 0;    // tokens that ran as drafts
+  std::int64_t accepted_tokens = 0;   // drafted tokens that are in the answer
   double tentative_ms = 0.0;          // verified: from the last input to the first tentative token; 0: none
   std::int64_t tentative_tokens = 0;  // written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;  // tentative tokens that are in the answer
