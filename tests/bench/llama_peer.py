@@ -126,7 +126,7 @@ class Baton:
     def bench(self, *arguments):
         options = self.options
         ran = run([options.baton, "bench", "--model", options.model, "--methods", "none", "--threads", options.threads,
-                   "--device", "cpu", "--dtype", options.dtype, "--json", "-q", *arguments])
+                   "--device", "cpu", "--dtype", options.dtype, "--activations", options.activations, "--json", "-q", *arguments])
         return json.loads(ran.stdout), ran
 
     def prefill(self, tokens):
@@ -268,6 +268,7 @@ def parse():
     parser.add_argument("--pairs", type=int, default=5, help="measured pairs; fewer than 5 are for trying the script")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", default="bf16", help="--dtype of baton bench")
+    parser.add_argument("--activations", default="f32", help="--activations of baton bench")
     parser.add_argument("--only", default=",".join(TOPICS), metavar="A,B", help="of " + ", ".join(TOPICS))
     parser.add_argument("--max-load", type=float, default=0.15, metavar="CORES",
                         help="CPU that other processes may use (0.15 of a core)")
