@@ -99,6 +99,7 @@ class EngineCore {
   /// Returns the maximum number of rows of prompts in the next step.
   std::int32_t prompt_rows(const std::vector<Pending>& pending);
   bool disturbs(const std::vector<Pending>& pending) const;
+  std::int32_t rows_of_twins(std::int32_t decoding) const;
 
   void find_drafts();
   void report_progress(const std::vector<Part>& parts);

@@ -84,6 +84,14 @@ void EngineCore::find_drafts() {
   }
 }
 
+/// While all that decode are tentative, their exact prompts come first: what is written meanwhile may not stay.
+std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
+  const bool tentative = std::all_of(running_.begin(), running_.end(),
+                                     [](const auto& one) { return !one->decoding() || one->is_tentative(); });
+  if (!tentative || decoding == 0) return 0;
+  return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, options_.max_step_rows);
+}
+
 void EngineCore::step() {
   find_drafts();
   std::vector<Pending> pending;
@@ -118,7 +126,8 @@ void EngineCore::step() {
 
   const auto prompt_rows = static_cast<std::int32_t>(rows_.size()) - decoding;
   ahead_.refresh([this](RequestId id) { return decoded(id); });
-  ahead_.add_rows(rows_, decoding, prefilling, free_bytes(), running_prefixes());
+  const std::int32_t twin_rows = rows_of_twins(decoding);
+  ahead_.add_rows(rows_, decoding, prefilling, free_bytes(), running_prefixes(), twin_rows);
   const std::int32_t rows_ahead = ahead_.rows();
   if (rows_.size() == 0) return count_kv(0);
 

@@ -163,12 +163,12 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std:
 }
 
 void PrefillAhead::add_rows(StepRows& step, std::int32_t decoding, bool prefilling, std::int64_t free_bytes,
-                            std::span<const LivePrefix> running) {
+                            std::span<const LivePrefix> running, std::int32_t at_least) {
   parts_.clear();
   const bool wanted = std::any_of(early_.begin(), early_.end(), [](const auto& one) { return one->backlog() > 0; });
   if (prefilling || !wanted) return;
   std::vector<LivePrefix> live = live_of(running);
-  const std::int32_t spare = decoding > 0 ? spare_.next(decoding) : 0;
+  const std::int32_t spare = decoding > 0 ? std::max(spare_.next(decoding), at_least) : 0;
   auto left = static_cast<std::int32_t>(std::clamp<std::int64_t>(max_rows_ - step.size(), 0, spare));
   bool urgent = false;
   const auto add = [&](EarlySequence& one, std::int64_t rows) {
