@@ -128,8 +128,7 @@ inline bool takes_segments(const ReuseOptions& reuse) {
 /// reads no segments does not say how its own are read.
 inline bool reads_attention(const ReuseOptions& reuse) {
   if (!reuse.method->segments) return true;
-  const bool rectifies = reuse.method->id == MethodId::rectify || reuse.method->id == MethodId::verified;
-  return rectifies && reuse.selection.score != SelectionOptions::Score::change;
+  return reuse.method->id == MethodId::rectify && reuse.selection.score != SelectionOptions::Score::change;
 }
 /// The method that obtains the KV of a segment, and of tokens that were computed ahead, for the record.
 inline const Method& segment_method(const ReuseOptions& reuse) {

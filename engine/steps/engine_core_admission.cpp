@@ -34,9 +34,10 @@ void EngineCore::admit() {
       ++following;
       continue;
     }
-    const std::int64_t own = ahead_.bytes_of(early);  // taken over by the request, or evicted
+    const bool second = begins_tentatively(next);  // its early prompt stays, next to the request's own cache
+    const std::int64_t own = second ? 0 : ahead_.bytes_of(early);  // taken over by the request, or evicted
     while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
-      if (!ahead_.evict_last(early)) break;
+      if (!ahead_.evict_last(second ? 0 : early)) break;
     }
     const auto at = waiting_.begin() + static_cast<std::ptrdiff_t>(following);
     std::vector<float> logits;
@@ -154,7 +155,7 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   const std::span<const TokenId> prompt(sequence.tokens().data(), static_cast<std::size_t>(sequence.prompt_length()));
   const KvLayout layout = layout_for(request, *model_, request.reuse.range);
-  const bool tentative = begins_tentatively(sequence);
+  bool tentative = begins_tentatively(sequence);
   if (!tentative && request.reuse.method->id == MethodId::verified) sequence.be_exact();
   auto early = tentative ? std::nullopt : ahead_.take(request.early, prompt, sequence.max_positions(), layout);
   KvCache cache = early ? std::move(early->cache) : KvCache(*backend_, layout, sequence.max_positions());
@@ -165,7 +166,8 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   PromptAssembly assembly(request, prompt, *backend_, *model_, store_, prefixes_, anchors_, corrector_, live, in_place);
   if (tentative && assembly.hops == 0) {  // nothing could be handed over
     sequence.be_exact();
-    return start(sequence);
+    if (ahead_.computed(request.early, prompt) > 0) return start(sequence);
+    tentative = false;
   }
   if (tentative) sequence.be_tentative(twin_of(sequence));
   PrefillTimes times;

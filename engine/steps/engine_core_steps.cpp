@@ -88,7 +88,9 @@ void EngineCore::find_drafts() {
 std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
   const bool tentative = std::all_of(running_.begin(), running_.end(),
                                      [](const auto& one) { return !one->decoding() || one->is_tentative(); });
-  if (!tentative || decoding == 0) return 0;
+  const bool twins =
+      std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return ahead_.has(one->request().early); });
+  if (!tentative || !twins || decoding == 0) return 0;
   return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, options_.max_step_rows);
 }
 
@@ -239,7 +241,10 @@ void EngineCore::end(Sequence* sequence, FinishReason reason, const std::string&
 void EngineCore::end(List& list, List::iterator at, FinishReason reason, const std::string& error) {
   const std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
-  if (reason != FinishReason::eos) keep_for_followers(*sequence);
+  if (reason != FinishReason::eos) {
+    sequence->keep_chosen();
+    keep_for_followers(*sequence);
+  }
   const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
   ahead_.forget(sequence->request().early);  // an early prompt that the request never took over
   sequence->close(reason, error);

@@ -162,7 +162,7 @@ void Sequence::on_step_begin(Clock::time_point now) {
 }
 
 void Sequence::report_progress(Clock::time_point now, int interval_ms) {
-  if (decoding() || !request_.callbacks.on_prefill_progress) return;
+  if (decoding() || next_row_ == 0 || !request_.callbacks.on_prefill_progress) return;
   if (now - std::max(reported_, first_step_) < std::chrono::milliseconds(interval_ms)) return;
   reported_ = now;
   request_.callbacks.on_prefill_progress(cache_->length(), prompt_length_);
@@ -174,17 +174,20 @@ double Sequence::deadline(double row_ms) const {
 
 Draft Sequence::find_draft(std::int32_t max_tokens) const {
   if (!decoding() || result_.tokens.empty()) return {};
-  if (is_forced()) {
-    const auto next = std::span<const TokenId>(request_.forced).subspan(result_.tokens.size());
-    return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
-  }
-  if (!check_.empty()) {
-    const auto next = std::span<const TokenId>(check_).subspan(result_.tokens.size());
-    return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
-  }
-  if (cache_->received() != nullptr) return {};
+  // A forced answer may be longer than the room behind its prompt.
   const std::int32_t left = request_.max_tokens - static_cast<std::int32_t>(result_.tokens.size());
+  const bool summed = cache_->received() != nullptr;
+  if (is_forced() || is_checking()) {
+    if (summed && !request_.stop.empty()) return {};
+    const auto next = std::span<const TokenId>(is_forced() ? request_.forced : check_).subspan(result_.tokens.size());
+    return {next.first(std::min(next.size(), static_cast<std::size_t>(std::min(max_tokens, left)))), 0};
+  }
+  if (summed) return {};
   return baton::find_draft(tokens_, std::min(max_tokens, left - 1));
+}
+
+void Sequence::keep_chosen() {
+  if (cache_ && decoding()) cache_->truncate(std::max(prompt_length_, static_cast<std::int32_t>(tokens_.size()) - 1));
 }
 
 void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
@@ -308,6 +311,7 @@ void Sequence::close(FinishReason reason, const std::string& error) {
   if (tentative_) begin_check();  // cut off before anything was confirmed
   if (stops_.found()) {
     drop_tokens_after_stop();
+    result_.confirmed_tokens = std::min(result_.confirmed_tokens, static_cast<std::int64_t>(result_.tokens.size()));
   } else {
     result_.text += stops_.push(decoder_.finish());
     result_.text += stops_.finish();

@@ -33,7 +33,10 @@ class Sequence {
   void be_tentative(EarlyId twin);
   bool is_tentative() const { return tentative_; }
   /// The KV of the prompt will be exact: nothing is handed over.
-  void be_exact() { request_.reuse.tolerance = 0.0f; }
+  void be_exact() {
+    request_.reuse.tolerance = 0.0f;
+    tentative_ = false;
+  }
   /// Ends the tentative part and frees its KV. The sequence can be started again, with exact KV; what it wrote is then
   /// its draft.
   void begin_check();
@@ -77,7 +80,8 @@ class Sequence {
   bool fall_back();
 
   void on_step_begin(Clock::time_point now);
-  /// Calls on_prefill_progress when the prompt has rows left and the last call is at least `interval_ms` ago.
+  /// Calls on_prefill_progress when the prompt has rows left, some have run since it began or fell back, and the last
+  /// call is at least `interval_ms` ago.
   void report_progress(Clock::time_point now, int interval_ms);
 
   Clock::time_point submitted_at() const { return submitted_; }
@@ -98,6 +102,8 @@ class Sequence {
   /// Chooses and appends the next token from the newest logits [V], which are overwritten.
   Next advance(std::span<float> logits, DraftLength& drafts);
 
+  /// Drops the KV of drafted tokens that were not chosen, of a sequence that is cut off.
+  void keep_chosen();
   /// Ends the sequence: completes the result except for its segments, and keeps the cache.
   void close(FinishReason reason, const std::string& error);
   GenerationResult& result() { return result_; }

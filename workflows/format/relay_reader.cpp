@@ -32,6 +32,7 @@ class RelayReader {
     options.prefix = fields_.boolean("prefix").value_or(options.prefix);
     options.min_tokens = integer(fields_, "min_tokens", options.min_tokens);
     read_reuse(options);
+    read_verified();
     if (const YamlNode* memory = fields_.get("memory")) {
       relay_.device_bytes = Fields(*memory).size("device");
       relay_.host_bytes = Fields(*memory).size("host");
@@ -133,6 +134,15 @@ class RelayReader {
       options.tolerance = fields_.number("tolerance").value_or(options.tolerance);
     else
       refuse(fields_, {"tolerance"}, "", fmt::format("on method {}; expected method auto", method_name()));
+  }
+
+  /// Attention that an author's tokens received cannot be kept while tokens are dropped.
+  void read_verified() {
+    if (relay_.method->id != MethodId::verified) return;
+    const std::string because = "on method verified, which chooses by change";
+    refuse(fields_, {"preset"}, "", because);
+    if (const YamlNode* node = fields_.get("select"))
+      refuse(Fields(*node), {"score", "deviation", "influence", "suffix"}, "select.", because);
   }
 
   void read_reuse(ReuseOptions& options) {

@@ -137,7 +137,12 @@ class LiveView : public View {
     turn->tentative = true;
     add(*turn, event.text);
   }
-  void take(const Confirmed&) {}
+  void take(const Confirmed& event) {
+    ShownTurn* turn = find(event.agent, event.round);
+    if (turn == nullptr || !std::exchange(turn->tentative, false)) return;
+    turn->output_tokens = 0;  // nothing of it stays
+    turn->text.clear();
+  }
   static void add(ShownTurn& turn, const std::string& text) {
     turn.state = State::decoding;
     if (turn.output_tokens++ == 0) turn.first_token = Clock::now();

@@ -185,3 +185,41 @@ TEST_CASE("Recorded attention is not touched by drafts", "[drafts]") {
   author.output_readers = 1;
   CHECK(answer(*drafting, author).drafted_tokens == 0);
 }
+
+TEST_CASE("A forced answer that is longer than the context ends where the context ends", "[drafts]") {
+  std::vector<std::vector<TokenId>> found;
+  for (const std::int32_t max_draft : {0, 11}) {
+    const auto engine = engine_with(max_draft);
+    GenerationRequest long_one = request(3, 0.0f);
+    long_one.prompt = {{"", random_tokens(470, 3), nullptr, 0}};  // of a context of 512
+    long_one.forced = random_tokens(200, 4);
+    const GenerationResult result = answer(*engine, long_one);
+    CHECK(result.reason == FinishReason::length);
+    found.push_back(result.tokens);
+  }
+  CHECK(found[0].size() == 42);
+  CHECK(found[0] == found[1]);
+}
+
+TEST_CASE("A callback that throws inside a draft leaves no wrong KV for those who follow", "[drafts]") {
+  const auto drafting = engine_with(11);
+  const auto plain = engine_with(0);
+  for (int at = 1; at < 24; ++at) {
+    GenerationRequest failing = request(static_cast<std::uint64_t>(at), 0.0f);
+    failing.callbacks.on_token = [at, count = 0](TokenId, const std::string&) mutable {
+      if (++count == at) throw std::runtime_error("not now");
+    };
+    std::promise<GenerationResult> over;
+    failing.callbacks.on_finished = [&](GenerationResult result) { over.set_value(std::move(result)); };
+    GenerationRequest follower = request(static_cast<std::uint64_t>(at), 0.0f);
+    follower.reuse.method = find_method("prefix");
+    failing.reuse.method = find_method("prefix");
+    drafting->submit(failing);
+    auto second = start(*drafting, follower), third = start(*drafting, follower);
+    const GenerationResult expected = answer(*plain, request(static_cast<std::uint64_t>(at), 0.0f));
+    const bool reached = static_cast<int>(expected.tokens.size()) >= at;
+    CHECK(over.get_future().get().error == (reached ? "not now" : ""));
+    CHECK(second.get().result.tokens == expected.tokens);
+    CHECK(third.get().result.tokens == expected.tokens);
+  }
+}
