@@ -228,7 +228,7 @@ TEST_CASE("ahead: a stop string takes back what was mirrored behind it", "[engin
 
 TEST_CASE("ahead: a cancelled upstream rolls its mirrors back, another attempt is followed instead",
           "[engine][ahead]") {
-  const auto engine = tiny_engine();
+  const auto engine = tiny_engine({.max_draft = 0});
   const auto head = random_tokens(30, 1), tail = random_tokens(4, 2);
   const Asked first(*engine, request_of({random_tokens(20, 3)}, 400, lockstep()));
   const EarlyId early = engine->prepare({{{head}, {{}, first.id}, {tail}}, true, 300, lockstep()});
