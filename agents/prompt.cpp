@@ -16,11 +16,13 @@
 namespace baton {
 namespace {
 
-/// A slot at its position in the rendered text.
+/// A slot or data at its position in the rendered text.
 struct Mark {
   std::size_t begin = 0;
   std::size_t end = 0;
-  const std::string* slot = nullptr;
+  const PromptPiece* piece = nullptr;
+
+  std::string name() const { return piece->data ? "a value of the environment" : piece->slot; }
 };
 
 constexpr std::string_view kMarkBegin = "\uE0B1", kMarkEnd = "\uE0B2";
@@ -75,15 +77,15 @@ struct Rendered {
 /// message finds the mark at the message's end and keeps the mark and the blanks before it.
 Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
   const std::string prefix = unused_prefix(messages);
-  std::vector<std::pair<std::string, const std::string*>> sentinels;
+  std::vector<std::pair<std::string, const PromptPiece*>> sentinels;
   std::vector<ChatMessage> chat;
   for (const PromptMessage& message : messages) {
     ChatMessage& content = chat.emplace_back(ChatMessage{message.role, {}});
     for (const PromptPiece& piece : message.pieces) {
-      if (piece.slot.empty()) {
+      if (piece.slot.empty() && !piece.data) {
         content.content += piece.text;
       } else {
-        sentinels.emplace_back(fmt::format("{}{}{}", prefix, sentinels.size(), kMarkEnd), &piece.slot);
+        sentinels.emplace_back(fmt::format("{}{}{}", prefix, sentinels.size(), kMarkEnd), &piece);
         content.content += sentinels.back().first;
       }
     }
@@ -97,13 +99,14 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
   }
   const auto found = count_marks(rendered.text, prefix, sentinels.size());
   for (std::size_t i = 0; i < sentinels.size(); ++i) {
-    const auto& [sentinel, slot] = sentinels[i];
+    const auto& [sentinel, piece] = sentinels[i];
     const auto& [times, at] = found[i];
+    const Mark mark{at, at + sentinel.size(), piece};
     if (times != 1) {
       throw ModelError(fmt::format("{}: the chat template shows the text of '{}' {} times; expected once",
-                                   model.path.string(), *slot, times));
+                                   model.path.string(), mark.name(), times));
     }
-    rendered.marks.push_back({at, at + sentinel.size(), slot});
+    rendered.marks.push_back(mark);
   }
   std::sort(rendered.marks.begin(), rendered.marks.end(),
             [](const Mark& a, const Mark& b) { return a.begin < b.begin; });
@@ -130,8 +133,12 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
   std::size_t begin = 0;
   for (const Mark& mark : rendered.marks) {
     add_fixed(begin, mark.begin);
-    frame.push_back({*mark.slot, {}});
     begin = mark.end;
+    if (!mark.piece->data) {
+      frame.push_back({mark.piece->slot, {}});
+    } else if (auto tokens = model.tokenizer->encode(mark.piece->text, SpecialTokens::as_text, stop); !tokens.empty()) {
+      frame.push_back({{}, std::move(tokens)});
+    }
   }
   add_fixed(begin, rendered.text.size());
   return frame;

@@ -17,6 +17,7 @@ namespace baton {
 struct PromptPiece {
   std::string text;
   std::string slot;
+  bool data = false;  // of fixed text: special tokens in it are text
 };
 
 struct PromptMessage {
@@ -37,8 +38,8 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
 /// tokens. `value` is called once for each slot; its exceptions pass through.
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
 
-/// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens. Slot values
-/// are ids and cannot inject special tokens, and the template never sees a value. A template that trims a message does
+/// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
+/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template that trims a message does
 /// not trim a value at the message's end. A model without a chat template gets the messages joined by newlines, after
 /// the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,

@@ -15,6 +15,7 @@ struct TemplatePiece {
   std::string text;         // the fixed text
   std::string placeholder;  // empty for fixed text
   std::size_t offset = 0;   // byte offset in the source; for placeholders, of the name
+  bool data = false;        // fixed text that is not the author's: special tokens in it are text
 };
 
 struct TemplateError {

@@ -7,13 +7,13 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kLongestMatch = 32;                 // longer ones say no more
+constexpr std::int32_t kMaxMatch = 32;                     // longer ones say no more
 constexpr double kNewestChoice = 0.05, kNewestStep = 0.2;  // weights of the newest measurement in the means
 constexpr double kFewRows = 1.5;  // a row of a step of few rows takes this times one of a step of many, until measured
 constexpr double kGain = 1.02;    // required gain of a longer draft: times are measured with errors
 
 std::int32_t match_at(std::span<const TokenId> tokens, std::size_t end) {
-  const std::size_t longest = std::min<std::size_t>(end, kLongestMatch);
+  const std::size_t longest = std::min<std::size_t>(end, kMaxMatch);
   std::size_t length = 0;
   while (length < longest && tokens[end - 1 - length] == tokens[tokens.size() - 1 - length]) ++length;
   return static_cast<std::int32_t>(length);
@@ -29,7 +29,7 @@ Draft find_draft(std::span<const TokenId> tokens, std::int32_t max_tokens) {
     const std::int32_t match = match_at(tokens, end);
     if (match < kMinDraftMatch || match <= best.match) continue;
     best = {tokens.subspan(end, std::min(tokens.size() - end, static_cast<std::size_t>(max_tokens))), match};
-    if (match == kLongestMatch) break;
+    if (match == kMaxMatch) break;
   }
   return best;
 }

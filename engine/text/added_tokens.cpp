@@ -40,7 +40,13 @@ class SpacesAfter {
 
 }  // namespace
 
-std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view text, bool skip_special,
+bool AddedToken::is_marker() const {
+  const bool named = content.size() > 2 && content.find_first_of(" \t\r\n") == std::string::npos;
+  const auto between = [&](char begin, char end) { return content.front() == begin && content.back() == end; };
+  return special || (named && (between('<', '>') || between('[', ']')));
+}
+
+std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view text, bool skip_markers,
                                                             TextWork& work) const {
   std::vector<Part> parts;
   SpacesAfter spaces_after(text);
@@ -50,7 +56,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view tex
     work.spend(2);
     const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
     at = end;  // also for a rejected match, since `tokenizers` does not search inside a match
-    if (skip_special && token.special) continue;
+    if (skip_markers && token.is_marker()) continue;
     if (token.single_word && (word_before(text, match) || word_after(text, end))) continue;
     const std::size_t begin = token.lstrip ? spaces_before(text, match, done) : match;
     if (begin > done) parts.push_back({done, begin, nullptr});

@@ -19,6 +19,9 @@ struct AddedToken {
   bool single_word = false;  // only between word boundaries
   bool lstrip = false;       // includes the spaces before the token
   bool rstrip = false;
+
+  /// Special, or of the form of one: "<tool_call>" and "<|fim_prefix|>" steer a model though they are not special.
+  bool is_marker() const;
 };
 
 /// Finds a set of added tokens. Immutable and safe from any thread.
@@ -33,8 +36,8 @@ class AddedTokenFinder {
     std::size_t end = 0;
     const AddedToken* token = nullptr;  // nullptr: text between tokens
   };
-  /// Returns the parts of the text in order. With `skip_special`, special tokens count as text. Linear time.
-  std::vector<Part> split(std::string_view text, bool skip_special, TextWork& work) const;
+  /// Returns the parts of the text in order. With `skip_markers`, markers count as text. Linear time.
+  std::vector<Part> split(std::string_view text, bool skip_markers, TextWork& work) const;
 
  private:
   std::vector<AddedToken> tokens_;

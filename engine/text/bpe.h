@@ -53,7 +53,7 @@ class Bpe {
   };
   void encode(std::string_view word, std::vector<TokenId>& out, Scratch& scratch, TextWork& work) const;
 
-  /// With ignore_merges, a word that is a token, other than a special one, becomes that token.
+  /// With ignore_merges, a word that is a token, other than these, becomes that token.
   void never_whole(std::string_view token) { words_.erase(token); }
 
  private:

@@ -54,9 +54,8 @@ class BpeTokenizer : public Tokenizer {
       // `tokenizers` decodes such a token to its normalised form.
       bool unused = true;
       if (token.normalized) normalized_[token.id] = normalizer_.apply(token.content, unused, work);
-      if (!token.special) continue;
-      special_.insert(token.id);
-      bpe_.never_whole(token.content);
+      if (token.special) special_.insert(token.id);
+      if (token.is_marker()) bpe_.never_whole(token.content);
     }
     added_ = text::make_finders(added, normalizer_, work);
     around_ =
@@ -109,17 +108,17 @@ class BpeTokenizer : public Tokenizer {
                  const std::stop_token& stop) const {
     const std::string fixed = utf8::is_valid(input) ? std::string() : utf8::repaired(input);
     const std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
-    const bool skip_special = special == SpecialTokens::as_text;
+    const bool skip_markers = special == SpecialTokens::as_text;
     text::TextWork work(origin_, valid.size(), stop);
     text::Bpe::Scratch scratch;
-    for (const auto& part : added_.raw.split(valid, skip_special, work)) {
+    for (const auto& part : added_.raw.split(valid, skip_markers, work)) {
       if (part.token != nullptr) {
         ids.push_back(part.token->id);
         continue;
       }
       bool at_start = part.begin == 0;
       const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start, work);
-      for (const auto& piece : added_.normalized.split(normal, skip_special, work)) {
+      for (const auto& piece : added_.normalized.split(normal, skip_markers, work)) {
         if (piece.token != nullptr) {
           ids.push_back(piece.token->id);
           continue;

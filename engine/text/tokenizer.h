@@ -19,7 +19,8 @@ using TokenId = std::int32_t;
 
 enum class SpecialTokens : std::uint8_t {
   recognise,  // special tokens in the text become their ids; for text by the author of a prompt
-  as_text,    // special tokens are plain text; for untrusted text such as questions and tool results
+  as_text,    // special tokens, and others between < and > or [ and ] that a tokenizer.json adds to its model's, are
+              // plain text; for untrusted text such as questions and tool results
 };
 
 /// The state of one StreamDecoder; each tokenizer defines its form.

@@ -52,7 +52,7 @@ agents:
 
         Analyst:
         {{ agent_analyst_current }}
-@task@    output: {pattern: "@pattern@"}
+@task@    output: {pattern: "@pattern@", required: false}   # what finds the answer; true: a text without one fails
 
 workflow:
   topology: chain            # single chain parallel star layered fully_connected debate graph

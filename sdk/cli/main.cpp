@@ -132,4 +132,7 @@ int main_of(int argc, char** argv) {
 }  // namespace
 }  // namespace baton::cli
 
-int main(int argc, char** argv) { return baton::cli::main_of(argc, argv); }
+int main(int argc, char** argv) {
+  baton::cli::open_standard_files();
+  return baton::cli::main_of(argc, argv);
+}

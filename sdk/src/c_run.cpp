@@ -31,7 +31,6 @@ struct Listener {
   void* user_data;
   std::atomic<bool> gone = false;
   std::stop_source stop;
-  InCallback in_call;
 };
 
 }  // namespace
@@ -44,9 +43,6 @@ struct baton_run {
 };
 
 namespace {
-
-// Ten years stand for no limit: clocks overflow beyond some three hundred years.
-constexpr std::int64_t kMaxTimeout_ms = 10LL * 365 * 24 * 60 * 60 * 1000;
 
 baton_engine_options read(const baton_engine_options* options) {
   constexpr std::size_t first = offsetof(baton_engine_options, user_data) + sizeof(void*);
@@ -113,18 +109,10 @@ baton_status status_of(const baton::RunRecord& record) {
   return record.error_kind == baton::ErrorKind::resources ? BATON_RESOURCES : BATON_FAILED;
 }
 
-/// Throws InputError where waiting would never end.
-const baton_run& may_wait(const baton_run* run) {
-  if (required(run, "run").listener->in_call.here() && !run->run.wait_for(milliseconds(0))) {
-    throw baton::InputError("called from the run's own on_event callback, which would wait for itself");
-  }
-  return *run;
-}
-
 /// None: as long as it takes.
 std::optional<milliseconds> time_to_wait(std::int64_t timeout_ms) {
   if (timeout_ms < 0) return {};
-  return milliseconds(std::min(timeout_ms, kMaxTimeout_ms));
+  return milliseconds(timeout_ms);
 }
 
 }  // namespace
@@ -197,7 +185,7 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
       translated.inputs.emplace(std::move(name), std::move(value));
     }
     if (given.has_seed) translated.seed = given.seed;
-    translated.timeout = milliseconds(std::min(given.timeout_ms, kMaxTimeout_ms));
+    translated.timeout = milliseconds(given.timeout_ms);
     const auto listener = std::make_shared<Listener>();
     listener->call = given.on_event;
     listener->user_data = given.user_data;
@@ -206,7 +194,6 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
       translated.on_event = [listener](const baton::Event& event) {
         if (listener->gone) return;
         const baton_event shown = make_event(event);
-        const InCallback::Scope scope(listener->in_call);
         if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
       };
     }
@@ -218,10 +205,8 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
 baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error) {
   return guarded(error, [&] {
     auto& result = result_place(event, "event");
-    required(run, "run");
-    if (timeout_ms != 0) may_wait(run);
     baton::Event next;
-    switch (run->run.next(next, time_to_wait(timeout_ms))) {
+    switch (required(run, "run").run.next(next, time_to_wait(timeout_ms))) {
       case baton::Run::Next::pending:
         return BATON_PENDING;
       case baton::Run::Next::over:
@@ -237,7 +222,6 @@ baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout
 baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error) {
   return guarded(error, [&] {
     required(run, "run");
-    if (timeout_ms != 0) may_wait(run);
     const auto time = time_to_wait(timeout_ms);
     if (time && !run->run.wait_for(*time)) return BATON_PENDING;
     const baton::RunRecord record = run->run.get();
@@ -249,7 +233,7 @@ baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_erro
 baton_status baton_run_record(char** json, const baton_run* run, baton_error** error) {
   return guarded(error, [&] {
     auto& result = result_place(json, "json");
-    result = new_text(may_wait(run).run.get().to_json());
+    result = new_text(required(run, "run").run.get().to_json());
     return BATON_OK;
   });
 }
@@ -265,7 +249,7 @@ baton_status baton_run_output(char** text, size_t* length, const baton_run* run,
       throw baton::InputError(fmt::format("unknown output '{}'; the workflow has: {}", wanted,
                                           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
-    const auto outputs = may_wait(run).run.get().outputs;
+    const auto outputs = required(run, "run").run.get().outputs;
     const auto found = outputs.find(wanted);
     const std::string valid = found == outputs.end() ? std::string() : baton::utf8::repaired(found->second);
     result = new_text(valid);

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "engine/base/clock.h"
 #include "engine/learning/correction_file.h"
 #include "engine/reuse/anchors/anchor_file.h"  // of the layers below: before any public header
 #include "engine/reuse/between_models.h"
@@ -333,7 +334,7 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   check_turns(*plan, options.forced_outputs);
   request.tools = workflow.impl().tools;
   request.seed = options.seed;
-  request.timeout = options.timeout;
+  request.timeout = std::min(options.timeout, kLongestWait);
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run: one thread that drives the executor, and what the host sees of it.
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
 
+#include "engine/base/clock.h"
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
@@ -19,6 +21,13 @@ struct Run::State {
   std::exception_ptr error;
   std::stop_source stop;
   std::thread worker;
+  std::thread::id callback;  // the thread that is inside of on_event
+
+  /// Throws where the calling thread would wait for itself. The mutex is held.
+  void may_wait() const {
+    if (!over && callback == std::this_thread::get_id())
+      throw InputError("called from the run's own on_event callback, which would wait for itself");
+  }
 
   /// Takes the texts out of a cancelled run's record. The mutex is held.
   void drop_texts(RunRecord& of) const {
@@ -30,23 +39,27 @@ struct Run::State {
     }
   }
 
-  void emit(Event event, const EventCallback& callback) {
+  void emit(Event event, const EventCallback& on_event) {
     {
       const std::lock_guard lock(mutex);
       if (auto* finished = std::get_if<RunFinished>(&event)) drop_texts(finished->record);
       events.push_back(event);
+      if (on_event) callback = std::this_thread::get_id();
     }
     changed.notify_all();
-    if (!callback) return;
+    if (!on_event) return;
+    std::exception_ptr thrown;
     try {
-      callback(event);
+      on_event(event);
     } catch (...) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
-      }
-      stop.request_stop();
+      thrown = std::current_exception();
     }
+    {
+      const std::lock_guard lock(mutex);
+      callback = {};
+      if (!error) error = thrown;
+    }
+    if (thrown) stop.request_stop();
   }
 
   void finish(RunRecord of) {
@@ -121,6 +134,7 @@ Run::~Run() {
 
 RunRecord Run::get() const {
   std::unique_lock lock(state_->mutex);
+  state_->may_wait();
   state_->changed.wait(lock, [&] { return state_->over; });
   if (state_->error) std::rethrow_exception(state_->error);
   return state_->record;
@@ -128,7 +142,8 @@ RunRecord Run::get() const {
 
 bool Run::wait_for(std::chrono::milliseconds time) const {
   std::unique_lock lock(state_->mutex);
-  return state_->changed.wait_for(lock, time, [&] { return state_->over; });
+  if (time > time.zero()) state_->may_wait();
+  return state_->changed.wait_for(lock, std::min(time, kLongestWait), [&] { return state_->over; });
 }
 
 void Run::stop() noexcept { state_->end(false); }
@@ -137,9 +152,10 @@ void Run::cancel() noexcept { state_->end(true); }
 Run::Next Run::next(Event& event, std::optional<std::chrono::milliseconds> time) const {
   std::unique_lock lock(state_->mutex);
   const auto known = [&] { return state_->over || !state_->events.empty(); };
+  if (!time || *time > time->zero()) state_->may_wait();
   if (!time) {
     state_->changed.wait(lock, known);
-  } else if (!state_->changed.wait_for(lock, *time, known)) {
+  } else if (!state_->changed.wait_for(lock, std::min(*time, kLongestWait), known)) {
     return Next::pending;
   }
   if (state_->events.empty()) return Next::over;

@@ -62,6 +62,18 @@ TEST_CASE("fixed text of the author may hold special tokens") {
   CHECK(std::count(parts[0].tokens.begin(), parts[0].tokens.end(), 256) == 1);
 }
 
+TEST_CASE("fixed text that is data holds no special tokens") {
+  const auto model = GENERATE(toy_model(), toy_model(nullptr));
+  const auto parts = build_prompt(*model, {{"user", {{"x", ""}, {"<s>", "", true}, {"y", ""}}}}, {});
+  CHECK(prompt_text(*model, parts).find("x<s>y") != std::string::npos);
+  std::vector<TokenId> data;
+  for (const PromptPart& part : parts) {
+    CHECK(part.slot.empty());
+    if (part.tokens.front() == '<') data = part.tokens;
+  }
+  CHECK(data == std::vector<TokenId>{'<', 's', '>'});
+}
+
 TEST_CASE("without a chat template the messages are joined by newlines after the tokenizer's BOS") {
   const auto model = toy_model(nullptr);
   const auto parts = build_prompt(*model, kMessages, text_values(*model, {{"question", "why?"}, {"answer", "so"}}));

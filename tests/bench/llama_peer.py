@@ -3,7 +3,7 @@
 """Times Baton and llama.cpp on the same GGUF file, in turn, and prints a Markdown table of medians and ratios.
 
     python3 tests/bench/llama_peer.py --llama-bin DIR --model FILE [--baton build/release/bin/baton]
-        [--pairs 5] [--threads 2] [--only prefill,decode,batch,load,memory] [--json FILE]
+        [--pairs 5] [--threads 2] [--only prefill,decode,batch,load,memory] [--depths 0,1024,4096] [--json FILE]
 
 What is measured, in pairs of runs (Baton, llama.cpp, Baton, llama.cpp, ...), each a process of its own:
 
@@ -187,13 +187,13 @@ class Llama:
         return ran.peak_bytes / 2**20, ran
 
 
-def lines_of(baton, llama, topics):
+def lines_of(baton, llama, topics, depths):
     short, long = 4, 480  # words
     lines = []
     for tokens in (512, 2048):
         lines.append(Line("prefill", f"prefill of {tokens:,} tokens", "tokens/s", lambda n=tokens: baton.prefill(n),
                           lambda flash, n=tokens: llama.prefill(flash, n)))
-    for depth in (0, 1024, 4096):
+    for depth in depths:
         lines.append(Line("decode", f"decode behind {depth:,} tokens", "tokens/s", lambda d=depth: baton.decode(1, d + DECODED // 2),
                           lambda flash, d=depth: llama.decode(flash, d)))
     for rows in (1, 4, 8):
@@ -270,6 +270,7 @@ def parse():
     parser.add_argument("--dtype", default="bf16", help="--dtype of baton bench")
     parser.add_argument("--activations", default="f32", help="--activations of baton bench")
     parser.add_argument("--only", default=",".join(TOPICS), metavar="A,B", help="of " + ", ".join(TOPICS))
+    parser.add_argument("--depths", default="0,1024,4096", metavar="N,N", help="tokens that `decode` stands behind")
     parser.add_argument("--max-load", type=float, default=0.15, metavar="CORES",
                         help="CPU that other processes may use (0.15 of a core)")
     parser.add_argument("--anyway", action="store_true", help="start on a busy machine too")
@@ -279,6 +280,9 @@ def parse():
     for topic in options.topics:
         if topic not in TOPICS:
             parser.error(f"--only: unknown '{topic}'; expected some of {', '.join(TOPICS)}")
+    if not all(depth.isdecimal() for depth in options.depths.split(",")):
+        parser.error(f"--depths: {options.depths}: expected numbers of tokens, as 0,1024")
+    options.depths = [int(depth) for depth in options.depths.split(",")]
     if options.pairs < 1 or options.threads < 1:
         parser.error("--pairs and --threads: expected 1 or more")
     for path in (options.llama_bin / "llama-bench", options.llama_bin / "llama-batched-bench", options.baton, options.model):
@@ -297,7 +301,7 @@ def main():
             sys.exit(3)
     with tempfile.TemporaryDirectory() as folder:
         lines, left_out = [], []
-        for line in lines_of(Baton(options, pathlib.Path(folder)), Llama(options), options.topics):
+        for line in lines_of(Baton(options, pathlib.Path(folder)), Llama(options), options.topics, options.depths):
             print(f"preparing: {line.what}", file=sys.stderr, flush=True)
             why = prepare(line)
             if why:

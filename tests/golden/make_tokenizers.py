@@ -9,6 +9,7 @@ pre-tokenizers, decoders, flags) to one of them, so that every construct has a g
 import json
 import pathlib
 import random
+import re
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -109,20 +110,28 @@ def words(ids):
     return " ".join(map(str, ids))
 
 
+def with_special_markers(tokenizer):
+    """Baton takes every added token between < and > or [ and ] for a role marker: as text they are none."""
+    data = json.loads(tokenizer.to_str())
+    for token in data["added_tokens"]:
+        if re.fullmatch(r"<[^ \t\r\n]+>|\[[^ \t\r\n]+\]", token["content"]) and not token["special"]:
+            token["special"] = True
+    return Tokenizer.from_str(json.dumps(data))
+
+
 def golden(tokenizer, texts, random_ids):
     out = {"ids": [], "as_text": {}, "template": {}, "decoded": []}
+    strict = with_special_markers(tokenizer)
+    strict.encode_special_tokens = True
     for i, text in enumerate(texts):
-        tokenizer.encode_special_tokens = False
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         around = tokenizer.encode(text, add_special_tokens=True).ids
-        tokenizer.encode_special_tokens = True
-        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        plain = strict.encode(text, add_special_tokens=False).ids
         out["ids"].append(words(ids))
         if plain != ids:
             out["as_text"][str(i)] = words(plain)
         if i < 5:
             out["template"][str(i)] = words(around)
-    tokenizer.encode_special_tokens = False
     rng = random.Random(5)
     size = tokenizer.get_vocab_size()
     lists = [[int(x) for x in line.split()] for line in rng.sample(out["ids"], random_ids)]

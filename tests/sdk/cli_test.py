@@ -243,6 +243,14 @@ class Run(Cli):
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"standard output", done.stderr)
 
+    def test_closed_files_take_nothing_from_the_run(self):
+        for closed in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+            record = self.folder / f"closed{len(closed)}"
+            done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", RUNNER, "run", str(self.team), "--input", QUESTION, "--record", str(record)],
+                                  cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment())
+            self.assertEqual(done.returncode, 0, closed)
+            self.assertEqual(json.loads((record / "record.json").read_text())["state"], "ok")
+
 
 class Interrupts(Cli):
     def start(self, *more):

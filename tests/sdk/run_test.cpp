@@ -4,8 +4,13 @@
 #include <baton/preview.h>
 #include <baton/version.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/support/folders.h"
@@ -278,6 +283,57 @@ TEST_CASE("a callback that throws stops the run and comes out of get") {
   };
   auto run = engine().start(slow_team(), options);
   CHECK_THROWS_WITH(run.get(), "host");
+}
+
+TEST_CASE("a callback cannot wait for its own run") {
+  auto options = kInputs;
+  std::atomic<baton::Run*> mine = nullptr;
+  int refused = 0;
+  options.on_event = [&](const baton::Event& event) {
+    if (!std::holds_alternative<baton::RunStarted>(event)) return;
+    while (mine == nullptr) std::this_thread::sleep_for(1ms);
+    const auto refuses = [&](auto wait) {
+      try {
+        wait();
+      } catch (const baton::InputError&) {
+        ++refused;
+      }
+    };
+    refuses([&] { mine.load()->get(); });
+    refuses([&] { mine.load()->wait_for(1ms); });
+    refuses([&] { mine.load()->events().begin(); });
+    CHECK_FALSE(mine.load()->wait_for(0ms));
+  };
+  auto run = engine().start(team(2), options);
+  mine = &run;
+  CHECK(run.get().state == RunState::ok);
+  CHECK(refused == 3);
+}
+
+TEST_CASE("the longest time that can be written is as long as it takes") {
+  auto options = kInputs;
+  options.timeout = std::chrono::milliseconds::max();
+  auto run = engine().start(team(4), options);
+  CHECK(run.wait_for(std::chrono::milliseconds::max()));
+  CHECK(run.get().state == RunState::ok);
+}
+
+TEST_CASE("a host may fork: its engine answers as before, and the child ends") {
+  const auto before = engine().run(team(4), kInputs);
+  auto running = engine().start(team(64), kInputs);
+  const bool exits = GENERATE(false, true);  // with what exit() does, or without
+  const pid_t child = ::fork();
+  if (child == 0) exits ? std::exit(7) : ::_exit(7);
+  REQUIRE(child > 0);
+  int status = 0;
+  pid_t ended = 0;
+  for (int waited = 0; waited < 1000 && (ended = ::waitpid(child, &status, WNOHANG)) == 0; ++waited)
+    std::this_thread::sleep_for(10ms);
+  if (ended == 0) ::kill(child, SIGKILL), ::waitpid(child, nullptr, 0);
+  CHECK(ended == child);
+  CHECK(WEXITSTATUS(status) == 7);
+  CHECK(running.get().state == RunState::ok);
+  CHECK(engine().run(team(4), kInputs).outputs == before.outputs);
 }
 
 TEST_CASE("a host's tool fills its placeholder") {

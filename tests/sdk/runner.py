@@ -30,7 +30,7 @@ agents:
   checker:
     role: Checker
     prompt: {user: "{{ question }}\\n\\nSolver:\\n{{ agent_solver_current }}"}
-    output: {pattern: "The answer is (-?[0-9]+)"}
+    output: {pattern: "The answer is (-?[0-9]+)", required: false}
 workflow: {topology: chain, agents: [solver, checker]}
 outputs: {answer: "{{ agent_checker_current }}"}
 """ % (ROOT / "samples/models/nano")

@@ -142,6 +142,7 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
   OutputSpec out;
   out.where = node.where();
   out.pattern = pattern(fields, "pattern", owner);
+  out.required = fields.boolean("required").value_or(true);
   if (const YamlNode* schema = fields.get("schema")) {
     out.schema = to_json(*schema);
     const std::string wrong = check_json_schema(out.schema);

@@ -43,7 +43,8 @@ class Fields {
   }
   std::optional<Milliseconds> duration(std::string_view key) const {
     const YamlNode* value = get(key);
-    return value == nullptr ? std::nullopt : parse_duration(value->text);
+    if (value == nullptr) return std::nullopt;
+    return value->text == "none" ? Milliseconds{0} : parse_duration(value->text);
   }
   std::int64_t size(std::string_view key) const {
     const YamlNode* value = get(key);

@@ -82,8 +82,11 @@ class FormatChecker {
         const bool numeric = node.kind == YamlNode::Kind::integer || node.kind == YamlNode::Kind::number;
         return numeric && value && in_range(*value, type);
       }
-      case Kind::duration:
-        return is_string && parse_duration(node.text);
+      case Kind::duration: {
+        const auto value = is_string ? parse_duration(node.text) : std::nullopt;
+        if (type.above_low) return (is_string && node.text == "none") || (value && value->count() > 0);
+        return value.has_value();
+      }
       case Kind::size:
         return is_string && parse_size(node.text);
       case Kind::choice:

@@ -67,7 +67,8 @@ Json schema_of(const FormatType& type, Form form) {
     case Kind::number:
       return number_schema(type, "number");
     case Kind::duration:
-      return {{"type", "string"}, {"pattern", "^[0-9.]+(ms|s|m|h)$|\\$\\{env:"}};
+      return {{"type", "string"},
+              {"pattern", fmt::format("^[0-9.]+(ms|s|m|h)$|{}\\$\\{{env:", type.above_low ? "^none$|" : "")}};
     case Kind::size:
       return {{"type", "string"}, {"pattern", "^[0-9.]+(B|KiB|MiB|GiB|TiB)$|\\$\\{env:"}};
     case Kind::choice:

@@ -28,6 +28,11 @@ FormatType scalar() { return of_kind(Kind::scalar); }
 FormatType id() { return of_kind(Kind::id); }
 FormatType boolean() { return of_kind(Kind::boolean); }
 FormatType duration() { return of_kind(Kind::duration); }
+FormatType time_limit() {
+  FormatType type = duration();
+  type.above_low = true;
+  return type;
+}
 FormatType size() { return of_kind(Kind::size); }
 FormatType integer(double low, double high = kNoLimit) {
   FormatType type = of_kind(Kind::integer);
@@ -111,7 +116,8 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
-  keys.push_back({owner, "timeout", duration(), false, fallback("none"), "Time limit of one turn."});
+  keys.push_back({owner, "timeout", time_limit(), false, fallback("none"),
+                  "Time limit of one attempt at a turn."});
 }
 
 std::vector<FormatKey> make_keys() {
@@ -201,6 +207,9 @@ std::vector<FormatKey> make_keys() {
            "match fails."},
           {"output", "schema", any(), false, "",
            "A JSON Schema (draft-07 subset); an output that does not conform fails."},
+          {"output", "required", boolean(), false, "true",
+           "With `false`, an output that still does not match after the last attempt is kept, with a warning and without an "
+           "answer."},
 
           {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},
           {"retry", "backoff", duration(), false, "0s",
@@ -395,7 +404,7 @@ std::string described(const FormatType& type) {
     case Kind::number:
       return described_range(type);
     case Kind::duration:
-      return "a duration such as 30s";
+      return type.above_low ? "a duration above 0 such as 30s, or none" : "a duration such as 30s";
     case Kind::size:
       return "a size such as 4GiB";
     case Kind::choice:

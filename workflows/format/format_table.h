@@ -36,7 +36,7 @@ struct FormatType {
   std::vector<std::string> words;
   std::vector<FormatType> of;
   double low = 0, high = 0;  // of integer and number, inclusive
-  bool above_low = false;    // `low` itself is not allowed
+  bool above_low = false;    // `low` itself is not allowed; of a duration: 0 is not, `none` is
   std::string short_for;     // of either: a scalar is short for an object with this key
 };
 

@@ -13,6 +13,22 @@ namespace {
 constexpr std::size_t kMaxPieces = 1000;  // of each text and of each prompt
 constexpr std::size_t kMaxErrors = 20;    // of one text
 
+/// Adds fixed text, with what variables hold as data.
+void add_resolved(PromptItem& item, const Resolved& resolved, std::size_t offset) {
+  const auto add = [&](std::size_t begin, std::size_t end, bool data) {
+    if (begin == end) return;
+    item.pieces.push_back({resolved.text.substr(begin, end - begin), {}, offset, data});
+    item.piece_where.push_back(item.where);
+  };
+  std::size_t done = 0;
+  for (const auto& [begin, end] : resolved.values) {
+    add(done, begin, false);
+    add(begin, end, true);
+    done = end;
+  }
+  add(done, resolved.text.size(), false);
+}
+
 class PromptReader {
  public:
   PromptReader(const std::string& agent, Diagnostics& diagnostics)
@@ -113,8 +129,8 @@ PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnos
   PromptItem item;
   item.where = text.where();
   std::vector<TemplateError> errors;
-  item.pieces = parse_template(text.text, errors);
-  if (item.pieces.size() > kMaxPieces) {
+  std::vector<TemplatePiece> pieces = parse_template(text.text, errors);
+  if (pieces.size() > kMaxPieces) {
     diagnostics.error(text.where(), "E0106", fmt::format("{}: more than {} pieces in one text", owner, kMaxPieces));
     return {};
   }
@@ -122,16 +138,16 @@ PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnos
   for (const TemplateError& error : errors) {
     diagnostics.error(text.where_in_text(error.offset, 2), "E0205", fmt::format("{}: {}", owner, error.message));
   }
-  for (TemplatePiece& piece : item.pieces) {
+  for (TemplatePiece& piece : pieces) {
     if (!piece.placeholder.empty()) {
       item.piece_where.push_back(text.where_in_text(piece.offset, piece.placeholder.size()));
+      item.pieces.push_back(std::move(piece));
       continue;
     }
-    item.piece_where.push_back(item.where);
-    Resolved resolved = resolve_environment(piece.text, Secrets::refuse);
+    const Resolved resolved = resolve_environment(piece.text, Secrets::refuse);
     if (!resolved.error.empty())
       diagnostics.error(item.where, resolved.code, fmt::format("{}: {}", owner, resolved.error));
-    piece.text = std::move(resolved.text);
+    add_resolved(item, resolved, piece.offset);
   }
   return item;
 }

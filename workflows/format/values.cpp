@@ -46,7 +46,7 @@ bool is_variable_name(std::string_view name) {
              std::string_view::npos;
 }
 
-/// The value of what stands between ${ and }; an error in `out`.
+/// The value of what stands between ${ and }, which comes next in `out`, with an error there.
 std::string value_of(std::string_view expression, Secrets secrets, Resolved& out) {
   const auto fail = [&](const char* code, std::string message) {
     out.code = code;
@@ -64,7 +64,11 @@ std::string value_of(std::string_view expression, Secrets secrets, Resolved& out
     return fail("E0503", fmt::format("'{}' is not the name of an environment variable", name));
   const char* value = std::getenv(name.c_str());
   const bool has_default = colon != std::string_view::npos;
-  if (value != nullptr && (*value != '\0' || !has_default)) return utf8::repaired(value);
+  if (value != nullptr && (*value != '\0' || !has_default)) {
+    std::string text = utf8::repaired(value);
+    if (!text.empty()) out.values.push_back({out.text.size(), out.text.size() + text.size()});
+    return text;
+  }
   if (has_default) return std::string(expression.substr(colon + 2));
   return fail("E0503", fmt::format("environment variable '{}' is not set and has no default", name));
 }

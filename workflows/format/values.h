@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace baton {
 
@@ -22,7 +23,11 @@ enum class Secrets : std::uint8_t {
 };
 
 struct Resolved {
+  struct Range {
+    std::size_t begin = 0, end = 0;  // bytes
+  };
   std::string text;
+  std::vector<Range> values;  // of the text: what variables hold, in order; a default is the author's
   std::string error;  // empty: fine
   std::string code;   // of the error
   bool changed = false;

@@ -7,6 +7,7 @@
 #include <climits>
 #include <set>
 
+#include "engine/base/clock.h"
 #include "workflows/plan/visibility.h"
 
 namespace baton {
@@ -132,8 +133,9 @@ class PlanBuilder {
     return out;
   }
   static void append(PromptMessage& message, const PromptPiece& piece) {
-    if (piece.slot.empty() && !message.pieces.empty() && message.pieces.back().slot.empty()) {
-      message.pieces.back().text += piece.text;
+    PromptPiece* last = message.pieces.empty() ? nullptr : &message.pieces.back();
+    if (last != nullptr && piece.slot.empty() && last->slot.empty() && piece.data == last->data) {
+      last->text += piece.text;
     } else {
       message.pieces.push_back(piece);
     }
@@ -194,19 +196,19 @@ class PlanBuilder {
       } else if (piece.placeholder == "it.name") {
         add_text(message, peer);
       } else if (piece.placeholder == "it.role") {
-        add_text(message, spec_.agent(peer)->role);
+        add_text(message, spec_.agent(peer)->role, true);
       } else if (!piece.placeholder.empty()) {
         message.pieces.push_back({"", piece.placeholder});
       } else {
-        add_text(message, piece.text);
+        add_text(message, piece.text, piece.data);
       }
     }
   }
 
-  void add_text(PromptMessage& message, const std::string& text) {
+  void add_text(PromptMessage& message, const std::string& text, bool data = false) {
     prompt_bytes_ += text.size();
     if (text.empty()) return;
-    append(message, {text, ""});
+    append(message, {text, "", data});
   }
 
   void add_slots(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
@@ -287,7 +289,7 @@ class PlanBuilder {
     turn.model = choose(own.model, defaults.model, spec_.models.front().name);
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
-    turn.timeout = choose(own.timeout, defaults.timeout, turn.timeout);
+    turn.timeout = std::min(choose(own.timeout, defaults.timeout, turn.timeout), kLongestWait);
     SamplingParams& sampling = turn.sampling;
     sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);

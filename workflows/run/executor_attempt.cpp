@@ -229,8 +229,8 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     const CheckedOutput checked = check_output(agent->output, result.text);
-    // With retries an answer is required; without retries a text without an answer is still the agent's output.
-    if (!checked.problem.empty() && planned(turn).retry.attempts > 1) {
+    const bool last = attempts_[turn]->number >= planned(turn).retry.attempts;
+    if (!checked.problem.empty() && (agent->output.required || !last)) {
       fail_attempt(turn, {.error = checked.problem});
       return;
     }
@@ -261,7 +261,7 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
   }
   if (failure.may_retry && attempt.number < planned_turn.retry.attempts) {
     const int doublings = std::min(attempt.number - 1, 16);
-    const Milliseconds pause = std::min(planned_turn.retry.backoff * (1 << doublings), kMaxBackoff);
+    const Milliseconds pause = std::min(std::min(planned_turn.retry.backoff, kMaxBackoff) * (1 << doublings), kMaxBackoff);
     warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_turn.id, attempt.number,
                      planned_turn.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/console/terminal.h"
 
+#include <fcntl.h>
 #include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cstdlib>
@@ -71,6 +73,13 @@ void result(std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
   std::fflush(stdout);
+}
+
+void open_standard_files() {
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; ++file) {
+    if (::fcntl(file, F_GETFD) != -1 || errno != EBADF) continue;
+    if (::open("/dev/null", O_RDWR) != file) return;  // the lowest number that is free: this one
+  }
 }
 
 void check_stdout() {

@@ -39,6 +39,10 @@ void note(std::string_view text);
 /// left as it is otherwise.
 void result(std::string_view text);
 
+/// Opens /dev/null as stdin, stdout and stderr where the caller closed them: otherwise the next file that is opened, a
+/// pipe or a socket, takes that number, and what is printed goes there. Before anything else is opened.
+void open_standard_files();
+
 /// Throws Failure when something written to stdout did not arrive.
 void check_stdout();
 

@@ -52,7 +52,7 @@ TEST_CASE("a tokenizer that can be followed by hand") {
   const auto tokenizer = parse(tiny());
   CHECK(tokenizer->encode("ababab", SpecialTokens::recognise) == Ids{4, 3});
   CHECK(tokenizer->encode("cab<end>!", SpecialTokens::recognise) == Ids{2, 3, 6, 5});
-  CHECK(tokenizer->encode("a<tool>b", SpecialTokens::as_text) == Ids{0, 7, 1});
+  CHECK(tokenizer->encode("a<tool>b", SpecialTokens::recognise) == Ids{0, 7, 1});
   CHECK(tokenizer->encode("", SpecialTokens::recognise).empty());
   CHECK(tokenizer->decode(Ids{4, 6, 2}, false) == "abab<end>c");
   CHECK(tokenizer->decode(Ids{4, 6, 2, 99, -1}, true) == "ababc");
@@ -78,6 +78,17 @@ TEST_CASE("special tokens in hostile text stay text") {
       CHECK(std::none_of(as_text.begin(), as_text.end(), [&](TokenId other) { return tokenizer->is_special(other); }));
     }
   }
+}
+
+TEST_CASE("markers that are not special stay text, other added tokens do not") {
+  const auto kept = [](const std::string& content) {
+    const auto tokenizer = parse(with("/added_tokens/1/content", content));
+    const auto ids = tokenizer->encode("a" + content + "b", SpecialTokens::as_text);
+    CHECK(tokenizer->encode("a" + content + "b", SpecialTokens::recognise) == Ids{0, 7, 1});
+    return std::find(ids.begin(), ids.end(), 7) != ids.end();
+  };
+  for (const std::string content : {"<tool>", "</think>", "<|fim_prefix|>", "[INST]"}) CHECK_FALSE(kept(content));
+  for (const std::string content : {"  ", "\n\n", "< >", "<", "word", "<x>y"}) CHECK(kept(content));
 }
 
 TEST_CASE("the bytes of tokens, joined, are the text") {

@@ -59,6 +59,45 @@ TEST_CASE("files that extend each other in a cycle are rejected") {
   CHECK(load_errors(folder.path() / "none.yaml").find("none.yaml: error[E0501]: file") != std::string::npos);
 }
 
+TEST_CASE("what is extended is a map") {
+  const Folder folder;
+  for (const std::string base : {"- a list\n", "text\n", ""}) {
+    folder.add("base.yaml", base);
+    const std::string text = load_errors(folder.add("team.yaml", with_header("extends: base.yaml\n")));
+    INFO(text);
+    CHECK(text.find("error[E0505]: '") != std::string::npos);
+    CHECK(text.find("cannot be extended: expected a map, found") != std::string::npos);
+  }
+}
+
+TEST_CASE("what a variable holds is data in a prompt, its default is the author's") {
+  ::setenv("BATON_TEST_VALUE", "<|im_end|>{{ user_question }}", 1);
+  const Folder folder;
+  const auto file = folder.add(
+      "team.yaml",
+      with_header("agents: {a: {prompt: \"x${env:BATON_TEST_VALUE}y{{ user_question }}${env:BATON_NO:-z}\"}}\n"));
+  const WorkflowSpec spec = *compile(file).spec;
+  const auto& pieces = first_text(spec.agents.at(0)).pieces;
+  REQUIRE(pieces.size() == 5);
+  CHECK(pieces[1].text == "<|im_end|>{{ user_question }}");
+  CHECK(pieces[3].placeholder == "user_question");
+  for (std::size_t i = 0; i < pieces.size(); ++i) CHECK(pieces[i].data == (i == 1));
+  ::unsetenv("BATON_TEST_VALUE");
+}
+
+TEST_CASE("a time limit is above 0, or none") {
+  const Folder folder;
+  const auto file = folder.add("team.yaml", with_header("defaults: {timeout: 5s}\nagents:\n  a: {prompt: hello}\n"
+                                                        "  b: {prompt: hello, timeout: none}\n"
+                                                        "workflow: {topology: chain}\n"));
+  const auto turns = compile(file).turns;
+  REQUIRE(turns.size() == 2);
+  CHECK(turns[0].timeout == std::chrono::seconds(5));
+  CHECK(turns[1].timeout.count() == 0);
+  CHECK(load_errors(folder.add("zero.yaml", with_header("agents: {a: {prompt: hello, timeout: 0s}}\n")))
+            .find("expected a duration above 0 such as 30s, or none, found a string ('0s')") != std::string::npos);
+}
+
 TEST_CASE("an agent can start from a role file") {
   const Folder folder;
   const std::string role =
@@ -142,7 +181,8 @@ TEST_CASE("the environment is data: it is never read as YAML or as a template") 
       {{"agents.a.max_tokens", "${env:BATON_TEST_TOKENS}"}});
   CHECK(spec.name == "{{ nobody }} [a: b");
   CHECK(spec.models.at(0).path == "nano");
-  CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "Say {{ nobody }} [a: b");
+  CHECK(first_text(spec.agents.at(0)).pieces.at(0).text == "Say ");
+  CHECK(first_text(spec.agents.at(0)).pieces.at(1).text == "{{ nobody }} [a: b");
   CHECK(*spec.agents.at(0).generation.max_tokens == 12);
   CHECK(*spec.defaults.max_tokens == 12);  // in quotes, as a flow map needs them
 }

@@ -234,10 +234,23 @@ TEST_CASE("the answer is what the pattern or the schema finds") {
   CHECK(record_of(record, "a").output == "The answer is 1. No: The answer is -7.");
 }
 
-TEST_CASE("an output without the answer is a warning where no retry was asked for") {
+TEST_CASE("an output without the answer fails, also at the only attempt") {
   PlanBuilder builder;
   builder.add("a", {});
+  SECTION("pattern") { builder.agent("a").output.pattern = "The answer is (-?[0-9]+)"; }
+  SECTION("schema") { builder.agent("a").output.schema = R"({"type": "object"})"; }
+  const RunRecord record = run_plan(builder.request(std::make_shared<ScriptedEngine>(named_answers())));
+  CHECK(record.state == RunState::failed);
+  CHECK(record.error.starts_with("agent 'a' failed: the output does not "));
+  CHECK(record_of(record, "a").state == TurnState::failed);
+}
+
+TEST_CASE("an output without the answer is a warning where none is required") {
+  PlanBuilder builder;
+  const int attempts = GENERATE(1, 2);
+  builder.add("a", {}).retry.attempts = attempts;
   builder.agent("a").output.pattern = "The answer is (-?[0-9]+)";
+  builder.agent("a").output.required = false;
   RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
   std::vector<std::string> warnings;
   request.on_event = [&](const Event& event) {
@@ -247,8 +260,9 @@ TEST_CASE("an output without the answer is a warning where no retry was asked fo
   CHECK(record.state == RunState::ok);
   CHECK(record_of(record, "a").answer.empty());
   CHECK(record_of(record, "a").output == "a!");
-  CHECK(warnings ==
-        std::vector<std::string>{"agent 'a': the output does not match the pattern 'The answer is (-?[0-9]+)'"});
+  CHECK(record_of(record, "a").attempts == attempts);
+  REQUIRE(warnings.size() == static_cast<std::size_t>(attempts));
+  CHECK(warnings.back() == "agent 'a': the output does not match the pattern 'The answer is (-?[0-9]+)'");
 }
 
 TEST_CASE("seeds depend on the run's seed, the step and the attempt, not on the order") {

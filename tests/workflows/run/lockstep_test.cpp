@@ -146,6 +146,7 @@ TEST_CASE("lockstep: tools between agents, attempts that fail, agents without ou
     builder.plan.turns[1].retry = {3, 1ms};
     builder.plan.turns[1].on_error = seed % 2 == 0 ? OnError::skip : OnError::fallback;
     builder.plan.turns[1].fallback = "the fallback";
+    builder.plan.turns[6].on_error = OnError::skip;  // b again
     CHECK(run(builder, engine, "lockstep", seed) == run(builder, engine, "full", seed));
   }
   expect_empty(*engine);
