@@ -39,9 +39,9 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
 
 /// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is
-/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template that trims a message does
-/// not trim a value at the message's end. A model without a chat template gets the messages joined by newlines, after
-/// the tokens that its tokenizer puts before a text.
+/// data. Slot values are ids and cannot inject special tokens, and the template never sees a value or data. A template
+/// that trims a message does not trim a value at the message's end. A model without a chat template gets the messages
+/// joined by newlines, after the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
                                      const SlotValue& value, const std::stop_token& stop = {});
 

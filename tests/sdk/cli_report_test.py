@@ -233,7 +233,7 @@ class Report(Cli):
         self.assertIn("took longer than 400 ms", page.texts["run"])
         self.assertEqual(len(self.rows(text)), 200)
         broken = self.write("broken.yaml", TEAM.replace("checker:\n", "checker:\n    retry: {attempts: 2, backoff: 30ms}\n")
-                            .replace("The answer is (-?[0-9]+)", "never said"))
+                            .replace("The answer is (-?[0-9]+)", "never said").replace("required: false", "required: true"))
         folder = self.record(team=broken, code=1, name="failed")
         text, page = self.page(folder)
         self.assertIn("✕ failed", text)

@@ -249,7 +249,7 @@ class Run(Cli):
             done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", RUNNER, "run", str(self.team), "--input", QUESTION, "--record", str(record)],
                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment())
             self.assertEqual(done.returncode, 0, closed)
-            self.assertEqual(json.loads((record / "record.json").read_text())["state"], "ok")
+            self.assertEqual(json.loads((record / "run.json").read_text())["state"], "ok")
 
 
 class Interrupts(Cli):

@@ -116,8 +116,7 @@ void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
   keys.push_back({owner, "seed", integer(0, 9e15), false, fallback("that of the run"), "Seed of sampling."});
   keys.push_back({owner, "stop", either({string(), list(string())}), false, fallback("none"),
                   "Texts that end an output; they are not part of it."});
-  keys.push_back({owner, "timeout", time_limit(), false, fallback("none"),
-                  "Time limit of one attempt at a turn."});
+  keys.push_back({owner, "timeout", time_limit(), false, fallback("none"), "Time limit of one attempt at a turn."});
 }
 
 std::vector<FormatKey> make_keys() {
@@ -208,7 +207,8 @@ std::vector<FormatKey> make_keys() {
           {"output", "schema", any(), false, "",
            "A JSON Schema (draft-07 subset); an output that does not conform fails."},
           {"output", "required", boolean(), false, "true",
-           "With `false`, an output that still does not match after the last attempt is kept, with a warning and without an "
+           "With `false`, an output that still does not match after the last attempt is kept, with a warning and "
+           "without an "
            "answer."},
 
           {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},

@@ -81,8 +81,8 @@ struct ToolSpec {
 };
 
 struct OutputSpec {
-  std::string pattern;  // regex; the first group of the last match is the answer
-  std::string schema;   // JSON Schema as JSON text, or empty
+  std::string pattern;   // regex; the first group of the last match is the answer
+  std::string schema;    // JSON Schema as JSON text, or empty
   bool required = true;  // an output that does not fit fails; otherwise it is kept, without an answer
   SourceLocation where;
 };

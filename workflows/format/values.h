@@ -28,8 +28,8 @@ struct Resolved {
   };
   std::string text;
   std::vector<Range> values;  // of the text: what variables hold, in order; a default is the author's
-  std::string error;  // empty: fine
-  std::string code;   // of the error
+  std::string error;          // empty: fine
+  std::string code;           // of the error
   bool changed = false;
 };
 

@@ -51,8 +51,9 @@ std::optional<YamlNode> load_chain(const SourcePtr& source, std::vector<std::fil
   std::optional<YamlNode> base = load_chain(base_source, std::move(chain), diagnostics);
   if (!base) return std::nullopt;
   if (base->kind != YamlNode::Kind::map) {
-    diagnostics.error(where, "E0505",
-                      fmt::format("'{}' cannot be extended: expected a map, found {}", file.string(), described(base->kind)));
+    diagnostics.error(
+        where, "E0505",
+        fmt::format("'{}' cannot be extended: expected a map, found {}", file.string(), described(base->kind)));
     return std::nullopt;
   }
   std::erase_if(child->entries, [](const YamlEntry& entry) { return entry.key.text == "extends"; });

@@ -261,7 +261,8 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
   }
   if (failure.may_retry && attempt.number < planned_turn.retry.attempts) {
     const int doublings = std::min(attempt.number - 1, 16);
-    const Milliseconds pause = std::min(std::min(planned_turn.retry.backoff, kMaxBackoff) * (1 << doublings), kMaxBackoff);
+    const Milliseconds pause =
+        std::min(std::min(planned_turn.retry.backoff, kMaxBackoff) * (1 << doublings), kMaxBackoff);
     warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_turn.id, attempt.number,
                      planned_turn.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;
