@@ -143,7 +143,7 @@ class TeamTrials::Trial {
         in_company();
         break;
       case Course::cancelled:
-        beside_a_cancelled_run();
+        alongside_a_cancelled_run();
         break;
       case Course::forced:
         if (!force_readers()) break;
@@ -234,7 +234,7 @@ class TeamTrials::Trial {
   }
 
   /// Cancels a run at one of its events; the run that counts begins at another.
-  void beside_a_cancelled_run() {
+  void alongside_a_cancelled_run() {
     std::mutex mutex;
     std::condition_variable wake;
     bool begin = false;
@@ -259,9 +259,9 @@ class TeamTrials::Trial {
       std::unique_lock lock(mutex);
       wake.wait(lock, [&] { return begin; });
     }
-    const TeamAnswers beside = run_team(engine_, run_);
+    const TeamAnswers alongside = run_team(engine_, run_);
     thread.join();
-    check("", beside);
+    check("", alongside);
     check("after it: ", run_team(engine_, run_));
   }
 
