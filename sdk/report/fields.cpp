@@ -38,8 +38,7 @@ JsonDocument RecordFields::parse(std::string_view bytes, const std::string& wher
   } catch (const JsonError& error) {
     if (error.kind == JsonError::Kind::number)
       throw Failure(kInvalidFile, fmt::format("{}: expected JSON, found a number that is too large", where));
-    if (error.kind != JsonError::Kind::syntax)
-      throw Failure(kInvalidFile, fmt::format("{}: {}", where, error.what()));
+    if (error.kind != JsonError::Kind::syntax) throw Failure(kInvalidFile, fmt::format("{}: {}", where, error.what()));
     const bool ended = error.byte > bytes.size();
     throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where,
                                             ended ? std::string("the end of the text within it")

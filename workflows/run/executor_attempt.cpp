@@ -76,8 +76,8 @@ void RunLoop::prepare(std::size_t turn) {
   }
   auto prepared = std::make_shared<PreparedTurn>();
   auto reply = make_task([this, turn, prepared] { on_prepared(turn, std::move(*prepared)); });
-  workers_->post(make_task(
-      [mailbox = mailbox_, input = std::move(input), prepared, reply = std::move(reply)]() mutable {
+  workers_->post(
+      make_task([mailbox = mailbox_, input = std::move(input), prepared, reply = std::move(reply)]() mutable {
         try {
           *prepared = prepare_turn(input);
         } catch (const std::exception& error) {

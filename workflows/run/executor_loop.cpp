@@ -21,11 +21,7 @@ std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(
 }  // namespace
 
 RunLoop::RunLoop(const RunRequest& request)
-    : request_(request),
-      plan_(*request.plan),
-      state_(plan_, request.inputs),
-      hand_over_(plan_),
-      early_(plan_, state_) {
+    : request_(request), plan_(*request.plan), state_(plan_, request.inputs), hand_over_(plan_), early_(plan_, state_) {
   for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>());
 }
 

@@ -121,8 +121,7 @@ std::string differences(const Json& theirs, const Json& ours) {
   return text;
 }
 
-JsonDocument read_line_of(const std::string& path, const std::string& line, std::size_t number,
-                          const char* mistake) {
+JsonDocument read_line_of(const std::string& path, const std::string& line, std::size_t number, const char* mistake) {
   try {
     return read_json(line);
   } catch (const JsonError& error) {
