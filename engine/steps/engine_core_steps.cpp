@@ -16,6 +16,8 @@ void EngineCore::loop() noexcept {
       if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
     } catch (const std::exception& error) {
       recover(message_of(error));
+    } catch (...) {  // a host's callback may throw anything
+      recover("a callback threw");
     }
   }
   ahead_.clear();

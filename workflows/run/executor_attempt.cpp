@@ -314,7 +314,7 @@ void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
   attempt.phase = Attempt::Phase::idle;
   attempt.due.reset();
   attempt.prompt = {};
-  if (turn_state == TurnState::cancelled) state_.turn(turn).record.error = record_.error;
+  if (turn_state == TurnState::cancelled) try_to([&] { state_.turn(turn).record.error = record_.error; });
   close(turn, turn_state);
 }
 

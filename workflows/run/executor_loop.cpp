@@ -14,6 +14,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxThreads = 8;
+constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
 /// "2026-01-31T12:00:00Z".
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
@@ -26,14 +27,15 @@ RunLoop::RunLoop(const RunRequest& request)
 }
 
 RunRecord RunLoop::run() {
-  constexpr int kMaxUnfinished = 8;
+  constexpr int kMaxErrors = 8;  // while nothing is left to wait for
+  int errors = 0;
   mailbox_->post(make_task([this] { start(); }));
   while (!finished_) {
     try {
       run_tasks();
     } catch (const std::exception& error) {
       recover(error);
-      if (!finished_ && !is_waiting() && ++unfinished_ > kMaxUnfinished) throw;
+      if (!finished_ && !is_waiting() && ++errors > kMaxErrors) throw;
     }
   }
   return std::move(record_);
@@ -92,13 +94,12 @@ void RunLoop::recover(const std::exception& error) noexcept {
   const auto* engine = dynamic_cast<const EngineError*>(&error);
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
                       (engine != nullptr && engine->kind == EngineError::Kind::memory);
-  try_to([&] { end(RunState::failed, message_of(error), memory ? ErrorKind::resources : ErrorKind::host); });
+  if (!try_to([&] { end(RunState::failed, message_of(error), memory ? ErrorKind::resources : ErrorKind::host); }))
+    try_to([&] { end(RunState::failed, kNoMemory, ErrorKind::resources); });
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     if (attempts_[i]->phase != Attempt::Phase::idle || state_.turn(i).phase != TurnProgress::Phase::running) continue;
-    try_to([&] {
-      state_.turn(i).record.error = message_of(error);
-      turn_over(i, TurnState::failed);
-    });
+    try_to([&] { state_.turn(i).record.error = message_of(error); });
+    try_to([&] { turn_over(i, TurnState::failed); });
   }
 }
 
@@ -206,7 +207,7 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
   ending_ = true;
   record_.state = run_state;
   record_.error_kind = kind;
-  if (!try_to([&] { record_.error = error; })) record_.error = "out of memory";  // short enough to need none
+  if (!try_to([&] { record_.error = error; })) record_.error = kNoMemory;
   try_to([&] { early_.stop(); });
   frames_.request_stop();
   for (std::size_t i = 0; i < state_.size(); ++i) {
@@ -214,7 +215,9 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
     attempt.stop.request_stop();
     if (attempt.phase == Attempt::Phase::generating)
       try_to([&] { attempt.engine->cancel(attempt.request); });  // else it ends by itself
-    if (attempt.phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
+  }
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    if (attempts_[i]->phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
   }
 }
 
@@ -299,7 +302,7 @@ void RunLoop::emit(const Event& event) {
     return;
   } catch (const std::exception& error) {
     callback_failed_ = true;
-    callback_error_ = "out of memory";  // short enough to need none
+    callback_error_ = kNoMemory;
     callback_error_ = fmt::format("the event callback threw: {}", message_of(error));
   } catch (...) {
     callback_failed_ = true;

@@ -120,7 +120,6 @@ class RunLoop {
   bool stopped_early_ = false;
   bool ending_ = false;  // no new turn starts
   bool finished_ = false;
-  int unfinished_ = 0;  // errors since nothing was left to wait for
   bool callback_failed_ = false;
   std::string callback_error_;
 };
