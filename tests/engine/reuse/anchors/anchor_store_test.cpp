@@ -145,6 +145,10 @@ TEST_CASE("anchor file: anchors stay when another process truncates the file", "
   const std::filesystem::path file = folder.path / "model.anchors";
   AnchorStore store(1 << 20), again(1 << 20);
   for (std::uint64_t i = 0; i < 6; ++i) store.learn(sample_of({i, "answer", ""}, i, 5 + i));
+  AnchorSample last = sample_of({6, "answer", ""}, 6, 3);  // no fixed text behind it: an empty array
+  last.following = 0;
+  last.text_kv.clear();
+  store.learn(std::move(last));
   save_anchors(file, "key", store);
   load_anchors(file, "key", kShape, again);
   std::filesystem::resize_file(file, 0);
@@ -154,7 +158,7 @@ TEST_CASE("anchor file: anchors stay when another process truncates the file", "
     CHECK(std::ranges::equal(anchor.offset, saved.at(key).anchors[0]->offset));
     CHECK(std::ranges::equal(anchor.text_kv, saved.at(key).anchors[0]->text_kv));
   }
-  CHECK(again.stats().anchors == 6);
+  CHECK(again.stats().anchors == 7);
 }
 
 TEST_CASE("anchor file: what was saved is there again, and a damaged file is refused", "[anchors]") {
