@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "agents/pattern.h"
+#include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
 
 namespace baton {
@@ -275,16 +275,21 @@ class SchemaChecker {
 }  // namespace
 
 std::string check_json(std::string_view text, const std::string& schema) {
-  const Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded()) return "the text is not JSON";
-  const Json parsed = Json::parse(schema);
-  return Checker(parsed).check(value, parsed, "");
+  try {
+    const JsonDocument value = read_json(text), checked_schema = read_json(schema);
+    return Checker(*checked_schema).check(*value, *checked_schema, "");
+  } catch (const JsonError& error) {
+    return error.kind == JsonError::Kind::limit ? error.what() : "the text is not JSON";
+  }
 }
 
 std::string check_json_schema(const std::string& schema) {
-  const Json parsed = Json::parse(schema, nullptr, false);
-  if (parsed.is_discarded()) return "the schema is not JSON";
-  return SchemaChecker(parsed).check(parsed, "");
+  try {
+    const JsonDocument parsed = read_json(schema);
+    return SchemaChecker(*parsed).check(*parsed, "");
+  } catch (const JsonError& error) {
+    return error.kind == JsonError::Kind::limit ? error.what() : "the schema is not JSON";
+  }
 }
 
 }  // namespace baton

@@ -10,8 +10,8 @@ target_compile_options(baton_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -We
   -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -ffp-contract=off>)
 target_link_libraries(baton_flags INTERFACE Threads::Threads)
 if(BATON_SANITIZE)
-  # Everywhere, samples included. -Wno-tsan: Asio's fences are not seen by the thread sanitizer.
-  add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  # Everywhere, samples included.
+  add_compile_options(-fsanitize=${BATON_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${BATON_SANITIZE})
 endif()
 if(BATON_FUZZ)

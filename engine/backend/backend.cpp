@@ -21,8 +21,14 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
   };
   const auto threads = static_cast<std::size_t>(std::max(1, info().threads));
   std::vector<std::jthread> others;
-  for (std::size_t t = 1; t < threads; ++t) others.emplace_back(fill, count * t / threads, count * (t + 1) / threads);
+  std::size_t started = 1;
+  try {
+    for (; started < threads; ++started)
+      others.emplace_back(fill, count * started / threads, count * (started + 1) / threads);
+  } catch (const std::system_error&) {  // no more threads: the caller does what is left
+  }
   fill(0, count / threads);
+  fill(count * started / threads, count);
   others.clear();
   const ConstTensorView part =
       BasicView<const std::byte>{reinterpret_cast<const std::byte*>(values.get()), DType::bf16, rows, cols, cols};

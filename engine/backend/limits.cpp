@@ -61,12 +61,12 @@ double bandwidth_gbs(Backend& backend) {
   std::vector<std::uint64_t> sums(threads);
   volatile std::uint64_t sink = 0;
   const double seconds = median_seconds([&] {
-    std::vector<std::thread> readers;
+    std::vector<std::jthread> readers;
     const std::size_t share = words.size() / threads;
     for (std::size_t t = 0; t < threads; ++t) {
       readers.emplace_back([&, t] { sums[t] = sum_of(words.subspan(t * share, share)); });
     }
-    for (std::thread& reader : readers) reader.join();
+    readers.clear();
     for (const std::uint64_t sum : sums) sink = sink + sum;
   });
   return static_cast<double>(buffer.bytes()) / seconds / 1e9;

@@ -7,13 +7,11 @@
 
 namespace baton {
 
-Json parse_json(std::string_view text, const std::string& origin) {
+JsonDocument parse_json(std::string_view text, const std::string& origin, const JsonLimits& limits) {
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {  // a parse_error, or out_of_range for a number like 1e999
-    const std::string_view what = error.what();
-    const std::size_t tag = what.find("] ");  // "[json.exception.parse_error.101] "
-    throw ModelError(fmt::format("{}: not JSON: {}", origin, tag == what.npos ? what : what.substr(tag + 2)));
+    return read_json(text, limits);
+  } catch (const JsonError& error) {
+    throw ModelError(fmt::format("{}: {}", origin, error.what()));
   }
 }
 

@@ -7,16 +7,15 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "engine/base/errors.h"
+#include "engine/base/json/json_reader.h"
 
 namespace baton {
 
 using Json = nlohmann::json;
 
-/// Throws ModelError with line and column when the text is not JSON.
-Json parse_json(std::string_view text, const std::string& origin);
+/// Reads a text within limits. Throws ModelError, with the origin and the place, where read_json throws JsonError.
+JsonDocument parse_json(std::string_view text, const std::string& origin, const JsonLimits& limits = {});
 
 /// Returns a text as a JSON string; invalid UTF-8 is replaced by U+FFFD.
 std::string quoted(const std::string& text);

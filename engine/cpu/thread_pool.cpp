@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #if defined(__x86_64__)
@@ -33,12 +34,20 @@ ThreadPool::ThreadPool(int threads) {
   const unsigned cores = std::thread::hardware_concurrency();
   spins_ = cores != 0 && static_cast<unsigned>(threads) > cores ? 0 : kSpins;
   workers_.reserve(threads - 1);
-  for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread] { work_until_stopped(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread] { work_until_stopped(thread); });
+    }
+  } catch (const std::system_error&) {  // no more threads
+  } catch (...) {
+    stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_.store(true);
   wake_sleepers();
   for (std::thread& worker : workers_) worker.join();

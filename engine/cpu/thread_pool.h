@@ -14,7 +14,8 @@ namespace baton::cpu {
 
 class ThreadPool {
  public:
-  /// `threads` >= 1 counts the caller.
+  /// `threads` >= 1 counts the caller. Where the system starts fewer threads, the pool has those that did start: the
+  /// results are the same for any number.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -46,6 +47,7 @@ class ThreadPool {
     void (*call)(const void* task, std::int64_t index, int thread) = nullptr;
   };
 
+  void stop();
   void run_shared(std::int64_t count, Job job);
   void work_until_stopped(int thread);
   bool take_tasks(int thread);

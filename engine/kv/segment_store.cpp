@@ -10,6 +10,7 @@ namespace baton {
 
 using Lock = SegmentTiers::Lock;
 using Released = SegmentTiers::Released;
+using Taken = SegmentTiers::Taken;
 
 struct SegmentStore::State {
   State(std::int64_t budget, std::int64_t host_budget) : tiers(budget, host_budget) {}
@@ -31,14 +32,14 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
   entry->hops = segment->hops;
   entry->origin = segment->origin;
   entry->readers_ = readers;
-  SegmentHandle handle(entry.release(), [state = state_](StoredSegment* dropped) {
-    Released released;
+  SegmentHandle handle(entry.release(), [state = state_](StoredSegment* dropped) noexcept {
+    Taken taken;
     {
       const std::lock_guard guard(state->mutex);
-      state->tiers.remove(*dropped, released);
+      taken = state->tiers.remove(*dropped);
       ++state->freeing;
     }
-    released.clear();  // without the lock: the backend may block
+    taken = {};  // without the lock: the backend may block
     delete dropped;
     const std::lock_guard guard(state->mutex);
     --state->freeing;
@@ -49,6 +50,7 @@ SegmentHandle SegmentStore::add(std::shared_ptr<const Segment> segment, std::int
   SegmentTiers& tiers = state_->tiers;
   if (state_->closed || static_cast<std::int64_t>(segment->bytes()) > tiers.budget) return nullptr;
   handle->last_use_ = ++state_->clock;
+  released = tiers.room_for_all();
   tiers.add(*handle, std::move(segment));
   tiers.make_room(lock, released, handle.get());
   if (tiers.host_budget > 0) tiers.make_room(lock, released);  // all others are held: the new segment itself is moved
@@ -62,6 +64,7 @@ std::shared_ptr<const Segment> SegmentStore::read(const SegmentHandle& handle) {
   Released released;
   Lock lock(state_->mutex);
   if (!handle->segment_ || !handle->in_host_) return handle->segment_;
+  released = state_->tiers.room_for_all();
   return state_->tiers.upload(lock, released, *handle);
 }
 
@@ -82,6 +85,7 @@ void SegmentStore::lend(const SegmentHandle& handle, std::shared_ptr<const Segme
   if (!handle || !copy) return;
   Released released;
   const std::lock_guard lock(state_->mutex);
+  released = state_->tiers.room_for_all();
   if (!state_->closed) state_->tiers.lend(*handle, std::move(copy), released);
 }
 
@@ -95,26 +99,42 @@ void SegmentStore::charge(std::int64_t bytes) {
   Released released;
   Lock lock(state_->mutex);
   state_->tiers.stats.charged_bytes += bytes;
-  if (state_->tiers.host_budget == 0) state_->tiers.make_room(lock, released);
+  if (state_->tiers.host_budget > 0) return;
+  released = state_->tiers.room_for_all();
+  state_->tiers.make_room(lock, released);
 }
 
 void SegmentStore::settle() {
   Released released;
   Lock lock(state_->mutex);
-  if (state_->tiers.host_budget > 0) state_->tiers.make_room(lock, released);
+  if (state_->tiers.host_budget == 0) return;
+  released = state_->tiers.room_for_all();
+  state_->tiers.make_room(lock, released);
 }
 
 void SegmentStore::park() {
   Released released;
   Lock lock(state_->mutex);
-  if (state_->tiers.host_budget > 0) state_->tiers.download_all(lock, released);
+  if (state_->tiers.host_budget == 0) return;
+  released = state_->tiers.room_for_all();
+  state_->tiers.download_all(lock, released);
 }
 
 void SegmentStore::close() {
-  Released released;
   Lock lock(state_->mutex);
   state_->closed = true;
-  for (StoredSegment* entry : state_->tiers.entries) state_->tiers.release(*entry, released);
+  const auto& entries = state_->tiers.entries;
+  for (std::size_t i = 0; i < entries.size();) {
+    Taken taken = state_->tiers.take(*entries[i]);
+    if (!taken.segment && !taken.lent) {
+      ++i;
+      continue;
+    }
+    lock.unlock();
+    taken = {};
+    lock.lock();
+    i = 0;  // other threads may have dropped handles
+  }
   state_->freed.wait(lock, [&] { return state_->freeing == 0; });  // the backend may be destroyed when this returns
 }
 

@@ -25,20 +25,27 @@ std::shared_ptr<const Segment> with_unlocked(SegmentTiers::Lock& lock, SegmentTi
 
 }  // namespace
 
+SegmentTiers::Released SegmentTiers::room_for_all() const {
+  Released released;
+  released.reserve(2 * entries.size() + 2);  // with copies for other engines, and for a new entry
+  return released;
+}
+
 void SegmentTiers::add(StoredSegment& entry, std::shared_ptr<const Segment> segment) {
-  entry.segment_ = std::move(segment);
   entries.push_back(&entry);
+  entry.segment_ = std::move(segment);
   count(entry, 1);
 }
 
-void SegmentTiers::remove(StoredSegment& entry, Released& released) {
-  release(entry, released);
-  std::erase(entries, &entry);
+SegmentTiers::Taken SegmentTiers::take(StoredSegment& entry) noexcept {
+  if (entry.segment_) count(entry, -1);
+  if (entry.lent_) stats.lent_bytes -= bytes_of(*entry.lent_);
+  return {std::move(entry.segment_), std::move(entry.lent_)};
 }
 
-void SegmentTiers::release(StoredSegment& entry, Released& released) {
-  release_segment(entry, released);
-  release_lent(entry, released);
+SegmentTiers::Taken SegmentTiers::remove(StoredSegment& entry) noexcept {
+  std::erase(entries, &entry);
+  return take(entry);
 }
 
 void SegmentTiers::release_segment(StoredSegment& entry, Released& released) {

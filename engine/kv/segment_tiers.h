@@ -21,10 +21,18 @@ class SegmentTiers {
   SegmentTiers(std::int64_t budget_bytes, std::int64_t host_budget_bytes)
       : budget(budget_bytes), host_budget(host_budget_bytes) {}
 
+  /// Returns an empty list with room for all segments. The functions that release segments do not allocate memory, so
+  /// that none of them fails half-way.
+  Released room_for_all() const;
+
   void add(StoredSegment& entry, std::shared_ptr<const Segment> segment);
-  void remove(StoredSegment& entry, Released& released);
-  /// Releases the entry's segment and its copy for other engines.
-  void release(StoredSegment& entry, Released& released);
+  /// An entry's segment and its copy for other engines.
+  struct Taken {
+    std::shared_ptr<const Segment> segment, lent;
+  };
+  /// Takes both out of the entry, which stays; remove() removes it. The caller frees them without the lock.
+  Taken take(StoredSegment& entry) noexcept;
+  Taken remove(StoredSegment& entry) noexcept;
 
   /// Stores a copy for other engines, or releases it where the host tier has no room for it.
   void lend(StoredSegment& entry, std::shared_ptr<const Segment> copy, Released& released);

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "engine/base/atomic_file.h"
+#include "engine/base/input_file.h"
 #include "engine/base/json_fields.h"
-#include "engine/base/mapped_file.h"
 #include "engine/learning/model_profile.h"
 #include "engine/model/model_files.h"
 #include "engine/model/safetensors.h"
@@ -22,6 +22,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr const char* kChecksum = "checksum";
+constexpr std::uint64_t kMaxFile = std::uint64_t{8} << 30;
 
 std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
   std::vector<TokenId> words((bytes.size() + sizeof(TokenId) - 1) / sizeof(TokenId), 0);
@@ -55,9 +56,10 @@ class CorrectionFileWriter {
 
 class CorrectionFileReader {
  public:
-  explicit CorrectionFileReader(const fs::path& file) : mapped_(file), origin_(file.string()) {
-    tensors_ = parse_safetensors_header(mapped_.bytes(), mapped_.bytes().size(), origin_);
-    data_ = safetensors_data_offset(mapped_.bytes(), mapped_.bytes().size(), origin_);
+  explicit CorrectionFileReader(const fs::path& file)
+      : contents_(InputFile(file).text(kMaxFile)), bytes_(std::as_bytes(std::span(contents_))), origin_(file.string()) {
+    tensors_ = parse_safetensors_header(bytes_, bytes_.size(), origin_);
+    data_ = safetensors_data_offset(bytes_, bytes_.size(), origin_);
   }
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
@@ -69,7 +71,7 @@ class CorrectionFileReader {
     const auto found = tensors_.find(name);
     if (found == tensors_.end() || found->second.type != type || found->second.shape != shape)
       fail(fmt::format("\"{}\" is missing or has another type or shape", name));
-    return mapped_.bytes().subspan(data_ + found->second.begin, found->second.end - found->second.begin);
+    return bytes_.subspan(data_ + found->second.begin, found->second.end - found->second.begin);
   }
   template <class T>
   std::vector<T> array(const std::string& name, const char* type, const std::vector<std::int64_t>& shape) const {
@@ -82,11 +84,12 @@ class CorrectionFileReader {
   std::span<const std::byte> data_before(const std::string& last) const {
     const auto found = tensors_.find(last);
     if (found == tensors_.end()) fail(fmt::format("\"{}\" is missing", last));
-    return mapped_.bytes().subspan(data_, found->second.begin);
+    return bytes_.subspan(data_, found->second.begin);
   }
 
  private:
-  MappedFile mapped_;
+  std::string contents_;
+  std::span<const std::byte> bytes_;  // of the contents
   std::string origin_;
   std::map<std::string, TensorInfo> tensors_;
   std::size_t data_ = 0;

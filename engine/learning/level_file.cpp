@@ -43,8 +43,8 @@ std::string to_json(const StoredLevels& stored) {
 }
 
 StoredLevels parse_levels(std::string_view text, const std::string& origin) {
-  const Json root = parse_json(text, origin);
-  const JsonFields fields(root, origin);
+  const JsonDocument root = parse_json(text, origin);
+  const JsonFields fields(*root, origin);
   if (fields.integer("schema", 1, INT32_MAX) != kSchema)
     fields.fail("schema", fmt::format("this version reads {}", kSchema));
   StoredLevels stored;

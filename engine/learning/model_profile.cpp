@@ -157,8 +157,8 @@ std::string to_json(const StoredProfile& profile) {
 }
 
 StoredProfile parse_profile(std::string_view text, const std::string& origin) {
-  const Json root = parse_json(text, origin);
-  const JsonFields fields(root, origin);
+  const JsonDocument root = parse_json(text, origin);
+  const JsonFields fields(*root, origin);
   if (fields.integer("schema", 1, INT32_MAX) != kSchema)
     fields.fail("schema", fmt::format("this version reads {}", kSchema));
   StoredProfile profile;

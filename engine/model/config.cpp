@@ -160,8 +160,8 @@ void read_gemma(ModelConfig& config, const JsonFields& fields) {
 }  // namespace
 
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
-  const Json root = parse_json(json, origin);
-  const JsonFields fields(root, origin);
+  const JsonDocument root = parse_json(json, origin);
+  const JsonFields fields(*root, origin);
 
   ModelConfig config;
   const Family family = read_family(config, fields);

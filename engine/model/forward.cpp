@@ -131,14 +131,14 @@ void Forward::arrive(const StepRows& rows, std::int32_t layer) {
 }
 
 void Forward::alongside(const std::function<void()>& work) {
-  backend_.mark();
   try {
+    backend_.mark();
     work();
+    backend_.mark();
   } catch (...) {
     marked_ = true;
     throw;
   }
-  backend_.mark();
   ++alongside_;
 }
 

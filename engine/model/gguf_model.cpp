@@ -33,12 +33,12 @@ class GgufModel final : public ModelFiles {
         tokenizer_(text_of(tokenizer_file_)) {}
 
   ModelConfig config() const override {
-    Json changes;
+    JsonDocument changes;
     if (changes_) {
       changes = parse_json(*changes_, changes_file_.string());
-      if (!changes.is_object()) throw ModelError(fmt::format("{}: expected an object", changes_file_.string()));
+      if (!changes->is_object()) throw ModelError(fmt::format("{}: expected an object", changes_file_.string()));
     }
-    return gguf_config(files_, changes);
+    return gguf_config(files_, *changes);
   }
 
   GenerationDefaults generation() const override { return {}; }  // the format has none

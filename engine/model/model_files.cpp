@@ -56,21 +56,21 @@ class Folder final : public ModelFiles {
 
   ModelConfig config() const override {
     ModelConfig config = parse_config(config_, (path_ / "config.json").string());
-    const Json json = generation_json();
-    if (json.is_null()) return config;
+    const JsonDocument json = generation_json();
+    if (json->is_null()) return config;
     std::vector<std::int32_t>& eos = config.eos_tokens;
     const std::string origin = generation_path().string();
-    for (const std::int32_t token : JsonFields(json, origin).integers("eos_token_id", 0, config.vocabulary - 1))
+    for (const std::int32_t token : JsonFields(*json, origin).integers("eos_token_id", 0, config.vocabulary - 1))
       if (std::find(eos.begin(), eos.end(), token) == eos.end()) eos.push_back(token);
     return config;
   }
 
   GenerationDefaults generation() const override {
-    const Json json = generation_json();
+    const JsonDocument json = generation_json();
     GenerationDefaults defaults;
-    if (json.is_null()) return defaults;
+    if (json->is_null()) return defaults;
     const std::string origin = generation_path().string();
-    const JsonFields fields(json, origin);
+    const JsonFields fields(*json, origin);
     defaults.do_sample = fields.flag_or("do_sample", false);
     defaults.temperature = static_cast<float>(fields.number_or("temperature", 1.0, 0.0, 1e6));
     defaults.top_k = fields.integer_or("top_k", 0, 0, INT32_MAX);
@@ -91,8 +91,8 @@ class Folder final : public ModelFiles {
     const fs::path path = path_ / "tokenizer_config.json";
     std::string origin = path.string(), source;
     if (is_there(path)) {
-      const Json root = parse_json(read_file(path), origin);
-      const JsonFields fields(root, origin);
+      const JsonDocument root = parse_json(read_file(path), origin);
+      const JsonFields fields(*root, origin);
       text.chat_options.bos_token = special_token(fields, "bos_token");
       text.chat_options.eos_token = special_token(fields, "eos_token");
       source = configured_template(fields);
@@ -119,10 +119,10 @@ class Folder final : public ModelFiles {
   fs::path generation_path() const { return path_ / "generation_config.json"; }
 
   /// null: there is no such file.
-  Json generation_json() const {
-    if (!is_there(generation_path())) return nullptr;
-    Json json = parse_json(read_file(generation_path()), generation_path().string());
-    if (json.is_null()) throw ModelError(fmt::format("{}: expected an object", generation_path().string()));
+  JsonDocument generation_json() const {
+    if (!is_there(generation_path())) return {};
+    JsonDocument json = parse_json(read_file(generation_path()), generation_path().string());
+    if (json->is_null()) throw ModelError(fmt::format("{}: expected an object", generation_path().string()));
     return json;
   }
 

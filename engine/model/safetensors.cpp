@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 #include <system_error>
 
 #include "engine/base/input_file.h"
@@ -43,19 +42,14 @@ BlockType block_type_of(DType type) {
   return type == DType::f32 ? BlockType::f32 : type == DType::bf16 ? BlockType::bf16 : BlockType::f16;
 }
 
-/// JSON keeps the last of two equal keys; a file with two tensors of one name must be refused instead.
-Json parse_header_json(std::string_view text, const std::string& origin) {
-  std::set<std::string> names;
-  const auto note_name = [&](int depth, Json::parse_event_t event, Json& key) {
-    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(key.get<std::string>()).second)
-      throw ModelError(fmt::format("{}: tensor {} is listed twice", origin, describe(key)));
-    return true;
-  };
+/// A file with two tensors of one name must be refused.
+JsonDocument parse_header_json(std::string_view text, const std::string& origin) {
   try {
-    return Json::parse(text, note_name);
-  } catch (const Json::exception&) {
-    parse_json(text, origin + ": header");  // words the error
-    throw;
+    return read_json(text, {.unique_keys = true});
+  } catch (const JsonError& error) {
+    if (error.kind == JsonError::Kind::repeated_key)
+      throw ModelError(fmt::format("{}: tensor {} is listed twice", origin, describe(Json(error.key))));
+    throw ModelError(fmt::format("{}: header: {}", origin, error.what()));
   }
 }
 
@@ -159,12 +153,12 @@ std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::
   const std::uint64_t data_offset = safetensors_data_offset(head, file_bytes, origin);
   const std::uint64_t data_bytes = file_bytes - data_offset;
   const std::span<const std::byte> text = head.subspan(kLengthBytes, data_offset - kLengthBytes);
-  const Json header = parse_header_json({reinterpret_cast<const char*>(text.data()), text.size()}, origin);
-  if (!header.is_object())
-    throw ModelError(fmt::format("{}: the header is {}, expected an object", origin, describe(header)));
+  const JsonDocument header = parse_header_json({reinterpret_cast<const char*>(text.data()), text.size()}, origin);
+  if (!header->is_object())
+    throw ModelError(fmt::format("{}: the header is {}, expected an object", origin, describe(*header)));
 
   std::map<std::string, TensorInfo> tensors;
-  for (const auto& [name, entry] : header.items()) {
+  for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
     tensors.emplace(name, read_tensor(entry, fmt::format("{}: tensor \"{}\"", origin, name), data_bytes));
   }
@@ -193,10 +187,10 @@ namespace {
 /// Shard file -> the tensors that the index says it holds.
 std::map<std::string, std::vector<std::string>> read_index(const std::filesystem::path& path) {
   const std::string origin = path.string();
-  const Json index = parse_json(InputFile(path).text(kMaxTextFile), origin);
-  const Json* weight_map = JsonFields(index, origin).find("weight_map");
+  const JsonDocument index = parse_json(InputFile(path).text(kMaxTextFile), origin);
+  const Json* weight_map = JsonFields(*index, origin).find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object() || weight_map->empty())
-    JsonFields(index, origin).fail("weight_map", "expected an object of tensor names and their files");
+    JsonFields(*index, origin).fail("weight_map", "expected an object of tensor names and their files");
 
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : weight_map->items()) {

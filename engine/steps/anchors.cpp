@@ -215,9 +215,9 @@ void Anchors::follow(RequestId id, const std::string& slot, const std::string& p
 }
 
 void Anchors::ended(RequestId id, std::span<const TokenId> answer, std::int32_t with_kv) {
-  const auto found = following_.find(id);
-  if (found == following_.end()) return;
-  const Follower& follower = found->second;
+  const auto found = following_.extract(id);
+  if (found.empty()) return;
+  const Follower& follower = found.mapped();
   if (with_kv == static_cast<std::int32_t>(answer.size()) && !answer.empty()) {
     const SharedText text = sketcher_.sketch(answer);  // also for the readers: tokens are projected once
     // The compared text must equal the text that readers get; a stop string may have cut it.
@@ -225,7 +225,6 @@ void Anchors::ended(RequestId id, std::span<const TokenId> answer, std::int32_t 
       memo_.add(text, follower.others[i], follower.aligners[i].result());
     memo_.trim();
   }
-  following_.erase(found);
 }
 
 }  // namespace baton

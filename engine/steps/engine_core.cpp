@@ -87,9 +87,9 @@ void EngineCore::update(EarlyId id, std::vector<EarlyPart> parts, bool complete)
   wake_.notify_one();
 }
 
-void EngineCore::forget(EarlyId id) {
+void EngineCore::forget(EarlyId id) noexcept {
   const std::lock_guard lock(mutex_);
-  orders_.push_back([id](PrefillAhead& ahead) { ahead.forget(id); });
+  if (!try_to([&] { orders_.push_back([id](PrefillAhead& ahead) { ahead.forget(id); }); })) forget_all_ = true;
   wake_.notify_one();
 }
 

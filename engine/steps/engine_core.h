@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineCore: the state that StepEngine and its thread share. The public functions may be called from any thread; the
 // private functions run on the engine's thread. A step is a transaction: plan rows, reserve memory, run, then commit,
-// or fail the requests that took part.
+// or fail the requests that took part. Nothing that a request or a shortage of memory causes ends the thread
+// (docs/decisions/0035-exhaustion.md).
 #pragma once
 
 #include <algorithm>
@@ -32,10 +33,10 @@ class EngineCore {
   void cancel(RequestId id);
   EarlyId prepare(EarlyPrompt prompt);
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
-  void forget(EarlyId id);
+  void forget(EarlyId id) noexcept;
   void park();
   void stop();
-  void loop();
+  void loop() noexcept;
 
   const Model& model() const { return *model_; }
   const EngineInfo& info() const { return info_; }
@@ -76,6 +77,8 @@ class EngineCore {
 
   /// Sleeps until there is work. Returns false when the engine is closing.
   bool wait_for_work();
+  /// Ends the requests that an unexpected error may have left incomplete, and all that was computed ahead.
+  void recover(const char* error) noexcept;
 
   /// Bytes of the KV budget that caches of early prompts may use; waiting requests have priority.
   std::int64_t free_bytes() const;
@@ -122,21 +125,24 @@ class EngineCore {
         if (next == Sequence::Next::drafted) continue;
         if (next != Sequence::Next::end) return;
         if (sequence.is_tentative()) return verify(sequence);
-        return end(&sequence, FinishReason::eos, {});
+        return end(&sequence, FinishReason::eos, "");
       }
-    } catch (const std::exception& error) {  // no finite logit, or a callback that threw
-      end(&sequence, FinishReason::error, error.what());
+    } catch (const std::exception& error) {  // no finite logit, no memory, or a callback that threw
+      end(&sequence, FinishReason::error, message_of(error));
     }
   }
 
   /// Compares the answer so far with the anchors that will correct it.
   void follow(Sequence& sequence);
-  void end(Sequence* sequence, FinishReason reason, const std::string& error);
-  void end(List& list, List::iterator at, FinishReason reason, const std::string& error);
+  void end(Sequence* sequence, FinishReason reason, const char* error) noexcept;
+  /// The request is told in any case. What it leaves for others may get lost.
+  void end(List& list, List::iterator at, FinishReason reason, const char* error) noexcept;
 
   /// Adds the copy times that the last step measured to the sequences that were started before it.
   void take_copy_times();
-  void count_kv(std::int64_t bytes);
+  /// Bytes of the caches of the running requests.
+  std::int64_t kv_bytes() const;
+  void count_kv() noexcept;
 
   std::unique_ptr<Backend> backend_;  // declared first, since it must outlive all of its buffers
   std::shared_ptr<const Model> model_;
@@ -149,6 +155,7 @@ class EngineCore {
   std::condition_variable wake_;
   List incoming_;                                   // guarded by mutex_
   std::vector<Order> orders_;                       // guarded by mutex_
+  bool forget_all_ = false;                         // guarded by mutex_; for an order that had no memory
   std::vector<RequestId> cancelled_;                // guarded by mutex_
   bool stopping_ = false;                           // guarded by mutex_
   RequestId last_id_ = 0;                           // guarded by mutex_
@@ -162,7 +169,6 @@ class EngineCore {
   List waiting_;
   List running_;
   std::vector<RequestId> cancelling_;
-  std::int64_t kv_bytes_ = 0;
   SegmentStore store_;
   PrefixCache prefixes_;
   Anchors anchors_;

@@ -5,17 +5,18 @@
 namespace baton {
 
 std::int64_t EngineCore::free_bytes() const {
-  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes_ - ahead_.bytes() : 0;
+  return waiting_.empty() ? options_.kv_budget_bytes - kv_bytes() - ahead_.bytes() : 0;
 }
 
 void EngineCore::apply_cancels() {
-  for (const RequestId id : cancelling_) {
+  while (!cancelling_.empty()) {
+    const RequestId id = cancelling_.back();
+    cancelling_.pop_back();
     for (auto* list : {&running_, &waiting_}) {
       const auto found = std::find_if(list->begin(), list->end(), [&](const auto& s) { return s->id() == id; });
-      if (found != list->end()) end(*list, found, FinishReason::cancelled, {});
+      if (found != list->end()) end(*list, found, FinishReason::cancelled, "");
     }
   }
-  cancelling_.clear();
 }
 
 /// Requests start in the order of their arrival, except those that follow a prompt that is being prefilled: they wait
@@ -28,7 +29,7 @@ void EngineCore::admit() {
     Sequence& next = *waiting_[following];
     const EarlyId early = next.request().early;
     const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
-    if (kv_bytes_ + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
+    if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
     if (follows(next)) {
       reserved += bytes;
       ++following;
@@ -36,7 +37,7 @@ void EngineCore::admit() {
     }
     const bool second = begins_tentatively(next);  // its early prompt stays, next to the request's own cache
     const std::int64_t own = second ? 0 : ahead_.bytes_of(early);  // taken over by the request, or evicted
-    while (kv_bytes_ + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
+    while (kv_bytes() + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
       if (!ahead_.evict_last(second ? 0 : early)) break;
     }
     const auto at = waiting_.begin() + static_cast<std::ptrdiff_t>(following);
@@ -46,13 +47,13 @@ void EngineCore::admit() {
     } catch (const std::exception& error) {
       if (ahead_.evict_last(0)) continue;
       if (!running_.empty()) return;
-      end(waiting_, at, FinishReason::error, error.what());
+      end(waiting_, at, FinishReason::error, message_of(error));
       continue;
     }
-    count_kv(static_cast<std::int64_t>(next.cache_bytes()));
     const bool copied = next.assembly().placed_tokens() > 0;
     running_.push_back(std::move(*at));
     waiting_.erase(at);
+    count_kv();
     if (!logits.empty()) sample({{running_.back().get(), 1}}, logits);
     // Copying KV lengthens the step, so sequences that decode wait for one copy at a time.
     if (copied && std::any_of(running_.begin(), running_.end(), [](const auto& one) { return one->decoding(); }))
@@ -135,18 +136,18 @@ void EngineCore::verify_complete() {
 }
 
 void EngineCore::verify(Sequence& sequence) {
-  count_kv(-static_cast<std::int64_t>(sequence.cache_bytes()));
   sequence.begin_check();
+  count_kv();
   std::vector<float> logits;
   while (true) {
     try {
       logits = start(sequence);
       break;
     } catch (const std::exception& error) {
-      if (!ahead_.evict_last(0)) return end(&sequence, FinishReason::error, error.what());
+      if (!ahead_.evict_last(0)) return end(&sequence, FinishReason::error, message_of(error));
     }
   }
-  count_kv(static_cast<std::int64_t>(sequence.cache_bytes()));
+  count_kv();
   if (!logits.empty()) sample({{&sequence, 1}}, logits);
 }
 

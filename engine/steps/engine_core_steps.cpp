@@ -6,15 +6,23 @@
 
 namespace baton {
 
-void EngineCore::loop() {
-  while (wait_for_work()) {
-    apply_cancels();
-    admit();
-    if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
+void EngineCore::loop() noexcept {
+  for (bool open = true; open;) {
+    try {
+      open = wait_for_work();
+      if (!open) break;
+      apply_cancels();
+      admit();
+      if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
+    } catch (const std::exception& error) {
+      recover(message_of(error));
+    } catch (...) {  // a host's callback may throw anything
+      recover("a callback threw");
+    }
   }
   ahead_.clear();
   for (auto* list : {&running_, &waiting_}) {
-    while (!list->empty()) end(*list, list->begin(), FinishReason::cancelled, {});
+    while (!list->empty()) end(*list, list->begin(), FinishReason::cancelled, "");
   }
   prefixes_.clear();
   store_.close();
@@ -22,24 +30,45 @@ void EngineCore::loop() {
 
 bool EngineCore::wait_for_work() {
   std::vector<Order> orders;
+  bool forget_all = false;
   {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] {
-      return stopping_ || !incoming_.empty() || !cancelled_.empty() || !orders_.empty() || !running_.empty() ||
-             !waiting_.empty() || ahead_.has_work(free_bytes(), {});
+      return stopping_ || !incoming_.empty() || !cancelled_.empty() || !cancelling_.empty() || !orders_.empty() ||
+             forget_all_ || !running_.empty() || !waiting_.empty() || ahead_.has_work(free_bytes(), {});
     });
-    std::move(incoming_.begin(), incoming_.end(), std::back_inserter(waiting_));
-    incoming_.clear();
-    cancelling_.swap(cancelled_);
-    cancelled_.clear();
+    while (!incoming_.empty()) {
+      waiting_.push_back(std::move(incoming_.front()));
+      incoming_.pop_front();
+    }
+    if (cancelling_.empty()) cancelling_.swap(cancelled_);
     orders.swap(orders_);
+    forget_all = std::exchange(forget_all_, false);
     if (!orders.empty()) stats_.busy_ahead = true;
     if (stopping_) return false;
   }
-  for (Order& order : orders) order(ahead_);
-  store_.settle();  // anchors may have been charged to the budget since the last step
-  count_kv(0);
+  for (Order& order : orders) {
+    if (!try_to([&] { order(ahead_); })) forget_all = true;
+  }
+  if (forget_all) ahead_.clear();
+  try_to([&] { store_.settle(); });  // anchors may have been charged to the budget since the last step
+  count_kv();
   return true;
+}
+
+/// What failed is not known to have touched no other request. Where none has begun, the first that waits ends, so that
+/// a lasting shortage ends requests instead of being met for ever.
+void EngineCore::recover(const char* error) noexcept {
+  ahead_.clear();
+  placed_.clear();
+  const auto begun = [](const auto& one) { return one->cache_bytes() > 0; };
+  bool any = !running_.empty();
+  while (!running_.empty()) end(running_, running_.begin(), FinishReason::error, error);
+  for (auto at = waiting_.end(); (at = std::find_if(waiting_.begin(), waiting_.end(), begun)) != waiting_.end();) {
+    any = true;
+    end(waiting_, at, FinishReason::error, error);
+  }
+  if (!any && !waiting_.empty()) end(waiting_, waiting_.begin(), FinishReason::error, error);
 }
 
 /// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound.
@@ -131,7 +160,7 @@ void EngineCore::step() {
   const std::int32_t twin_rows = rows_of_twins(decoding);
   ahead_.add_rows(rows_, decoding, prefilling, free_bytes(), running_prefixes(), twin_rows);
   const std::int32_t rows_ahead = ahead_.rows();
-  if (rows_.size() == 0) return count_kv(0);
+  if (rows_.size() == 0) return count_kv();
 
   wait_for_layers(parts);
   std::span<const float> logits;
@@ -144,7 +173,7 @@ void EngineCore::step() {
                                     [](const KvCache* cache) { return cache->received() != nullptr; });
     const bool dropped = ahead_.drop_parts() || ahead_.evict_last(0);
     if (dropped && !summed) return;
-    for (const Part& part : parts) end(part.sequence, FinishReason::error, error.what());
+    for (const Part& part : parts) end(part.sequence, FinishReason::error, message_of(error));
     return;
   }
   const double ms = milliseconds(Clock::now() - begin);
@@ -154,7 +183,7 @@ void EngineCore::step() {
   take_copy_times();
   const auto sampled = others.size() * static_cast<std::size_t>(model_->config.vocabulary);
   ahead_.commit(logits.subspan(sampled));
-  count_kv(0);  // includes the caches that were started for rows ahead
+  count_kv();  // includes the caches that were started for rows ahead
   std::size_t row = 0;
   for (const Part& part : parts) {
     part.sequence->commit(std::span(rows_.path).subspan(row, static_cast<std::size_t>(part.rows)), forward_.times());
@@ -201,7 +230,7 @@ void EngineCore::report_progress(const std::vector<Part>& parts) {
     try {
       part.sequence->report_progress(now, options_.progress_ms);
     } catch (const std::exception& error) {  // the callback threw
-      end(part.sequence, FinishReason::error, error.what());
+      end(part.sequence, FinishReason::error, message_of(error));
     }
   }
 }
@@ -233,31 +262,34 @@ void EngineCore::follow(Sequence& sequence) {
   anchors_.follow(sequence.id(), request.output_slot, request.reuse.anchors.pool, sequence.result().tokens);
 }
 
-void EngineCore::end(Sequence* sequence, FinishReason reason, const std::string& error) {
+void EngineCore::end(Sequence* sequence, FinishReason reason, const char* error) noexcept {
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == sequence; });
   if (found != running_.end()) end(running_, found, reason, error);
 }
 
-void EngineCore::end(List& list, List::iterator at, FinishReason reason, const std::string& error) {
+void EngineCore::end(List& list, List::iterator at, FinishReason reason, const char* error) noexcept {
   const std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
   if (reason != FinishReason::eos) {
     sequence->keep_chosen();
-    keep_for_followers(*sequence);
+    try_to([&] { keep_for_followers(*sequence); });
   }
-  const auto bytes = static_cast<std::int64_t>(sequence->cache_bytes());
   ahead_.forget(sequence->request().early);  // an early prompt that the request never took over
-  sequence->close(reason, error);
-  ahead_.ended(sequence->id(), reason == FinishReason::eos ? &sequence->result().tokens : nullptr);
-  anchors_.ended(sequence->id(), sequence->result().tokens,
-                 sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
-  if (reason == FinishReason::eos) hand_over(*sequence, *backend_, store_, prefixes_, anchors_);
-  count_kv(-bytes);
   try {
-    sequence->deliver();
-  } catch (const std::exception&) {
-    // The host's own on_finished threw; the engine continues for the other requests.
+    sequence->close(reason, error);
+  } catch (const std::exception& wrong) {
+    reason = FinishReason::error;
+    sequence->fail(message_of(wrong));
   }
+  const std::vector<TokenId>* answer = reason == FinishReason::eos ? &sequence->result().tokens : nullptr;
+  if (!try_to([&] { ahead_.ended(sequence->id(), answer); })) ahead_.clear();
+  try_to([&] {
+    anchors_.ended(sequence->id(), sequence->result().tokens,
+                   sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
+  });
+  if (answer != nullptr) try_to([&] { hand_over(*sequence, *backend_, store_, prefixes_, anchors_); });
+  count_kv();
+  try_to([&] { sequence->deliver(); });  // the host's own on_finished may throw
 }
 
 void EngineCore::take_copy_times() {
@@ -270,12 +302,18 @@ void EngineCore::take_copy_times() {
   placed_.clear();
 }
 
-void EngineCore::count_kv(std::int64_t bytes) {
-  kv_bytes_ += bytes;
-  const bool busy = ahead_.has_work(free_bytes(), running_prefixes());
+std::int64_t EngineCore::kv_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& sequence : running_) bytes += static_cast<std::int64_t>(sequence->cache_bytes());
+  return bytes;
+}
+
+void EngineCore::count_kv() noexcept {
+  bool busy = false;
+  try_to([&] { busy = ahead_.has_work(free_bytes(), running_prefixes()); });
   const std::lock_guard lock(mutex_);
   stats_.busy_ahead = busy;
-  stats_.kv_bytes = kv_bytes_ + ahead_.bytes();
+  stats_.kv_bytes = kv_bytes() + ahead_.bytes();
   stats_.kv_peak_bytes = std::max(stats_.kv_peak_bytes, stats_.kv_bytes);
 }
 

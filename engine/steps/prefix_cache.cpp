@@ -134,7 +134,7 @@ void PrefixCache::drop_oldest() {
 }
 
 void PrefixCache::clear() {
-  root_ = std::make_unique<Entry>();
+  root_->children.clear();
   entries_ = 0;
 }
 

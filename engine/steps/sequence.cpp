@@ -319,6 +319,12 @@ void Sequence::close(FinishReason reason, const std::string& error) {
   if (first_token_ != Clock::time_point{}) result_.decode_ms = milliseconds(Clock::now() - first_token_);
 }
 
+void Sequence::fail(const char* error) noexcept {
+  result_.reason = FinishReason::error;
+  result_.error.clear();
+  try_to([&] { result_.error = error; });
+}
+
 void Sequence::deliver() {
   cache_.reset();
   assembly_.reset();

@@ -106,6 +106,8 @@ class Sequence {
   void keep_chosen();
   /// Ends the sequence: completes the result except for its segments, and keeps the cache.
   void close(FinishReason reason, const std::string& error);
+  /// Takes the place of a close() that threw.
+  void fail(const char* error) noexcept;
   GenerationResult& result() { return result_; }
   /// Entropy of the distribution of each output token, where the output becomes a segment; may hold one more value.
   const std::vector<float>& entropy() const { return entropy_; }

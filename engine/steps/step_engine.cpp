@@ -5,11 +5,24 @@
 #include "engine/steps/engine_core.h"
 
 namespace baton {
+namespace {
+
+/// Where it throws, the model is released first: its weights lie in the backend's memory.
+std::shared_ptr<EngineCore> make_core(std::unique_ptr<Backend>& backend, std::shared_ptr<const Model>& model,
+                                      const LocalEngineOptions& options) {
+  try {
+    return std::make_shared<EngineCore>(std::move(backend), std::move(model), options);
+  } catch (...) {
+    model.reset();
+    throw;
+  }
+}
+
+}  // namespace
 
 StepEngine::StepEngine(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model,
                        const LocalEngineOptions& options)
-    : core_(std::make_shared<EngineCore>(std::move(backend), std::move(model), options)),
-      thread_([core = core_] { core->loop(); }) {}
+    : core_(make_core(backend, model, options)), thread_([core = core_] { core->loop(); }) {}
 
 StepEngine::~StepEngine() {
   core_->stop();

@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "engine/base/hash.h"
+#include "engine/base/json_fields.h"
 #include "engine/base/utf8.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe.h"
@@ -164,14 +164,8 @@ std::string BpeDecodeStream::finish() {
 }  // namespace
 
 std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const std::string& origin) {
-  const Where root{origin, ""};
-  Json parsed;
-  try {
-    parsed = Json::parse(json);
-  } catch (const Json::exception& error) {
-    root.fail(fmt::format("not JSON: {}", error.what()));
-  }
-  return text::make_tokenizer(parsed, origin, hash_bytes(json.data(), json.size()));
+  const JsonDocument root = parse_json(json, origin);
+  return text::make_tokenizer(*root, origin, hash_bytes(json.data(), json.size()));
 }
 
 std::shared_ptr<const Tokenizer> text::make_tokenizer(const Json& json, const std::string& origin,

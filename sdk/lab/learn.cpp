@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "engine/learning/correction_file.h"
@@ -74,7 +75,11 @@ int run_all(const Engine& engine, const Workflow& workflow, const Inputs& inputs
   };
   std::vector<std::jthread> threads;
   const auto count = std::min(inputs.size(), static_cast<std::size_t>(options.jobs));
-  for (std::size_t i = 0; i < count; ++i) threads.emplace_back(work);
+  try {
+    while (threads.size() < count) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // those that have started do all the work
+    if (threads.empty()) throw ResourceError(ResourceError::Kind::memory, "the system cannot start a thread");
+  }
   while (over < inputs.size() && !options.stop.stop_requested()) {
     if (options.on_progress)
       options.on_progress(kRunning * static_cast<double>(over) / static_cast<double>(inputs.size()));

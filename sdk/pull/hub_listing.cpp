@@ -12,24 +12,10 @@
 namespace baton {
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr JsonLimits kAnswer = {.max_depth = 32};
 constexpr std::size_t kMaxFiles = 50'000;
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 47;  // of a file; the sum of all files fits as well
 constexpr std::size_t kMaxLicence = 200;
-
-/// Depth is limited because each level costs many times the bytes of its bracket.
-Json parse_shallow(std::string_view text, const std::string& origin) {
-  const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) throw ModelError(fmt::format("{}: more than {} levels of JSON", origin, kMaxDepth));
-    return true;
-  };
-  try {
-    return Json::parse(text, check_depth);
-  } catch (const Json::exception&) {
-    parse_json(text, origin);  // words the error
-    throw;
-  }
-}
 
 std::int64_t size_of(const JsonFields& fields, const std::string& key) {
   const Json* value = fields.find(key);
@@ -103,8 +89,8 @@ bool HubListing::complete() const {
 }
 
 HubListing parse_model_info(std::string_view json, const std::string& origin) {
-  const Json root = parse_shallow(json, origin);
-  const JsonFields fields(root, origin);
+  const JsonDocument root = parse_json(json, origin, kAnswer);
+  const JsonFields fields(*root, origin);
   HubListing listing;
   listing.commit = fields.text_or("sha", "");
   if (!is_commit(listing.commit)) fields.fail("sha", "expected a commit of 40 hexadecimal digits");
@@ -119,9 +105,9 @@ HubListing parse_model_info(std::string_view json, const std::string& origin) {
 }
 
 std::vector<ListedFile> parse_tree(std::string_view json, const std::string& origin) {
-  const Json root = parse_shallow(json, origin);
+  const JsonDocument root = parse_json(json, origin, kAnswer);
   std::vector<ListedFile> files;
-  for (const Json& entry : list_of(root, "the answer", origin)) {
+  for (const Json& entry : list_of(*root, "the answer", origin)) {
     const JsonFields fields(entry, origin);
     if (fields.text_or("type", "") == "file") files.push_back(listed_file(fields, origin, "path", "oid", "oid"));
   }

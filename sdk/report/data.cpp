@@ -80,8 +80,8 @@ NamedTexts in_order(std::vector<NamedTexts::value_type> texts, const std::vector
 }
 
 RunRecord run_of(const std::string& bytes, const std::string& file) {
-  const auto json = RecordFields::parse(bytes, file);
-  const RecordFields fields(json, file, "");
+  const JsonDocument json = RecordFields::parse(bytes, file);
+  const RecordFields fields(*json, file, "");
   RunRecord run;
   if (fields.count("schema") != run.schema) fields.fail("schema", fmt::format("{}", run.schema));
   run.workflow = fields.text("workflow");

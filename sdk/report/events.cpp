@@ -100,8 +100,8 @@ class EventReader {
   }
 
   void read(std::string_view line, const std::string& where) {
-    const auto json = RecordFields::parse(line, where);
-    const RecordFields fields(json, where, "");
+    const JsonDocument json = RecordFields::parse(line, where);
+    const RecordFields fields(*json, where, "");
     const std::string type = fields.text("type");
     if (type == "warning") {
       if (++report_.warning_count <= kMaxWarnings) report_.warnings.push_back(fields.text("message"));

@@ -12,8 +12,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr int kMaxDepth = 16;                           // a record nests 6 deep
-constexpr std::size_t kMaxValues = 8'000'000;           // half a GiB of parsed values
+constexpr JsonLimits kRecord = {.max_depth = 16};       // a record nests 6 deep
 constexpr std::uint64_t kMaxCount = 1'000'000'000'000;  // sums of all counts of a record fit 64 bits
 constexpr double kMaxNumber = 1e15;
 
@@ -32,27 +31,21 @@ std::string described(const nlohmann::json* value) {
 
 }  // namespace
 
-RecordFields::Json RecordFields::parse(std::string_view bytes, const std::string& where) {
-  std::size_t values = 0;
-  const auto within_limits = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) throw Failure(kInvalidFile, fmt::format("{}: nested more than {} deep", where, kMaxDepth));
-    if (++values > kMaxValues) throw Failure(kInvalidFile, fmt::format("{}: more than {} values", where, kMaxValues));
-    return true;
-  };
-  Json json;
+JsonDocument RecordFields::parse(std::string_view bytes, const std::string& where) {
+  JsonDocument json;
   try {
-    json = Json::parse(bytes.begin(), bytes.end(), within_limits);
-  } catch (const Json::parse_error& error) {
+    json = read_json(bytes, kRecord);
+  } catch (const JsonError& error) {
+    if (error.kind == JsonError::Kind::number)
+      throw Failure(kInvalidFile, fmt::format("{}: expected JSON, found a number that is too large", where));
+    if (error.kind != JsonError::Kind::syntax) throw Failure(kInvalidFile, fmt::format("{}: {}", where, error.what()));
     const bool ended = error.byte > bytes.size();
     throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where,
                                             ended ? std::string("the end of the text within it")
                                                   : fmt::format("something else at byte {}", error.byte)));
-  } catch (const Json::exception&) {
-    throw Failure(kInvalidFile, fmt::format("{}: expected JSON, found a number that is too large", where));
   }
-  if (!json.is_object()) {
-    throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where, described(&json)));
-  }
+  if (!json->is_object())
+    throw Failure(kInvalidFile, fmt::format("{}: expected a JSON object, found {}", where, described(&*json)));
   return json;
 }
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <baton/states.h>
+
+#include "engine/base/json/json_reader.h"
 
 namespace baton::cli {
 
@@ -23,7 +23,7 @@ class RecordFields {
   using Json = nlohmann::json;
 
   /// Parses bytes that must be one JSON object. `where` is the file, or the file and a line.
-  static Json parse(std::string_view bytes, const std::string& where);
+  static JsonDocument parse(std::string_view bytes, const std::string& where);
 
   /// The names in the object `object` of the record that `bytes` hold, in the order of the file.
   static std::vector<std::string> names(std::string_view bytes, const std::string& object);

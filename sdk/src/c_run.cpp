@@ -277,7 +277,7 @@ void baton_run_free(baton_run* run) {
   // The run waits for this tool.
   try {
     std::thread([run] { delete run; }).detach();
-  } catch (const std::system_error&) {
-    // No thread could be started: one handle is leaked.
+  } catch (const std::exception&) {
+    // No thread could be started, or there is no memory: one handle is leaked.
   }
 }

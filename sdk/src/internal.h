@@ -55,9 +55,11 @@ auto with_resource_errors(Make make) {
   } catch (const EngineError& error) {
     throw ResourceError(Kind::memory, error.what());
   } catch (const std::bad_alloc&) {
-    throw ResourceError(Kind::memory, "out of memory while opening the model");
+    throw ResourceError(Kind::memory, "out of memory");
   } catch (const std::filesystem::filesystem_error& error) {
     throw ResourceError(Kind::model, error.what());
+  } catch (const std::system_error& error) {
+    throw ResourceError(Kind::memory, std::string("the system cannot start a thread: ") + error.code().message());
   }
 }
 

@@ -99,20 +99,25 @@ struct Run::State {
 
 Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepare) {
   auto state = std::make_shared<Run::State>();
-  state->worker = std::thread([state, request = std::move(request), prepare = std::move(prepare)]() mutable {
+  const auto no_memory = std::make_exception_ptr(
+      ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
+  auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare)]() mutable {
     // The host's token and Run::stop end the run alike.
     const std::stop_callback forward(request.stop, [&] { state->stop.request_stop(); });
-    request.stop = state->stop.get_token();
-    request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
-      raw->emit(event, callback);
-    };
     try {
+      request.stop = state->stop.get_token();
+      request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
+        raw->emit(event, callback);
+      };
       prepare(request);
       state->finish(run_plan(request));
+    } catch (const std::bad_alloc&) {
+      state->fail(no_memory);
     } catch (...) {
       state->fail(std::current_exception());
     }
-  });
+  };
+  state->worker = with_resource_errors([&] { return std::thread(std::move(work)); });
   return Run(std::move(state));
 }
 

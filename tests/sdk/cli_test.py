@@ -13,6 +13,7 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -62,6 +63,12 @@ class Usage(Cli):
         for arguments in (["--timeout", "soon"], ["--set", "x"], ["--input", "x"], ["--input-file", "no.json"], ["--events", "xml"],
                           ["--threads", "-1"], ["--json", "--events", "ndjson"], ["-q", "-v"], ["--input", "question=@no.txt"]):
             self.baton("run", self.team, *arguments, code=2)
+
+    def test_hostile_inputs_are_refused(self):
+        self.write("deep.json", "[" * 1_000_000)
+        done = self.baton("run", self.team, "--input-file", "deep.json", code=2)
+        self.assertIn("--input-file deep.json: expected a JSON object: byte 65: expected lists and objects nested at most 64 deep",
+                      done.stderr)
 
     def test_doctor_measures_rows(self):
         found = json.loads(self.baton("doctor", "--model", str(ROOT / "samples/models/nano"), "--json").stdout)
@@ -250,6 +257,23 @@ class Run(Cli):
                                   cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment())
             self.assertEqual(done.returncode, 0, closed)
             self.assertEqual(json.loads((record / "run.json").read_text())["state"], "ok")
+
+
+class Exhaustion(Cli):
+    """A run within an address space that is too small ends with an error, whatever does not fit."""
+
+    def test_small_address_spaces(self):
+        codes = set()
+        for mebibytes in range(64, 257, 16):
+            limits = lambda: resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+            done = subprocess.run([RUNNER, "run", self.team, "-q", "--input", QUESTION, "--threads", "4"], cwd=self.folder,
+                                  env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=60, preexec_fn=limits)
+            codes.add(done.returncode)
+            if done.returncode:
+                self.assertIn(done.returncode, (1, 4), f"{mebibytes} MiB: {done.stderr}")
+                self.assertRegex(done.stderr, "memory|thread")
+        self.assertTrue(codes & {1, 4})
 
 
 class Interrupts(Cli):

@@ -442,7 +442,7 @@ class Hostile(Pull):
             self.info(siblings=[{**entry, **changes}])
             self.refused("expected")
         self.hub.override["/api/models/org/one/revision/main"] = (200, {}, b"[" * 100_000)
-        self.refused("levels")
+        self.refused("nested at most 32 deep")
         self.hub.override["/api/models/org/one/revision/main"] = (200, {}, b'{"sha": "')
         self.refused("not JSON")
         self.hub.override["/api/models/org/one/revision/main"] = (200, {}, b" " * (9 * MIB))

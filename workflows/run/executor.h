@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executor: runs a plan. Starts each turn when its needs are over, in the engine's shared steps; calls tools; applies
-// retries, timeouts, conditions, early stops. The only user of Boost.Asio, which does not appear in this header.
+// retries, timeouts, conditions, early stops.
 #pragma once
 
 #include <baton/event.h>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/base/errors.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/run/executor_loop.h"
 #include "workflows/run/output_check.h"
@@ -34,10 +35,8 @@ void RunLoop::start_attempt(std::size_t turn) {
   attempt.cut.clear();
   attempt.stop = {};
   if (const Milliseconds timeout = planned(turn).timeout; timeout.count() > 0) {
-    attempt.timer.expires_after(timeout);
-    attempt.timer.async_wait([this, turn, number = attempt.number](const boost::system::error_code& error) {
-      if (!error) cut_off(turn, number);
-    });
+    attempt.due = Clock::now() + timeout;
+    wake_at(*attempt.due);
   }
   advance(turn);
 }
@@ -45,23 +44,22 @@ void RunLoop::start_attempt(std::size_t turn) {
 /// A later attempt has its prompt already.
 void RunLoop::advance(std::size_t turn) {
   try {
-    if (attempts_[turn]->prepared) {
-      submit(turn);
-    } else {
-      prepare(turn);
-    }
+    if (!attempts_[turn]->prepared) return prepare(turn);
+    submit(turn);
   } catch (const EngineError& error) {
     const bool memory = error.kind == EngineError::Kind::memory;  // the other kinds would be the same next time
-    fail_attempt(
+    return fail_attempt(
         turn, {.error = error.what(), .kind = memory ? ErrorKind::resources : ErrorKind::agent, .may_retry = memory});
+  } catch (const std::bad_alloc& error) {
+    return fail_attempt(turn, {.error = message_of(error), .kind = ErrorKind::resources});
   } catch (const std::exception& error) {
-    fail_attempt(turn, {.error = error.what()});
+    return fail_attempt(turn, {.error = error.what()});
   }
+  submitted(turn);
 }
 
 void RunLoop::prepare(std::size_t turn) {
   Attempt& attempt = *attempts_[turn];
-  attempt.phase = Attempt::Phase::preparing;
   TurnInput input;
   input.turn = &planned(turn);
   input.engine = attempt.engine;
@@ -76,15 +74,25 @@ void RunLoop::prepare(std::size_t turn) {
     tool.call.options = spec.options;
     tool.call.stop = attempt.stop.get_token();
   }
-  boost::asio::post(*pool_, [this, turn, input = std::move(input)]() mutable {
-    PreparedTurn prepared = prepare_turn(input);
-    input = {};
-    mailbox_->post([this, turn, prepared = std::move(prepared)]() mutable { on_prepared(turn, std::move(prepared)); });
-  });
+  auto prepared = std::make_shared<PreparedTurn>();
+  auto reply = make_task([this, turn, prepared] { on_prepared(turn, std::move(*prepared)); });
+  workers_->post(
+      make_task([mailbox = mailbox_, input = std::move(input), prepared, reply = std::move(reply)]() mutable {
+        try {
+          *prepared = prepare_turn(input);
+        } catch (const std::exception& error) {
+          if (!try_to([&] { prepared->error = message_of(error); })) prepared->error = "out of memory";
+        }
+        input = {};
+        prepared.reset();
+        mailbox->post(std::move(reply));
+      }));
+  attempt.phase = Attempt::Phase::preparing;
 }
 
 void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   Attempt& attempt = *attempts_[turn];
+  attempt.phase = Attempt::Phase::idle;
   TurnProgress& state = state_.turn(turn);
   for (const ToolOutcome& tool : prepared.tools) {
     emit(ToolCalled{state.record.agent, state.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
@@ -138,9 +146,14 @@ void RunLoop::submit(std::size_t turn) {
   attempt.times.submitted = Clock::now();
   attempt.request = attempt.engine->submit(std::move(request));
   attempt.phase = Attempt::Phase::generating;
-  early_.began(turn, attempt.engine.get(), attempt.request);
+}
 
-  // After the submit, so that a slow callback does not delay the prompt; the engine's posts are still handled later.
+/// The request will end, so what fails here ends the run, not the attempt. After the submit, so that a slow callback
+/// does not delay the prompt; the engine's posts are still handled later.
+void RunLoop::submitted(std::size_t turn) {
+  const Attempt& attempt = *attempts_[turn];
+  early_.began(turn, attempt.engine.get(), attempt.request);
+  const AgentRecord& record = state_.turn(turn).record;
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
 
@@ -148,15 +161,15 @@ void RunLoop::submit(std::size_t turn) {
 GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
   GenerationCallbacks callbacks;
   callbacks.on_prefilled = [this, mailbox = mailbox_, turn](const GenerationResult& so_far) {
-    mailbox->post([this, turn, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
+    mailbox->post(make_task([this, turn, when = Clock::now(), kv = kv_record(so_far), uses = so_far.uses] {
       on_prefilled(turn, when, kv, uses);
-    });
+    }));
   };
   callbacks.on_prefill_progress = [this, mailbox = mailbox_, turn](std::int64_t tokens, std::int64_t prompt_tokens) {
-    mailbox->post([this, turn, tokens, prompt_tokens] {
+    mailbox->post(make_task([this, turn, tokens, prompt_tokens] {
       const AgentRecord& record = state_.turn(turn).record;
       emit(PrefillProgress{record.agent, record.round, tokens, prompt_tokens});
-    });
+    }));
   };
   if (request_.on_logits) {
     callbacks.on_logits = [tap = request_.on_logits, id = planned(turn).id](std::span<const float> logits) {
@@ -164,27 +177,31 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
     };
   }
   callbacks.on_token = [this, mailbox = mailbox_, turn](TokenId id, const std::string& text) {
-    mailbox->post([this, turn, id, text, when = Clock::now()] {
+    mailbox->post(make_task([this, turn, id, text, when = Clock::now()] {
       Attempt& attempt = *attempts_[turn];
       if (attempt.times.first_token == Clock::time_point{}) attempt.times.first_token = when;
       const AgentRecord& record = state_.turn(turn).record;
       emit(Token{record.agent, record.round, id, text});
-    });
+    }));
   };
   callbacks.on_tentative_token = [this, mailbox = mailbox_, turn](TokenId id, const std::string& text) {
-    mailbox->post([this, turn, id, text] {
+    mailbox->post(make_task([this, turn, id, text] {
       const AgentRecord& record = state_.turn(turn).record;
       emit(TentativeToken{{record.agent, record.round, id, text}});
-    });
+    }));
   };
   callbacks.on_confirmed = [this, mailbox = mailbox_, turn](std::int64_t kept, std::int64_t tentative) {
-    mailbox->post([this, turn, kept, tentative] {
+    mailbox->post(make_task([this, turn, kept, tentative] {
       const AgentRecord& record = state_.turn(turn).record;
       emit(Confirmed{record.agent, record.round, kept, tentative});
-    });
+    }));
   };
-  callbacks.on_finished = [this, mailbox = mailbox_, turn](GenerationResult result) {
-    mailbox->post([this, turn, result = std::move(result)]() mutable { on_finished(turn, std::move(result)); });
+  auto result = std::make_shared<GenerationResult>();
+  auto reply = std::make_shared<std::unique_ptr<Task>>(
+      make_task([this, turn, result] { on_finished(turn, std::move(*result)); }));
+  callbacks.on_finished = [mailbox = mailbox_, result, reply](GenerationResult made) {
+    *result = std::move(made);
+    mailbox->post(std::move(*reply));
   };
   return callbacks;
 }
@@ -204,7 +221,7 @@ void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv
 void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
   Attempt& attempt = *attempts_[turn];
   AgentRecord& record = state_.turn(turn).record;
-  attempt.timer.cancel();
+  attempt.due.reset();
   attempt.phase = Attempt::Phase::idle;
   early_.ended(turn);
   fill_record(record, result, attempt.times);
@@ -253,7 +270,7 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
   Attempt& attempt = *attempts_[turn];
   const PlannedTurn& planned_turn = planned(turn);
   TurnProgress& state = state_.turn(turn);
-  attempt.timer.cancel();
+  attempt.due.reset();
   state.record.error = failure.error;
   if (ending_) {
     turn_over(turn, TurnState::failed);
@@ -266,12 +283,8 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
     warn(fmt::format("agent '{}': attempt {} of {} failed: {}", planned_turn.id, attempt.number,
                      planned_turn.retry.attempts, failure.error));
     attempt.phase = Attempt::Phase::pausing;
-    attempt.timer.expires_after(pause);
-    attempt.timer.async_wait([this, turn](const boost::system::error_code& error) {
-      if (error || attempts_[turn]->phase != Attempt::Phase::pausing) return;
-      start_attempt(turn);
-      schedule();
-    });
+    attempt.due = Clock::now() + pause;
+    wake_at(*attempt.due);
     return;
   }
 
@@ -287,23 +300,22 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
 }
 
 /// The attempt's time is up.
-void RunLoop::cut_off(std::size_t turn, int number) {
+void RunLoop::cut_off(std::size_t turn) {
   Attempt& attempt = *attempts_[turn];
-  if (attempt.number != number) return;
   if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
   attempt.cut = fmt::format("the attempt took longer than {} ms", planned(turn).timeout.count());
   attempt.stop.request_stop();
-  if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
+  if (attempt.phase == Attempt::Phase::generating)
+    try_to([&] { attempt.engine->cancel(attempt.request); });  // else it ends by itself
 }
 
 /// The end of a turn that had begun.
 void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
   Attempt& attempt = *attempts_[turn];
   attempt.phase = Attempt::Phase::idle;
-  attempt.timer.cancel();
+  attempt.due.reset();
   attempt.prompt = {};
-  if (turn_state == TurnState::cancelled) state_.turn(turn).record.error = record_.error;
-  --running_;
+  if (turn_state == TurnState::cancelled) try_to([&] { state_.turn(turn).record.error = record_.error; });
   close(turn, turn_state);
 }
 

@@ -8,12 +8,13 @@
 #include <ctime>
 #include <stdexcept>
 
+#include "engine/base/errors.h"
+
 namespace baton {
 namespace {
 
-namespace asio = boost::asio;
-
 constexpr std::size_t kMaxThreads = 8;
+constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
 /// "2026-01-31T12:00:00Z".
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
@@ -21,47 +22,98 @@ std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(
 }  // namespace
 
 RunLoop::RunLoop(const RunRequest& request)
-    : request_(request),
-      plan_(*request.plan),
-      state_(plan_, request.inputs),
-      hand_over_(plan_),
-      early_(plan_, state_),
-      run_timer_(mailbox_->io) {
-  for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>(mailbox_->io));
+    : request_(request), plan_(*request.plan), state_(plan_, request.inputs), hand_over_(plan_), early_(plan_, state_) {
+  for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>());
 }
 
 RunRecord RunLoop::run() {
-  work_.emplace(mailbox_->io.get_executor());
-  mailbox_->post([this] { start(); });
-  for (bool again = true; again;) {
+  constexpr int kMaxErrors = 8;  // while nothing is left to wait for
+  int errors = 0;
+  mailbox_->post(make_task([this] { start(); }));
+  while (!finished_) {
     try {
-      mailbox_->io.run();
-      again = false;
+      run_tasks();
     } catch (const std::exception& error) {
-      end(RunState::failed, error.what(), ErrorKind::host);
+      recover(error);
+      if (!finished_ && !is_waiting() && ++errors > kMaxErrors) throw;
+    }
+  }
+  return std::move(record_);
+}
+
+void RunLoop::run_tasks() {
+  if (ending_) settle();
+  while (!finished_) {
+    const std::unique_ptr<Task> task = mailbox_->take(wake_);
+    if (task) task->run();
+    if (wake_ && Clock::now() >= *wake_) run_timers();
+    if (callback_failed_ && !ending_) {
+      end(RunState::failed, callback_error_, ErrorKind::host);
       settle();
     }
   }
-  if (pool_) pool_->join();
-  return std::move(record_);
+}
+
+void RunLoop::wake_at(Clock::time_point due) { wake_ = wake_ ? std::min(*wake_, due) : due; }
+
+void RunLoop::run_timers() {
+  const Clock::time_point now = Clock::now();
+  wake_.reset();
+  if (run_due_ && now >= *run_due_) {
+    run_due_.reset();
+    end(RunState::timeout, fmt::format("the run took longer than {} ms", request_.timeout.count()));
+    settle();
+  }
+  for (std::size_t i = 0; i < attempts_.size(); ++i) {
+    Attempt& attempt = *attempts_[i];
+    if (!attempt.due) continue;
+    if (now < *attempt.due) {
+      wake_at(*attempt.due);
+      continue;
+    }
+    attempt.due.reset();
+    wake_ = now;  // for the timers behind this one, should it throw
+    if (attempt.phase != Attempt::Phase::pausing) {
+      cut_off(i);
+    } else {
+      attempt.phase = Attempt::Phase::idle;
+      start_attempt(i);
+      schedule();
+    }
+  }
+  if (run_due_) wake_at(*run_due_);
+}
+
+bool RunLoop::is_waiting() const {
+  return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& one) {
+    return one->phase == Attempt::Phase::preparing || one->phase == Attempt::Phase::generating;
+  });
+}
+
+void RunLoop::recover(const std::exception& error) noexcept {
+  const auto* engine = dynamic_cast<const EngineError*>(&error);
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+                      (engine != nullptr && engine->kind == EngineError::Kind::memory);
+  if (!try_to([&] { end(RunState::failed, message_of(error), memory ? ErrorKind::resources : ErrorKind::host); }))
+    try_to([&] { end(RunState::failed, kNoMemory, ErrorKind::resources); });
+  for (std::size_t i = 0; i < attempts_.size(); ++i) {
+    if (attempts_[i]->phase != Attempt::Phase::idle || state_.turn(i).phase != TurnProgress::Phase::running) continue;
+    try_to([&] { state_.turn(i).record.error = message_of(error); });
+    try_to([&] { turn_over(i, TurnState::failed); });
+  }
 }
 
 void RunLoop::start() {
   describe();
   tools_ = request_.tools ? request_.tools : std::make_shared<const ToolRegistry>(ToolRegistry::with_builtins());
-  on_stop_.emplace(request_.stop, [this] {
-    mailbox_->post([this] {
-      end(RunState::cancelled, "stopped");
-      settle();
-    });
+  stop_task_ = make_task([this] {
+    end(RunState::cancelled, "stopped");
+    settle();
   });
+  on_stop_.emplace(request_.stop, [this] { mailbox_->post(std::move(stop_task_)); });
   if (request_.timeout.count() > 0) {
-    run_timer_.expires_at(begin_ + request_.timeout);
-    run_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
-      end(RunState::timeout, fmt::format("the run took longer than {} ms", request_.timeout.count()));
-      settle();
-    });
+    run_due_ = begin_ + request_.timeout;
+    wake_at(*run_due_);
   }
   emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
 
@@ -69,11 +121,11 @@ void RunLoop::start() {
   if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
-  pool_.emplace(threads);
-  mailbox_->post([this] {  // behind a stop that was asked for before the run began
+  workers_.emplace(threads);
+  mailbox_->post(make_task([this] {  // behind a stop that was asked for before the run began
     schedule();
     make_frames();
-  });
+  }));
 }
 
 /// Builds the prompts of waiting turns as far as they are known, after the work of the first turns.
@@ -85,20 +137,17 @@ void RunLoop::make_frames() {
       wanted.emplace_back(i, &request_.engines.at(planned(i).model)->text());
   }
   if (wanted.empty()) return;
-  asio::post(*pool_, [this, wanted = std::move(wanted)] {
+  workers_->post(make_task([this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
-      PromptFrame frame;
-      try {
-        frame = make_frame(planned(turn), *model, request_.inputs, frames_.get_token());
-      } catch (const std::exception&) {  // the turn itself will report the error
-        continue;
-      }
-      mailbox_->post([this, turn = turn, frame = std::move(frame)]() mutable {
-        if (!ending_ && state_.turn(turn).phase == TurnProgress::Phase::waiting)
-          early_.add(turn, std::move(frame), request_.engines.at(planned(turn).model));
+      try_to([&, at = turn, text = model] {  // where it fails, the turn itself will report the error
+        PromptFrame frame = make_frame(planned(at), *text, request_.inputs, frames_.get_token());
+        mailbox_->post(make_task([this, at, frame = std::move(frame)]() mutable {
+          if (!ending_ && state_.turn(at).phase == TurnProgress::Phase::waiting)
+            early_.add(at, std::move(frame), request_.engines.at(planned(at).model));
+        }));
       });
     }
-  });
+  }));
 }
 
 void RunLoop::schedule() {
@@ -144,6 +193,7 @@ void RunLoop::skip(std::size_t turn, const std::string& reason) {
 
 void RunLoop::close(std::size_t turn, TurnState turn_state) {
   TurnProgress& state = state_.turn(turn);
+  if (state.phase == TurnProgress::Phase::running) --running_;
   state.phase = TurnProgress::Phase::over;
   state.record.state = turn_state;
   hand_over_.turn_over(turn);
@@ -156,15 +206,18 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
   if (ending_) return;
   ending_ = true;
   record_.state = run_state;
-  record_.error = error;
   record_.error_kind = kind;
-  early_.stop();
+  if (!try_to([&] { record_.error = error; })) record_.error = kNoMemory;
+  try_to([&] { early_.stop(); });
   frames_.request_stop();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     Attempt& attempt = *attempts_[i];
     attempt.stop.request_stop();
-    if (attempt.phase == Attempt::Phase::generating) attempt.engine->cancel(attempt.request);
-    if (attempt.phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
+    if (attempt.phase == Attempt::Phase::generating)
+      try_to([&] { attempt.engine->cancel(attempt.request); });  // else it ends by itself
+  }
+  for (std::size_t i = 0; i < state_.size(); ++i) {
+    if (attempts_[i]->phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
   }
 }
 
@@ -174,11 +227,23 @@ void RunLoop::settle() {
   if (over) finish();
 }
 
+/// May be called again where it threw.
 void RunLoop::finish() {
-  finished_ = ending_ = true;
-  work_.reset();     // the loop ends after what is queued, whatever happens below
+  ending_ = true;
   on_stop_.reset();  // from here on the run cannot be stopped
-  run_timer_.cancel();
+  run_due_.reset();
+  complete_record();
+  emit(RunFinished{record_});
+  finished_ = true;
+  if (callback_failed_) {
+    record_.state = RunState::failed;
+    record_.error = std::move(callback_error_);
+    record_.error_kind = ErrorKind::host;
+  }
+}
+
+void RunLoop::complete_record() {
+  record_.agents.clear();
   for (std::size_t i = 0; i < state_.size(); ++i) {
     TurnProgress& state = state_.turn(i);
     if (state.phase == TurnProgress::Phase::waiting) skip(i, "not started: " + record_.error);
@@ -186,16 +251,12 @@ void RunLoop::finish() {
   }
   record_.outputs = state_.outputs();
   describe_engines();
-  const auto note_callback_error = [this] {
-    if (callback_error_.empty()) return;
+  if (callback_failed_) {
     record_.state = RunState::failed;
     record_.error = callback_error_;
     record_.error_kind = ErrorKind::host;
-  };
-  note_callback_error();
+  }
   record_.wall_ms = milliseconds(Clock::now() - begin_);
-  emit(RunFinished{record_});
-  note_callback_error();
 }
 
 /// The record's fields that are known before the first turn.
@@ -214,6 +275,7 @@ void RunLoop::describe() {
 
 void RunLoop::describe_engines() {
   std::vector<const InferenceEngine*> counted;
+  record_.memory = {};
   for (const auto& [name, engine] : request_.engines) {
     if (std::find(counted.begin(), counted.end(), engine.get()) != counted.end()) continue;  // two names of one engine
     counted.push_back(engine.get());
@@ -232,21 +294,20 @@ void RunLoop::describe_engines() {
   record_.threads = first.info().threads;
 }
 
-/// A callback that throws ends the run and is not called again.
+/// A callback that throws ends the run, after the current task, and is not called again.
 void RunLoop::emit(const Event& event) {
-  if (!request_.on_event || !callback_error_.empty()) return;
+  if (!request_.on_event || callback_failed_) return;
   try {
     request_.on_event(event);
     return;
   } catch (const std::exception& error) {
-    callback_error_ = fmt::format("the event callback threw: {}", error.what());
+    callback_failed_ = true;
+    callback_error_ = kNoMemory;
+    callback_error_ = fmt::format("the event callback threw: {}", message_of(error));
   } catch (...) {
+    callback_failed_ = true;
     callback_error_ = "the event callback threw";
   }
-  mailbox_->post([this] {  // after the current handler, not within it
-    end(RunState::failed, callback_error_, ErrorKind::host);
-    settle();
-  });
 }
 
 }  // namespace baton

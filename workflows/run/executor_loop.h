@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run as an event loop. The loop and every change of state live on the calling thread; a small pool runs
-// tools and tokenises; engines call back on their own threads, and the callbacks only post.
+// One run as an event loop. The loop and every change of state live on the calling thread; workers run tools and
+// tokenise; engines call back on their own threads, and the callbacks only post. What must arrive (the end of a
+// request, of a preparation, a stop) is posted by tasks that were made before, so that nothing of it gets lost where
+// memory runs out: then the run fails, after all that it had begun has ended.
 #pragma once
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +16,9 @@
 #include "workflows/run/executor.h"
 #include "workflows/run/hand_over.h"
 #include "workflows/run/run_progress.h"
+#include "workflows/run/task_queue.h"
 #include "workflows/run/turn_record.h"
+#include "workflows/run/workers.h"
 
 namespace baton {
 
@@ -29,28 +27,12 @@ class RunLoop {
   /// The request must outlive the loop.
   explicit RunLoop(const RunRequest& request);
 
-  /// Once.
+  /// Once. Throws where not even the record of a failed run could be completed.
   RunRecord run();
 
  private:
-  /// The part of a run that an engine's thread holds. Its last post may still be returning when the run has been
-  /// destroyed, so it shares the queue but neither the run nor the engines: the last reference to an engine must not be
-  /// released on the engine's thread.
-  struct Mailbox {
-    boost::asio::io_context io;
-    boost::asio::strand<boost::asio::io_context::executor_type> order = boost::asio::make_strand(io);
-
-    /// Posts of one thread run in the order in which they were posted.
-    template <typename Handler>
-    void post(Handler handler) {
-      boost::asio::post(order, std::move(handler));
-    }
-  };
-
   /// The state of a running turn.
   struct Attempt {
-    explicit Attempt(boost::asio::io_context& io) : timer(io) {}
-
     enum class Phase : std::uint8_t { idle, preparing, generating, pausing };
     Phase phase = Phase::idle;
     int number = 0;  // from 1
@@ -60,9 +42,9 @@ class RunLoop {
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;
-    boost::asio::steady_timer timer;  // the attempt's timeout, or the pause before the next one
-    std::stop_source stop;            // of its tools, rendering and tokenizing
-    std::string cut;                  // why it was cut off: its timeout
+    std::optional<Clock::time_point> due;  // its timeout, or the end of the pause before the next one
+    std::stop_source stop;                 // of its tools, rendering and tokenizing
+    std::string cut;                       // why it was cut off: its timeout
   };
 
   struct Failure {
@@ -76,12 +58,20 @@ class RunLoop {
 
   // executor_loop.cpp: the run
   void start();
+  /// Runs tasks and timers until the run is over.
+  void run_tasks();
+  void run_timers();
+  void wake_at(Clock::time_point due);
+  /// Ends the run because of an unexpected error, and the turns that it left without anything that would end them.
+  void recover(const std::exception& error) noexcept;
+  bool is_waiting() const;  // for an engine or a worker
   void make_frames();
   void schedule();
   bool round_may_start(std::size_t turn);
   void skip(std::size_t turn, const std::string& reason);
   void close(std::size_t turn, TurnState turn_state);
   void end(RunState run_state, const std::string& error, std::optional<ErrorKind> kind = {});
+  void complete_record();
   void settle();
   void finish();
   void describe();
@@ -95,17 +85,21 @@ class RunLoop {
   void prepare(std::size_t turn);
   void on_prepared(std::size_t turn, PreparedTurn prepared);
   void submit(std::size_t turn);
+  void submitted(std::size_t turn);
   GenerationCallbacks callbacks(std::size_t turn);
   void on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
   void on_finished(std::size_t turn, GenerationResult result);
   void accept(std::size_t turn, GenerationResult result);
   void fail_attempt(std::size_t turn, Failure failure);
-  void cut_off(std::size_t turn, int number);
+  void cut_off(std::size_t turn);
   void turn_over(std::size_t turn, TurnState turn_state);
 
   const RunRequest& request_;
   const Plan& plan_;
-  const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
+  /// The part of a run that engines' threads hold. A last post may still be returning when the run has been destroyed,
+  /// so they share the queue but neither the run nor the engines: the last reference to an engine must not be released
+  /// on the engine's thread.
+  const std::shared_ptr<TaskQueue> mailbox_ = std::make_shared<TaskQueue>();
   const Clock::time_point begin_ = Clock::now();
 
   RunProgress state_;
@@ -114,17 +108,19 @@ class RunLoop {
   RunRecord record_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // one of each turn
   std::shared_ptr<const ToolRegistry> tools_;
-  boost::asio::steady_timer run_timer_;
-  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+  std::optional<Clock::time_point> run_due_;  // the run's timeout
+  std::optional<Clock::time_point> wake_;     // no timer is due before
+  std::unique_ptr<Task> stop_task_;           // made in advance: a stop may not throw
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
-  std::stop_source frames_;                       // of make_frames
-  std::optional<boost::asio::thread_pool> pool_;  // joined before the members above are destroyed
+  std::stop_source frames_;         // of make_frames
+  std::optional<Workers> workers_;  // end before the members above are destroyed
 
   int running_ = 0;         // turns that have begun and are not over
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
   bool ending_ = false;  // no new turn starts
   bool finished_ = false;
+  bool callback_failed_ = false;
   std::string callback_error_;
 };
 

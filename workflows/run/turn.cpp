@@ -5,6 +5,8 @@
 #include <exception>
 #include <stdexcept>
 
+#include "engine/base/errors.h"
+
 namespace baton {
 namespace {
 
@@ -53,7 +55,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     prepared.prompt =
         input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value, input.stop);
   } catch (const std::exception& error) {
-    prepared.error = error.what();
+    prepared.error = message_of(error);
   }
   return prepared;
 }

@@ -11,7 +11,8 @@
 #include <cstring>
 
 #include "engine/base/atomic_file.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/hash.h"
+#include "engine/base/input_file.h"
 
 namespace baton {
 namespace {
@@ -32,13 +33,13 @@ struct Head {
 };
 static_assert(sizeof(Head) == kAlignment);
 
+/// The bytes may lie at any address.
 std::uint64_t hash_of_bytes(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;  // the hash of token ids, applied to whole words
-  const std::size_t words = bytes.size() / sizeof(TokenId);
-  hash = hash_of({reinterpret_cast<const TokenId*>(bytes.data()), words}, hash);
+  const std::size_t whole = bytes.size() / sizeof(TokenId) * sizeof(TokenId);
+  const std::uint64_t hash = hash_bytes(bytes.data(), whole, 0x9e3779b97f4a7c15u);
   TokenId rest = 0;
-  std::memcpy(&rest, bytes.data() + words * sizeof(TokenId), bytes.size() % sizeof(TokenId));
-  return hash_of({&rest, 1}, hash ^ bytes.size());
+  if (whole < bytes.size()) std::memcpy(&rest, bytes.data() + whole, bytes.size() - whole);
+  return hash_bytes(&rest, sizeof(rest), hash ^ bytes.size());
 }
 
 std::uint64_t hash_of_text(const std::string& text) { return hash_of_bytes(std::as_bytes(std::span(text))); }
@@ -67,9 +68,10 @@ class AnchorFileWriter {
   std::vector<std::byte> bytes_;
 };
 
+/// Reads the index; the arrays are read as it names them.
 class AnchorFileReader {
  public:
-  AnchorFileReader(std::span<const std::byte> file, std::size_t begin) : file_(file), at_(begin) {}
+  AnchorFileReader(const InputFile& file, std::span<const std::byte> index) : file_(file), index_(index) {}
 
   template <class T>
   T number() {
@@ -103,26 +105,33 @@ class AnchorFileReader {
     text->hash = hash_of(text->tokens);
     return text;
   }
-  /// Reads a reference to an array in the file.
-  std::span<const std::uint16_t> data(std::size_t expected) {
+  /// Reads an array that the index refers to into `out`.
+  void data(std::span<std::uint16_t> out) {
     const auto begin = number<std::uint64_t>(), bytes = number<std::uint64_t>(), hash = number<std::uint64_t>();
-    if (begin % kAlignment != 0 || begin > file_.size() || bytes > file_.size() - begin || bytes != expected * 2)
+    if (begin % kAlignment != 0 || begin > file_.size() || bytes > file_.size() - begin || bytes != out.size_bytes())
       throw AnchorFileError("an array lies outside of the file");
-    const auto all = file_.subspan(begin, bytes);
-    if (hash_of_bytes(all) != hash) throw AnchorFileError("a checksum is wrong");
-    return {reinterpret_cast<const std::uint16_t*>(all.data()), expected};
+    file_.read(begin, std::as_writable_bytes(out));
+    if (hash_of_bytes(std::as_bytes(out)) != hash) throw AnchorFileError("a checksum is wrong");
   }
-  bool at_end() const { return at_ == file_.size(); }
+  /// Counts elements that are about to be read, before memory is allocated for them.
+  void expect(std::size_t elements) {
+    if (elements > file_.size() / sizeof(std::uint16_t) - elements_)
+      throw AnchorFileError("the arrays are larger than the file");
+    elements_ += elements;
+  }
+  bool at_end() const { return at_ == index_.size(); }
 
  private:
   const std::byte* take(std::size_t bytes) {
-    if (bytes > file_.size() - at_) throw AnchorFileError("it ends too early");
-    const std::byte* data = file_.data() + at_;
+    if (bytes > index_.size() - at_) throw AnchorFileError("it ends too early");
+    const std::byte* data = index_.data() + at_;
     at_ += bytes;
     return data;
   }
-  std::span<const std::byte> file_;
-  std::size_t at_;
+  const InputFile& file_;
+  std::span<const std::byte> index_;
+  std::size_t at_ = 0;
+  std::size_t elements_ = 0;  // of all arrays
 };
 
 std::shared_ptr<Anchor> read_anchor(AnchorFileReader& reader) {
@@ -142,25 +151,38 @@ std::shared_ptr<Anchor> read_anchor(AnchorFileReader& reader) {
     return static_cast<std::size_t>(anchor->shape.layers) * static_cast<std::size_t>(rows) * 2 *
            static_cast<std::size_t>(anchor->shape.width);
   };
-  anchor->offset = reader.data(elements(anchor->length));
-  anchor->text_kv = reader.data(elements(anchor->following));
+  const std::size_t offset = elements(anchor->length), text = elements(anchor->following);
+  reader.expect(offset);
+  reader.expect(text);
+  const auto memory = std::make_shared_for_overwrite<std::uint16_t[]>(offset + text);
+  const std::span<std::uint16_t> values(memory.get(), offset + text);
+  reader.data(values.first(offset));
+  reader.data(values.subspan(offset));
+  anchor->offset = values.first(offset);
+  anchor->text_kv = values.subspan(offset);
+  anchor->owner = memory;
   return anchor;
 }
 
 using Pools = std::map<AnchorKey, AnchorPoolView>;
 
-Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::string& model_key, AnchorShape shape) {
-  const std::span<const std::byte> bytes = file->bytes();
+std::vector<std::byte> read_bytes(const InputFile& file, std::uint64_t begin) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(file.size() - begin));
+  file.read(begin, bytes);
+  return bytes;
+}
+
+Pools read_pools(const InputFile& file, const std::string& model_key, AnchorShape shape) {
   Head head;
-  if (bytes.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
-  std::memcpy(&head, bytes.data(), sizeof(Head));
+  if (file.size() < sizeof(Head)) throw AnchorFileError("it ends too early");
+  file.read(0, std::as_writable_bytes(std::span(&head, 1)));
   if (head.magic != kMagic) throw AnchorFileError("it is not an anchor file of this version");
-  if (head.head_hash != hash_of_head(head) || head.index < sizeof(Head) || head.index > bytes.size() ||
-      head.index_hash != hash_of_bytes(bytes.subspan(head.index))) {
+  if (head.head_hash != hash_of_head(head) || head.index < sizeof(Head) || head.index > file.size())
     throw AnchorFileError("a checksum is wrong");
-  }
+  const std::vector<std::byte> index = read_bytes(file, head.index);
+  if (head.index_hash != hash_of_bytes(index)) throw AnchorFileError("a checksum is wrong");
   if (head.model != hash_of_text(model_key)) throw AnchorFileError("it belongs to another model or tokenizer");
-  AnchorFileReader reader(bytes, head.index);
+  AnchorFileReader reader(file, index);
   Pools pools;
   for (std::uint32_t i = reader.count(); i > 0; --i) {
     AnchorKey key;
@@ -174,7 +196,6 @@ Pools read_pools(const std::shared_ptr<const MappedFile>& file, const std::strin
     for (std::uint32_t n = reader.count(); n > 0; --n) {
       const std::shared_ptr<Anchor> anchor = read_anchor(reader);
       if (anchor->shape != shape) throw AnchorFileError("an anchor's KV differs in shape from the model's");
-      anchor->owner = file;
       view.anchors.push_back(anchor);
     }
   }
@@ -189,8 +210,7 @@ std::string anchor_model_key(const Model& model) {
   std::error_code missing;
   const std::filesystem::path file = model.path / "tokenizer.json";
   if (!model.path.empty() && std::filesystem::is_regular_file(file, missing)) {
-    const MappedFile mapped(file);
-    tokenizer = hash_of_bytes(mapped.bytes());
+    tokenizer = hash_of_bytes(read_bytes(InputFile(file), 0));
   } else if (model.tokenizer) {  // of a GGUF file
     tokenizer = model.tokenizer->identity();
   }
@@ -251,7 +271,7 @@ std::int64_t load_anchors(const std::filesystem::path& file, const std::string& 
                           AnchorStore& store) {
   Pools pools;
   try {
-    pools = read_pools(std::make_shared<const MappedFile>(file), model_key, shape);
+    pools = read_pools(InputFile(file), model_key, shape);
   } catch (const std::exception& error) {
     throw AnchorFileError(fmt::format("{}: not used: {}", file.string(), error.what()));
   }

@@ -107,9 +107,12 @@ void AnchorStore::work() {
       }
       sample = std::move(samples_.front());
       samples_.pop_front();
-      seen = on_sample_;
     }
     try {
+      {
+        const std::lock_guard lock(mutex_);
+        seen = on_sample_;
+      }
       if (seen) seen(sample);
       make(sample);
     } catch (const std::exception&) {
@@ -168,6 +171,8 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
     std::int64_t freed = 0;
     Pool& pool = pool_of(key, freed);
     change -= freed;
+    pool.view.anchors.reserve(pool.view.anchors.size() + 1);  // from here on nothing fails
+    if (record != nullptr) pool.view.records.reserve(kRecords);
     const auto twin = std::find_if(pool.view.anchors.begin(), pool.view.anchors.end(), [&](const SharedAnchor& other) {
       return other->text->hash == anchor->text->hash && other->text->tokens == anchor->text->tokens &&
              std::equal(other->before.begin(), other->before.end(), anchor->before.begin(), anchor->before.end(),

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,32 +39,39 @@ void on_signal(int) {
   errno = error;
 }
 
+/// The first signal requests a stop, the second one ends the program.
+void wait_for_signals() {
+  Watch& state = watch();
+  char byte = 0;
+  while (::read(signal_pipe[0], &byte, 1) != 1) {
+  }
+  state.stop.request_stop();
+  while (::read(signal_pipe[0], &byte, 1) != 1) {
+  }
+  // A reader that does not read must not keep the program alive. (try_lock_for is unknown to the thread sanitizer.)
+  for (int tries = 0; tries < 200 && !state.writing.try_lock(); ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::lock_guard lock(state.mutex);
+  for (const auto* words : state.words) words->speak();
+  ::_exit(kInterrupted);
+}
+
 }  // namespace
 
 void watch_interrupts() {
   if (::pipe2(signal_pipe, O_CLOEXEC) != 0) return;
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, which is reported
+  try {
+    std::thread(wait_for_signals).detach();
+  } catch (const std::system_error&) {
+    return;  // without the thread a signal ends the program as by default
+  }
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, which is reported
-  Watch& state = watch();
-  std::thread([&state] {
-    char byte = 0;
-    while (::read(signal_pipe[0], &byte, 1) != 1) {
-    }
-    state.stop.request_stop();
-    while (::read(signal_pipe[0], &byte, 1) != 1) {
-    }
-    // A reader that does not read must not keep the program alive. (try_lock_for is unknown to the thread sanitizer.)
-    for (int tries = 0; tries < 200 && !state.writing.try_lock(); ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    const std::lock_guard lock(state.mutex);
-    for (const auto* words : state.words) words->speak();
-    ::_exit(kInterrupted);
-  }).detach();
 }
 
 std::stop_token interrupted() { return watch().stop.get_token(); }

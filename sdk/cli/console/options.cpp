@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "engine/base/json/json_reader.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/progress.h"
 #include "sdk/cli/console/terminal.h"
@@ -43,6 +43,17 @@ std::string model_from_here(const std::string& model) {
   return fs::is_directory(model, error) || fs::is_regular_file(model, error)
              ? fs::absolute(model).lexically_normal().string()
              : model;
+}
+
+JsonDocument read_input_file(const std::string& file) {
+  JsonDocument json;
+  try {
+    json = read_json(read_file(file));
+  } catch (const JsonError& error) {
+    throw Failure(kUsage, fmt::format("--input-file {}: expected a JSON object: {}", file, error.what()));
+  }
+  if (!json->is_object()) throw Failure(kUsage, fmt::format("--input-file {}: expected a JSON object", file));
+  return json;
 }
 
 }  // namespace
@@ -119,9 +130,8 @@ void InputArguments::add_to(CLI::App& verb) {
 std::map<std::string, std::string> InputArguments::values() const {
   std::map<std::string, std::string> values;
   if (!file.empty()) {
-    const auto json = nlohmann::json::parse(read_file(file), nullptr, false);
-    if (!json.is_object()) throw Failure(kUsage, fmt::format("--input-file {}: expected a JSON object", file));
-    for (const auto& [name, value] : json.items()) {
+    const JsonDocument json = read_input_file(file);
+    for (const auto& [name, value] : json->items()) {
       values[name] = value.is_string() ? value.get<std::string>() : value.dump();
     }
   }

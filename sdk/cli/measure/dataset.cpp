@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
+#include "engine/base/json/json_reader.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"
 
@@ -44,8 +44,13 @@ std::string parse_check(const nlohmann::json& json, AnswerCheck& check) {
 
 /// What is wrong with the line, or empty.
 std::string parse(const std::string& line, Question& question) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (json.is_discarded()) return "not JSON";
+  JsonDocument document;
+  try {
+    document = read_json(line);
+  } catch (const JsonError& error) {
+    return error.what();
+  }
+  const nlohmann::json& json = *document;
   if (!json.is_object()) return "expected an object";
   const auto scalar = [&](const char* key) {
     return json.contains(key) && (json[key].is_string() || json[key].is_number() || json[key].is_boolean());

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "engine/base/json/json_reader.h"
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"
 #include "sdk/cli/console/text.h"
@@ -120,8 +121,17 @@ std::string differences(const Json& theirs, const Json& ours) {
   return text;
 }
 
+JsonDocument read_line_of(const std::string& path, const std::string& line, std::size_t number, const char* mistake) {
+  try {
+    return read_json(line);
+  } catch (const JsonError& error) {
+    throw Failure(kInvalidFile, fmt::format("--resume {}:{}: {}: {}", path, number, mistake, error.what()));
+  }
+}
+
 Json settings_of(const std::string& path, const std::string& line) {
-  const Json head = Json::parse(line, nullptr, false);
+  const JsonDocument document = read_line_of(path, line, 1, "not a file of an evaluation");
+  const Json& head = *document;
   if (!head.is_object() || !head.contains(kHead) || !head.contains("settings") || !head["settings"].is_object()) {
     throw Failure(kInvalidFile,
                   fmt::format("--resume {}:1: not a file of an evaluation: expected an object with \"{}\" "
@@ -167,8 +177,9 @@ EvalLog::EvalLog(std::string path, const Json& settings) : path_(std::move(path)
 }
 
 void EvalLog::read_line(const std::string& line, std::size_t number) {
+  const JsonDocument document = read_line_of(path_, line, number, "not a finished question");
+  const Json& json = *document;
   try {
-    const Json json = Json::parse(line);
     QuestionOutcome outcome;
     const std::pair<int, std::string> key(json.at("agents").get<int>(), json.at("id").get<std::string>());
     outcome.model = json.at("model").get<std::string>();

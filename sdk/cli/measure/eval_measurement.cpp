@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <system_error>
 #include <thread>
 
 #include "sdk/cli/console/exit_code.h"
@@ -101,7 +102,11 @@ void EvalMeasurement::run() {
     note(fmt::format("{} of {} questions were finished before\n", done_, questions_.size()));
   progress_.show(scores_, done_, taken_count_);
   std::vector<std::jthread> threads;
-  for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
+  try {
+    for (int i = 0; i < options_.jobs; ++i) threads.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {  // those that have started do all the work
+    if (threads.empty()) work();
+  }
   threads.clear();
   progress_.clear();
   for (const auto& [index, outcome] : ahead_) merge(index, outcome);  // of an interrupted run

@@ -7,6 +7,7 @@
 #include "engine/model/config.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -118,6 +119,15 @@ TEST_CASE("tensors fill the data without overlap, hole or rest") {
 TEST_CASE("a name listed twice is refused") {
   const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   CHECK_THAT(problem(safetensors("{" + a + "," + a + "}", "1234")), Equals("f: tensor \"a\" is listed twice"));
+}
+
+TEST_CASE("a header of many tensors is read in time in proportion to its size") {
+  std::string header = "{";
+  for (int i = 0; i < 80'000; ++i)
+    header += (i > 0 ? ",\"" : "\"") + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  const double begin = thread_seconds();
+  CHECK(parse(safetensors(header + "}", "")).size() == 80'000);
+  CHECK(thread_seconds() - begin < 2.0 * kSlowdown);
 }
 
 TEST_CASE("a folder with one file") {

@@ -140,6 +140,27 @@ TEST_CASE("anchor store: anchors that come from many threads are all there", "[a
   CHECK(store.ask(key).anchors.size() == 400);
 }
 
+TEST_CASE("anchor file: anchors stay when another process truncates the file", "[anchors]") {
+  const Folder folder;
+  const std::filesystem::path file = folder.path / "model.anchors";
+  AnchorStore store(1 << 20), again(1 << 20);
+  for (std::uint64_t i = 0; i < 6; ++i) store.learn(sample_of({i, "answer", ""}, i, 5 + i));
+  AnchorSample last = sample_of({6, "answer", ""}, 6, 3);  // no fixed text behind it: an empty array
+  last.following = 0;
+  last.text_kv.clear();
+  store.learn(std::move(last));
+  save_anchors(file, "key", store);
+  load_anchors(file, "key", kShape, again);
+  std::filesystem::resize_file(file, 0);
+  const auto saved = store.all();
+  for (const auto& [key, pool] : again.all()) {
+    const Anchor& anchor = *pool.anchors.at(0);
+    CHECK(std::ranges::equal(anchor.offset, saved.at(key).anchors[0]->offset));
+    CHECK(std::ranges::equal(anchor.text_kv, saved.at(key).anchors[0]->text_kv));
+  }
+  CHECK(again.stats().anchors == 7);
+}
+
 TEST_CASE("anchor file: what was saved is there again, and a damaged file is refused", "[anchors]") {
   const Folder folder;
   const std::filesystem::path file = folder.path / "model.anchors";

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/json/json_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+// Estimated memory, with what the allocator adds.
+constexpr std::size_t kElementBytes = 2 * sizeof(Json);  // a list's capacity doubles
+constexpr std::size_t kMemberBytes = 112;                // a node of the object's tree, with the key
+constexpr std::size_t kContainerBytes = 64;
+constexpr std::size_t kTextBytes = 48;
+
+/// Frees the values inside of each other before those that hold them; the depth is limited.
+void dismantle(Json& value) noexcept {
+  if (value.is_object()) {
+    for (auto& [name, member] : value.get_ref<Json::object_t&>()) dismantle(member);
+    value.get_ref<Json::object_t&>().clear();
+  } else if (value.is_array()) {
+    for (Json& element : value.get_ref<Json::array_t&>()) dismantle(element);
+    value.get_ref<Json::array_t&>().clear();
+  }
+}
+
+/// The text as an input iterator that tells how far it was read.
+class Cursor {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Cursor(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  const char& operator*() const { return *at_; }
+  Cursor& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  Cursor operator++(int) {
+    const Cursor before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const Cursor& other) const { return at_ == other.at_; }
+  bool operator!=(const Cursor& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
+/// Builds the values from the parser's events. Returning false from an event would stop the parser, as throwing does.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  Builder(std::string_view text, const JsonLimits& limits, JsonDocument& document)
+      : text_(text), reached_(text.data()), limits_(limits), root_(document.root()) {}
+
+  Cursor begin() { return {text_.data(), &reached_}; }
+  Cursor end() { return {text_.data() + text_.size(), &reached_}; }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override {
+    spend(kTextBytes + value.size());
+    return add(std::move(value));
+  }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+
+  bool start_object(std::size_t) override { return open(Json::value_t::object); }
+  bool start_array(std::size_t) override { return open(Json::value_t::array); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    spend(kMemberBytes + name.size());
+    const auto [member, added] = open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
+    if (!added && limits_.unique_keys)
+      throw JsonError(JsonError::Kind::repeated_key, byte(),
+                      fmt::format("byte {}: expected each key once, found \"{}\" twice", byte(), member->first),
+                      member->first);
+    member_ = &member->second;
+    dismantle(*member_);  // the value of the same key before
+    return true;
+  }
+
+  bool parse_error(std::size_t where, const std::string&, const Json::exception& error) override {
+    const std::string_view what = error.what();
+    const std::size_t tag = what.find("] ");  // "[json.exception.parse_error.101] "
+    const bool number = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;  // like 1e999
+    throw JsonError(number ? JsonError::Kind::number : JsonError::Kind::syntax, where,
+                    fmt::format("not JSON: {}", tag == what.npos ? what : what.substr(tag + 2)));
+  }
+
+ private:
+  std::size_t byte() const { return static_cast<std::size_t>(reached_ - text_.data()); }
+
+  [[noreturn]] void exceed(const std::string& expected) const {
+    throw JsonError(JsonError::Kind::limit, byte(), fmt::format("byte {}: {}", byte(), expected));
+  }
+
+  void spend(std::size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > limits_.max_bytes)
+      exceed(fmt::format("expected values that fit into {} bytes of memory, found more", limits_.max_bytes));
+  }
+
+  /// Returns where the next value belongs.
+  Json& place() {
+    if (++values_ > limits_.max_values)
+      exceed(fmt::format("expected at most {} values, found more", limits_.max_values));
+    spend(kElementBytes);
+    if (open_.empty()) return root_;
+    return open_.back()->is_array() ? open_.back()->get_ref<Json::array_t&>().emplace_back() : *member_;
+  }
+
+  bool add(Json value) {
+    place().swap(value);
+    return true;
+  }
+
+  bool open(Json::value_t kind) {
+    if (open_.size() == limits_.max_depth)
+      exceed(fmt::format("expected lists and objects nested at most {} deep, found more", limits_.max_depth));
+    spend(kContainerBytes);
+    Json& value = place();
+    value = Json(kind);
+    open_.push_back(&value);
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  const char* reached_;
+  const JsonLimits& limits_;
+  Json& root_;
+  std::vector<Json*> open_;  // lists and objects that have begun, outermost first
+  Json* member_ = nullptr;   // whose key was read last
+  std::size_t values_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+JsonDocument::~JsonDocument() { dismantle(root_); }
+
+JsonDocument read_json(std::string_view text, const JsonLimits& limits) {
+  JsonDocument document;
+  Builder builder(text, limits, document);
+  Json::sax_parse(builder.begin(), builder.end(), &builder);
+  return document;
+}
+
+}  // namespace baton
