@@ -56,15 +56,19 @@ UniqueFd above_standard(int fd) {
   return moved;
 }
 
-/// Returns an anonymous file that holds the input, so that the host need not feed a pipe that could break.
+/// Returns an anonymous file that holds the input and cannot be changed, so that the host need not feed a pipe that
+/// could break.
 UniqueFd input_file(const std::string& input) {
-  UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC));
+  UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   for (std::size_t done = 0; done < input.size();) {
     const ssize_t wrote = write(file.get(), input.data() + done, input.size() - done);
     if (wrote < 0) fail("cannot write the input", errno);
     done += static_cast<std::size_t>(wrote);
   }
   lseek(file.get(), 0, SEEK_SET);
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    fail("cannot seal the input", errno);
+  }
   return file;
 }
 
@@ -79,6 +83,7 @@ std::vector<std::filesystem::path> readable_paths(const SandboxRequest& request)
                                               "/etc/localtime",
                                               "/etc/alternatives",
                                               "/etc/mime.types",
+                                              "/dev/null",
                                               "/dev/urandom",
                                               "/dev/random",
                                               "/dev/zero",
@@ -96,7 +101,7 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
       {RLIMIT_CPU, seconds},
       {RLIMIT_FSIZE, kMaxFileBytes},
       {RLIMIT_NOFILE, kMaxOpenFiles},
-      {RLIMIT_CORE, 0},
+      {RLIMIT_CORE, 1},  // no core file, and unlike with 0 no program of the system that collects it
   };
   std::vector<SandboxChild::Limit> limits;
   for (const auto& [resource, value] : wanted) {

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -94,7 +95,7 @@ scmp_arg_cmp bits(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
 scmp_arg_cmp is(unsigned argument, scmp_datum_t value) { return bits(argument, 0xffffffff, value); }
 
 void allow_memory_and_threads(FilterBuilder& filter) {
-  filter.allow({"brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "msync", "membarrier", "get_mempolicy"});
+  filter.allow({"brk", "mmap", "munmap", "mprotect", "mremap", "madvise", "msync", "get_mempolicy"});
   filter.allow({"futex", "set_robust_list", "set_tid_address", "rseq", "arch_prctl", "riscv_hwprobe"});
   // Threads only, with exactly the C library's flags; musl's has CLONE_DETACHED, which does nothing. A filter cannot
   // read the flags of clone3.
@@ -119,8 +120,7 @@ void allow_time_and_signals(FilterBuilder& filter) {
 
 void allow_files(FilterBuilder& filter) {
   filter.allow({"read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2",
-                "lseek", "close", "close_range", "fsync", "fdatasync", "ftruncate", "fadvise64", "copy_file_range",
-                "sendfile"});
+                "lseek", "close", "close_range", "fsync", "fdatasync", "ftruncate", "copy_file_range", "sendfile"});
   filter.allow({"stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
                 "faccessat2", "readlink", "readlinkat", "getdents", "getdents64"});
   filter.allow({"getcwd", "chdir", "fchdir", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename", "renameat",
@@ -147,9 +147,9 @@ void allow_files(FilterBuilder& filter) {
   for (const char* name : {"fcntl", "fcntl64"}) filter.allow_if(name, {is(1, F_SETFL), bits(2, O_ASYNC, 0)});
 
   constexpr scmp_datum_t kGetTerminal2 = 0x802c542a;  // TCGETS2, which the C library's headers do not have
-  for (const scmp_datum_t request : {scmp_datum_t{TCGETS}, kGetTerminal2, scmp_datum_t{TIOCGWINSZ},
-                                     scmp_datum_t{FIONREAD}, scmp_datum_t{FIONBIO}, scmp_datum_t{FIOCLEX},
-                                     scmp_datum_t{FIONCLEX}}) {
+  for (const scmp_datum_t request :
+       {scmp_datum_t{TCGETS}, kGetTerminal2, scmp_datum_t{TIOCGWINSZ}, scmp_datum_t{FIONREAD}, scmp_datum_t{FIONBIO},
+        scmp_datum_t{FIOCLEX}, scmp_datum_t{FIONCLEX}}) {
     filter.allow_if("ioctl", {is(1, request)});
   }
 
@@ -162,13 +162,19 @@ void allow_files(FilterBuilder& filter) {
 }
 
 void allow_questions(FilterBuilder& filter) {
-  filter.allow({"getpid", "gettid", "getppid", "getpgrp", "getpgid", "getsid", "getuid", "geteuid", "getgid", "getegid",
-                "getgroups", "getresuid", "getresgid", "uname", "sysinfo", "getrandom", "getrlimit", "setrlimit"});
-  filter.allow_if("prlimit64", {is(0, 0)});
+  filter.allow({"getpid", "gettid", "getppid", "getpgrp", "getuid", "geteuid", "getgid", "getegid", "getgroups",
+                "getresuid", "getresgid", "uname", "sysinfo", "getrandom", "getrlimit"});
+  filter.allow_if("getpgid", {is(0, 0)});
+  filter.allow_if("getsid", {is(0, 0)});
+  // Its own limits. Not that of core files: at 1, unlike at 0, the kernel starts no program that collects them.
+  filter.allow_if("prlimit64", {is(0, 0), {2, SCMP_CMP_EQ, 0, 0}});
+  for (const int limit : {RLIMIT_STACK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NOFILE, RLIMIT_FSIZE}) {
+    filter.allow_if("prlimit64", {is(0, 0), is(1, static_cast<scmp_datum_t>(limit))});
+    filter.allow_if("setrlimit", {is(0, static_cast<scmp_datum_t>(limit))});
+  }
   constexpr scmp_datum_t kNameMemory = 0x53564d41;  // PR_SET_VMA; newer than some headers
-  for (const scmp_datum_t option :
-       {scmp_datum_t{PR_SET_NAME}, scmp_datum_t{PR_GET_NAME}, scmp_datum_t{PR_GET_DUMPABLE},
-        scmp_datum_t{PR_GET_PDEATHSIG}, scmp_datum_t{PR_CAPBSET_READ}, kNameMemory}) {
+  for (const scmp_datum_t option : {scmp_datum_t{PR_SET_NAME}, scmp_datum_t{PR_GET_NAME}, scmp_datum_t{PR_GET_DUMPABLE},
+                                    scmp_datum_t{PR_GET_PDEATHSIG}, scmp_datum_t{PR_CAPBSET_READ}, kNameMemory}) {
     filter.allow_if("prctl", {is(0, option)});
   }
 }

@@ -19,11 +19,11 @@ struct RulesetAttributes {
 
 constexpr std::uint64_t kRead = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
 constexpr std::uint64_t kFilesOfVersion1 = (1u << 13) - 1;
-constexpr std::uint64_t kRefer = 1u << 13;          // since version 2: rename from one folder to another
-constexpr std::uint64_t kTruncate = 1u << 14;       // since version 3
-constexpr std::uint64_t kDeviceIoctl = 1u << 15;    // since version 5
-constexpr std::uint64_t kBindAndConnectTcp = 3;     // since version 4
-constexpr std::uint64_t kSocketsAndSignals = 3;     // since version 6
+constexpr std::uint64_t kRefer = 1u << 13;        // since version 2: rename from one folder to another
+constexpr std::uint64_t kTruncate = 1u << 14;     // since version 3
+constexpr std::uint64_t kDeviceIoctl = 1u << 15;  // since version 5
+constexpr std::uint64_t kBindAndConnectTcp = 3;   // since version 4
+constexpr std::uint64_t kSocketsAndSignals = 3;   // since version 6
 
 }  // namespace
 

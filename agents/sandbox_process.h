@@ -45,8 +45,8 @@ class SandboxProcess {
   SandboxResult::End watch(int stream, KeptOutput& output, const SandboxRequest& request,
                            const std::function<bool()>& exceeds) const;
 
-  /// Kills the process if it still runs, and reaps it. Returns true with its exit status, false when someone else reaped
-  /// it.
+  /// Kills the process if it still runs, and reaps it. Returns true with its exit status, false when someone else
+  /// reaped it.
   bool end(siginfo_t& status);
 
   int threads() const;                  // 0: unknown

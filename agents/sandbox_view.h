@@ -26,8 +26,8 @@ struct SandboxView {
 };
 
 /// Makes the tree in `root`, an empty folder. Each path of `readable` that exists is seen under its own name.
-/// `program` is what the process finds as /proc/self/exe, by which the dynamic loader finds libraries next to it. Throws
-/// std::filesystem::filesystem_error.
+/// `program` is what the process finds as /proc/self/exe, by which the dynamic loader finds libraries next to it.
+/// Throws std::filesystem::filesystem_error.
 SandboxView make_sandbox_view(const std::filesystem::path& root, std::vector<std::filesystem::path> readable,
                               const std::filesystem::path& program);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agents/python_tool.h"
 
+#include <sys/prctl.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -236,4 +237,5 @@ TEST_CASE("python: many runs leave nothing behind") {
   CHECK(entries("/proc/self/fd") == files);
   CHECK(tool_folders() == folders);
   CHECK(children() == 0);
+  CHECK(prctl(PR_GET_DUMPABLE) == 1);  // as before, also where a child became another user
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python code that tries to leave the sandbox in every way that was thought of (escapes/*.py), with all layers and with
 // each optional layer switched off, as this user and, where this user is root, as nobody.
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <grp.h>
@@ -12,6 +11,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <catch2/catch.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -97,8 +97,9 @@ class Outside {
   /// The definitions that stand in front of the Python code.
   std::string definitions(const Sandbox& sandbox) const {
     const auto flag = [&](const char* layer) { return in_force(sandbox, layer) ? "True" : "False"; };
-    return fmt::format("HOST = {}\nOUTSIDE = '{}'\nABSTRACT = '\\0{}'\nLANDLOCK = {}\nNAMESPACES = {}\nOTHER_USER = {}\n",
-                       getpid(), folder_.string(), abstract_, flag("Landlock"), flag("namespaces"), flag("user"));
+    return fmt::format(
+        "HOST = {}\nOUTSIDE = '{}'\nABSTRACT = '\\0{}'\nLANDLOCK = {}\nNAMESPACES = {}\nOTHER_USER = {}\n", getpid(),
+        folder_.string(), abstract_, flag("Landlock"), flag("namespaces"), flag("user"));
   }
 
   /// Returns what happened to the host, or an empty text.
@@ -120,7 +121,8 @@ class Outside {
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path, sizeof(address.sun_path));
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) throw std::runtime_error("no socket");
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
+      throw std::runtime_error("no socket");
     return made;
   }
 
@@ -167,9 +169,12 @@ std::string escapes(const std::vector<Script>& list, SandboxLayers layers) {
     int blocked = 0;
     bool done = false;
     for (std::string line; std::getline(lines, line);) {
-      if (line == "done") done = true;
-      else if (line.starts_with("blocked ")) ++blocked;
-      else found += script.name + ": " + line + "\n";
+      if (line == "done")
+        done = true;
+      else if (line.starts_with("blocked "))
+        ++blocked;
+      else
+        found += script.name + ": " + line + "\n";
     }
     if (!done || blocked < 15) found += fmt::format("{}: {} attempts, ended: {}\n", script.name, blocked, done);
     const std::string damage = outside.damage();

@@ -13,6 +13,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -45,6 +46,10 @@ with tempfile.TemporaryDirectory() as folder, open(folder + "/f", "w+") as file:
     file.truncate(0)
 with tempfile.NamedTemporaryFile() as file:
     file.write(b"x")
+with open(os.devnull, "w") as file:
+    file.write("x")
+assert open(os.devnull).read() == "" and len(open("/dev/urandom", "rb").read(4)) == 4
+resource.setrlimit(resource.RLIMIT_STACK, resource.getrlimit(resource.RLIMIT_STACK))
 with gzip.open("text.gz", "wt") as file:
     file.write("text")
 with zipfile.ZipFile("z.zip", "w") as archive:

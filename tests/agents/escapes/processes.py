@@ -35,6 +35,8 @@ attempt("process_madvise", lambda: call("process_madvise", 0, vector, 1, 4, 0))
 attempt("kcmp", lambda: call("kcmp", HOST, HOST, 0, 0, 1))
 attempt("pidfd_getfd", lambda: call("pidfd_getfd", 0, 0, 0))
 attempt("memfd_create", lambda: call("memfd_create", b"program", 0))
+attempt("write to the input", lambda: os.write(0, b"program"))
+attempt("grow the input", lambda: os.ftruncate(0, 1 << 20))
 attempt("memfd_secret", lambda: call("memfd_secret", 0))
 attempt("execveat", lambda: call("execveat", os.open("/bin/true", os.O_RDONLY), b"", (ctypes.c_char_p * 1)(),
                                  (ctypes.c_char_p * 1)(), 0x1000))

@@ -6,6 +6,8 @@ import signal
 
 USR1 = int(signal.SIGUSR1)
 info = ctypes.create_string_buffer(struct.pack("iii", USR1, 0, -1), 128)
+if resource.getrlimit(resource.RLIMIT_CORE) != (1, 1):
+    print("WRONG: core files", resource.getrlimit(resource.RLIMIT_CORE))
 attempt("kill", lambda: os.kill(HOST, USR1))
 attempt("kill all", lambda: os.kill(-1, 0))
 attempt("kill itself", lambda: os.kill(os.getpid(), 0))
@@ -52,5 +54,9 @@ attempt("setsid", os.setsid)
 attempt("setpgid", lambda: os.setpgid(0, HOST))
 attempt("setpriority", lambda: os.setpriority(os.PRIO_PROCESS, HOST, 0))
 attempt("prlimit", lambda: resource.prlimit(HOST, resource.RLIMIT_NOFILE, (8, 8)))
+attempt("limits of process 1", lambda: resource.prlimit(1, resource.RLIMIT_NOFILE))
+attempt("core files", lambda: call("prlimit64", 0, 4, ctypes.create_string_buffer(16), None))
+attempt("getpgid", lambda: os.getpgid(HOST))
+attempt("getsid", lambda: os.getsid(HOST))
 attempt("sched_setaffinity", lambda: os.sched_setaffinity(HOST, {0}))
 attempt("sched_setscheduler", lambda: os.sched_setscheduler(HOST, os.SCHED_BATCH, os.sched_param(0)))
