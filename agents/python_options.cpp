@@ -54,6 +54,16 @@ fs::path find_program(const std::string& name) {
   return {};
 }
 
+/// True for a folder with a Python library: python3.11/, for example.
+bool holds_python(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; entry != end; entry.increment(error)) {
+    if (error) return false;
+    if (entry->path().filename().string().starts_with("python3") && entry->is_directory(error)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 PythonOptions parse_python_options(const std::map<std::string, std::string>& options,
@@ -92,17 +102,28 @@ PythonOptions parse_python_options(const std::map<std::string, std::string>& opt
   return parsed;
 }
 
-std::vector<fs::path> python_folders(const fs::path& interpreter) {
-  std::vector<fs::path> folders;
-  const auto add = [&](const fs::path& folder) {
-    if (folder.has_relative_path()) folders.push_back(folder);  // never the root folder
-  };
+std::vector<fs::path> python_files(const fs::path& interpreter) {
+  std::vector<fs::path> files;
   std::error_code error;
-  const fs::path environment = interpreter.parent_path().parent_path();
-  if (fs::exists(environment / "pyvenv.cfg", error)) add(environment);
-  const fs::path real = fs::canonical(interpreter, error);
-  if (!error) add(real.parent_path().parent_path());
-  return folders;
+  const auto add_installation = [&](const fs::path& program) {
+    const fs::path prefix = program.parent_path().parent_path();
+    files.push_back(program);
+    if (fs::exists(prefix / "pyvenv.cfg", error)) files.push_back(prefix / "pyvenv.cfg");
+    for (const char* name : {"lib", "lib64"}) {
+      if (holds_python(prefix / name)) files.push_back(prefix / name);
+    }
+  };
+  constexpr int kMaxLinks = 40;  // as in the kernel
+  fs::path program = interpreter;
+  for (int link = 0; link < kMaxLinks; ++link) {
+    add_installation(program);
+    if (!fs::is_symlink(program, error)) break;
+    program = (program.parent_path() / fs::read_symlink(program, error)).lexically_normal();
+    if (error) break;
+  }
+  program = fs::canonical(interpreter, error);
+  if (!error) add_installation(program);
+  return files;
 }
 
 }  // namespace baton

@@ -27,6 +27,8 @@ std::string remark_on(const SandboxResult& result, const PythonOptions& options)
       return "[stopped]";
     case SandboxResult::End::flooded:
       return "[stopped: too much output]";
+    case SandboxResult::End::exceeded:
+      return "[stopped: too many files, written bytes or threads]";
   }
   return {};
 }
@@ -56,7 +58,7 @@ class PythonTool final : public Tool {
     request.input = *code;
     if (!options.before.empty()) request.input = options.before + "\n" + request.input;
     if (!options.after.empty()) request.input += "\n" + options.after;
-    request.readable = python_folders(options.interpreter);
+    request.readable = python_files(options.interpreter);
     request.timeout = options.timeout;
     request.memory_bytes = options.memory_bytes;
     request.stop = call.stop;

@@ -3,47 +3,43 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdlib>
+#include <cstdio>
 #include <cstring>
-#include <functional>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "agents/sandbox_child.h"
-#include "agents/sandbox_rules.h"
-#include "engine/base/clock.h"
-
-// ThreadSanitizer's clone() treats every child as a copy of the process with its own bookkeeping; this child shares the
-// host's memory. The C library has the plain call under a second name.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define BATON_THREAD_SANITIZER
-#endif
-#endif
-#if defined(BATON_THREAD_SANITIZER) || defined(__SANITIZE_THREAD__)
-extern "C" int __clone(int (*)(void*), void*, int, void*, ...) noexcept;
-#define clone __clone
-#endif
+#include "agents/sandbox_filter.h"
+#include "agents/sandbox_folder.h"
+#include "agents/sandbox_landlock.h"
+#include "agents/sandbox_process.h"
+#include "agents/sandbox_view.h"
 
 namespace baton {
 namespace {
 
 using End = SandboxResult::End;
 
-constexpr std::size_t kChildStackBytes = 64 << 10;
-constexpr std::size_t kFloodFactor = 64;  // a process is killed when it writes this many times output_bytes
 constexpr rlim_t kMaxFileBytes = 16 << 20;
+constexpr std::uint64_t kMaxWrittenBytes = 64 << 20;
+constexpr int kMaxEntries = 4096;  // files and folders in its folder
 constexpr rlim_t kMaxOpenFiles = 64;
+constexpr int kMaxThreads = 128;
+constexpr uid_t kNobody = 65534;  // the kernel's own number for a user who owns nothing
+constexpr int kNamespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+
+/// The optional layers of one process, other than Landlock.
+struct Means {
+  bool namespaces = false;
+  bool nobody = false;  // becomes another user, which only root can
+};
 
 [[noreturn]] void fail(const std::string& what, int error) {
   throw std::runtime_error(fmt::format("sandbox: {}: {}", what, std::strerror(error)));
@@ -60,64 +56,43 @@ UniqueFd above_standard(int fd) {
   return moved;
 }
 
-/// A new folder that is removed with its content when the object is destroyed.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "baton-tool-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) fail("cannot make the folder " + name, errno);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-/// Returns an anonymous file that holds the input, so that the host need not feed a pipe that could break.
+/// Returns an anonymous file that holds the input and cannot be changed, so that the host need not feed a pipe that
+/// could break.
 UniqueFd input_file(const std::string& input) {
-  UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC));
+  UniqueFd file = above_standard(memfd_create("input", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   for (std::size_t done = 0; done < input.size();) {
     const ssize_t wrote = write(file.get(), input.data() + done, input.size() - done);
     if (wrote < 0) fail("cannot write the input", errno);
     done += static_cast<std::size_t>(wrote);
   }
   lseek(file.get(), 0, SEEK_SET);
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    fail("cannot seal the input", errno);
+  }
   return file;
 }
 
-/// Keeps the first and the last half of the output.
-class KeptOutput {
- public:
-  explicit KeptOutput(std::size_t limit) : half_(std::max<std::size_t>(limit / 2, 1)) {}
-
-  void add(const char* data, std::size_t bytes) {
-    total_ += bytes;
-    const std::size_t to_head = std::min(bytes, half_ - head_.size());
-    head_.append(data, to_head);
-    tail_.append(data + to_head, bytes - to_head);
-    if (tail_.size() > 4 * half_) tail_.erase(0, tail_.size() - half_);
-  }
-  bool flooded() const { return total_ > kFloodFactor * 2 * half_; }
-
-  std::string text() && {
-    if (tail_.size() > half_) tail_.erase(0, tail_.size() - half_);
-    const std::size_t missing = total_ - head_.size() - tail_.size();
-    if (missing > 0) head_ += fmt::format("\n[... {} bytes left out ...]\n", missing);
-    return std::move(head_) + tail_;
-  }
-
- private:
-  std::size_t half_;
-  std::size_t total_ = 0;
-  std::string head_, tail_;
-};
+std::vector<std::filesystem::path> readable_paths(const SandboxRequest& request) {
+  std::vector<std::filesystem::path> readable{"/usr",
+                                              "/bin",
+                                              "/lib",
+                                              "/lib64",
+                                              "/nix/store",
+                                              "/gnu/store",
+                                              "/etc/ld.so.cache",
+                                              "/etc/localtime",
+                                              "/etc/alternatives",
+                                              "/etc/mime.types",
+                                              "/dev/null",
+                                              "/dev/urandom",
+                                              "/dev/random",
+                                              "/dev/zero",
+                                              "/proc/cpuinfo",
+                                              "/proc/meminfo",
+                                              "/sys/devices/system/cpu"};
+  readable.insert(readable.end(), request.readable.begin(), request.readable.end());
+  return readable;
+}
 
 std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
   const auto seconds = static_cast<rlim_t>((request.timeout.count() + 999) / 1000 + 1);
@@ -126,7 +101,7 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
       {RLIMIT_CPU, seconds},
       {RLIMIT_FSIZE, kMaxFileBytes},
       {RLIMIT_NOFILE, kMaxOpenFiles},
-      {RLIMIT_CORE, 0},
+      {RLIMIT_CORE, 1},  // no core file, and unlike with 0 no program of the system that collects it
   };
   std::vector<SandboxChild::Limit> limits;
   for (const auto& [resource, value] : wanted) {
@@ -138,6 +113,14 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
   return limits;
 }
 
+/// True where the limit of threads counts those of one user namespace; before, it counts all processes of the user.
+bool counts_threads_by_namespace() {
+  utsname system{};
+  int major = 0, minor = 0;
+  return uname(&system) == 0 && std::sscanf(system.release, "%d.%d", &major, &minor) == 2 &&
+         std::pair(major, minor) >= std::pair(5, 14);
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> list;
   for (std::string& text : texts) list.push_back(text.data());
@@ -145,93 +128,11 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-struct Process {
-  UniqueFd handle;  // a pidfd, which cannot refer to another process after the pid is reused
-  pid_t pid = 0;
-};
-
-/// Starts the child as posix_spawn does: the host's pages are not copied, and this thread waits until the child has
-/// executed its program.
-Process start(SandboxChild& child) {
-  std::vector<std::byte> stack(kChildStackBytes);
-  void* top = stack.data() + stack.size();
-  top = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(top) & ~std::uintptr_t{15});
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int handle = -1;
-  const int pid = clone(sandbox_child, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &child, &handle);
-  const int error = errno;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) fail("cannot start a process", error);
-  return {UniqueFd(handle), pid};
-}
-
-/// Kills the process if it still runs, and reaps it. Returns true with its exit status, false when someone else reaped
-/// it.
-bool end(const Process& process, siginfo_t& status) {
-  syscall(SYS_pidfd_send_signal, process.handle.get(), SIGKILL, nullptr, 0);
-  kill(-process.pid, SIGKILL);  // the pid is not reused before the wait below
-  int result = -1;
-  do {
-    result = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(process.handle.get()), &status, WEXITED);
-  } while (result != 0 && errno == EINTR);
-  return result == 0;
-}
-
-/// Reads all available output without waiting. Returns false at the end of the stream.
-bool drain(int fd, KeptOutput& output) {
-  std::array<char, 16384> buffer;
-  while (!output.flooded()) {
-    const ssize_t bytes = read(fd, buffer.data(), buffer.size());
-    if (bytes > 0) {
-      output.add(buffer.data(), static_cast<std::size_t>(bytes));
-    } else {
-      return bytes < 0 && (errno == EAGAIN || errno == EINTR);
-    }
-  }
-  return true;
-}
-
-/// Waits until the process ends by itself or has to be killed, and returns which.
-End watch(const Process& process, int stream, KeptOutput& output, const SandboxRequest& request) {
-  const Clock::time_point deadline = Clock::now() + request.timeout;
-  const UniqueFd stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stopped) fail("cannot make an event", errno);
-  const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });
-  pollfd watched[] = {{process.handle.get(), POLLIN, 0}, {stopped.get(), POLLIN, 0}, {stream, POLLIN, 0}};
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return End::timed_out;
-    if (poll(watched, 3, static_cast<int>(std::min<std::int64_t>(left, 60000))) < 0) {
-      if (errno == EINTR) continue;
-      fail("poll", errno);
-    }
-    if (watched[1].revents != 0) return End::stopped;
-    if (watched[2].revents != 0 && !drain(stream, output)) watched[2].fd = -1;
-    if (output.flooded()) return End::flooded;
-    if (watched[0].revents != 0) {
-      drain(stream, output);
-      return End::exited;
-    }
-  }
-}
-
-}  // namespace
-
-struct Sandbox::Rules {
-  std::vector<sock_filter> seccomp = make_seccomp_filter();
-};
-
-Sandbox::Sandbox() : rules_(std::make_unique<const Rules>()) {}
-Sandbox::~Sandbox() = default;
-
-SandboxResult Sandbox::run(const SandboxRequest& request) const {
-  if (rules_->seccomp.empty()) {
-    throw std::runtime_error("sandbox: this system has no seccomp filters, and no code is run unconfined");
-  }
-  const TemporaryFolder folder;
-  const std::string home = folder.path().string();
+/// Runs the process in the given layers. Without a command, it only tries them.
+SandboxResult run_in(const Means& means, bool landlock, const std::vector<sock_filter>& filter,
+                     const SandboxRequest& request) {
+  const SandboxFolder folder;
+  const std::vector<std::filesystem::path> readable = readable_paths(request);
   const UniqueFd input = input_file(request.input);
   int pipe_ends[2] = {-1, -1};
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
@@ -239,24 +140,42 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
   UniqueFd child_output = above_standard(pipe_ends[1]);
   fcntl(stream.get(), F_SETFL, O_NONBLOCK);
 
-  std::vector<std::filesystem::path> readable{"/usr",
-                                              "/bin",
-                                              "/lib",
-                                              "/lib64",
-                                              "/nix/store",
-                                              "/gnu/store",
-                                              "/etc/ld.so.cache",
-                                              "/etc/localtime",
-                                              "/etc/alternatives",
-                                              "/etc/mime.types",
-                                              "/dev/urandom",
-                                              "/dev/random",
-                                              "/dev/zero",
-                                              "/proc/cpuinfo",
-                                              "/proc/meminfo",
-                                              "/sys/devices/system/cpu"};
-  readable.insert(readable.end(), request.readable.begin(), request.readable.end());
-  const UniqueFd landlock = make_landlock_rules(readable, folder.path());
+  SandboxChild child;
+  SandboxView view;
+  std::vector<SandboxChild::Mount> mounts;
+  std::string home = folder.path().string();
+  if (means.namespaces) {
+    const std::filesystem::path program = request.command.empty() ? "" : request.command.front();
+    std::error_code ignored;
+    view = make_sandbox_view(folder.path(), readable, std::filesystem::canonical(program, ignored));
+    view.folder_options = fmt::format("size={},nr_inodes={},mode=0700", kMaxWrittenBytes, kMaxEntries);
+    if (means.nobody) view.folder_options += fmt::format(",uid={},gid={}", kNobody, kNobody);
+    for (const SandboxView::Mount& mount : view.mounts) {
+      mounts.push_back({mount.source.c_str(), mount.target.c_str(), mount.device});
+    }
+    home = SandboxView::kFolder;
+    child.view = view.root.c_str();
+    child.mounts = mounts.data();
+    child.mount_count = mounts.size();
+    child.folder_mount = view.folder.c_str();
+    child.folder_options = view.folder_options.c_str();
+    // Root is not counted.
+    if (counts_threads_by_namespace() && (means.nobody || geteuid() != 0)) child.max_threads = kMaxThreads;
+  } else if (means.nobody) {
+    folder.give_to(kNobody, kNobody);
+  }
+  if (means.nobody) {
+    child.user = kNobody;
+    child.group = kNobody;
+  }
+  // Root needs no user namespace to make the others, and other users get one in which they are themselves.
+  const bool user_namespace = means.namespaces && geteuid() != 0;
+  const std::string user_map = fmt::format("{0} {0} 1", geteuid()), group_map = fmt::format("{0} {0} 1", getegid());
+  if (user_namespace) {
+    child.user_map = user_map.c_str();
+    child.group_map = group_map.c_str();
+  }
+  const LandlockRules rules = landlock ? make_landlock_rules(readable) : LandlockRules();
   const std::vector<SandboxChild::Limit> limits = limits_of(request);
 
   std::vector<std::string> command = request.command;
@@ -265,36 +184,33 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
                                        "TMPDIR=" + home,     "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
                                        "MKL_NUM_THREADS=1"};
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
-
-  SandboxChild child;
   child.program = arguments.front();
   child.arguments = arguments.data();
   child.environment = variables.data();
   child.folder = home.c_str();
   child.input = input.get();
   child.output = child_output.get();
-  child.landlock = landlock.get();
-  child.seccomp = {static_cast<unsigned short>(rules_->seccomp.size()),
-                   const_cast<sock_filter*>(rules_->seccomp.data())};
+  child.landlock = rules.rules.get();
+  child.landlock_folder = rules.folder_rights;
+  child.seccomp = {static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
   child.limits = limits.data();
   child.limit_count = limits.size();
 
-  const Process process = start(child);
+  SandboxProcess process(child, (means.namespaces ? kNamespaces : 0) | (user_namespace ? CLONE_NEWUSER : 0));
   child_output.reset();
-  siginfo_t status{};
-  if (child.failed != nullptr) {
-    end(process, status);
-    fail(child.failed, child.error);
-  }
   KeptOutput output(request.output_bytes);
-  SandboxResult result;
-  try {
-    result.end = watch(process, stream.get(), output, request);
-  } catch (...) {
-    end(process, status);
-    throw;
+  std::function<bool()> exceeds;  // where the kernel does not count for this process alone
+  if (!means.namespaces || !child.counts_threads) {
+    exceeds = [&] {
+      if (!child.counts_threads && process.threads() > kMaxThreads) return true;
+      return !means.namespaces && (process.written_bytes() > kMaxWrittenBytes + output.total() ||
+                                   folder.holds_more_than(kMaxEntries, kMaxWrittenBytes));
+    };
   }
-  if (end(process, status) && result.end == End::exited) {
+  SandboxResult result;
+  result.end = process.watch(stream.get(), output, request, exceeds);
+  siginfo_t status{};
+  if (process.end(status) && result.end == End::exited) {
     result.code = status.si_status;
     if (status.si_code != CLD_EXITED) result.end = End::signalled;
   }
@@ -302,19 +218,78 @@ SandboxResult Sandbox::run(const SandboxRequest& request) const {
   return result;
 }
 
+}  // namespace
+
+struct Sandbox::Rules {
+  SandboxLayers layers;
+  std::vector<sock_filter> seccomp = make_seccomp_filter();
+  std::once_flag once;
+  Means means;
+  std::string without_namespaces;  // why there are none
+
+  /// Finds the strongest layers in which a process can be started.
+  const Means& tried() {
+    std::call_once(once, [this] {
+      const bool root = geteuid() == 0;
+      if (!layers.namespaces) without_namespaces = "switched off";
+      if (layers.namespaces && works({true, root}, without_namespaces)) return;
+      std::string ignored;
+      if (layers.namespaces && root && works({true, false}, ignored)) return;
+      if (root) works({false, true}, ignored);
+    });
+    return means;
+  }
+
+  bool works(const Means& candidate, std::string& problem) {
+    try {
+      const SandboxResult result = run_in(candidate, layers.landlock, seccomp, {});
+      if (result.end != End::exited || result.code != 0) throw std::runtime_error("sandbox: a first process failed");
+      means = candidate;
+      return true;
+    } catch (const std::runtime_error& error) {
+      problem = error.what();
+      return false;
+    }
+  }
+};
+
+Sandbox::Sandbox(SandboxLayers layers) : rules_(std::make_unique<Rules>()) { rules_->layers = layers; }
+Sandbox::~Sandbox() = default;
+
+SandboxResult Sandbox::run(const SandboxRequest& request) const {
+  if (rules_->seccomp.empty()) {
+    throw std::runtime_error("sandbox: this system has no seccomp filters, and no code is run unconfined");
+  }
+  return run_in(rules_->tried(), rules_->layers.landlock, rules_->seccomp, request);
+}
+
 std::vector<IsolationFact> Sandbox::isolation() const {
   const bool seccomp = !rules_->seccomp.empty();
-  const int landlock = landlock_version();
-  const std::string none = "no seccomp filters in this kernel: tools that run code are refused";
-  return {
-      {"processes", seccomp, seccomp ? "seccomp: one process, which cannot start others or signal any" : none},
-      {"network", seccomp, seccomp ? "seccomp: no sockets" : none},
-      {"files", landlock > 0,
-       landlock > 0
-           ? fmt::format("Landlock {}: reads the system and the interpreter, writes only its own folder", landlock)
-           : "no Landlock in this kernel (5.13 or later): what the user may read and write, a tool may too"},
-      {"limits", true, "time, memory, file size, open files, output; no capabilities, a bare environment"},
+  if (!seccomp) {
+    return {{"system calls", false, "no seccomp filters in this kernel: tools that run code are refused"}};
+  }
+  const Means& means = rules_->tried();
+  const int landlock = rules_->layers.landlock ? landlock_version() : 0;
+  const bool files = landlock > 0 || means.namespaces;
+  const std::string readable = means.nobody ? "what any user may read" : "what the user may read and write";
+  std::vector<IsolationFact> facts{
+      {"system calls", true, "seccomp: a list of allowed calls; no other processes, no sockets, no signals to others"},
+      {"Landlock", landlock > 0,
+       landlock > 0 ? fmt::format("version {}: reads the system and the interpreter, writes its own folder", landlock)
+       : files      ? "not in this kernel (5.13 or later); the namespaces hide other files"
+                    : "not in this kernel (5.13 or later), and no namespaces: code may use " + readable},
+      {"namespaces", means.namespaces,
+       means.namespaces ? "files, processes, network, IPC: a tree of its own, in which nothing else of the host exists"
+                        : "not allowed here (" + rules_->without_namespaces +
+                              "): code learns of files that exist, and its files and threads are counted from outside"},
   };
+  if (geteuid() == 0) {
+    facts.push_back({"user", means.nobody,
+                     means.nobody ? "not root: it runs as the user with the number 65534, without capabilities"
+                                  : "root cannot change its user here: it runs as root, without capabilities"});
+  }
+  facts.push_back({"limits", true, "time, memory, file size, files, written bytes, open files, threads, output"});
+  return facts;
 }
 
 }  // namespace baton

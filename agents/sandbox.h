@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A confined process for code that a model wrote. A seccomp filter denies new processes, the network and signals to
-// other processes; Landlock denies all files except the system's and the process's own folder; resource limits bound
-// the rest (only the timeout bounds the number of written files). The sandbox needs neither privileges nor an installed
-// helper, and is the same for users, root and containers.
+// A confined process for code that a model wrote, in layers: a seccomp filter that allows listed system calls only,
+// Landlock, namespaces with a file tree of its own, an unprivileged user, and limits. The first and the last hold
+// everywhere, the others where the system has them. docs/decisions/0034-sandbox-allowlist.md
 #pragma once
 
 #include <chrono>
@@ -13,12 +12,14 @@
 #include <string>
 #include <vector>
 
+#include <baton/isolation.h>
+
 namespace baton {
 
 struct SandboxRequest {
   std::vector<std::string> command;                     // the first is the program's absolute path
   std::string input;                                    // its standard input
-  std::vector<std::filesystem::path> readable;          // in addition to the system's folders
+  std::vector<std::filesystem::path> readable;          // in addition to the system's folders; absolute
   std::chrono::milliseconds timeout{10000};             // limit of wall time and of processor time
   std::int64_t memory_bytes = std::int64_t{512} << 20;  // limit of the address space
   std::size_t output_bytes = 64 << 10;                  // kept bytes of the output: the first and the last half
@@ -26,23 +27,22 @@ struct SandboxRequest {
 };
 
 struct SandboxResult {
-  enum class End : std::uint8_t { exited, signalled, timed_out, stopped, flooded };
-  End end = End::exited;
-  int code = 0;        // exit code or signal number
-  std::string output;  // standard output and error, interleaved as written; any bytes
+  enum class End : std::uint8_t { exited, signalled, timed_out, stopped, flooded, exceeded };
+  End end = End::exited;  // exceeded: more files, written bytes or threads than allowed
+  int code = 0;           // exit code or signal number
+  std::string output;     // standard output and error, interleaved as written; any bytes
 };
 
-/// One means of confinement on this machine.
-struct IsolationFact {
-  std::string what;  // "processes", "network", "files", "limits"
-  bool in_force = false;
-  std::string how;
+/// The layers that are used where the system has them. Tests switch them off to see what the others hold.
+struct SandboxLayers {
+  bool landlock = true;
+  bool namespaces = true;
 };
 
 /// Immutable; run() may be called concurrently.
 class Sandbox {
  public:
-  Sandbox();
+  explicit Sandbox(SandboxLayers layers = {});
   ~Sandbox();
 
   /// Runs a process and returns when it has ended, after a stop request within milliseconds. The process gets an empty
@@ -51,11 +51,12 @@ class Sandbox {
   /// std::runtime_error when the process cannot be started or confined; without seccomp no process is run.
   SandboxResult run(const SandboxRequest& request) const;
 
+  /// The layers, and which of them hold here. The first call of this or of run() tries them with a process.
   std::vector<IsolationFact> isolation() const;
 
  private:
   struct Rules;
-  std::unique_ptr<const Rules> rules_;
+  std::unique_ptr<Rules> rules_;
 };
 
 }  // namespace baton

@@ -117,6 +117,8 @@ void check_python(std::vector<Finding>& findings) {
     findings.push_back(
         {"tool python", right ? Verdict::ok : Verdict::warn,
          right ? "runs, isolated in a process of its own" : "does not work: " + printable(answer.text, Lines::fold)});
+    for (const auto& fact : isolation())
+      findings.push_back({"sandbox " + fact.layer, fact.in_force ? Verdict::ok : Verdict::warn, fact.text});
   } catch (const std::exception& error) {
     findings.push_back({"tool python", Verdict::warn, error.what()});
   }
@@ -165,7 +167,7 @@ int doctor(const std::string& model, bool json) {
     usable = usable && finding.verdict != Verdict::fail;
     list.push_back({{"check", finding.what}, {"verdict", name_of(finding.verdict)}, {"text", finding.text}});
     if (!json)
-      result(fmt::format("{} {} {}\n", padded(name_of(finding.verdict), 5), padded(finding.what, 13),
+      result(fmt::format("{} {} {}\n", padded(name_of(finding.verdict), 5), padded(finding.what, 21),
                          printable(finding.text, Lines::fold)));
   }
   if (json) result(list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

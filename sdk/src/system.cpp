@@ -2,6 +2,7 @@
 // What this machine has.
 #include <algorithm>
 
+#include "agents/sandbox.h"
 #include "engine/backend/make_backend.h"
 #include "sdk/hub/pulled_model.h"
 #include "sdk/src/internal.h"
@@ -45,6 +46,8 @@ std::vector<PulledModel> pulled_here() {
 }
 
 }  // namespace
+
+std::vector<IsolationFact> isolation() { return Sandbox().isolation(); }
 
 std::vector<DeviceInfo> devices() { return {describe_device("cpu"), describe_device("cuda")}; }
 

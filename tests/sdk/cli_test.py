@@ -139,7 +139,8 @@ class Files(Cli):
         self.assertIn("baton ", self.baton("version").stdout)
         self.assertIsInstance(json.loads(self.baton("models", "--json").stdout), list)
         checks = {line["check"] for line in json.loads(self.baton("doctor", "--json").stdout)}
-        self.assertLessEqual({"device cpu", "memory", "threads", "tool python", "models", "terminal"}, checks)
+        self.assertLessEqual({"device cpu", "memory", "threads", "tool python", "models", "terminal",
+                              "sandbox system calls", "sandbox Landlock", "sandbox namespaces", "sandbox limits"}, checks)
 
 
 class Run(Cli):

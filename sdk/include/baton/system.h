@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has: devices, and the models that a bare name finds.
+// What this machine has: devices, the models that a bare name finds, and what confines code that a tool runs.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include <baton/isolation.h>
 
 namespace baton::inline v1 {
 
@@ -39,5 +41,10 @@ std::vector<std::filesystem::path> model_search_path();
 /// pulled ("hf:org/name", "hf:org/name:Q4_K_M", a URL). No network is used. Throws ResourceError, whose message lists
 /// the folders that were searched, or names the command that pulls the model.
 std::filesystem::path find_model(const std::string& model);
+
+/// The layers of the sandbox of the `python` tool, and which of them hold on this machine. Starts a process to try
+/// them. SECURITY.md says what the tool promises with which layers. Throws std::runtime_error when the sandbox cannot
+/// be made.
+std::vector<IsolationFact> isolation();
 
 }  // namespace baton::inline v1

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python code that tries to leave the sandbox in every way that was thought of (escapes/*.py), with all layers and with
+// each optional layer switched off, as this user and, where this user is root, as nobody.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <grp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <thread>
+
+#include "agents/python_options.h"
+#include "agents/sandbox.h"
+#include "agents/sandbox_folder.h"
+#include "engine/base/unique_fd.h"
+
+using namespace baton;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr SandboxLayers kLayers[] = {{true, true}, {false, true}, {true, false}, {false, false}};
+
+std::string text_of(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+bool in_force(const Sandbox& sandbox, const std::string& layer) {
+  const auto facts = sandbox.isolation();
+  return std::any_of(facts.begin(), facts.end(),
+                     [&](const IsolationFact& fact) { return fact.layer == layer && fact.in_force; });
+}
+
+SandboxRequest request_of(const std::string& code, const std::string& interpreter = "python3") {
+  const PythonOptions options = parse_python_options({{"interpreter", interpreter}}, 10s);
+  SandboxRequest request;
+  request.command = {options.interpreter.string(), "-I", "-B", "-u", "-"};
+  request.readable = python_files(options.interpreter);
+  request.input = code;
+  return request;
+}
+
+std::size_t sandbox_folders() {
+  std::size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::temp_directory_path())) {
+    count += entry.path().filename().string().starts_with("baton-tool-") ? 1 : 0;
+  }
+  return count;
+}
+
+std::atomic<int> signals_received = 0;
+
+/// What an escape reaches for, and whether it got there: files, sockets and signals of the host.
+class Outside {
+ public:
+  Outside() {
+    std::string name = (fs::temp_directory_path() / "baton-outside-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder");
+    folder_ = name;
+    chmod(name.c_str(), 0755);
+    std::ofstream(folder_ / "secret") << "secret";
+    std::ofstream(folder_ / "readable") << "open";
+    chmod((folder_ / "secret").c_str(), 0600);
+    chmod((folder_ / "readable").c_str(), 0644);
+    before_ = state();
+    path_socket_ = bound(folder_.string() + "/mailbox");
+    chmod((folder_ / "mailbox").c_str(), 0777);
+    abstract_ = fmt::format("baton-mailbox-{}", getpid());
+    abstract_socket_ = bound(std::string(1, '\0') + abstract_);
+    signals_received = 0;
+    for (const int number : {SIGIO, SIGUSR1, SIGURG}) signal(number, [](int) { ++signals_received; });
+  }
+  ~Outside() {
+    for (const int number : {SIGIO, SIGUSR1, SIGURG}) signal(number, SIG_DFL);
+    fs::remove_all(folder_);
+  }
+  Outside(const Outside&) = delete;
+  Outside& operator=(const Outside&) = delete;
+
+  fs::path readable() const { return folder_ / "readable"; }
+
+  /// The definitions that stand in front of the Python code.
+  std::string definitions(const Sandbox& sandbox) const {
+    const auto flag = [&](const char* layer) { return in_force(sandbox, layer) ? "True" : "False"; };
+    return fmt::format(
+        "HOST = {}\nOUTSIDE = '{}'\nABSTRACT = '\\0{}'\nLANDLOCK = {}\nNAMESPACES = {}\nOTHER_USER = {}\n", getpid(),
+        folder_.string(), abstract_, flag("Landlock"), flag("namespaces"), flag("user"));
+  }
+
+  /// Returns what happened to the host, or an empty text.
+  std::string damage() const {
+    std::string found;
+    if (signals_received > 0) found += "a signal arrived\n";
+    if (state() != before_) found += fmt::format("files changed: {}, before {}\n", state(), before_);
+    char letter[16];
+    for (const UniqueFd* socket : {&path_socket_, &abstract_socket_}) {
+      if (recv(socket->get(), letter, sizeof(letter), MSG_DONTWAIT) >= 0) found += "a datagram arrived\n";
+    }
+    return found;
+  }
+
+ private:
+  static UniqueFd bound(const std::string& name) {
+    UniqueFd made(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path, sizeof(address.sun_path));
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
+      throw std::runtime_error("no socket");
+    return made;
+  }
+
+  std::string state() const {
+    std::string text;
+    for (const char* name : {"secret", "readable"}) {
+      struct stat found {};
+      stat((folder_ / name).c_str(), &found);
+      text += fmt::format("{} {} {:o} {} {} {}, ", name, found.st_size, found.st_mode, found.st_uid, found.st_mtime,
+                          found.st_nlink);
+    }
+    return text;
+  }
+
+  fs::path folder_;
+  std::string before_, abstract_;
+  UniqueFd path_socket_, abstract_socket_;
+};
+
+struct Script {
+  std::string name, text;
+};
+
+std::vector<Script> scripts() {
+  const fs::path folder = fs::path(BATON_TEST_DIR) / "agents/escapes";
+  const std::string common = text_of(folder / "common.py");
+  std::vector<Script> list;
+  for (const char* name : {"signals", "sockets", "files", "processes", "kernel"}) {
+    list.push_back({name, common + text_of(folder / (std::string(name) + ".py")) + "\nprint('done')\n"});
+  }
+  return list;
+}
+
+/// Returns all that was not blocked, or an empty text.
+std::string escapes(const std::vector<Script>& list, SandboxLayers layers) {
+  const Sandbox sandbox(layers);
+  std::string found;
+  for (const Script& script : list) {
+    const Outside outside;
+    SandboxRequest request = request_of(outside.definitions(sandbox) + script.text);
+    request.readable.push_back(outside.readable());
+    const SandboxResult result = sandbox.run(request);
+    std::istringstream lines(result.output);
+    int blocked = 0;
+    bool done = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (line == "done")
+        done = true;
+      else if (line.starts_with("blocked "))
+        ++blocked;
+      else
+        found += script.name + ": " + line + "\n";
+    }
+    if (!done || blocked < 15) found += fmt::format("{}: {} attempts, ended: {}\n", script.name, blocked, done);
+    const std::string damage = outside.damage();
+    if (!damage.empty()) found += script.name + ": " + damage;
+  }
+  return found;
+}
+
+/// Calls a function in a copy of this process that is the user nobody, and returns its text.
+std::string as_nobody(const std::function<std::string()>& function) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text = "not nobody";
+    if (setgroups(0, nullptr) == 0 && setgid(65534) == 0 && setuid(65534) == 0) {
+      prctl(PR_SET_DUMPABLE, 1);  // as in a process that nobody started
+      try {
+        text = function();
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
+    }
+    if (write(ends[1], text.data(), text.size()) < 0) _exit(1);
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t bytes = 0; (bytes = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(bytes));
+  }
+  close(ends[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status == 0 ? text : text + "\nthe process as nobody failed";
+}
+
+/// Runs the checks in all combinations of layers, as this user and as nobody. `check` returns what is wrong.
+void in_all_layers(const std::function<std::string(SandboxLayers)>& check) {
+  for (const SandboxLayers layers : kLayers) {
+    INFO("Landlock " << layers.landlock << ", namespaces " << layers.namespaces);
+    CHECK(check(layers) == "");
+    if (geteuid() == 0) CHECK(as_nobody([&] { return check(layers); }) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sandbox: no escape succeeds") {
+  const std::vector<Script> list = scripts();
+  in_all_layers([&](SandboxLayers layers) { return escapes(list, layers); });
+}
+
+TEST_CASE("sandbox: what is written is bounded, and nothing stays behind") {
+  const char* const bytes =
+      "import os\n"
+      "try:\n"
+      "  for i in range(60):\n"
+      "    with open(f'f{i}', 'wb') as f:\n"
+      "      for _ in range(10): f.write(bytes(1 << 20))\n"
+      "    os.rename(f'f{i}', f'g{i}')\n"
+      "except OSError as error: print(error.strerror)\n"
+      "else: print('ESCAPED')";
+  const char* const unlinked =
+      "import os\n"
+      "files = []\n"
+      "try:\n"
+      "  for i in range(40):\n"
+      "    files.append(os.open('f', os.O_RDWR | os.O_CREAT)); os.unlink('f'); os.write(files[-1], bytes(15 << 20))\n"
+      "except OSError as error: print(error.strerror)\n"
+      "else: print('ESCAPED')";
+  const char* const mapped =
+      "import mmap, os\n"
+      "try:\n"
+      "  for i in range(40):\n"
+      "    file = os.open(f'f{i}', os.O_RDWR | os.O_CREAT); os.ftruncate(file, 15 << 20)\n"
+      "    with mmap.mmap(file, 15 << 20) as view:\n"
+      "      for page in range(0, 15 << 20, 4096): view[page] = 1\n"
+      "    os.close(file)\n"
+      "except OSError as error: print(error.strerror)\n"
+      "else: print('ESCAPED')";
+  const char* const files =
+      "import os\n"
+      "try:\n"
+      "  for i in range(400000): os.close(os.open(f'{i}', os.O_CREAT | os.O_WRONLY))\n"
+      "except OSError as error: print(error.strerror)\n"
+      "else: print('ESCAPED')";
+  const std::size_t before = sandbox_folders();
+  in_all_layers([&](SandboxLayers layers) {
+    const Sandbox sandbox(layers);
+    std::string wrong;
+    for (const char* code : {bytes, unlinked, mapped, files}) {
+      const SandboxResult result = sandbox.run(request_of(code));
+      // A mapped file on a full file system ends the process by a signal.
+      const bool full = result.output.find("No space left") != std::string::npos;
+      const bool ended = result.end == SandboxResult::End::exceeded || result.end == SandboxResult::End::signalled;
+      if (!full && !ended) wrong += fmt::format("{}\nend {}: {}\n", code, static_cast<int>(result.end), result.output);
+    }
+    return wrong;
+  });
+  CHECK(sandbox_folders() == before);
+}
+
+TEST_CASE("sandbox: a deep tree, and folders without permissions, are removed") {
+  const std::string code =
+      "import os\n"
+      "for i in range(3000):\n"
+      "  os.mkdir('d'); os.chdir('d')\n"
+      "  if i % 100 == 0: open('f', 'w').close(); os.mkdir('closed', 0)\n"
+      "print('deep')";
+  const std::size_t before = sandbox_folders();
+  in_all_layers([&](SandboxLayers layers) {
+    const SandboxResult result = Sandbox(layers).run(request_of(code));
+    // Where its files are counted from outside, the process may be ended for the depth of the tree.
+    if (result.end == SandboxResult::End::exceeded) return std::string();
+    return result.output == "deep\n" ? std::string() : result.output;
+  });
+  CHECK(sandbox_folders() == before);
+}
+
+TEST_CASE("sandbox: remove_tree removes what a file system can hold") {
+  const fs::path outside = fs::temp_directory_path() / "baton-test-kept";
+  fs::create_directories(outside);
+  const auto removed = [&] {
+    std::string name = (fs::temp_directory_path() / "baton-test-tree-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) return std::string("no folder");
+    UniqueFd current(open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (int i = 0; i < 3000; ++i) {
+      for (const char* sibling : {"a", "b", "closed"}) mkdirat(current.get(), sibling, 0700);
+      mkdirat(current.get(), "closed/in", 0700);
+      symlinkat(outside.c_str(), current.get(), "link");
+      const UniqueFd file(openat(current.get(), "file", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+      mkdirat(current.get(), "d", 0700);
+      fchmodat(current.get(), "closed", 0, 0);
+      const UniqueFd above = std::move(current);
+      current = UniqueFd(openat(above.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (i % 7 == 0) fchmod(above.get(), 0);
+    }
+    if (!current) return std::string("the tree was not made");
+    remove_tree(name);
+    return std::string(fs::exists(name) ? "it stayed" : "");
+  };
+  CHECK(removed() == "");
+  if (geteuid() == 0) CHECK(as_nobody(removed) == "");
+  CHECK(fs::exists(outside));
+  fs::remove_all(outside);
+}
+
+TEST_CASE("sandbox: threads, memory and open files are bounded") {
+  const std::string threads =
+      "import threading, time\n"
+      "threading.stack_size(32 << 10)\n"
+      "try:\n"
+      "  for i in range(20000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+      "except RuntimeError as error: print('bounded', flush=True)\n"
+      "else: print('ESCAPED')\n"
+      "import os; os._exit(0)";
+  const std::string memory =
+      "try: x = bytearray(1 << 30)\n"
+      "except MemoryError: print('bounded')";
+  const std::string open_files =
+      "import os\n"
+      "try:\n"
+      "  while True: os.dup(0)\n"
+      "except OSError: print('bounded')";
+  in_all_layers([&](SandboxLayers layers) {
+    const Sandbox sandbox(layers);
+    std::string wrong;
+    for (const std::string& code : {threads, memory, open_files}) {
+      const SandboxResult result = sandbox.run(request_of(code));
+      if (result.output != "bounded\n" && result.end != SandboxResult::End::exceeded) wrong += result.output;
+    }
+    return wrong;
+  });
+}
+
+TEST_CASE("sandbox: a killed host takes its process with it") {
+  in_all_layers([](SandboxLayers layers) -> std::string {
+    const pid_t host = fork();
+    if (host == 0) {
+      Sandbox(layers).run(request_of("import ctypes, time\nctypes.CDLL(None).prctl(1, 0)\nprint(1)\ntime.sleep(60)"));
+      _exit(0);
+    }
+    std::string child;
+    // The process is the interpreter once it has its own command line.
+    for (int i = 0; i < 500 && text_of("/proc/" + child + "/comm") != "python3\n"; ++i) {
+      std::this_thread::sleep_for(10ms);
+      std::istringstream(text_of(fmt::format("/proc/{0}/task/{0}/children", host))) >> child;
+    }
+    std::this_thread::sleep_for(300ms);  // for the call to prctl
+    const bool ran = !child.empty() && fs::exists("/proc/" + child);
+    kill(host, SIGKILL);
+    waitpid(host, nullptr, 0);
+    if (!ran) return "the process did not run";
+    // Whoever inherits the process may be slow to reap it.
+    const auto runs = [&] {
+      const std::string state = text_of("/proc/" + child + "/stat");
+      return !state.empty() && state.find(") Z ") == std::string::npos;
+    };
+    for (int i = 0; i < 300 && runs(); ++i) std::this_thread::sleep_for(10ms);
+    return runs() ? "process " + child + " outlived its host" : "";
+  });
+}
+
+TEST_CASE("sandbox: an interpreter in a home folder does not open the home") {
+  const fs::path real = fs::canonical(parse_python_options({}, 10s).interpreter);
+  std::string name = (fs::temp_directory_path() / "baton-test-home-XXXXXX").string();
+  REQUIRE(mkdtemp(name.data()) != nullptr);
+  const fs::path home = name;
+  fs::permissions(home, fs::perms(0755));
+  fs::create_directories(home / "bin");
+  fs::create_directories(home / "lib");
+  fs::copy_file(real, home / "bin/python3");
+  const fs::path library = real.parent_path().parent_path() / "lib";
+  for (const auto& entry : fs::directory_iterator(library)) {
+    if (entry.path().filename().string().starts_with("python3")) {
+      fs::create_directory_symlink(entry.path(), home / "lib" / entry.path().filename());
+    }
+  }
+  std::ofstream(home / "diary") << "secret";
+  const std::string code = "import json, math\nprint('ran')\ntry: print(open('" + (home / "diary").string() +
+                           "').read())\nexcept OSError: print('closed')";
+  for (const SandboxLayers layers : kLayers) {
+    const Sandbox sandbox(layers);
+    if (!in_force(sandbox, "Landlock") && !in_force(sandbox, "namespaces")) continue;
+    INFO("Landlock " << layers.landlock << ", namespaces " << layers.namespaces);
+    SandboxRequest request = request_of(code, (home / "bin/python3").string());
+    for (const fs::path& path : python_files(real)) request.readable.push_back(path);  // what the links lead to
+    CHECK(sandbox.run(request).output == "ran\nclosed\n");
+  }
+  fs::remove_all(home);
+}
+
+TEST_CASE("sandbox: ordinary code works in all layers") {
+  const std::string code = text_of(fs::path(BATON_TEST_DIR) / "agents/escapes/ordinary.py");
+  in_all_layers([&](SandboxLayers layers) {
+    const SandboxResult result = Sandbox(layers).run(request_of(code));
+    return result.output == "alarm\nno processes\nworks\n" ? std::string() : result.output;
+  });
+}
