@@ -43,7 +43,7 @@ if(NOT BATON_SANITIZE)
   endforeach()
 endif()
 
-add_executable(baton_leaked_run sdk/leaked_run_main.cpp)
+add_executable(baton_leaked_run hosts/leaked_run.cpp)
 target_link_libraries(baton_leaked_run PRIVATE baton::baton)
 foreach(milliseconds 100 200 300 500 800)
   add_test(NAME "leaked run: ${milliseconds} ms" COMMAND baton_leaked_run ${PROJECT_SOURCE_DIR}/samples/models/nano ${milliseconds})
