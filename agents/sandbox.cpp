@@ -129,9 +129,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 /// All that a child reads before it is its program, made in advance.
-class Plan {
+class ChildPlan {
  public:
-  Plan(const Means& means, bool landlock, const std::vector<sock_filter>& filter, const SandboxRequest& request)
+  ChildPlan(const Means& means, bool landlock, const std::vector<sock_filter>& filter, const SandboxRequest& request)
       : readable_(readable_paths(request)), limits_(limits_of(request)), command_(request.command) {
     home_ = folder_.path().string();
     if (means.namespaces) make_view(means);
@@ -144,8 +144,8 @@ class Plan {
     child_.limit_count = limits_.size();
     set_program();
   }
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
+  ChildPlan(const ChildPlan&) = delete;
+  ChildPlan& operator=(const ChildPlan&) = delete;
 
   SandboxChild& child() { return child_; }
   int namespaces() const { return namespaces_; }  // flags of clone
@@ -213,7 +213,7 @@ class Plan {
 /// Runs the process in the given layers. Without a command, it only tries them.
 SandboxResult run_in(const Means& means, bool landlock, const std::vector<sock_filter>& filter,
                      const SandboxRequest& request) {
-  Plan plan(means, landlock, filter, request);
+  ChildPlan plan(means, landlock, filter, request);
   SandboxChild& child = plan.child();
   const UniqueFd input = input_file(request.input);
   int pipe_ends[2] = {-1, -1};
