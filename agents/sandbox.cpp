@@ -128,75 +128,103 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
+/// All that a child reads before it is its program, made in advance.
+class ChildPlan {
+ public:
+  ChildPlan(const Means& means, bool landlock, const std::vector<sock_filter>& filter, const SandboxRequest& request)
+      : readable_(readable_paths(request)), limits_(limits_of(request)), command_(request.command) {
+    home_ = folder_.path().string();
+    if (means.namespaces) make_view(means);
+    if (means.nobody) become_nobody(means);
+    if (landlock) rules_ = make_landlock_rules(readable_);
+    child_.landlock = rules_.rules.get();
+    child_.landlock_folder = rules_.folder_rights;
+    child_.seccomp = {static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
+    child_.limits = limits_.data();
+    child_.limit_count = limits_.size();
+    set_program();
+  }
+  ChildPlan(const ChildPlan&) = delete;
+  ChildPlan& operator=(const ChildPlan&) = delete;
+
+  SandboxChild& child() { return child_; }
+  int namespaces() const { return namespaces_; }  // flags of clone
+  const SandboxFolder& folder() const { return folder_; }
+
+ private:
+  void make_view(const Means& means) {
+    std::error_code ignored;
+    const std::filesystem::path program = command_.empty() ? "" : command_.front();
+    view_ = make_sandbox_view(folder_.path(), readable_, std::filesystem::canonical(program, ignored));
+    view_.folder_options = fmt::format("size={},nr_inodes={},mode=0700", kMaxWrittenBytes, kMaxEntries);
+    if (means.nobody) view_.folder_options += fmt::format(",uid={0},gid={0}", kNobody);
+    for (const SandboxView::Mount& mount : view_.mounts) {
+      mounts_.push_back({mount.source.c_str(), mount.target.c_str(), mount.device});
+    }
+    home_ = SandboxView::kFolder;
+    child_.view = view_.root.c_str();
+    child_.mounts = mounts_.data();
+    child_.mount_count = mounts_.size();
+    child_.folder_mount = view_.folder.c_str();
+    child_.folder_options = view_.folder_options.c_str();
+    namespaces_ = kNamespaces;
+    const bool root = geteuid() == 0;
+    if (counts_threads_by_namespace() && (means.nobody || !root)) child_.max_threads = kMaxThreads;  // root's: never
+    if (root) return;
+    // Root needs no user namespace to make the others. Other users get one in which they are themselves.
+    namespaces_ |= CLONE_NEWUSER;
+    user_map_ = fmt::format("{0} {0} 1", geteuid());
+    group_map_ = fmt::format("{0} {0} 1", getegid());
+    child_.user_map = user_map_.c_str();
+    child_.group_map = group_map_.c_str();
+  }
+
+  void become_nobody(const Means& means) {
+    child_.user = kNobody;
+    child_.group = kNobody;
+    if (!means.namespaces) folder_.give_to(kNobody, kNobody);
+  }
+
+  void set_program() {
+    // Linear algebra libraries get one thread, since each further thread uses address space that the limit counts.
+    environment_ = {"PATH=/usr/bin:/bin", "LANG=C.UTF-8",           "HOME=" + home_,    "TMPDIR=" + home_,
+                    "OMP_NUM_THREADS=1",  "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1"};
+    arguments_ = pointers(command_);
+    variables_ = pointers(environment_);
+    child_.program = arguments_.front();
+    child_.arguments = arguments_.data();
+    child_.environment = variables_.data();
+    child_.folder = home_.c_str();
+  }
+
+  SandboxFolder folder_;
+  std::vector<std::filesystem::path> readable_;
+  std::vector<SandboxChild::Limit> limits_;
+  std::vector<std::string> command_, environment_;
+  std::vector<char*> arguments_, variables_;
+  std::string home_, user_map_, group_map_;
+  SandboxView view_;
+  std::vector<SandboxChild::Mount> mounts_;
+  LandlockRules rules_;
+  int namespaces_ = 0;
+  SandboxChild child_;
+};
+
 /// Runs the process in the given layers. Without a command, it only tries them.
 SandboxResult run_in(const Means& means, bool landlock, const std::vector<sock_filter>& filter,
                      const SandboxRequest& request) {
-  const SandboxFolder folder;
-  const std::vector<std::filesystem::path> readable = readable_paths(request);
+  ChildPlan plan(means, landlock, filter, request);
+  SandboxChild& child = plan.child();
   const UniqueFd input = input_file(request.input);
   int pipe_ends[2] = {-1, -1};
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) fail("cannot make a pipe", errno);
   const UniqueFd stream(pipe_ends[0]);
   UniqueFd child_output = above_standard(pipe_ends[1]);
   fcntl(stream.get(), F_SETFL, O_NONBLOCK);
-
-  SandboxChild child;
-  SandboxView view;
-  std::vector<SandboxChild::Mount> mounts;
-  std::string home = folder.path().string();
-  if (means.namespaces) {
-    const std::filesystem::path program = request.command.empty() ? "" : request.command.front();
-    std::error_code ignored;
-    view = make_sandbox_view(folder.path(), readable, std::filesystem::canonical(program, ignored));
-    view.folder_options = fmt::format("size={},nr_inodes={},mode=0700", kMaxWrittenBytes, kMaxEntries);
-    if (means.nobody) view.folder_options += fmt::format(",uid={},gid={}", kNobody, kNobody);
-    for (const SandboxView::Mount& mount : view.mounts) {
-      mounts.push_back({mount.source.c_str(), mount.target.c_str(), mount.device});
-    }
-    home = SandboxView::kFolder;
-    child.view = view.root.c_str();
-    child.mounts = mounts.data();
-    child.mount_count = mounts.size();
-    child.folder_mount = view.folder.c_str();
-    child.folder_options = view.folder_options.c_str();
-    // Root is not counted.
-    if (counts_threads_by_namespace() && (means.nobody || geteuid() != 0)) child.max_threads = kMaxThreads;
-  } else if (means.nobody) {
-    folder.give_to(kNobody, kNobody);
-  }
-  if (means.nobody) {
-    child.user = kNobody;
-    child.group = kNobody;
-  }
-  // Root needs no user namespace to make the others, and other users get one in which they are themselves.
-  const bool user_namespace = means.namespaces && geteuid() != 0;
-  const std::string user_map = fmt::format("{0} {0} 1", geteuid()), group_map = fmt::format("{0} {0} 1", getegid());
-  if (user_namespace) {
-    child.user_map = user_map.c_str();
-    child.group_map = group_map.c_str();
-  }
-  const LandlockRules rules = landlock ? make_landlock_rules(readable) : LandlockRules();
-  const std::vector<SandboxChild::Limit> limits = limits_of(request);
-
-  std::vector<std::string> command = request.command;
-  // Linear algebra libraries get one thread, since each further thread uses address space that the limit counts.
-  std::vector<std::string> environment{"PATH=/usr/bin:/bin", "LANG=C.UTF-8",      "HOME=" + home,
-                                       "TMPDIR=" + home,     "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
-                                       "MKL_NUM_THREADS=1"};
-  const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
-  child.program = arguments.front();
-  child.arguments = arguments.data();
-  child.environment = variables.data();
-  child.folder = home.c_str();
   child.input = input.get();
   child.output = child_output.get();
-  child.landlock = rules.rules.get();
-  child.landlock_folder = rules.folder_rights;
-  child.seccomp = {static_cast<unsigned short>(filter.size()), const_cast<sock_filter*>(filter.data())};
-  child.limits = limits.data();
-  child.limit_count = limits.size();
 
-  SandboxProcess process(child, (means.namespaces ? kNamespaces : 0) | (user_namespace ? CLONE_NEWUSER : 0));
+  SandboxProcess process(child, plan.namespaces());
   child_output.reset();
   KeptOutput output(request.output_bytes);
   std::function<bool()> exceeds;  // where the kernel does not count for this process alone
@@ -204,7 +232,7 @@ SandboxResult run_in(const Means& means, bool landlock, const std::vector<sock_f
     exceeds = [&] {
       if (!child.counts_threads && process.threads() > kMaxThreads) return true;
       return !means.namespaces && (process.written_bytes() > kMaxWrittenBytes + output.total() ||
-                                   folder.holds_more_than(kMaxEntries, kMaxWrittenBytes));
+                                   plan.folder().holds_more_than(kMaxEntries, kMaxWrittenBytes));
     };
   }
   SandboxResult result;
@@ -240,16 +268,25 @@ struct Sandbox::Rules {
     return means;
   }
 
+  /// Tries a process. What fails for a lack of resources throws, so that it does not pass for a lack of rights.
   bool works(const Means& candidate, std::string& problem) {
     try {
       const SandboxResult result = run_in(candidate, layers.landlock, seccomp, {});
-      if (result.end != End::exited || result.code != 0) throw std::runtime_error("sandbox: a first process failed");
-      means = candidate;
-      return true;
-    } catch (const std::runtime_error& error) {
+      if (result.end == End::exited && result.code == 0) {
+        means = candidate;
+        return true;
+      }
+      if (result.end != End::signalled || result.code != SIGSYS) {
+        throw std::runtime_error("sandbox: cannot try which layers hold: a first process was ended");
+      }
+      problem = "a filter of system calls around this process";
+    } catch (const SandboxNotStarted& error) {
+      for (const int transient : {EAGAIN, ENOMEM, EMFILE, ENFILE, EINTR}) {
+        if (error.code().value() == transient) throw;
+      }
       problem = error.what();
-      return false;
     }
+    return false;
   }
 };
 

@@ -42,8 +42,8 @@ constexpr std::size_t kChildStackBytes = 64 << 10;
 constexpr std::size_t kFloodFactor = 64;  // a process is killed when it writes this many times output_bytes
 constexpr std::int64_t kSupervisedEveryMs = 20;
 
-[[noreturn]] void fail(const std::string& what, int error) {
-  throw std::runtime_error(fmt::format("sandbox: {}: {}", what, std::strerror(error)));
+[[noreturn]] void fail(const char* what, int error) {
+  throw std::system_error(error, std::generic_category(), std::string("sandbox: ") + what);
 }
 
 /// A child that becomes another user makes the host's memory, which it shares until it executes its program, closed to
@@ -115,13 +115,14 @@ SandboxProcess::SandboxProcess(SandboxChild& child, int namespaces) {
   pid_ = clone(sandbox_child, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD | namespaces, &child, &handle);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid_ < 0) fail("cannot start a process", error);
+  if (pid_ < 0) throw SandboxNotStarted(error, std::generic_category(), "sandbox: cannot start a process");
   handle_ = UniqueFd(handle);
   if (child.failed != nullptr) {
     siginfo_t status{};
     end(status);
-    const bool as_other = child.user != 0 && child.error == EACCES;
-    fail(as_other ? fmt::format("{}, as the user {} for root", child.failed, child.user) : child.failed, child.error);
+    std::string what = std::string("sandbox: ") + child.failed;
+    if (child.user != 0 && child.error == EACCES) what += fmt::format(", as the user {} for root", child.user);
+    throw SandboxNotStarted(child.error, std::generic_category(), what);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <system_error>
 
 #include "agents/sandbox.h"
 #include "agents/sandbox_child.h"
@@ -30,11 +31,17 @@ class KeptOutput {
   std::string head_, tail_;
 };
 
+/// The child could not be made, or could not confine itself or execute its program.
+class SandboxNotStarted : public std::system_error {
+ public:
+  using std::system_error::system_error;
+};
+
 /// A running or ended child that nobody has reaped. Destroying the object kills and reaps it.
 class SandboxProcess {
  public:
   /// Starts the child as posix_spawn does, with `namespaces` (flags of clone): the host's pages are not copied, and
-  /// this thread waits until the child has executed its program. Throws std::runtime_error when it could not.
+  /// this thread waits until the child has executed its program. Throws SandboxNotStarted when it could not.
   SandboxProcess(SandboxChild& child, int namespaces);
   ~SandboxProcess();
   SandboxProcess(const SandboxProcess&) = delete;

@@ -19,16 +19,18 @@ constexpr std::size_t kMemberBytes = 112;                // a node of the object
 constexpr std::size_t kContainerBytes = 64;
 constexpr std::size_t kTextBytes = 48;
 
+// NOLINTBEGIN(bugprone-exception-escape): the library's destructor allocates only for values that hold others.
 /// Frees the values inside of each other before those that hold them; the depth is limited.
 void dismantle(Json& value) noexcept {
-  if (value.is_object()) {
-    for (auto& [name, member] : value.get_ref<Json::object_t&>()) dismantle(member);
-    value.get_ref<Json::object_t&>().clear();
-  } else if (value.is_array()) {
-    for (Json& element : value.get_ref<Json::array_t&>()) dismantle(element);
-    value.get_ref<Json::array_t&>().clear();
+  if (auto* members = value.get_ptr<Json::object_t*>()) {
+    for (auto& [name, member] : *members) dismantle(member);
+    members->clear();
+  } else if (auto* elements = value.get_ptr<Json::array_t*>()) {
+    for (Json& element : *elements) dismantle(element);
+    elements->clear();
   }
 }
+// NOLINTEND(bugprone-exception-escape)
 
 /// The text as an input iterator that tells how far it was read.
 class Cursor {
@@ -157,7 +159,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-JsonDocument::~JsonDocument() { dismantle(root_); }
+JsonDocument::~JsonDocument() { dismantle(root_); }  // NOLINT(bugprone-exception-escape)
 
 JsonDocument read_json(std::string_view text, const JsonLimits& limits) {
   JsonDocument document;

@@ -35,7 +35,7 @@ class JsonError : public std::runtime_error {
 
 /// Owns parsed values. They are freed leaf by leaf, since the destructor of nlohmann::json allocates memory and would
 /// end the process where there is none.
-class JsonDocument {
+class JsonDocument {  // NOLINTBEGIN(bugprone-exception-escape): the values that it frees last hold no others
  public:
   JsonDocument() = default;
   JsonDocument(JsonDocument&& other) noexcept { swap(other); }
@@ -54,7 +54,7 @@ class JsonDocument {
   void swap(JsonDocument& other) noexcept { root_.swap(other.root_); }
 
   nlohmann::json root_;
-};
+};  // NOLINTEND(bugprone-exception-escape)
 
 /// Throws JsonError.
 JsonDocument read_json(std::string_view text, const JsonLimits& limits = {});

@@ -403,7 +403,8 @@ TEST_CASE("a number that no double holds is no JSON") {
 
 TEST_CASE("deep nesting does not exhaust the stack") {
   const std::string deep = fmt::format("{{\"a\":{}{}}}", std::string(200000, '['), std::string(200000, ']'));
-  CHECK_THAT(test::error_of<ModelError>([&] { parse_config(deep, "config.json"); }), Contains("\"architectures\""));
+  CHECK_THAT(test::error_of<ModelError>([&] { parse_config(deep, "config.json"); }),
+             Contains("config.json: byte 69: expected lists and objects nested at most 64 deep"));
 }
 
 TEST_CASE("the golden checkpoints' configurations are read") {

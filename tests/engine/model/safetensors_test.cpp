@@ -95,8 +95,10 @@ TEST_CASE("headers that lie are refused") {
 TEST_CASE("headers that fuzzing found") {
   // A number that no double holds is another exception of the JSON library than a syntax error.
   CHECK_THAT(problem(safetensors(R"({"z":1e999})", "")), Contains("f: header: not JSON: number overflow"));
-  // Nesting as deep as the file is long, where a size is expected.
-  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  // Nesting where a size is expected: as deep as the file is long, and as deep as is read.
+  CHECK_THAT(problem(one("F32", "[1," + std::string(100000, '[') + "]", "[0,4]", 4)),
+             Contains("nested at most 64 deep"));
+  const std::string deep = std::string(60, '[') + std::string(60, ']');
   CHECK_THAT(problem(one("F32", "[9999999999999999," + deep + "]", "[0,4]", 4)), Contains("is too large"));
   CHECK_THAT(problem(one("F32", "[1," + deep + "]", "[0,4]", 4)), Contains("an extent is a list of 1"));
 }

@@ -198,10 +198,13 @@ TEST_CASE("a tokenizer.json that cannot be used says why") {
 }
 
 TEST_CASE("sequences inside sequences end somewhere") {
-  std::string deep = R"({"type": "NFC"})";
-  for (int i = 0; i < 5'000; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
-  const std::string json = R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": )" + deep + "}";
-  CHECK_THROWS_WITH(Tokenizer::parse(json, "x"), Contains("too many sequences"));
+  const auto nested = [](int sequences) {
+    std::string deep = R"({"type": "NFC"})";
+    for (int i = 0; i < sequences; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
+    return R"({"model": {"vocab": {"a": 0}, "merges": []}, "normalizer": )" + deep + "}";
+  };
+  CHECK_THROWS_WITH(Tokenizer::parse(nested(20), "x"), Contains("too many sequences"));
+  CHECK_THROWS_WITH(Tokenizer::parse(nested(5'000), "x"), Contains("nested at most 64 deep"));
 }
 
 TEST_CASE("regular expressions outside of what is translated are refused by name") {
