@@ -14,17 +14,13 @@ namespace baton {
 struct LevelOptions {
   std::int32_t reply_tokens = 24;                         // tokens of each consumer's answer that are compared
   std::vector<double> reuse = {0.9, 0.8, 0.7, 0.6, 0.5};  // the cheapest first
-  double search = 0.8;                                    // the reuse at which layer ranges are compared
 };
 
-/// Chooses the layer range that leaves the least divergence at LevelOptions::search, then measures each level with it.
-/// Method rectify, without learned corrections. Options and errors are those of measure_profile; nothing when stopped
-/// or when no hand-over could be measured.
+/// Measures each level of method rectify in the layers LayerRange::by_depth, without learned corrections. Options and
+/// errors are those of measure_profile; nothing when stopped, when no hand-over could be measured, and for a model with
+/// too few layers.
 std::optional<RelayLevels> measure_levels(LocalEngine& engine, std::span<const CalibrationHandOver> hand_overs,
                                           const ProfilerOptions& options, const LevelOptions& levels = {});
-
-/// The layer ranges that are compared, for a model of `layers` layers.
-std::vector<LayerRange> level_ranges(std::int32_t layers);
 
 /// A prompt that was measured: what its guard saw, and its divergence.
 struct GuardPoint {

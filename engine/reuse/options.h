@@ -18,6 +18,10 @@ struct LayerRange {
   bool given() const { return *this != LayerRange{}; }
   bool valid(std::int32_t layers) const { return 0 <= start && start < detect && detect < end && end < layers; }
 
+  /// rectify's layers where a profile names no others (docs/decisions/0037-one-range.md); not valid in models of fewer
+  /// than three layers.
+  static LayerRange by_depth(std::int32_t layers) { return {layers / 12, layers / 12 + 1, layers * 3 / 4}; }
+
   /// DroidSpeak's layers: the group [first, last], in which no token is chosen.
   static LayerRange group(std::int32_t first, std::int32_t last) { return {first, first, last}; }
   bool is_group(std::int32_t layers) const { return 0 <= start && start == detect && start < end && end < layers; }

@@ -44,9 +44,9 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
     return;
   }
   if (!paper) {
-    ensure_relay_levels(engine, on_progress, stop);
-    engine.set_layer_range(engine.relay_levels().range);
-    if (is_set() || stop.stop_requested()) return;
+    const auto levels = find_levels(model);
+    engine.set_layer_range(levels ? levels->levels.range : LayerRange::by_depth(model.config.layers));
+    if (is_set()) return;
   }
   ProfilerOptions options;
   options.on_progress = on_progress;

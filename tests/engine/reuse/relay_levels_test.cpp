@@ -70,10 +70,8 @@ TEST_CASE("levels: the guard is proportional to the divergence, fitted in logari
   CHECK(reuse.max_left < 0.0f);
 }
 
-TEST_CASE("levels: the ranges that are compared are valid in models of any depth", "[reuse]") {
-  CHECK(level_ranges(2).empty());
-  for (std::int32_t layers = 3; layers < 130; ++layers) {
-    for (const LayerRange& range : level_ranges(layers)) CHECK(range.valid(layers));
-  }
-  CHECK(level_ranges(24).size() == 6);
+TEST_CASE("levels: the range of layers is valid in models of any depth but the smallest", "[reuse]") {
+  CHECK_FALSE(LayerRange::by_depth(2).valid(2));
+  for (std::int32_t layers = 3; layers < 130; ++layers) CHECK(LayerRange::by_depth(layers).valid(layers));
+  CHECK(LayerRange::by_depth(24) == LayerRange{2, 3, 18});
 }
