@@ -20,7 +20,7 @@ struct LayerRange {
 
   /// rectify's layers where a profile names no others (docs/decisions/0037-one-range.md); not valid in models of fewer
   /// than three layers.
-  static LayerRange by_depth(std::int32_t layers) { return {layers / 12, layers / 12 + 1, layers * 3 / 4}; }
+  static LayerRange by_depth(std::int32_t layers) { return {layers / 8, layers / 8 + 1, layers * 2 / 3}; }
 
   /// DroidSpeak's layers: the group [first, last], in which no token is chosen.
   static LayerRange group(std::int32_t first, std::int32_t last) { return {first, first, last}; }

@@ -73,5 +73,5 @@ TEST_CASE("levels: the guard is proportional to the divergence, fitted in logari
 TEST_CASE("levels: the range of layers is valid in models of any depth but the smallest", "[reuse]") {
   CHECK_FALSE(LayerRange::by_depth(2).valid(2));
   for (std::int32_t layers = 3; layers < 130; ++layers) CHECK(LayerRange::by_depth(layers).valid(layers));
-  CHECK(LayerRange::by_depth(24) == LayerRange{2, 3, 18});
+  CHECK(LayerRange::by_depth(24) == LayerRange{3, 4, 16});
 }
