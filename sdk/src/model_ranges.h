@@ -14,10 +14,10 @@
 namespace baton {
 
 /// Sets the layers that rectify recomputes, unless the engine has them: from the model's profile, else those of its
-/// relay levels where they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler finds, where there is no profile from one made with
-/// synthetic hand-overs and kept in the user's cache (a run does not write into a model's folder; `profile_model`
-/// does). Leaves them unset when stopped. Throws ModelError for a profile that is not one and for a model without a
-/// range, EngineError.
+/// relay levels where they were measured, else LayerRange::by_depth. `paper`: the layers that RelayCaching's profiler
+/// finds, where there is no profile from one made with synthetic hand-overs and kept in the user's cache (a run does
+/// not write into a model's folder; `profile_model` does). Leaves them unset when stopped. Throws ModelError for a
+/// profile that is not one and for a model without a range, EngineError.
 void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<void(double share)>& on_progress,
                         const std::stop_token& stop);
 
