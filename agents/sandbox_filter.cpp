@@ -157,8 +157,10 @@ void allow_files(FilterBuilder& filter) {
   // descriptors are passed without sendmsg.
   constexpr scmp_datum_t kType = 0xffffffff & ~scmp_datum_t{SOCK_CLOEXEC | SOCK_NONBLOCK};
   filter.allow_if("socketpair", {is(0, AF_UNIX), bits(1, kType, SOCK_STREAM), is(2, 0)});
-  filter.allow_if("sendto", {{4, SCMP_CMP_EQ, 0, 0}});
-  filter.allow({"recvfrom", "shutdown"});
+  const auto in_band = bits(3, MSG_OOB, 0);
+  filter.allow_if("sendto", {{4, SCMP_CMP_EQ, 0, 0}, in_band});
+  filter.allow_if("recvfrom", {in_band});
+  filter.allow({"shutdown"});
 }
 
 void allow_questions(FilterBuilder& filter) {

@@ -32,9 +32,21 @@ struct CloseFolder {
 UniqueFd open_folder(int parent, const char* name) {
   UniqueFd folder(openat(parent, name, kOpenFolder));
   if (folder || errno != EACCES) return folder;
-  fchmodat(parent, name, S_IRWXU, 0);
+  fchmodat(parent, name, S_IRWXU, AT_SYMLINK_NOFOLLOW);
   return UniqueFd(openat(parent, name, kOpenFolder));
 }
+
+/// A folder on the way down, to which the way up must lead: other processes of its owner may move what is below it.
+struct Level {
+  std::string below;  // the entry that was entered
+  dev_t device = 0;
+  ino_t inode = 0;
+
+  bool is(int folder) const {
+    struct stat found {};
+    return fstat(folder, &found) == 0 && found.st_dev == device && found.st_ino == inode;
+  }
+};
 
 /// Removes the files and the empty folders of a folder, up to the first folder that is not empty, and returns its name;
 /// empty when nothing is left that can be removed.
@@ -57,20 +69,22 @@ void remove_tree(const fs::path& folder) {
   // Goes down and up one level at a time: a path of thousands of levels is longer than the system allows, and so many
   // descriptors cannot be open at once.
   UniqueFd current(open_folder(AT_FDCWD, folder.c_str()));
-  std::vector<std::string> names;  // from the folder to the current one
+  std::vector<Level> levels;  // from the folder to the current one
   while (current) {
     fchmod(current.get(), S_IRWXU);
     const std::string name = empty_up_to_folder(current.get());
     if (!name.empty()) {
       UniqueFd below = open_folder(current.get(), name.c_str());
-      if (!below) break;
-      names.push_back(name);
+      struct stat here {};
+      if (!below || fstat(current.get(), &here) != 0) break;
+      levels.push_back({name, here.st_dev, here.st_ino});
       current = std::move(below);
     } else {
-      if (names.empty()) break;
+      if (levels.empty()) break;
       current = UniqueFd(openat(current.get(), "..", kOpenFolder));
-      if (!current || unlinkat(current.get(), names.back().c_str(), AT_REMOVEDIR) != 0) break;
-      names.pop_back();
+      if (!current || !levels.back().is(current.get())) break;
+      if (unlinkat(current.get(), levels.back().below.c_str(), AT_REMOVEDIR) != 0) break;
+      levels.pop_back();
     }
   }
   rmdir(folder.c_str());

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/landlock.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <stdexcept>
 
@@ -44,6 +45,8 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
   if (version >= 6) attributes.scoped = kSocketsAndSignals;
   const std::size_t bytes = sizeof(std::uint64_t) * (version >= 6 ? 3 : version >= 4 ? 2 : 1);
   UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, bytes, 0)));
+  if (rules && rules.get() <= STDERR_FILENO)  // the child puts other files there
+    rules = UniqueFd(fcntl(rules.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!rules) throw std::runtime_error("landlock: cannot make a ruleset");
 
   const auto allow = [&](const std::filesystem::path& path, std::uint64_t access) {

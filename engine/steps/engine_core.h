@@ -114,6 +114,8 @@ class EngineCore {
   const std::vector<TokenId>* decoded(RequestId id) const;
   void sample(const std::vector<Part>& parts, std::span<const float> logits);
 
+  static constexpr const char* kCallbackThrew = "a callback threw something other than an exception";
+
   /// Appends tokens to a sequence that has not fallen back to exact KV: the next one, and as long as they are those of
   /// the draft the ones behind it. advance(i) appends the token behind the i-th row with logits.
   template <class Advance>
@@ -129,14 +131,17 @@ class EngineCore {
       }
     } catch (const std::exception& error) {  // no finite logit, no memory, or a callback that threw
       end(&sequence, FinishReason::error, message_of(error));
+    } catch (...) {  // a host may throw anything
+      end(&sequence, FinishReason::error, kCallbackThrew);
     }
   }
 
   /// Compares the answer so far with the anchors that will correct it.
   void follow(Sequence& sequence);
   void end(Sequence* sequence, FinishReason reason, const char* error) noexcept;
-  /// The request is told in any case. What it leaves for others may get lost.
   void end(List& list, List::iterator at, FinishReason reason, const char* error) noexcept;
+  /// The request is told in any case. What it leaves for others may get lost.
+  void end(std::unique_ptr<Sequence> sequence, FinishReason reason, const char* error) noexcept;
 
   /// Adds the copy times that the last step measured to the sequences that were started before it.
   void take_copy_times();

@@ -17,7 +17,7 @@ void EngineCore::loop() noexcept {
     } catch (const std::exception& error) {
       recover(message_of(error));
     } catch (...) {  // a host's callback may throw anything
-      recover("a callback threw");
+      recover(kCallbackThrew);
     }
   }
   ahead_.clear();
@@ -68,7 +68,16 @@ void EngineCore::recover(const char* error) noexcept {
     any = true;
     end(waiting_, at, FinishReason::error, error);
   }
-  if (!any && !waiting_.empty()) end(waiting_, waiting_.begin(), FinishReason::error, error);
+  if (any) return;
+  if (!waiting_.empty()) return end(waiting_, waiting_.begin(), FinishReason::error, error);
+  std::unique_ptr<Sequence> arrived;  // it could not even be moved to those that wait
+  {
+    const std::lock_guard lock(mutex_);
+    if (incoming_.empty()) return;
+    arrived = std::move(incoming_.front());
+    incoming_.pop_front();
+  }
+  end(std::move(arrived), FinishReason::error, error);
 }
 
 /// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound.
@@ -231,6 +240,8 @@ void EngineCore::report_progress(const std::vector<Part>& parts) {
       part.sequence->report_progress(now, options_.progress_ms);
     } catch (const std::exception& error) {  // the callback threw
       end(part.sequence, FinishReason::error, message_of(error));
+    } catch (...) {
+      end(part.sequence, FinishReason::error, kCallbackThrew);
     }
   }
 }
@@ -268,8 +279,12 @@ void EngineCore::end(Sequence* sequence, FinishReason reason, const char* error)
 }
 
 void EngineCore::end(List& list, List::iterator at, FinishReason reason, const char* error) noexcept {
-  const std::unique_ptr<Sequence> sequence = std::move(*at);
+  std::unique_ptr<Sequence> sequence = std::move(*at);
   list.erase(at);
+  end(std::move(sequence), reason, error);
+}
+
+void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, const char* error) noexcept {
   if (reason != FinishReason::eos) {
     sequence->keep_chosen();
     try_to([&] { keep_for_followers(*sequence); });

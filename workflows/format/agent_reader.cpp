@@ -19,6 +19,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   agent.id = entry.key.text;
   agent.where = entry.key.where();
   agent.role = fields.text("role").value_or(agent.id);
+  if (const YamlNode* role = fields.get("role")) agent.role_is_data = role->has_values;
   const std::string owner = fmt::format("agent '{}'", agent.id);
   if (const YamlNode* prompt = fields.get("prompt")) agent.messages = read_prompt(*prompt, agent.id, diagnostics_);
   if (const YamlNode* list = fields.get("tools")) agent.tools = tools(*list, owner);

@@ -51,7 +51,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0502", "A file cannot be read, or is larger than 1 MiB."},
       {"E0503", "An environment variable is not set, or `${env:...}` is malformed."},
       {"E0504", "A secret is used where it would be printed."},
-      {"E0505", "Files extend each other in a cycle, what is extended is no map, or an agent file uses another."},
+      {"E0505", "Files extend each other in a cycle, an extended file is not a map, or an agent file uses another."},
   };
   return kCodes;
 }

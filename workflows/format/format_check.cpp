@@ -55,6 +55,7 @@ class FormatChecker {
     }
     if (!resolved.changed) return true;
     node.text = std::move(resolved.text);
+    node.has_values = !resolved.values.empty();
     // A flow map needs quotes around ${...}: they say nothing about what the variable holds.
     const bool typed = type.kind == Kind::boolean || type.kind == Kind::integer || type.kind == Kind::number;
     if (typed) node.kind = kind_of_plain(node.text);

@@ -97,6 +97,7 @@ struct RetrySpec {
 struct AgentSpec {
   std::string id;
   std::string role;
+  bool role_is_data = false;  // it holds the value of a variable
   std::vector<MessageSpec> messages;
   std::vector<ToolSpec> tools;
   OutputSpec output;

@@ -21,6 +21,7 @@ struct YamlNode {
   Kind kind = Kind::null;
   bool plain = false;              // a scalar without quotes, not a block
   bool broken = false;             // an error has been reported: readers pass over it
+  bool has_values = false;         // of variables, in the text of a scalar
   std::string text;                // of a scalar
   std::vector<YamlNode> items;     // of a list
   std::vector<YamlEntry> entries;  // of a map, in the order of the file

@@ -196,7 +196,7 @@ class PlanBuilder {
       } else if (piece.placeholder == "it.name") {
         add_text(message, peer);
       } else if (piece.placeholder == "it.role") {
-        add_text(message, spec_.agent(peer)->role, true);
+        add_text(message, spec_.agent(peer)->role, spec_.agent(peer)->role_is_data);
       } else if (!piece.placeholder.empty()) {
         message.pieces.push_back({"", piece.placeholder});
       } else {

@@ -141,8 +141,8 @@ void RunLoop::submit(std::size_t turn) {
       attempt_seed(request_.seed.value_or(planned_turn.sampling.seed), planned_turn.id, attempt.number);
   request.max_tokens = planned_turn.max_tokens;
   request.stop = planned_turn.stop;
-  request.early = early_.take(turn);
   request.callbacks = callbacks(turn);
+  request.early = early_.take(turn);  // last: from here on it is the engine's to forget
   attempt.times.submitted = Clock::now();
   attempt.request = attempt.engine->submit(std::move(request));
   attempt.phase = Attempt::Phase::generating;

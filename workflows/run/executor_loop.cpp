@@ -75,6 +75,8 @@ void RunLoop::run_timers() {
     wake_ = now;  // for the timers behind this one, should it throw
     if (attempt.phase != Attempt::Phase::pausing) {
       cut_off(i);
+    } else if (ending_) {
+      turn_over(i, TurnState::cancelled);
     } else {
       attempt.phase = Attempt::Phase::idle;
       start_attempt(i);
@@ -97,7 +99,9 @@ void RunLoop::recover(const std::exception& error) noexcept {
   if (!try_to([&] { end(RunState::failed, message_of(error), memory ? ErrorKind::resources : ErrorKind::host); }))
     try_to([&] { end(RunState::failed, kNoMemory, ErrorKind::resources); });
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
-    if (attempts_[i]->phase != Attempt::Phase::idle || state_.turn(i).phase != TurnProgress::Phase::running) continue;
+    const Attempt::Phase phase = attempts_[i]->phase;
+    if (phase == Attempt::Phase::preparing || phase == Attempt::Phase::generating) continue;  // they end by themselves
+    if (state_.turn(i).phase != TurnProgress::Phase::running) continue;
     try_to([&] { state_.turn(i).record.error = message_of(error); });
     try_to([&] { turn_over(i, TurnState::failed); });
   }

@@ -169,10 +169,18 @@ void AnchorStore::add(const AnchorKey& key, SharedAnchor anchor, std::int32_t si
   {
     const std::lock_guard lock(mutex_);
     std::int64_t freed = 0;
-    Pool& pool = pool_of(key, freed);
+    Pool* found = nullptr;
+    try {
+      found = &pool_of(key, freed);
+      auto& anchors = found->view.anchors;
+      if (anchors.size() == anchors.capacity()) anchors.reserve(2 * anchors.size() + 1);  // from here on nothing fails
+      if (record != nullptr) found->view.records.reserve(kRecords);
+    } catch (...) {
+      if (on_bytes_) on_bytes_(-freed);
+      throw;
+    }
+    Pool& pool = *found;
     change -= freed;
-    pool.view.anchors.reserve(pool.view.anchors.size() + 1);  // from here on nothing fails
-    if (record != nullptr) pool.view.records.reserve(kRecords);
     const auto twin = std::find_if(pool.view.anchors.begin(), pool.view.anchors.end(), [&](const SharedAnchor& other) {
       return other->text->hash == anchor->text->hash && other->text->tokens == anchor->text->tokens &&
              std::equal(other->before.begin(), other->before.end(), anchor->before.begin(), anchor->before.end(),

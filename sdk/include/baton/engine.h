@@ -41,7 +41,8 @@ struct EngineOptions {
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
   std::function<void(const std::string& model, double share)> on_load{};
-  /// Called in the same way while a model is profiled, at the first use of auto or droidspeak (baton/profile.h).
+  /// Called in the same way while a model is profiled, at the first use of auto, preset paper or droidspeak
+  /// (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
 };
 
