@@ -208,5 +208,5 @@ TEST_CASE("C: 100 engines opened, used and freed leave the process as large as 2
   for (int i = 20; i < 100; ++i) use_once();
   const ProcessMemory after_100 = ProcessMemory::now();
   INFO("in use " << after_20.in_use << " bytes after 20 engines, then " << after_100.in_use);
-  if (!baton::test::kFreedIsKept) CHECK(after_100.in_use - after_20.in_use < 128 << 10);
+  if (!baton::test::kFreedIsKept) CHECK(after_100.in_use - after_20.in_use < baton::test::kThreadCache);
 }

@@ -442,7 +442,7 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
   INFO("in use " << after_20.in_use << " bytes after 20 runs, then " << after_200.in_use);
   INFO("resident " << after_20.resident << " bytes after 20 runs, then " << after_200.resident);
   if (!baton::test::kFreedIsKept) {
-    CHECK(after_200.in_use - after_20.in_use < 128 << 10);
+    CHECK(after_200.in_use - after_20.in_use < baton::test::kThreadCache);
     CHECK(after_200.resident - after_20.resident < 8 << 20);
   }
 }

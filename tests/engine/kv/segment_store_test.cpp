@@ -401,7 +401,7 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
   INFO("in use " << after[20].memory.in_use << " bytes, then " << after[200].memory.in_use);
   INFO("resident " << after[20].memory.resident << " bytes, then " << after[200].memory.resident);
   if (!kFreedIsKept) {
-    CHECK(after[200].memory.in_use - after[20].memory.in_use < 128 << 10);
+    CHECK(after[200].memory.in_use - after[20].memory.in_use < kThreadCache);
     CHECK(after[200].memory.resident - after[20].memory.resident < 8 << 20);
   }
 }
