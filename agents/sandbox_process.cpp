@@ -149,7 +149,7 @@ bool SandboxProcess::end(siginfo_t& status) {
 
 End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& request,
                           const std::function<bool()>& exceeds) const {
-  const Clock::time_point deadline = Clock::now() + std::min(request.timeout, kLongestWait);
+  const Clock::time_point deadline = Clock::now() + std::min(request.timeout, kMaxWait);
   const UniqueFd stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stopped) fail("cannot make an event", errno);
   const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });

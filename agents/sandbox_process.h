@@ -37,7 +37,8 @@ class SandboxNotStarted : public std::system_error {
   using std::system_error::system_error;
 };
 
-/// A running or ended child that nobody has reaped. Destroying the object kills and reaps it.
+/// A running or ended child that nobody has reaped. Destroying the object kills and reaps it, or
+/// gives up after two seconds where this process may not signal it.
 class SandboxProcess {
  public:
   /// Starts the child as posix_spawn does, with `namespaces` (flags of clone): the host's pages are not copied, and

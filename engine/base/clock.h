@@ -8,8 +8,8 @@ namespace baton {
 
 using Clock = std::chrono::steady_clock;
 
-/// Ten years, for time limits that are longer: a deadline that far ahead can still be computed.
-inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(10 * 365 * 24);
+/// The longest time limit, ten years: a deadline that far ahead does not overflow.
+inline constexpr std::chrono::milliseconds kMaxWait = std::chrono::hours(10 * 365 * 24);
 
 inline double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 

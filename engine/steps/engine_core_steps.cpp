@@ -56,8 +56,8 @@ bool EngineCore::wait_for_work() {
   return true;
 }
 
-/// What failed is not known to have touched no other request. Where none has begun, the first that waits ends, so that
-/// a lasting shortage ends requests instead of being met for ever.
+/// The failure may have touched any request that had begun, so all of them end. Where none had, the first that waits
+/// ends, so that a lasting shortage ends requests one by one.
 void EngineCore::recover(const char* error) noexcept {
   ahead_.clear();
   placed_.clear();

@@ -334,7 +334,7 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   check_turns(*plan, options.forced_outputs);
   request.tools = workflow.impl().tools;
   request.seed = options.seed;
-  request.timeout = std::min(options.timeout, kLongestWait);
+  request.timeout = std::min(options.timeout, kMaxWait);
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;

@@ -289,7 +289,7 @@ class PlanBuilder {
     turn.model = choose(own.model, defaults.model, spec_.models.front().name);
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
-    turn.timeout = std::min(choose(own.timeout, defaults.timeout, turn.timeout), kLongestWait);
+    turn.timeout = std::min(choose(own.timeout, defaults.timeout, turn.timeout), kMaxWait);
     SamplingParams& sampling = turn.sampling;
     sampling.temperature = choose(own.temperature, defaults.temperature, sampling.temperature);
     sampling.top_k = choose(own.top_k, defaults.top_k, sampling.top_k);
