@@ -3,7 +3,8 @@
 """Times Baton and llama.cpp on the same GGUF file, in turn, and prints a Markdown table of medians and ratios.
 
     python3 tests/bench/llama_peer.py --llama-bin DIR --model FILE [--baton build/release/bin/baton]
-        [--pairs 5] [--threads 2] [--only prefill,decode,batch,load,memory] [--depths 0,1024,4096] [--json FILE]
+        [--pairs 5] [--threads 2] [--only prefill,decode,batch,load,memory] [--depths 0,1024,4096]
+        [--sequences 1,4,8] [--behind 512] [--json FILE]
 
 What is measured, in pairs of runs (Baton, llama.cpp, Baton, llama.cpp, ...), each a process of its own:
 
@@ -11,7 +12,7 @@ What is measured, in pairs of runs (Baton, llama.cpp, Baton, llama.cpp, ...), ea
   decode   tokens/s of one sequence behind 0, 1,024 and 4,096       baton bench --decode      llama-bench -n 32 -d
            tokens; llama.cpp decodes 32 tokens from there on, and
            Baton's step is measured in the middle of them
-  batch    tokens/s of 1, 4 and 8 sequences behind 512 tokens       baton bench --decode      llama-batched-bench
+  batch    tokens/s of 1, 4 and 8 sequences behind --behind tokens  baton bench --decode      llama-batched-bench
   load     seconds from the start of the process to its end, for    baton run                 llama-bench -p -n 0
            the first token of a short prompt; file in page cache
   memory   peak resident memory (ru_maxrss) of a process that       baton run                 llama-bench -pg
@@ -40,7 +41,6 @@ import time
 
 TOPICS = ("prefill", "decode", "batch", "load", "memory")
 DECODED = 32   # tokens of each measurement of llama.cpp's decoding
-BEHIND = 512   # tokens before those of `batch`
 ATTEMPTS = 8   # llama-batched-bench prints from a thread of its own, which may not have printed when the process ends
 WORKFLOW = """\
 version: 1
@@ -169,9 +169,10 @@ class Llama:
         return found[0]["avg_ts"], ran
 
     def batch(self, flash, rows):
-        room = -(-(BEHIND + DECODED) // 256) * 256  # of a sequence; otherwise contexts that are rounded down leave sizes out
+        behind = self.options.behind
+        room = -(-(behind + DECODED) // 256) * 256  # of a sequence; otherwise contexts that are rounded down leave sizes out
         for _ in range(ATTEMPTS):
-            ran = self.program("llama-batched-bench", "-fa", flash, "-ngl", 0, "-c", rows * room, "-npp", BEHIND, "-ntg", DECODED,
+            ran = self.program("llama-batched-bench", "-fa", flash, "-ngl", 0, "-c", rows * room, "-npp", behind, "-ntg", DECODED,
                                "-npl", rows, "--output-format", "jsonl")
             lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
             if lines:
@@ -187,18 +188,18 @@ class Llama:
         return ran.peak_bytes / 2**20, ran
 
 
-def lines_of(baton, llama, topics, depths):
+def lines_of(baton, llama, options):
     short, long = 4, 480  # words
     lines = []
     for tokens in (512, 2048):
         lines.append(Line("prefill", f"prefill of {tokens:,} tokens", "tokens/s", lambda n=tokens: baton.prefill(n),
                           lambda flash, n=tokens: llama.prefill(flash, n)))
-    for depth in depths:
+    for depth in options.depths:
         lines.append(Line("decode", f"decode behind {depth:,} tokens", "tokens/s", lambda d=depth: baton.decode(1, d + DECODED // 2),
                           lambda flash, d=depth: llama.decode(flash, d)))
-    for rows in (1, 4, 8):
-        lines.append(Line("batch", f"decode of {rows} sequence{'s' if rows > 1 else ''} behind {BEHIND}", "tokens/s",
-                          lambda n=rows: baton.decode(n, BEHIND + DECODED // 2), lambda flash, n=rows: llama.batch(flash, n)))
+    for rows in options.sequences:
+        lines.append(Line("batch", f"decode of {rows} sequence{'s' if rows > 1 else ''} behind {options.behind}", "tokens/s",
+                          lambda n=rows: baton.decode(n, options.behind + DECODED // 2), lambda flash, n=rows: llama.batch(flash, n)))
 
     def seconds(words):
         ran = baton.answer(words, 1)
@@ -212,7 +213,7 @@ def lines_of(baton, llama, topics, depths):
                       lambda flash: llama.load(flash, baton.prompt_tokens[short]), False))
     lines.append(Line("memory", "peak memory", "MiB", lambda: mebibytes(long),
                       lambda flash: llama.memory(flash, baton.prompt_tokens[long]), False))
-    return [line for line in lines if line.topic in topics]
+    return [line for line in lines if line.topic in options.topics]
 
 
 def prepare(line):
@@ -271,6 +272,8 @@ def parse():
     parser.add_argument("--activations", default="f32", help="--activations of baton bench")
     parser.add_argument("--only", default=",".join(TOPICS), metavar="A,B", help="of " + ", ".join(TOPICS))
     parser.add_argument("--depths", default="0,1024,4096", metavar="N,N", help="tokens that `decode` stands behind")
+    parser.add_argument("--sequences", default="1,4,8", metavar="N,N", help="sequences that `batch` decodes together")
+    parser.add_argument("--behind", type=int, default=512, metavar="N", help="tokens that each sequence of `batch` has")
     parser.add_argument("--max-load", type=float, default=0.15, metavar="CORES",
                         help="CPU that other processes may use (0.15 of a core)")
     parser.add_argument("--anyway", action="store_true", help="start on a busy machine too")
@@ -280,11 +283,13 @@ def parse():
     for topic in options.topics:
         if topic not in TOPICS:
             parser.error(f"--only: unknown '{topic}'; expected some of {', '.join(TOPICS)}")
-    if not all(depth.isdecimal() for depth in options.depths.split(",")):
-        parser.error(f"--depths: {options.depths}: expected numbers of tokens, as 0,1024")
-    options.depths = [int(depth) for depth in options.depths.split(",")]
-    if options.pairs < 1 or options.threads < 1:
-        parser.error("--pairs and --threads: expected 1 or more")
+    for name in ("depths", "sequences"):
+        given = getattr(options, name)
+        if not all(number.isdecimal() for number in given.split(",")):
+            parser.error(f"--{name}: {given}: expected whole numbers, as 0,1024")
+        setattr(options, name, [int(number) for number in given.split(",")])
+    if min(options.pairs, options.threads, options.behind, *options.sequences) < 1:
+        parser.error("--pairs, --threads, --sequences and --behind: expected 1 or more")
     for path in (options.llama_bin / "llama-bench", options.llama_bin / "llama-batched-bench", options.baton, options.model):
         if not path.is_file():
             parser.error(f"{path}: no such file")
@@ -301,7 +306,7 @@ def main():
             sys.exit(3)
     with tempfile.TemporaryDirectory() as folder:
         lines, left_out = [], []
-        for line in lines_of(Baton(options, pathlib.Path(folder)), Llama(options), options.topics, options.depths):
+        for line in lines_of(Baton(options, pathlib.Path(folder)), Llama(options), options):
             print(f"preparing: {line.what}", file=sys.stderr, flush=True)
             why = prepare(line)
             if why:
