@@ -62,8 +62,9 @@ class CpuBackend final : public Backend {
         threads};
   }
 
-  Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
-  void release(void* data, std::size_t bytes) noexcept override { release_zeroed(data, bytes); }
+  Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
+  Buffer allocate_uninitialized(std::size_t bytes) override { return {this, memory_.allocate(bytes), bytes}; }
+  void release(void* data, std::size_t bytes) noexcept override { memory_.release(data, bytes); }
   void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
     if (!host.empty()) std::memcpy(out, host.data(), host.size());
   }
@@ -317,6 +318,7 @@ class CpuBackend final : public Backend {
     return true;
   }
 
+  BlockPool memory_;  // outlives the buffers of the others
   ThreadPool pool_;
   Scratch scratch_;
   DotInstructions dot_;

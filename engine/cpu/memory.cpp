@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -19,11 +20,14 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // Blocks of at least this size come from mmap, which zeroes pages on first touch and can back them with huge pages.
 constexpr std::size_t kMapped = 2 * kHugePage;
+constexpr std::size_t kMaxBytes = static_cast<std::size_t>(PTRDIFF_MAX) / 2;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void* map(std::size_t bytes) {
-  const std::size_t size = round_up(bytes, kHugePage);
+/// Eight sizes for each power of two: a block fits many requests, and what it has too much is never touched.
+std::size_t size_of_block(std::size_t bytes) { return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kHugePage)); }
+
+void* map(std::size_t size) {
   const std::size_t reserved = size + kHugePage;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return nullptr;
@@ -38,26 +42,78 @@ void* map(std::size_t bytes) {
   return aligned;
 }
 
+[[noreturn]] void fail(std::size_t bytes) {
+  throw BackendError(fmt::format("cannot allocate {} bytes of memory", bytes));
+}
+
+void* small_block(std::size_t bytes) {
+  void* data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
+  return data != nullptr ? data : (fail(bytes), nullptr);
+}
+
 }  // namespace
 
-void* allocate_zeroed(std::size_t bytes) {
+BlockPool::~BlockPool() { drop_oldest(0); }
+
+void* BlockPool::allocate_zeroed(std::size_t bytes) {
+  if (bytes >= kMapped) return take(bytes, true);
+  return std::memset(small_block(bytes), 0, bytes);
+}
+
+void* BlockPool::allocate(std::size_t bytes) { return bytes >= kMapped ? take(bytes, false) : small_block(bytes); }
+
+void* BlockPool::take(std::size_t bytes, bool zeroed) {
+  if (bytes > kMaxBytes) fail(bytes);
+  const std::size_t size = size_of_block(bytes);
+  const std::lock_guard lock(mutex_);
+  kept_.reserve(kept_.size() + used_count_ + 1);  // so that `release` needs no memory
+  const auto last = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Block& block) { return block.size == size; });
   void* data = nullptr;
-  if (bytes < kMapped) {
-    data = ::operator new (std::max(bytes, kAlignment), std::align_val_t{kAlignment}, std::nothrow);
-    if (data != nullptr) std::memset(data, 0, bytes);
-  } else if (bytes <= static_cast<std::size_t>(PTRDIFF_MAX) - 2 * kHugePage) {
-    data = map(bytes);
+  if (!zeroed && last != kept_.rend()) {
+    data = last->data;
+    kept_.erase(std::next(last).base());
+    keeps_ -= size;
+  } else {
+    drop_oldest(used_peak_ > used_ + size ? used_peak_ - used_ - size : 0);
+    data = map(size);
+    if (data == nullptr && !kept_.empty()) {
+      drop_oldest(0);
+      data = map(size);
+    }
+    if (data == nullptr) fail(bytes);
   }
-  if (data == nullptr) throw BackendError(fmt::format("cannot allocate {} bytes of memory", bytes));
+  ++used_count_;
+  used_ += size;
+  used_peak_ = std::max(used_peak_, used_);
   return data;
 }
 
-void release_zeroed(void* data, std::size_t bytes) noexcept {
-  if (bytes < kMapped) {
-    ::operator delete (data, std::align_val_t{kAlignment});
-  } else {
-    munmap(data, round_up(bytes, kHugePage));
+void BlockPool::release(void* data, std::size_t bytes) noexcept {
+  if (bytes < kMapped) return ::operator delete (data, std::align_val_t{kAlignment});
+  const std::size_t size = size_of_block(bytes);
+#ifdef MADV_FREE
+  madvise(data, size, MADV_FREE);
+#endif
+  const std::lock_guard lock(mutex_);
+  --used_count_;
+  used_ -= size;
+  keeps_ += size;
+  kept_.push_back({data, size});
+}
+
+/// Unmaps kept blocks until they have at most `room` bytes.
+void BlockPool::drop_oldest(std::size_t room) {
+  std::size_t count = 0;
+  for (; keeps_ > room; ++count) {
+    keeps_ -= kept_[count].size;
+    munmap(kept_[count].data, kept_[count].size);
   }
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+std::size_t BlockPool::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return keeps_;
 }
 
 }  // namespace baton::cpu

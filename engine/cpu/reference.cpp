@@ -76,8 +76,8 @@ class ReferenceBackend final : public Backend {
  public:
   BackendInfo info() const override { return {"reference", "scalar fp32", 1}; }
 
-  Buffer allocate(std::size_t bytes) override { return {this, allocate_zeroed(bytes), bytes}; }
-  void release(void* data, std::size_t bytes) noexcept override { release_zeroed(data, bytes); }
+  Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
+  void release(void* data, std::size_t bytes) noexcept override { memory_.release(data, bytes); }
   void copy_to_device(std::byte* out, std::span<const std::byte> host) override {
     std::copy(host.begin(), host.end(), out);
   }
@@ -388,6 +388,8 @@ class ReferenceBackend final : public Backend {
       store(out.data, out.dtype, to * out.stride + c, load(in.data, in.dtype, from * in.stride + c));
     }
   }
+
+  BlockPool memory_;
 };
 
 }  // namespace

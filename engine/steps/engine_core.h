@@ -85,6 +85,8 @@ class EngineCore {
   void apply_cancels();
   void admit();
   bool follows(Sequence& next);
+  bool follows_texts(Sequence& next);
+  std::int32_t exact_beginning(const Sequence& next);
   void keep_for_followers(const Sequence& sequence);
   std::vector<LivePrefix> running_prefixes() const;
 

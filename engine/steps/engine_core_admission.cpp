@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread: cancels and admits requests.
 #include "engine/steps/engine_core.h"
+#include "engine/steps/hand_over.h"
 
 namespace baton {
 
@@ -30,7 +31,7 @@ void EngineCore::admit() {
     const EarlyId early = next.request().early;
     const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
     if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
-    if (follows(next)) {
+    if (follows(next) || follows_texts(next)) {
       reserved += bytes;
       ++following;
       continue;
@@ -87,6 +88,42 @@ bool EngineCore::follows(Sequence& next) {
   }
   next.follow(lead);
   return lead.id != 0;
+}
+
+/// Returns the number of first tokens whose exact KV the prompt would begin with now.
+std::int32_t EngineCore::exact_beginning(const Sequence& next) {
+  const GenerationRequest& request = next.request();
+  const auto prompt = std::span(next.tokens()).first(static_cast<std::size_t>(next.prompt_length()));
+  std::int32_t length = ahead_.computed(request.early, prompt);
+  if (!takes_prefixes(request.reuse)) return length;
+  const std::int32_t longest = max_prefix(request);
+  length = std::max(length, std::min(prefixes_.length(prompt), longest));
+  for (const LivePrefix& one : running_prefixes())
+    length = std::max(length, one.common(prompt, std::min(one.ready, longest)));
+  return length;
+}
+
+/// Returns true while a running prompt computes a text of this request behind another beginning. The text's KV is then
+/// handed over like an answer's, as soon as that prompt is complete.
+bool EngineCore::follows_texts(Sequence& next) {
+  const GenerationRequest& request = next.request();
+  const ReuseOptions& reuse = request.reuse;
+  if (!takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
+  std::int32_t exact = -1, end = 0;
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    const PromptPart& text = request.prompt[part];
+    const auto length = static_cast<std::int32_t>(text.tokens.size());
+    end += length;
+    if (text.slot.empty() || text.segment || text.portable) continue;
+    if (length < std::max(reuse.min_tokens, kMinFollowedTokens)) continue;
+    const LentText found = find_text(running_, text.tokens);
+    if (found.author == nullptr) continue;
+    if (exact < 0) exact = exact_beginning(next);
+    if (end - length < exact) continue;  // it is there already
+    if (!found.author->decoding()) return true;
+    if (SegmentHandle segment = lend_text(found, *backend_, store_)) next.give(part, std::move(segment));
+  }
+  return false;
 }
 
 /// Stores what a request that was cut off has computed, if others wait for it; one of them continues from there.

@@ -4,6 +4,84 @@
 #include <algorithm>
 
 namespace baton {
+namespace {
+
+/// Some tokens of a sequence, whose KV becomes a segment.
+struct Kept {
+  std::int32_t begin = 0;
+  std::vector<TokenId> tokens;
+  std::int64_t readers = 0;
+  int hops = 0;
+  std::string origin;
+  std::span<const float> entropy;
+  bool elsewhere = false;  // some readers are engines of other models
+};
+
+/// Returns null when the cache holds none of the tokens or the store has no room.
+SegmentHandle keep(const KvCache& cache, Kept kept, Backend& backend, SegmentStore& store) {
+  const std::int32_t n = std::min(static_cast<std::int32_t>(kept.tokens.size()), cache.length() - kept.begin);
+  if (n < 1) return nullptr;
+  auto segment = std::make_shared<Segment>(backend, cache, kept.begin, n, std::move(kept.tokens));
+  segment->hops = kept.hops;
+  segment->origin = kept.origin;
+  kept.entropy = kept.entropy.first(std::min(kept.entropy.size(), static_cast<std::size_t>(n)));
+  segment->entropy.assign(kept.entropy.begin(), kept.entropy.end());
+  SegmentHandle handle = store.add(segment, kept.readers);
+  const bool lends = !backend.info().host_memory;  // other engines can read host memory directly
+  if (handle && kept.elsewhere && lends) {
+    try {
+      store.lend(handle, segment->copy_to_host());
+      backend.wait();
+    } catch (const BackendError&) {  // readers of this model still have the segment
+    }
+  }
+  return handle;
+}
+
+std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
+  std::int32_t begin = 0;
+  for (std::size_t i = 0; i < part; ++i) begin += static_cast<std::int32_t>(prompt[i].tokens.size());
+  return begin;
+}
+
+/// True when the part's KV, which the sequence computes, becomes a segment.
+bool is_lent(Sequence& sequence, std::size_t part) {
+  const GenerationRequest& request = sequence.request();
+  const PromptPart& text = request.prompt[part];
+  return request.reuse.record && sequence.cache().layout().raw_keys && text.readers > 0 && !text.tokens.empty() &&
+         !sequence.assembly().uses[part].from_segment &&
+         begin_of(request.prompt, part) >= sequence.assembly().recordable();
+}
+
+}  // namespace
+
+LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, const std::vector<TokenId>& tokens) {
+  for (const auto& sequence : running) {
+    const std::vector<PromptPart>& prompt = sequence->request().prompt;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      if (prompt[part].tokens == tokens && is_lent(*sequence, part)) return {sequence.get(), part};
+    }
+  }
+  return {};
+}
+
+SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store) {
+  Sequence& author = *text.author;
+  const PromptPart& part = author.request().prompt[text.part];
+  const PromptAssembly& assembly = author.assembly();
+  std::vector<SegmentHandle>& made = author.result().segments;
+  made.resize(author.request().prompt.size());
+  if (made[text.part]) return made[text.part];
+  const std::int32_t begin = begin_of(author.request().prompt, text.part);
+  const auto end = begin + static_cast<std::int32_t>(part.tokens.size());
+  try {
+    const int hops = end <= assembly.exact_length ? 0 : assembly.hops;
+    made[text.part] =
+        keep(author.cache(), {begin, part.tokens, part.readers, hops, part.slot, {}, part.elsewhere}, backend, store);
+  } catch (const std::exception&) {  // readers compute the text
+  }
+  return made[text.part];
+}
 
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors) {
   const GenerationRequest& request = sequence.request();
@@ -13,43 +91,21 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   result.segments.resize(request.prompt.size());
   if (!cache.layout().raw_keys) return;
   const std::span<const TokenId> tokens(sequence.tokens());
-  const bool lends = !backend.info().host_memory;  // other engines can read host memory directly
-  bool lent = false;
-  const auto keep = [&](std::int32_t begin, std::vector<TokenId> ids, std::int64_t readers, int hops,
-                        const std::string& origin, std::span<const float> entropy, bool elsewhere) -> SegmentHandle {
-    const std::int32_t n = std::min(static_cast<std::int32_t>(ids.size()), cache.length() - begin);
-    if (n < 1) return nullptr;
-    auto segment = std::make_shared<Segment>(backend, cache, begin, n, std::move(ids));
-    segment->hops = hops;
-    segment->origin = origin;
-    entropy = entropy.first(std::min(entropy.size(), static_cast<std::size_t>(n)));
-    segment->entropy.assign(entropy.begin(), entropy.end());
-    SegmentHandle handle = store.add(segment, readers);
-    if (handle && elsewhere && lends) {
-      try {
-        store.lend(handle, segment->copy_to_host());
-        lent = true;
-      } catch (const BackendError&) {  // readers of this model still have the segment
-      }
-    }
-    return handle;
-  };
+  for (std::size_t part = 0; part < request.prompt.size(); ++part) {
+    if (is_lent(sequence, part)) lend_text({&sequence, part}, backend, store);
+  }
   try {
-    std::int32_t at = 0;
-    for (std::size_t i = 0; request.reuse.record && i < request.prompt.size(); ++i) {
-      const PromptPart& part = request.prompt[i];
-      const std::int32_t begin = at;
-      at += static_cast<std::int32_t>(part.tokens.size());
-      if (part.readers == 0 || part.tokens.empty() || assembly.uses[i].from_segment) continue;
-      if (begin < assembly.recordable()) continue;
-      result.segments[i] = keep(begin, part.tokens, part.readers, at <= assembly.exact_length ? 0 : assembly.hops,
-                                part.slot, {}, part.elsewhere);
-    }
     if (request.reuse.record && request.output_readers > 0) {
-      result.output = keep(sequence.prompt_length(), result.tokens, request.output_readers, assembly.hops, {},
-                           sequence.entropy(), request.output_elsewhere);
+      result.output = keep(cache,
+                           {sequence.prompt_length(),
+                            result.tokens,
+                            request.output_readers,
+                            assembly.hops,
+                            {},
+                            sequence.entropy(),
+                            request.output_elsewhere},
+                           backend, store);
     }
-    if (lent) backend.wait();
     if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
     if (keeps_prefixes(request.reuse)) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hand-over of a finished sequence's KV to later prompts.
+// What a sequence leaves for later prompts: segments of its answer and of the texts in its prompt, prefixes, anchors.
 #pragma once
 
+#include <vector>
+
+#include "engine/kv/segment_store.h"
 #include "engine/steps/anchors.h"
 #include "engine/steps/prefix_cache.h"
 #include "engine/steps/sequence.h"
 
 namespace baton {
 
-/// Stores the parts that later prompts will hold as segments, and the exact KV as a prefix. Where memory is short,
-/// segments are left out and later prompts are computed instead. Called on the engine's thread only.
+/// Stores what a complete answer leaves. A shortage of memory loses the reuse, never the answer.
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors);
+
+/// A part of a running prompt that becomes a segment.
+struct LentText {
+  Sequence* author = nullptr;  // null: there is none
+  std::size_t part = 0;
+};
+
+/// Returns the first running prompt in which `tokens` are a text that becomes a segment.
+LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, const std::vector<TokenId>& tokens);
+
+/// Stores the KV of such a text now, while its author, whose prompt must be complete, is still running. Returns null
+/// when memory is short.
+SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store);
 
 }  // namespace baton

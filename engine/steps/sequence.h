@@ -51,6 +51,11 @@ class Sequence {
   /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
   /// is not running or its method keeps no prefixes.
   LivePrefix live() const;
+  /// Before the start: a part of the prompt gets KV that another sequence has computed.
+  void give(std::size_t part, SegmentHandle segment) {
+    request_.prompt[part].segment = std::move(segment);
+    request_.prompt[part].readers = 0;
+  }
   /// The sequence that this one waits for before it starts.
   const Lead& lead() const { return lead_; }
   void follow(Lead lead) { lead_ = lead; }

@@ -129,7 +129,7 @@ std::vector<std::string> hints_of(const Workflow& workflow, const std::optional<
     if (!differ || names.size() < 2 || tokens < kWorthAHint) continue;
     hints.push_back(
         fmt::format("{} hold {{{{ {} }}}} (up to {} tokens) behind different texts; at the front of their prompts, "
-                    "behind the same text, it would be computed once",
+                    "behind the same text, it would be computed once and exact",
                     names_of(names, turns), slot_name, tokens));
   }
   return hints;

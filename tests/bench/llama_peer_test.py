@@ -89,8 +89,13 @@ class LlamaPeer(unittest.TestCase):
         out, _ = self.run_it("--only", "batch")
         self.assertEqual(sum(line.startswith("| decode of") for line in out.splitlines()), 3)
         self.assertNotIn("prefill", out)
-        with self.assertRaises(SystemExit):
-            self.run_it("--only", "speed")
+        out, _ = self.run_it("--only", "batch,decode", "--sequences", "2,3", "--behind", "64", "--depths", "7")
+        self.assertIn("| decode of 3 sequences behind 64 |", out)
+        self.assertIn("| decode behind 7 tokens |", out)
+        self.assertEqual(sum(line.startswith("| decode") for line in out.splitlines()), 3)
+        for wrong in (("--only", "speed"), ("--sequences", "1,x"), ("--sequences", "0"), ("--behind", "0")):
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+                self.run_it(*wrong)
 
     def test_a_busy_machine_is_refused(self):
         self.load = 1001.0

@@ -74,6 +74,16 @@ class Shared(Cli):
                   agent("c", "Check what a and b say.", ("a", "b")), agent("d", "Add what a and b say.", ("a", "b"))]
         self.check_team(agents, "{topology: layered, layers: [[a, b], [c, d]]}", ("agent_a_current", "agent_b_current"))
 
+    def test_texts_behind_different_beginnings(self):
+        agents = [agent(f"r{i}", f"Question {i}: how many apples are in box {i}?", system=f"You are reader {i} of a document.")
+                  for i in range(4)]
+        for workflow in ("{topology: parallel}", "{topology: parallel, max_parallel: 2}"):
+            for relay, handed_over in (("direct", 3), ("rectify", 3), ("prefix", 0), ("lockstep", 0)):
+                turns = self.run_team(agents, workflow, relay)
+                documents = [slot for turn in turns for slot in turn["slots"] if slot["name"] == "document"]
+                relayed = [slot for slot in documents if slot["method"] == relay and slot["reused_tokens"] > slot["tokens"] / 2]
+                self.assertEqual(len(relayed), handed_over, f"{relay}, {workflow}: {documents}")
+
     def test_plan_hints_at_texts_behind_different_beginnings(self):
         systems = ("You count apples.", "You count pears.", "You count apples.")
         agents = [agent(f"r{i}", f"Question {i}?", system=system) for i, system in enumerate(systems)]

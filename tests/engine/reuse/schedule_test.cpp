@@ -269,6 +269,11 @@ namespace {
 struct Running {
   Running(Backend& backend, const Model& model, std::size_t n, std::uint64_t seed)
       : tokens(random_tokens(n + 1, seed)), cache(backend, model.kv_layout(), static_cast<std::int32_t>(n + 1)) {
+    const std::size_t bytes = backend.kv_slab_bytes(model.kv_shape(), cache.slab(0).capacity);
+    for (std::int32_t layer = 0; layer < model.config.layers; ++layer) {  // whole slabs are compared
+      backend.clear(cache.slab(layer).keys, bytes);
+      backend.clear(cache.slab(layer).values, bytes);
+    }
     StepRows rows;
     const std::int32_t index = rows.add_cache(&cache);
     for (std::size_t i = 0; i < n; ++i) rows.add_row(index, static_cast<std::int32_t>(i), tokens[i]);

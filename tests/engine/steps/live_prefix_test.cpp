@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "tests/support/asking.h"
@@ -134,20 +135,129 @@ TEST_CASE("live prefix: full computes everything, and lends nothing", "[engine][
 TEST_CASE("live prefix: methods that approximate share what is exact", "[engine][live]") {
   const auto engine = tiny_engine({.max_step_rows = 24});
   CHECK(computed(together(*engine, 3, method("direct"))) == 230 + 3 * 10);
-  ReuseOptions recording = method("direct");
+  ReuseOptions recording = method("rectify");
+  recording.range = {0, 1, 2};
+  recording.selection.score = SelectionOptions::Score::author;
   recording.record = true;
   std::vector<std::future<Run>> runs;
   at_rows(*engine, 0, [&] {
     for (std::uint64_t i = 0; i < 3; ++i) {
       auto prompt = reader(50 + i);
       prompt[0] = text(30, 9);
-      prompt[1].readers = 1;  // becomes a segment, so each reader computes it
+      prompt[1].readers = 1;  // becomes a segment, with attention that is complete when its author is
       runs.push_back(start(*engine, request_of(std::move(prompt), recording)));
     }
   }).get();
   std::int64_t tokens = 0;
   for (auto& run : runs) tokens += run.get().result.kv_computed / kLayers;
   CHECK(tokens == 30 + 3 * 210);
+}
+
+namespace {
+
+/// A document of 200 tokens behind 30 that each reader has for itself.
+std::vector<PromptPart> own_reader(std::uint64_t number) {
+  auto prompt = reader(number);
+  prompt[0] = text(30, 200 + number);
+  prompt[1].readers = 3;
+  return prompt;
+}
+
+ReuseOptions relaying(const char* name) {
+  ReuseOptions reuse = method(name);
+  reuse.record = true;
+  if (reuse.method->layers == Method::Layers::detection) reuse.range = {0, 1, 2};
+  return reuse;
+}
+
+/// The second reader's run when it gets the segment of the first, which is over.
+Run one_after_the_other(const char* name) {
+  const auto engine = tiny_engine();
+  const Run first = start(*engine, request_of(own_reader(0), relaying(name))).get();
+  auto prompt = own_reader(1);
+  REQUIRE(first.result.segments.size() == 3);
+  prompt[1].segment = first.result.segments[1];
+  prompt[1].readers = 0;
+  return start(*engine, request_of(std::move(prompt), relaying(name))).get();
+}
+
+}  // namespace
+
+TEST_CASE("live text: a text behind different beginnings is computed once and handed over", "[engine][live]") {
+  for (const char* name : {"direct", "epic", "cacheblend", "rectify", "verified"}) {
+    for (const std::int32_t rows : {512, 24}) {
+      const auto engine = tiny_engine({.max_step_rows = rows});
+      std::vector<std::future<Run>> futures;
+      at_rows(*engine, 0, [&] {
+        for (std::uint64_t i = 0; i < 4; ++i)
+          futures.push_back(start(*engine, request_of(own_reader(i), relaying(name))));
+      }).get();
+      std::vector<Run> runs;
+      for (auto& future : futures) runs.push_back(future.get());
+      INFO(name << ", steps of " << rows);
+      CHECK(same(runs[0], alone(own_reader(0))));
+      if (std::string_view(name) == "verified") {
+        for (std::size_t i = 1; i < runs.size(); ++i) CHECK(same(runs[i], alone(own_reader(i))));
+        continue;
+      }
+      CHECK(same(runs[1], one_after_the_other(name)));
+      CHECK(runs[0].result.kv_computed == 240 * kLayers);
+      REQUIRE(runs[0].result.segments.size() == 3);
+      CHECK(runs[0].result.segments[1]);
+      for (std::size_t i = 1; i < runs.size(); ++i) {
+        const PartUse& use = runs[i].result.uses[1];
+        INFO("reader " << i);
+        CHECK(use.from_segment);
+        CHECK(use.hops == 0);
+        CHECK(runs[i].result.hops == 1);
+        CHECK(runs[i].result.kv_computed < 200 * kLayers);
+        if (std::string_view(name) == "direct") CHECK(runs[i].result.kv_computed == 40 * kLayers);
+      }
+      runs.clear();
+      expect_empty(*engine);
+    }
+  }
+}
+
+TEST_CASE("live text: exact readers, and short texts, are not handed over", "[engine][live]") {
+  const auto engine = tiny_engine({.max_step_rows = 24});
+  for (const bool exact : {true, false}) {
+    std::vector<std::future<Run>> runs;
+    at_rows(*engine, 0, [&] {
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        ReuseOptions reuse = relaying(exact ? "prefix" : "direct");
+        if (!exact) reuse.min_tokens = 201;
+        runs.push_back(start(*engine, request_of(own_reader(10 * (exact ? 1 : 2) + i), reuse)));
+      }
+    }).get();
+    for (auto& run : runs) CHECK(run.get().result.kv_computed == 240 * kLayers);
+  }
+}
+
+TEST_CASE("live text: readers take over from one that is cancelled, wherever it is", "[engine][live]") {
+  for (const std::int64_t rows : {5, 120, 232, 239, 243}) {
+    const auto engine = tiny_engine({.max_step_rows = 16});
+    std::vector<std::future<Run>> followers;
+    RequestId leader = 0;
+    auto clock = at_rows(*engine, 0, [&] {
+      GenerationRequest request = request_of(own_reader(0), relaying("direct"), 3);
+      request.callbacks.on_finished = [](const GenerationResult&) {};
+      leader = engine->submit(std::move(request));
+      for (std::uint64_t i = 1; i < 4; ++i)
+        followers.push_back(start(*engine, request_of(own_reader(i), relaying("direct"))));
+    });
+    at_rows(*engine, rows, [&] { engine->cancel(leader); }).get();
+    clock.get();
+    INFO("cancelled after " << rows << " rows");
+    std::int64_t tokens = 0;
+    for (auto& follower : followers) {
+      const Run run = follower.get();
+      CHECK(run.result.error.empty());
+      tokens += run.result.kv_computed / kLayers;
+    }
+    CHECK((tokens == 240 + 2 * 40 || tokens == 3 * 40));  // the document is computed once more at most
+    expect_empty(*engine);
+  }
 }
 
 TEST_CASE("live prefix: a reader that arrives midway, and one while the answer is decoded", "[engine][live]") {
