@@ -95,7 +95,9 @@ struct GenerationResult {
   double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
+  float expected_nats = -1.0f;          // ReuseOptions::predicted, where texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
+  float guard_nats = -1.0f;             // auto: the divergence that the guard expects, nats per token; below 0: unknown
   int hops = 0;                         // 0: exact KV; n: the context held segments of n - 1 hops
   std::vector<PartUse> uses;            // one for each part of the prompt
   SegmentHandle output;                 // the answer as a segment; null unless requested and made
@@ -128,7 +130,8 @@ struct GenerationRequest {
   bool output_elsewhere = false;    // some of these later prompts are for other models
   std::string output_slot;          // the answer's placeholder in the later prompts, for anchors
   std::string reader;               // whose prompt this is: "inspector", "inspector#2"
-  std::vector<TokenId> forced;      // teacher forcing: the answer consists of exactly these tokens
+  std::uint64_t run = 0;  // running requests of the same number, above 0, hand the texts of their prompts to each other
+  std::vector<TokenId> forced;  // teacher forcing: the answer consists of exactly these tokens
   GenerationCallbacks callbacks;
 };
 

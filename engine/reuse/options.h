@@ -116,6 +116,7 @@ struct ReuseOptions {
   float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
   float max_left = -1.0f;        // auto: the prompt is computed in full when the guard measures more; below 0: never
   std::int32_t min_tokens = 32;  // shorter segments are computed in full
+  std::int32_t max_hops = 0;     // above 0: so are segments of at least this many hops (Segment::hops)
   bool prefix = true;            // methods other than full also reuse exact prefixes
   bool record = false;           // the output and the slots become segments
 };

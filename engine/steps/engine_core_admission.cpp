@@ -108,7 +108,7 @@ std::int32_t EngineCore::exact_beginning(const Sequence& next) {
 bool EngineCore::follows_texts(Sequence& next) {
   const GenerationRequest& request = next.request();
   const ReuseOptions& reuse = request.reuse;
-  if (!takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
+  if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
   std::int32_t exact = -1, end = 0;
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
     const PromptPart& text = request.prompt[part];
@@ -116,7 +116,7 @@ bool EngineCore::follows_texts(Sequence& next) {
     end += length;
     if (text.slot.empty() || text.segment || text.portable) continue;
     if (length < std::max(reuse.min_tokens, kMinFollowedTokens)) continue;
-    const LentText found = find_text(running_, text.tokens);
+    const LentText found = find_text(running_, request.run, text.tokens);
     if (found.author == nullptr) continue;
     if (exact < 0) exact = exact_beginning(next);
     if (end - length < exact) continue;  // it is there already

@@ -55,8 +55,10 @@ bool is_lent(Sequence& sequence, std::size_t part) {
 
 }  // namespace
 
-LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, const std::vector<TokenId>& tokens) {
+LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
+                   const std::vector<TokenId>& tokens) {
   for (const auto& sequence : running) {
+    if (sequence->request().run != run) continue;
     const std::vector<PromptPart>& prompt = sequence->request().prompt;
     for (std::size_t part = 0; part < prompt.size(); ++part) {
       if (prompt[part].tokens == tokens && is_lent(*sequence, part)) return {sequence.get(), part};

@@ -20,8 +20,9 @@ struct LentText {
   std::size_t part = 0;
 };
 
-/// Returns the first running prompt in which `tokens` are a text that becomes a segment.
-LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, const std::vector<TokenId>& tokens);
+/// Returns the first running prompt of `run` in which `tokens` are a text that becomes a segment.
+LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::uint64_t run,
+                   const std::vector<TokenId>& tokens);
 
 /// Stores the KV of such a text now, while its author, whose prompt must be complete, is still running. Returns null
 /// when memory is short.

@@ -173,6 +173,9 @@ std::shared_ptr<const Segment> PromptAssembly::usable(const GenerationRequest& r
   } else if (segment->length() < request.reuse.min_tokens) {
     use.reason = fmt::format("its segment has {} tokens; segments of fewer than {} are computed in full",
                              segment->length(), request.reuse.min_tokens);
+  } else if (request.reuse.max_hops > 0 && segment->hops >= request.reuse.max_hops) {
+    use.reason = fmt::format("its KV is {} hand-over{} away from exact KV; expected fewer than {}", segment->hops,
+                             segment->hops == 1 ? "" : "s", request.reuse.max_hops);
   } else if (segment->layout().layers != expected.layers || segment->layout().shape != expected.shape) {
     use.reason = "its segment is from another model";
   } else if (injects && request.reuse.range.start > 0 &&

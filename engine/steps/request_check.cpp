@@ -36,6 +36,7 @@ void check_method(const ReuseOptions& reuse) {
   not_negative("selection.deviation_threshold", reuse.selection.deviation_threshold);
   not_negative("selection.influence_threshold", reuse.selection.influence_threshold);
   not_negative("tolerance", reuse.tolerance);
+  not_negative("max_hops", reuse.max_hops);
   not_negative("anchors.gamma", reuse.anchors.gamma);
   if (reuse.reuse > 0.0 && !reuse.method->chosen_tokens)
     invalid(fmt::format("reuse: method {} chooses no tokens; expected a reuse of 0, found {}", reuse.method->name,

@@ -65,6 +65,7 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
   recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;
   result_.hops = assembly_->hops;
+  if (assembly_->hops > 0) result_.expected_nats = request_.reuse.predicted;
   for (std::int32_t at = 0; at < prompt_length_; ++at) {
     if (!assembly_->computed(at)) continue;
     computed_[static_cast<std::size_t>(at)] = model_.config.layers;
@@ -142,6 +143,7 @@ bool Sequence::fall_back() {
   if (prefilled_ || !decoding() || !assembly_->schedule.guard) return false;
   result_.guard_left = assembly_->schedule.guard->left;
   const float bound = request_.reuse.max_left;
+  if (bound > 0.0f) result_.guard_nats = result_.guard_left * request_.reuse.tolerance / bound;
   if (bound < 0.0f || result_.guard_left <= bound) return false;
   assembly_->make_exact(prompt_length_, model_.config.layers,
                         fmt::format("the guard measured a change of {:.2g}; at most {:.2g} is expected to stay within "

@@ -83,6 +83,9 @@ class Shared(Cli):
                 documents = [slot for turn in turns for slot in turn["slots"] if slot["name"] == "document"]
                 relayed = [slot for slot in documents if slot["method"] == relay and slot["reused_tokens"] > slot["tokens"] / 2]
                 self.assertEqual(len(relayed), handed_over, f"{relay}, {workflow}: {documents}")
+                self.assertNotIn(documents[0], relayed)  # the first in the plan computes it, whichever prompt was ready first
+                again = [turn["output"] for turn in self.run_team(agents, workflow, relay)]
+                self.assertEqual(again, [turn["output"] for turn in turns])
 
     def test_plan_hints_at_texts_behind_different_beginnings(self):
         systems = ("You count apples.", "You count pears.", "You count apples.")

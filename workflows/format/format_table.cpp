@@ -276,6 +276,9 @@ std::vector<FormatKey> make_keys() {
           {"relay", "anchors", object("anchors"), false, "",
            "How method `anchors` corrects KV, and when its corrections are trusted."},
           {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
+          {"relay", "max_hops", integer(0), false, "4 with `auto` and `verified`, else 0",
+           "Texts whose own KV is that many hand-overs away from exact KV are computed in full, since errors add up; "
+           "0: no bound."},
           {"relay", "prefix", boolean(), false, "true",
            "Methods other than `full` also reuse the longest exact prefix in the prefix cache."},
           {"relay", "memory", object("memory"), false, "", "Limits of the memory for KV."},

@@ -10,6 +10,8 @@
 namespace baton {
 namespace {
 
+constexpr std::int32_t kMaxHops = 4;  // what the levels measure is one hand-over; errors of several add up
+
 class RelayReader {
  public:
   RelayReader(const Fields& fields, RelaySpec& relay, Diagnostics& diagnostics)
@@ -31,6 +33,7 @@ class RelayReader {
     read_tolerance(options);
     options.prefix = fields_.boolean("prefix").value_or(options.prefix);
     options.min_tokens = integer(fields_, "min_tokens", options.min_tokens);
+    options.max_hops = integer(fields_, "max_hops", decides(*relay_.method) ? kMaxHops : 0);
     read_reuse(options);
     read_verified();
     if (const YamlNode* memory = fields_.get("memory")) {

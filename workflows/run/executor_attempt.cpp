@@ -111,9 +111,28 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   } else {
     attempt.prompt = std::move(prepared.prompt);
     attempt.prepared = true;
-    advance(turn);
+    attempt.phase = Attempt::Phase::held;
   }
+  submit_held();
   schedule();
+}
+
+/// Of prompts that hold the same text, the engine's first computes it and the others get it from there: their answers
+/// must not depend on which worker was faster. Turns with tools are not waited for.
+bool RunLoop::follows_preparing(std::size_t turn) const {
+  if (!plan_.reuse.record) return false;
+  for (std::size_t i = 0; i < turn; ++i) {
+    if (attempts_[i]->phase == Attempt::Phase::preparing && planned(i).tools.empty()) return true;
+  }
+  return false;
+}
+
+void RunLoop::submit_held() {
+  for (std::size_t i = 0; i < attempts_.size() && !ending_; ++i) {
+    if (attempts_[i]->phase != Attempt::Phase::held || follows_preparing(i)) continue;
+    attempts_[i]->phase = Attempt::Phase::idle;
+    advance(i);
+  }
 }
 
 void RunLoop::submit(std::size_t turn) {
@@ -125,6 +144,7 @@ void RunLoop::submit(std::size_t turn) {
   GenerationRequest request;
   request.reuse = plan_.reuse_of(planned_turn);
   request.reader = planned_turn.id;
+  request.run = number_;
   if (plan_.reuse.record) {
     hand_over_.attach(turn, attempt.engine.get(), attempt.prompt);
     request.output_readers = hand_over_.output_readers(turn);
@@ -302,11 +322,15 @@ void RunLoop::fail_attempt(std::size_t turn, Failure failure) {
 /// The attempt's time is up.
 void RunLoop::cut_off(std::size_t turn) {
   Attempt& attempt = *attempts_[turn];
-  if (attempt.phase != Attempt::Phase::preparing && attempt.phase != Attempt::Phase::generating) return;
+  if (attempt.phase == Attempt::Phase::idle) return;
   attempt.cut = fmt::format("the attempt took longer than {} ms", planned(turn).timeout.count());
   attempt.stop.request_stop();
   if (attempt.phase == Attempt::Phase::generating)
     try_to([&] { attempt.engine->cancel(attempt.request); });  // else it ends by itself
+  if (attempt.phase != Attempt::Phase::held) return;
+  attempt.phase = Attempt::Phase::idle;
+  fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
+  schedule();
 }
 
 /// The end of a turn that had begun.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <stdexcept>
 
@@ -14,6 +15,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxThreads = 8;
+std::atomic<std::uint64_t> runs{0};                 // of this process
 constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
 /// "2026-01-31T12:00:00Z".
@@ -22,7 +24,12 @@ std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(
 }  // namespace
 
 RunLoop::RunLoop(const RunRequest& request)
-    : request_(request), plan_(*request.plan), state_(plan_, request.inputs), hand_over_(plan_), early_(plan_, state_) {
+    : request_(request),
+      plan_(*request.plan),
+      number_(++runs),
+      state_(plan_, request.inputs),
+      hand_over_(plan_),
+      early_(plan_, state_) {
   for (std::size_t i = 0; i < state_.size(); ++i) attempts_.push_back(std::make_unique<Attempt>());
 }
 
@@ -221,7 +228,8 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
       try_to([&] { attempt.engine->cancel(attempt.request); });  // else it ends by itself
   }
   for (std::size_t i = 0; i < state_.size(); ++i) {
-    if (attempts_[i]->phase == Attempt::Phase::pausing) turn_over(i, TurnState::cancelled);
+    const Attempt::Phase phase = attempts_[i]->phase;
+    if (phase == Attempt::Phase::pausing || phase == Attempt::Phase::held) turn_over(i, TurnState::cancelled);
   }
 }
 

@@ -33,7 +33,8 @@ class RunLoop {
  private:
   /// The state of a running turn.
   struct Attempt {
-    enum class Phase : std::uint8_t { idle, preparing, generating, pausing };
+    /// held: the prompt waits for those of turns before it, so that the engine gets them in the order of the plan.
+    enum class Phase : std::uint8_t { idle, preparing, held, generating, pausing };
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
@@ -84,6 +85,8 @@ class RunLoop {
   void advance(std::size_t turn);
   void prepare(std::size_t turn);
   void on_prepared(std::size_t turn, PreparedTurn prepared);
+  bool follows_preparing(std::size_t turn) const;
+  void submit_held();
   void submit(std::size_t turn);
   void submitted(std::size_t turn);
   GenerationCallbacks callbacks(std::size_t turn);
@@ -101,6 +104,7 @@ class RunLoop {
   /// on the engine's thread.
   const std::shared_ptr<TaskQueue> mailbox_ = std::make_shared<TaskQueue>();
   const Clock::time_point begin_ = Clock::now();
+  const std::uint64_t number_;  // GenerationRequest::run
 
   RunProgress state_;
   RunSegments hand_over_;

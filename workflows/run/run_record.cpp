@@ -12,6 +12,8 @@ using Json = nlohmann::ordered_json;
 
 double finite(double value) { return std::isfinite(value) ? value : 0.0; }
 
+Json known(double value) { return value < 0.0 ? Json(nullptr) : Json(finite(value)); }
+
 std::string dump(const Json& json, int indent) { return json.dump(indent, ' ', false, Json::error_handler_t::replace); }
 
 /// In the order of the texts.
@@ -33,7 +35,7 @@ Json json_of(const SlotAnchors& anchors) {
   return {{"anchors", anchors.anchors},
           {"ambiguity", finite(anchors.ambiguity)},
           {"distance", finite(anchors.distance)},
-          {"predicted_error", anchors.predicted_error < 0.0 ? Json(nullptr) : Json(finite(anchors.predicted_error))}};
+          {"predicted_error", known(anchors.predicted_error)}};
 }
 
 Json json_of(const SlotRecord& record) {
@@ -77,6 +79,9 @@ Json json_of(const AgentRecord& record) {
           {"tentative_ms", finite(record.tentative_ms)},
           {"tentative_tokens", record.tentative_tokens},
           {"confirmed_tokens", record.confirmed_tokens},
+          {"expected_nats", known(record.expected_nats)},
+          {"guard_nats", known(record.guard_nats)},
+          {"guard_change", known(record.guard_change)},
           {"slots", std::move(slots)}};
 }
 

@@ -105,6 +105,9 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   record.accepted_tokens = result.accepted_tokens;
   record.tentative_tokens = result.tentative_tokens;
   record.confirmed_tokens = result.confirmed_tokens;
+  record.expected_nats = result.expected_nats;
+  record.guard_nats = result.guard_nats;
+  record.guard_change = result.guard_left;
   if (result.tentative_ms > 0.0)
     record.tentative_ms = milliseconds(times.submitted - times.ready) + result.tentative_ms;
   if (times.first_token != Clock::time_point{}) {

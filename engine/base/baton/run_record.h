@@ -71,6 +71,10 @@ struct AgentRecord {
   double tentative_ms = 0.0;          // verified: from the last input to the first tentative token; 0: none
   std::int64_t tentative_tokens = 0;  // written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;  // tentative tokens that are in the answer
+  // Of prompts with rectified texts; below 0: unknown, or nothing was rectified.
+  double expected_nats = -1;  // auto: the divergence from full prefill by the model's levels, nats per token
+  double guard_nats = -1;     // auto: that of this prompt, by its guard; above the tolerance it was computed in full
+  double guard_change = -1;   // what the guard measured: mean squared change of the values that were not recomputed
   std::vector<SlotRecord> slots;
 };
 

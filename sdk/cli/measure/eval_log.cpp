@@ -55,7 +55,10 @@ Json json_of(const Share& share) { return {share.part, share.whole}; }
 
 Json json_of(const Distances& distances) {
   Json json = Json::object();
-  for (const auto& [turn, distance] : distances) json[turn] = {{"agreeing", distance.agreeing}, {"kl", distance.kl}};
+  for (const auto& [turn, distance] : distances) {
+    json[turn] = {{"agreeing", distance.agreeing}, {"kl", distance.kl}};
+    if (distance.guard >= 0.0) json[turn]["guard"] = distance.guard;
+  }
   return json;
 }
 
@@ -85,6 +88,7 @@ Distances distances_of(const Json& json) {
     TurnDistance& distance = distances[turn];
     distance.agreeing = one.at("agreeing").get<std::int64_t>();
     for (const Json& kl : one.at("kl")) distance.kl.push_back(number_of(kl));
+    distance.guard = one.value("guard", -1.0);
   }
   return distances;
 }

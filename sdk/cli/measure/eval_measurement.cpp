@@ -197,6 +197,10 @@ std::optional<EvalMeasurement::Outcome> EvalMeasurement::compare(const Engine& e
   if (outcome.record.state == RunState::cancelled) return std::nullopt;
   outcome.answers = answers;
   outcome.distances = comparison.take();
+  for (const AgentRecord& agent : outcome.record.agents) {
+    const auto found = outcome.distances.find(turn_name(agent.agent, agent.round));
+    if (found != outcome.distances.end()) found->second.guard = agent.guard_change;
+  }
   return outcome;
 }
 

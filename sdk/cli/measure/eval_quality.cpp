@@ -160,13 +160,13 @@ void Quality::add(const Distances& distances, const Workflow& workflow) {
   for (const TurnInfo& turn : workflow.turns()) {
     const auto found = distances.find(turn.id);
     if (found == distances.end()) continue;
-    const auto& [kl, agreeing] = found->second;
+    const std::vector<double>& kl = found->second.kl;
     double sum = 0.0;
     for (const double one : kl) sum += one;
     kl_ += sum;
     within_ += !kl.empty() && sum <= kTolerance * static_cast<double>(kl.size()) ? 1 : 0;
     if (!kl.empty()) kl_first_ += kl.front();
-    agreeing_ += agreeing;
+    agreeing_ += found->second.agreeing;
     positions_ += static_cast<std::int64_t>(kl.size());
     first_ += kl.empty() ? 0 : 1;
   }

@@ -76,6 +76,7 @@ class ReferenceRows {
 struct TurnDistance {
   std::vector<double> kl;     // of each token, in nats
   std::int64_t agreeing = 0;  // tokens that both would have chosen, greedily
+  double guard = -1.0;        // AgentRecord::guard_change
 };
 
 /// The distances of one run over one question, by turn.

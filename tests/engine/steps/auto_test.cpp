@@ -135,6 +135,11 @@ TEST_CASE("auto: a prompt whose guard measures too much is computed in full, bef
   CHECK(guarded.result.uses[1].method->name == "full");
   CHECK(guarded.result.uses[1].reason.find("the guard measured") == 0);
   CHECK(guarded.result.guard_left == relayed.result.guard_left);
+  CHECK(guarded.result.guard_nats == Approx(0.04f));
+  CHECK(guarded.result.expected_nats == relayed.result.expected_nats);
+  CHECK(relayed.result.expected_nats == Approx(0.005f));
+  CHECK(relayed.result.guard_nats < 0.0f);  // without a scale
+  CHECK(full.result.expected_nats < 0.0f);
 
   std::vector<std::future<Run>> all;  // while others decode
   for (int i = 0; i < 6; ++i)

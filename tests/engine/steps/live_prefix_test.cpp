@@ -34,6 +34,7 @@ std::vector<PromptPart> reader(std::uint64_t number) {
 
 GenerationRequest request_of(std::vector<PromptPart> prompt, const ReuseOptions& reuse, std::int32_t max_tokens = 8) {
   GenerationRequest request;
+  request.run = 1;
   request.prompt = std::move(prompt);
   request.reuse = reuse;
   request.max_tokens = max_tokens;
@@ -219,17 +220,21 @@ TEST_CASE("live text: a text behind different beginnings is computed once and ha
   }
 }
 
-TEST_CASE("live text: exact readers, and short texts, are not handed over", "[engine][live]") {
+TEST_CASE("live text: exact readers, short texts and other runs are left out", "[engine][live]") {
   const auto engine = tiny_engine({.max_step_rows = 24});
-  for (const bool exact : {true, false}) {
+  for (const std::uint64_t why : {1, 2, 3, 4}) {
     std::vector<std::future<Run>> runs;
     at_rows(*engine, 0, [&] {
       for (std::uint64_t i = 0; i < 3; ++i) {
-        ReuseOptions reuse = relaying(exact ? "prefix" : "direct");
-        if (!exact) reuse.min_tokens = 201;
-        runs.push_back(start(*engine, request_of(own_reader(10 * (exact ? 1 : 2) + i), reuse)));
+        ReuseOptions reuse = relaying(why == 1 ? "prefix" : "direct");
+        if (why == 2) reuse.min_tokens = 201;
+        GenerationRequest request = request_of(own_reader(10 * why + i), reuse);
+        if (why == 3) request.run = 1 + i;
+        if (why == 4) request.run = 0;
+        runs.push_back(start(*engine, std::move(request)));
       }
     }).get();
+    INFO("case " << why);
     for (auto& run : runs) CHECK(run.get().result.kv_computed == 240 * kLayers);
   }
 }

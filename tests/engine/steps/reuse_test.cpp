@@ -118,6 +118,30 @@ TEST_CASE("reuse: every row recomputed in every layer is full prefill, bit for b
   }
 }
 
+TEST_CASE("reuse: texts too many hand-overs away from exact KV are computed in full", "[reuse]") {
+  const auto engine = engine_of(TinyOptions{});
+  std::vector<PromptPart> chain = {text(33, 1)};
+  for (std::uint64_t agent = 0; agent < 4; ++agent) {  // answers of 0, 1, 2, 3 hops
+    chain.push_back(answer(*engine, chain, 45, agent, recording(method("direct"))));
+    CHECK(engine->segment(chain.back().segment)->hops == static_cast<int>(agent));
+  }
+  for (int max_hops = 0; max_hops < 6; ++max_hops) {
+    INFO("max_hops " << max_hops);
+    ReuseOptions reuse = method("direct");
+    reuse.max_hops = max_hops;
+    const Run run = ask(*engine, chain, reuse);
+    const int taken = max_hops == 0 ? 4 : std::min(max_hops, 4);
+    CHECK(run.result.hops == taken);
+    for (int i = 0; i < 4; ++i) {
+      const PartUse& use = run.result.uses[static_cast<std::size_t>(i) + 1];
+      CHECK(use.from_segment == (i < taken));
+      if (i >= taken)
+        CHECK(use.reason == "its KV is " + std::to_string(i) + (i == 1 ? " hand-over" : " hand-overs") +
+                                " away from exact KV; expected fewer than " + std::to_string(max_hops));
+    }
+  }
+}
+
 TEST_CASE("reuse: behind the same text at the same place, every method is full prefill", "[reuse]") {
   for (const TinyOptions& model : kModels) {
     if (model.kv_dtype != DType::f32) continue;  // hidden states in bf16 are not those of the first run

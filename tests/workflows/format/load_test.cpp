@@ -205,6 +205,17 @@ TEST_CASE("the shortest workflow") {
   CHECK(spec.relay.method->name == "auto");
 }
 
+TEST_CASE("how many hand-overs in a row are followed") {
+  const auto max_hops = [](const std::string& relay) {
+    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.max_hops;
+  };
+  CHECK(max_hops("auto") == 4);
+  CHECK(max_hops("verified") == 4);
+  CHECK(max_hops("rectify") == 0);
+  CHECK(max_hops("{method: rectify, max_hops: 2}") == 2);
+  CHECK(max_hops("{max_hops: 0}") == 0);
+}
+
 TEST_CASE("which tokens rectify recomputes: by change, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {

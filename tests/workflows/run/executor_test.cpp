@@ -156,6 +156,36 @@ TEST_CASE("steps that need nothing of each other run together, up to max_paralle
   CHECK(most(1) == 1);
 }
 
+TEST_CASE("prompts that hand texts over reach the engine in the order of the plan") {
+  PlanBuilder builder;
+  builder.plan.reuse.record = true;
+  PlannedTurn& slow = builder.add("slow", {});
+  slow.messages[0].pieces.insert(slow.messages[0].pieces.begin() + 1, {std::string(4'000'000, 'x'), ""});
+  builder.add("quick", {}).on_error = OnError::skip;
+  const auto run = [&](Milliseconds of_quick, Milliseconds of_run) {
+    builder.plan.turns[1].timeout = of_quick;
+    auto engine = std::make_shared<ScriptedEngine>(named_answers());
+    RunRequest request = builder.request(engine);
+    request.timeout = of_run;
+    const RunRecord record = run_plan(request);
+    CHECK(engine->open() == 0);
+    std::string agents;
+    for (const std::string& prompt : engine->prompts) agents += agent_of(prompt) + " ";
+    return std::pair(record, agents);
+  };
+  const auto [both, order] = run(Milliseconds(0), Milliseconds(0));
+  CHECK(both.state == RunState::ok);
+  CHECK(order == "slow quick ");
+  const auto [late, alone] = run(Milliseconds(1), Milliseconds(0));  // over while it is held
+  CHECK(late.state == RunState::ok);
+  CHECK(record_of(late, "quick").error == "the attempt took longer than 1 ms");
+  CHECK(alone == "slow ");
+  const auto [over, nobody] = run(Milliseconds(0), Milliseconds(1));
+  CHECK(over.state == RunState::timeout);
+  CHECK(record_of(over, "quick").state == TurnState::cancelled);
+  CHECK(nobody.empty());
+}
+
 TEST_CASE("a debate over rounds reads the rounds before") {
   PlanBuilder builder;
   builder.add("a", {});

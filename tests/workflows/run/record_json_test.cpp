@@ -65,9 +65,13 @@ TEST_CASE("a run record as JSON") {
                           "accepted_tokens",
                           "tentative_ms",
                           "tentative_tokens",
-                          "confirmed_tokens"}) {
+                          "confirmed_tokens",
+                          "expected_nats",
+                          "guard_nats",
+                          "guard_change"}) {
     CHECK(parsed["agents"][0].contains(key));
   }
+  CHECK(parsed["agents"][0]["guard_nats"].is_null());
   for (const char* key : {"name", "tokens", "method", "reused_tokens", "recomputed_tokens", "ahead_tokens",
                           "kv_reuse_rate", "kv_reuse_bound", "hops", "corrected", "reason"}) {
     CHECK(parsed["agents"][0]["slots"][0].contains(key));
