@@ -27,7 +27,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 /// Eight sizes for each power of two: a block fits many requests, and what it has too much is never touched.
 std::size_t size_of_block(std::size_t bytes) { return round_up(bytes, std::max(std::bit_floor(bytes) / 8, kHugePage)); }
 
-void* map(std::size_t size) {
+void* map(std::size_t size, bool huge) {
   const std::size_t reserved = size + kHugePage;
   void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return nullptr;
@@ -37,7 +37,7 @@ void* map(std::size_t size) {
   char* end = aligned + size;
   if (end != begin + reserved) munmap(end, static_cast<std::size_t>(begin + reserved - end));
 #ifdef MADV_HUGEPAGE
-  madvise(aligned, size, MADV_HUGEPAGE);  // only advice: a failure does no harm
+  if (huge) madvise(aligned, size, MADV_HUGEPAGE);  // only advice: a failure does no harm
 #endif
   return aligned;
 }
@@ -75,10 +75,10 @@ void* BlockPool::take(std::size_t bytes, bool zeroed) {
     keeps_ -= size;
   } else {
     drop_oldest(used_peak_ > used_ + size ? used_peak_ - used_ - size : 0);
-    data = map(size);
+    data = map(size, zeroed);
     if (data == nullptr && !kept_.empty()) {
       drop_oldest(0);
-      data = map(size);
+      data = map(size, zeroed);
     }
     if (data == nullptr) fail(bytes);
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the CPU backends: aligned to 64 bytes, and on huge pages where a block is large.
+// Memory of the CPU backends: aligned to 64 bytes. Large blocks that are complete before they are used, as weights, lie
+// on huge pages. Those with unspecified content, as KV caches, do not: they fill up step by step, and each of the first
+// steps would wait for megabytes to be cleared.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +11,8 @@
 namespace baton::cpu {
 
 /// Blocks of memory. Large ones that were released are kept for the next of their size, because the operating system
-/// clears each fresh page: of a KV cache of 40 MB that took up to 200 ms, in the middle of a step. All blocks together,
-/// used and kept, never exceed what was used at once before, and the system may reclaim the pages of kept ones.
-/// Threads: any.
+/// clears each fresh page. All blocks together, used and kept, never exceed what was used at once before, and the
+/// system may reclaim the pages of kept ones. Threads: any.
 class BlockPool {
  public:
   BlockPool() = default;

@@ -257,7 +257,7 @@ std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool
     matrix->panels += panels_of(part.rows);
     matrix->bytes += checked_bytes("load_quantized_matrix", panels_of(part.rows), bytes, 1);
   }
-  matrix->storage = owner.allocate_uninitialized(matrix->bytes);
+  matrix->storage = owner.allocate(matrix->bytes);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockView& part = parts[i];
     std::byte* data = matrix->storage.data() + begin[i];

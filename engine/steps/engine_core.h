@@ -108,6 +108,7 @@ class EngineCore {
 
   void find_drafts();
   void report_progress(const std::vector<Part>& parts);
+  void store_prefixes(const std::vector<Part>& parts);
 
   /// Makes the step place, layer by layer, the segments of its sequences that are still being uploaded.
   void wait_for_layers(const std::vector<Part>& parts);

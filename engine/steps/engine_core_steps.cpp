@@ -206,6 +206,7 @@ void EngineCore::step() {
     stats_.rows_ahead += rows_ahead;
     stats_.spare_rows = spare_.knee();
   }
+  store_prefixes(parts);
   report_progress(parts);
   std::size_t chosen = 0;
   for (const Part& part : alone) {
@@ -230,6 +231,20 @@ void EngineCore::wait_for_layers(const std::vector<Part>& parts) {
     for (Sequence* sequence : arriving)
       sequence->assembly().insert_uploaded(*backend_, forward_.angles(), sequence->cache(), layer);
   };
+}
+
+/// Where other sequences decode, a prompt's KV is stored while it is computed: all of it at its end would make them
+/// wait. Devices copy without the host.
+void EngineCore::store_prefixes(const std::vector<Part>& parts) {
+  constexpr std::int32_t kPiece = 128;  // tokens
+  if (!device_.host_memory || running_.size() < 2) return;
+  for (const Part& part : parts) {
+    const LivePrefix live = part.sequence->live();
+    const std::int32_t ready = live.ready / kPiece * kPiece;
+    if (ready <= part.sequence->stored()) continue;
+    part.sequence->set_stored(ready);
+    try_to([&] { prefixes_.add(*backend_, *live.cache, live.tokens.first(static_cast<std::size_t>(ready))); });
+  }
 }
 
 /// A sequence that ends here has rows left, so it is none of those that get a token in this step.

@@ -6,7 +6,7 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxEntries = 64;
+constexpr std::size_t kMaxEntries = 512;
 constexpr std::int32_t kWorthKeeping = 16;  // minimum new tokens for which an entry is added
 
 }  // namespace

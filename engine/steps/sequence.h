@@ -56,6 +56,9 @@ class Sequence {
     request_.prompt[part].segment = std::move(segment);
     request_.prompt[part].readers = 0;
   }
+  /// Number of first tokens whose KV was stored as a prefix while the sequence ran.
+  std::int32_t stored() const { return stored_; }
+  void set_stored(std::int32_t tokens) { stored_ = tokens; }
   /// The sequence that this one waits for before it starts.
   const Lead& lead() const { return lead_; }
   void follow(Lead lead) { lead_ = lead; }
@@ -136,6 +139,7 @@ class Sequence {
   std::optional<PromptAssembly> assembly_;
   std::size_t next_row_ = 0;  // index into the prompt's schedule
   Lead lead_;
+  std::int32_t stored_ = 0;
   std::vector<std::size_t> detection_ends_;  // of each detection: the index behind its last row
   SparseLayers sparse_;
   std::vector<std::int32_t> computed_;  // [prompt] number of layers whose KV was computed

@@ -303,6 +303,24 @@ TEST_CASE("live prefix: who follows takes over from a prompt that is cancelled",
   }
 }
 
+TEST_CASE("live prefix: while others decode, a prompt is stored as it is computed", "[engine][live]") {
+  for (const bool others : {false, true}) {
+    const auto engine = tiny_engine({.max_step_rows = 16, .max_draft = 0});
+    std::future<Run> first, clock;
+    if (others) {
+      clock = at_rows(*engine, 0, [&] { first = start(*engine, request_of(reader(0), method("prefix"))); });
+      clock.get();
+    } else {
+      first = start(*engine, request_of(reader(0), method("prefix")));
+    }
+    CHECK(same(first.get(), alone(reader(0))));
+    CHECK(engine->stats().segments.segments == (others ? 2 : 1));
+    const Run again = start(*engine, request_of(reader(0), method("prefix"))).get();
+    CHECK(same(again, alone(reader(0))));
+    CHECK(again.result.kv_computed == kLayers);
+  }
+}
+
 TEST_CASE("live prefix: what two followers have in common beyond their leader", "[engine][live]") {
   const auto engine = tiny_engine({.max_step_rows = 16});
   std::vector<std::vector<PromptPart>> prompts;

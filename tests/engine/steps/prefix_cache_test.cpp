@@ -148,7 +148,18 @@ TEST_CASE("prefix cache: random prompts of a few texts, against the longest comm
       cache.add(*backend, cache_of(*backend, prompt), prompt);
       added.push_back(prompt);
       CHECK(store.stats().bytes <= budget);
-      CHECK(store.stats().segments <= 64);
     }
   }
+}
+
+TEST_CASE("prefix cache: it has at most 512 entries, the most recently used ones", "[engine][prefix]") {
+  const auto backend = make_cpu_backend(1);
+  SegmentStore store(1 << 24);
+  PrefixCache cache(store);
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    const auto prompt = text(20, 1000 + i);
+    cache.add(*backend, cache_of(*backend, prompt), prompt);
+    CHECK(store.stats().segments == static_cast<std::int64_t>(std::min<std::uint64_t>(i + 1, 512)));
+  }
+  for (std::uint64_t i = 500; i < 600; ++i) CHECK(cache.find(text(20, 1000 + i), 20).length == 20);
 }
