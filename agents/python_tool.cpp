@@ -28,13 +28,15 @@ std::string remark_on(const SandboxResult& result, const PythonOptions& options)
     case SandboxResult::End::flooded:
       return "[stopped: too much output]";
     case SandboxResult::End::exceeded:
-      return "[stopped: too many files, written bytes or threads]";
+      return fmt::format("[stopped: {}]", result.exceeded);
   }
   return {};
 }
 
 class PythonTool final : public Tool {
  public:
+  explicit PythonTool(SandboxLayers layers) : sandbox_(layers) {}
+
   std::string name() const override { return "python"; }
 
   std::string check(const std::map<std::string, std::string>& options) const override {
@@ -74,12 +76,14 @@ class PythonTool final : public Tool {
     return shown;
   }
 
+  std::vector<IsolationFact> isolation() const override { return sandbox_.isolation(); }
+
  private:
   Sandbox sandbox_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Tool> make_python_tool() { return std::make_shared<PythonTool>(); }
+std::shared_ptr<const Tool> make_python_tool(SandboxLayers layers) { return std::make_shared<PythonTool>(layers); }
 
 }  // namespace baton

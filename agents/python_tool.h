@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "agents/sandbox.h"
 #include "agents/tool.h"
 
 namespace baton {
@@ -11,6 +12,6 @@ namespace baton {
 /// Returns the tool "python". Its options, all as text, are timeout ("10s"), memory ("512MiB"), interpreter (a path, or
 /// a name to search for; "python3"), and before and after: code that runs in front of the block and behind it. The
 /// result is the code's standard output and error, at most 64 KiB; ok when the code ended without an error.
-std::shared_ptr<const Tool> make_python_tool();
+std::shared_ptr<const Tool> make_python_tool(SandboxLayers layers = {});
 
 }  // namespace baton

@@ -28,9 +28,10 @@ struct SandboxRequest {
 
 struct SandboxResult {
   enum class End : std::uint8_t { exited, signalled, timed_out, stopped, flooded, exceeded };
-  End end = End::exited;  // exceeded: more files, written bytes or threads than allowed
-  int code = 0;           // exit code or signal number
-  std::string output;     // standard output and error, interleaved as written; any bytes
+  End end = End::exited;
+  int code = 0;          // exit code or signal number
+  std::string exceeded;  // when it ended for that: of what it used more than allowed, such as "more than 128 threads"
+  std::string output;    // standard output and error, interleaved as written; any bytes
 };
 
 /// The layers that are used where the system has them. Tests switch them off to see what the others hold.
@@ -48,10 +49,13 @@ class Sandbox {
   /// Runs a process and returns when it has ended, after a stop request within milliseconds. The process gets an empty
   /// folder that is removed afterwards, a minimal environment and no file descriptor of the host. The host's signal
   /// handlers are unchanged. In a host that reaps all its children itself, the exit code is lost and reads as 0. Throws
-  /// std::runtime_error when the process cannot be started or confined; without seccomp no process is run.
+  /// std::runtime_error when the process cannot be started, confined or ended, or what it uses cannot be counted;
+  /// without seccomp no process is run.
   SandboxResult run(const SandboxRequest& request) const;
 
-  /// The layers, and which of them hold here. The first call of this or of run() tries them with a process.
+  /// The layers, and which of them hold here. The first call of this or of run() tries them with a process, as does one
+  /// after the host has given up rights. What fails for a lack of resources throws std::runtime_error, and is tried
+  /// again by the next call.
   std::vector<IsolationFact> isolation() const;
 
  private:

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <initializer_list>
 
 #if defined(__clang__)
 #define BATON_PLAIN __attribute__((no_sanitize("address", "thread", "undefined"), noinline))
@@ -159,12 +160,14 @@ BATON_PLAIN const char* confine(SandboxChild& child) {
   if (child.landlock >= 0 && !restrict_files(child)) return "landlock";
   // The host may have files open that are not marked close-on-exec.
   if (syscall(SYS_close_range, 3, ~0u, 0) != 0) {
-    for (int fd = 3; fd < 1 << 16; ++fd) syscall(SYS_close, fd);
+    for (unsigned fd = 3; fd < child.max_descriptors; ++fd) syscall(SYS_close, fd);
   }
   if (!end_with_host()) return "end of the host";  // after the last change of its user, which would undo it
   const std::uint64_t no_signals = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof(no_signals));
-  if (syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &child.seccomp, 0, 0) != 0) return "seccomp";
+  for (const sock_fprog* filter : {&child.process_seccomp, &child.seccomp}) {
+    if (syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter, 0, 0) != 0) return "seccomp";
+  }
   return nullptr;
 }
 
@@ -175,7 +178,8 @@ BATON_PLAIN int sandbox_child(void* plan) {
   child.failed = confine(child);
   if (child.failed == nullptr && child.program == nullptr) syscall(SYS_exit_group, 0);
   if (child.failed == nullptr) {
-    syscall(SYS_execve, child.program, child.arguments, child.environment);
+    const std::uint64_t* key = child.exec_key;
+    syscall(SYS_execve, child.program, child.arguments, child.environment, key[0], key[1], key[2]);
     child.failed = child.program;
   }
   child.error = errno;

@@ -3,19 +3,26 @@
 
 #include <fcntl.h>
 #include <linux/prctl.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
+#include <bit>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "engine/base/unique_fd.h"
 
@@ -54,17 +61,35 @@ class FilterBuilder {
     }
   }
 
-  /// Before version 2.6, libseccomp writes programs to files only.
+  /// Before version 2.6, libseccomp writes programs to files only: here to a pipe, since a file could exceed the host's
+  /// limit of file sizes, whose signal would end the host.
   std::vector<sock_filter> program() const {
-    const UniqueFd file(memfd_create("filter", MFD_CLOEXEC));
-    if (!file || seccomp_export_bpf(filter_.get(), file.get()) != 0) {
-      throw std::runtime_error("seccomp: cannot make the program");
+    constexpr std::size_t kMaxBytes = BPF_MAXINSNS * sizeof(sock_filter);
+    int ends[2] = {-1, -1};
+    int problem = pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 ? 0 : -errno;
+    const UniqueFd out(ends[0]);
+    UniqueFd in(ends[1]);
+    if (problem == 0 && fcntl(in.get(), F_GETPIPE_SZ) < static_cast<int>(kMaxBytes) &&
+        fcntl(in.get(), F_SETPIPE_SZ, kMaxBytes) < 0) {
+      problem = -errno;
     }
-    const off_t bytes = lseek(file.get(), 0, SEEK_END);
-    std::vector<sock_filter> program(static_cast<std::size_t>(bytes) / sizeof(sock_filter));
-    if (pread(file.get(), program.data(), static_cast<std::size_t>(bytes), 0) != bytes) {
+    if (problem == 0) problem = seccomp_export_bpf(filter_.get(), in.get());
+    if (problem != 0) {
+      throw std::runtime_error(std::string("seccomp: cannot make the program: ") + std::strerror(-problem));
+    }
+    in.reset();
+    std::vector<sock_filter> program(BPF_MAXINSNS);
+    std::size_t done = 0;
+    while (done < kMaxBytes) {
+      const ssize_t bytes = read(out.get(), reinterpret_cast<char*>(program.data()) + done, kMaxBytes - done);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes <= 0) break;
+      done += static_cast<std::size_t>(bytes);
+    }
+    if (done == 0 || done % sizeof(sock_filter) != 0) {
       throw std::runtime_error("seccomp: cannot read the whole program");
     }
+    program.resize(done / sizeof(sock_filter));
     return program;
   }
 
@@ -79,7 +104,7 @@ class FilterBuilder {
     const int problem = seccomp_rule_add_array(filter_.get(), action, number, static_cast<unsigned>(conditions.size()),
                                                conditions.begin());
     if (problem < 0 && problem != -EDOM) {  // EDOM: the architecture has no such call
-      throw std::runtime_error("seccomp: cannot add a rule for " + name + ": error " + std::to_string(-problem));
+      throw std::runtime_error("seccomp: cannot add a rule for " + name + ": " + std::strerror(-problem));
     }
   }
 
@@ -103,7 +128,7 @@ void allow_memory_and_threads(FilterBuilder& filter) {
                                    CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   filter.allow_if("clone", {bits(0, ~scmp_datum_t{CLONE_DETACHED}, kThread)});
   filter.deny({"clone3"}, ENOSYS);
-  filter.allow({"execve"});  // starts the interpreter; later it gives nothing: the confinement stays
+  filter.allow({"execve"});  // with the key that starts the interpreter (make_process_filter)
   filter.allow({"exit", "exit_group", "wait4", "waitid", "restart_syscall"});
   filter.allow({"sched_yield", "sched_getaffinity", "sched_getparam", "sched_getscheduler", "sched_get_priority_max",
                 "sched_get_priority_min", "getcpu"});
@@ -181,7 +206,60 @@ void allow_questions(FilterBuilder& filter) {
   }
 }
 
+constexpr std::uint32_t offset_of_low_half(int argument) {
+  const std::size_t offset = offsetof(seccomp_data, args) + sizeof(std::uint64_t) * static_cast<std::size_t>(argument);
+  return static_cast<std::uint32_t>(offset + (std::endian::native == std::endian::little ? 0 : 4));
+}
+
+constexpr std::uint32_t offset_of_high_half(int argument) { return offset_of_low_half(argument) ^ 4; }
+
 }  // namespace
+
+ExecKey make_exec_key() {
+  ExecKey key{};
+  ssize_t bytes = -1;
+  do {
+    bytes = getrandom(key.data(), sizeof(key), 0);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes != sizeof(key)) {
+    throw std::system_error(errno, std::generic_category(), "sandbox: cannot get random numbers");
+  }
+  return key;
+}
+
+std::vector<sock_filter> make_process_filter(const ExecKey& key, bool shared_files) {
+  constexpr int kFirstUnused = 3;  // of the six argument registers: execve has three arguments
+  const sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const sock_filter deny = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+  const auto load = [](std::uint32_t offset) -> sock_filter { return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset); };
+  std::vector<sock_filter> of_execve;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    const int argument = kFirstUnused + static_cast<int>(i);
+    of_execve.push_back(load(offset_of_low_half(argument)));
+    of_execve.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(key[i]), 1, 0));
+    of_execve.push_back(deny);
+    of_execve.push_back(load(offset_of_high_half(argument)));
+    of_execve.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(key[i] >> 32), 1, 0));
+    of_execve.push_back(deny);
+  }
+  of_execve.push_back(allow);
+
+  std::vector<sock_filter> filter{load(offsetof(seccomp_data, nr))};
+  filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_execve, 0, static_cast<unsigned char>(of_execve.size())));
+  filter.insert(filter.end(), of_execve.begin(), of_execve.end());
+  if (!shared_files) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0));
+    filter.push_back(allow);
+    filter.push_back(load(offset_of_low_half(3)));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_ANONYMOUS, 1, 0));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_SHARED, 1, 0));  // MAP_SHARED_VALIDATE has this bit, too
+    filter.push_back(allow);
+    filter.push_back(deny);
+  } else {
+    filter.push_back(allow);
+  }
+  return filter;
+}
 
 std::vector<sock_filter> make_seccomp_filter() {
   // A kernel with filters fails because of the null program.

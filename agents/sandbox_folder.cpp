@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -12,9 +13,10 @@
 #include <memory>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
-#include "engine/base/unique_fd.h"
+#include "agents/sandbox_usage.h"
 
 namespace baton {
 namespace {
@@ -27,6 +29,23 @@ constexpr int kOpenFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 struct CloseFolder {
   void operator()(DIR* folder) const { closedir(folder); }
 };
+
+using Entries = std::unique_ptr<DIR, CloseFolder>;
+
+/// Returns the entries of a folder from the first one on; null with errno when they cannot be listed.
+Entries entries_of(int parent, const char* folder) {
+  const int opened = openat(parent, folder, kOpenFolder);
+  if (opened < 0) return nullptr;
+  Entries entries(fdopendir(opened));  // owns it from here on
+  if (!entries) {
+    const int error = errno;
+    close(opened);
+    errno = error;
+  }
+  return entries;
+}
+
+bool is_dots(std::string_view name) { return name == "." || name == ".."; }
 
 /// Opens a folder in `parent`. Its owner may have left it without permissions.
 UniqueFd open_folder(int parent, const char* name) {
@@ -51,11 +70,10 @@ struct Level {
 /// Removes the files and the empty folders of a folder, up to the first folder that is not empty, and returns its name;
 /// empty when nothing is left that can be removed.
 std::string empty_up_to_folder(int folder) {
-  const std::unique_ptr<DIR, CloseFolder> entries(fdopendir(openat(folder, ".", kOpenFolder)));
+  const Entries entries = entries_of(folder, ".");
   if (!entries) return {};
   while (const dirent* entry = readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
+    if (is_dots(entry->d_name)) continue;
     if (unlinkat(folder, entry->d_name, 0) == 0 || errno == ENOENT) continue;
     if (unlinkat(folder, entry->d_name, AT_REMOVEDIR) == 0) continue;
     if (errno == ENOTEMPTY || errno == EEXIST || errno == EACCES) return entry->d_name;
@@ -63,12 +81,54 @@ std::string empty_up_to_folder(int folder) {
   return {};
 }
 
-}  // namespace
+/// Counts files and folders, and their bytes, up to a limit of each.
+class Count {
+ public:
+  Count(int entries, std::uint64_t bytes) : max_entries_(entries), max_bytes_(bytes) {}
 
-void remove_tree(const fs::path& folder) {
+  /// Counts what is in a folder and below it. Returns which limit is exceeded, or an empty text. A process may move and
+  /// remove what is being counted: what is gone is left out.
+  std::string add(const Entries& folder, int depth) {
+    while (true) {
+      errno = 0;
+      const dirent* entry = readdir(folder.get());
+      if (entry == nullptr) return errno == 0 || is_gone(errno) ? "" : unlisted(errno);
+      if (is_dots(entry->d_name)) continue;
+      if (++entries_ > max_entries_) return fmt::format("more than {} files", max_entries_);
+      std::string problem = add(dirfd(folder.get()), entry->d_name, depth);
+      if (!problem.empty()) return problem;
+    }
+  }
+
+  /// What follows from an error number: the process may have closed its folder to its host.
+  static std::string unlisted(int error) {
+    if (error == EACCES || error == EPERM) return "a folder that cannot be listed";
+    throw std::system_error(error, std::generic_category(), "sandbox: cannot count the files of the process");
+  }
+
+ private:
+  static bool is_gone(int error) { return error == ENOENT || error == ENOTDIR || error == ELOOP; }
+
+  std::string add(int folder, const char* name, int depth) {
+    struct stat found {};
+    if (fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW) != 0) return is_gone(errno) ? "" : unlisted(errno);
+    bytes_ += static_cast<std::uint64_t>(found.st_blocks) * 512;
+    if (bytes_ > max_bytes_) return fmt::format("more than {} MiB in files", max_bytes_ >> 20);
+    if (!S_ISDIR(found.st_mode)) return {};
+    if (depth == kMaxCountedDepth) return fmt::format("folders nested deeper than {}", kMaxCountedDepth);
+    const Entries below = entries_of(folder, name);
+    if (!below) return is_gone(errno) ? "" : unlisted(errno);
+    return add(below, depth + 1);
+  }
+
+  int max_entries_, entries_ = 0;
+  std::uint64_t max_bytes_, bytes_ = 0;
+};
+
+/// Removes what is in a folder.
+void empty_tree(UniqueFd current) {
   // Goes down and up one level at a time: a path of thousands of levels is longer than the system allows, and so many
   // descriptors cannot be open at once.
-  UniqueFd current(open_folder(AT_FDCWD, folder.c_str()));
   std::vector<Level> levels;  // from the folder to the current one
   while (current) {
     fchmod(current.get(), S_IRWXU);
@@ -87,6 +147,12 @@ void remove_tree(const fs::path& folder) {
       levels.pop_back();
     }
   }
+}
+
+}  // namespace
+
+void remove_tree(const fs::path& folder) {
+  empty_tree(open_folder(AT_FDCWD, folder.c_str()));
   rmdir(folder.c_str());
 }
 
@@ -96,26 +162,38 @@ SandboxFolder::SandboxFolder() {
     throw std::runtime_error(fmt::format("sandbox: cannot make the folder {}: {}", name, std::strerror(errno)));
   }
   path_ = name;
-}
-
-SandboxFolder::~SandboxFolder() { remove_tree(path_); }
-
-void SandboxFolder::give_to(uid_t user, gid_t group) const {
-  if (chown(path_.c_str(), user, group) != 0) {
-    throw std::runtime_error(fmt::format("sandbox: cannot give away {}: {}", path_.string(), std::strerror(errno)));
+  folder_ = UniqueFd(open(name.c_str(), kOpenFolder));
+  if (!folder_) {
+    const int error = errno;
+    rmdir(name.c_str());
+    throw std::runtime_error(fmt::format("sandbox: cannot open the folder {}: {}", name, std::strerror(error)));
   }
 }
 
-bool SandboxFolder::holds_more_than(int entries, std::uint64_t bytes) const {
-  std::error_code error;
-  std::uint64_t held = 0;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator entry(path_, options, error), end; entry != end; entry.increment(error)) {
-    struct stat found {};
-    if (lstat(entry->path().c_str(), &found) == 0) held += static_cast<std::uint64_t>(found.st_blocks) * 512;
-    if (--entries < 0 || held > bytes || entry.depth() > kMaxCountedDepth) return true;
-  }
-  return false;
+SandboxFolder::~SandboxFolder() {
+  empty_tree(std::move(folder_));  // the folder itself, also if the process has moved it
+  rmdir(path_.c_str());
+}
+
+int SandboxFolder::give_to(uid_t user, gid_t group) const {
+  return fchown(folder_.get(), user, group) == 0 ? 0 : errno;
+}
+
+std::string SandboxFolder::exceeds(int entries, std::uint64_t bytes) const {
+  const Entries top = entries_of(folder_.get(), ".");
+  return top ? Count(entries, bytes).add(top, 0) : Count::unlisted(errno);
+}
+
+bool SandboxFolder::counts_writes() const {
+  constexpr char kName[] = "counted";
+  constexpr char kText[] = "x";
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < sizeof(kText)) return false;  // a signal, else
+  const UniqueFd file(openat(folder_.get(), kName, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return false;
+  unlinkat(folder_.get(), kName, 0);
+  const std::uint64_t before = dirtied_by_this_thread();
+  return write(file.get(), kText, sizeof(kText)) == sizeof(kText) && dirtied_by_this_thread() > before;
 }
 
 }  // namespace baton

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+
+#include "engine/base/unique_fd.h"
 
 namespace baton {
 
@@ -20,15 +23,22 @@ class SandboxFolder {
 
   const std::filesystem::path& path() const { return path_; }
 
-  /// Makes another user the owner. Throws std::runtime_error.
-  void give_to(uid_t user, gid_t group) const;
+  /// Makes another user the owner. Returns an error number.
+  int give_to(uid_t user, gid_t group) const;
 
-  /// True when the folder has more than this many files and folders, or bytes in them, or is nested too deeply to be
-  /// counted. May be called while a process writes in it.
-  bool holds_more_than(int entries, std::uint64_t bytes) const;
+  /// Returns which bound the folder exceeds, such as "more than 10 files", or an empty text. Folders that are nested
+  /// too deeply to be counted, or that cannot be listed, exceed one. May be called while a process writes in it. Throws
+  /// std::system_error when the content cannot be counted for a reason of the host's own.
+  std::string exceeds(int entries, std::uint64_t bytes) const;
+
+  /// True where the system counts what is written to a file here for the process that writes, through mapped memory,
+  /// too. Not so in a tmpfs, for example. Must be called before the folder is given away. Throws std::system_error
+  /// where the system does not say.
+  bool counts_writes() const;
 
  private:
   std::filesystem::path path_;
+  UniqueFd folder_;
 };
 
 /// Removes a folder with all that is in it, at any depth, with or without permissions of the folders. Follows no links.

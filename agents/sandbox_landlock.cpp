@@ -6,10 +6,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
+#include <string>
 
 namespace baton {
 namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("landlock: " + what + ": " + std::strerror(errno));
+}
 
 /// The kernel's landlock_ruleset_attr of version 6, which is newer than some headers.
 struct RulesetAttributes {
@@ -47,18 +54,24 @@ LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& read
   UniqueFd rules(static_cast<int>(syscall(SYS_landlock_create_ruleset, &attributes, bytes, 0)));
   if (rules && rules.get() <= STDERR_FILENO)  // the child puts other files there
     rules = UniqueFd(fcntl(rules.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (!rules) throw std::runtime_error("landlock: cannot make a ruleset");
+  if (!rules) fail("cannot make a ruleset");
 
   const auto allow = [&](const std::filesystem::path& path, std::uint64_t access) {
     const UniqueFd place(open(path.c_str(), O_PATH | O_CLOEXEC));
-    if (!place) return;
+    if (!place) {
+      // Only what cannot be read anyway may be left out: a program without its libraries does not start.
+      for (const int absent : {ENOENT, ENOTDIR, EACCES, ELOOP, ENXIO, ENODEV}) {
+        if (errno == absent) return;
+      }
+      fail("cannot open " + path.string());
+    }
     std::error_code ignored;
     if (!std::filesystem::is_directory(path, ignored)) access &= ~std::uint64_t{LANDLOCK_ACCESS_FS_READ_DIR};
     landlock_path_beneath_attr rule{};
     rule.allowed_access = access;
     rule.parent_fd = place.get();
     if (syscall(SYS_landlock_add_rule, rules.get(), LANDLOCK_RULE_PATH_BENEATH, &rule, 0) != 0) {
-      throw std::runtime_error("landlock: cannot add a rule for " + path.string());
+      fail("cannot add a rule for " + path.string());
     }
   };
   for (const std::filesystem::path& path : readable) allow(path, kRead);

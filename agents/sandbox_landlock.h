@@ -20,7 +20,7 @@ struct LandlockRules {
 
 /// Returns rules by which files and folders in `readable` may be read and executed, and nothing else: no other files,
 /// no TCP, no signals and no abstract sockets outside, as far as the kernel's version knows them. Paths that do not
-/// exist are left out.
+/// exist or may not be read are left out. Throws std::runtime_error when the rules cannot be made.
 LandlockRules make_landlock_rules(const std::vector<std::filesystem::path>& readable);
 
 }  // namespace baton

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -14,11 +13,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
-#include <mutex>
-#include <stdexcept>
+#include <optional>
 #include <vector>
 
+#include "agents/sandbox_memory.h"
 #include "engine/base/clock.h"
 
 // ThreadSanitizer's clone() treats every child as a copy of the process with its own bookkeeping; this child shares the
@@ -40,32 +38,12 @@ using End = SandboxResult::End;
 
 constexpr std::size_t kChildStackBytes = 64 << 10;
 constexpr std::size_t kFloodFactor = 64;  // a process is killed when it writes this many times output_bytes
-constexpr std::int64_t kSupervisedEveryMs = 20;
+constexpr int kSupervisedEveryMs = 20;
+constexpr int kMaxEndingMs = 2000;  // for a process that may not be killed
 
 [[noreturn]] void fail(const char* what, int error) {
   throw std::system_error(error, std::generic_category(), std::string("sandbox: ") + what);
 }
-
-/// A child that becomes another user makes the host's memory, which it shares until it executes its program, closed to
-/// debuggers and core files, so that this user cannot reach into it. The host's own setting returns when the object is
-/// destroyed; until then other threads wait, which would otherwise restore it too early.
-class ClosedMemory {
- public:
-  ClosedMemory() : lock_(mutex()), before_(prctl(PR_GET_DUMPABLE)) {}
-  ~ClosedMemory() {
-    if (before_ == 1) prctl(PR_SET_DUMPABLE, 1);
-  }
-  ClosedMemory(const ClosedMemory&) = delete;
-  ClosedMemory& operator=(const ClosedMemory&) = delete;
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex one;  // the setting is one of the whole process
-    return one;
-  }
-  std::lock_guard<std::mutex> lock_;
-  int before_;
-};
 
 /// Reads all available output without waiting. Returns false at the end of the stream.
 bool drain(int fd, KeptOutput& output) {
@@ -79,6 +57,11 @@ bool drain(int fd, KeptOutput& output) {
     }
   }
   return true;
+}
+
+bool has_ended(int handle, int wait_ms) {
+  pollfd ended{handle, POLLIN, 0};
+  return poll(&ended, 1, wait_ms) > 0;
 }
 
 }  // namespace
@@ -106,16 +89,16 @@ SandboxProcess::SandboxProcess(SandboxChild& child, int namespaces) {
   std::vector<std::byte> stack(kChildStackBytes);
   void* top = stack.data() + stack.size();
   top = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(top) & ~std::uintptr_t{15});
-  std::unique_ptr<ClosedMemory> closed;
-  if (child.user != 0) closed = std::make_unique<ClosedMemory>();
+  std::optional<ClosedMemory> closed;
+  if (child.user != 0) closed.emplace();
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int handle = -1;
-  pid_ = clone(sandbox_child, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD | namespaces, &child, &handle);
+  id_ = clone(sandbox_child, top, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD | namespaces, &child, &handle);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid_ < 0) throw SandboxNotStarted(error, std::generic_category(), "sandbox: cannot start a process");
+  if (id_ < 0) throw SandboxNotStarted(error, std::generic_category(), "sandbox: cannot start a process");
   handle_ = UniqueFd(handle);
   if (child.failed != nullptr) {
     siginfo_t status{};
@@ -131,20 +114,19 @@ SandboxProcess::~SandboxProcess() {
   if (handle_) end(status);
 }
 
-bool SandboxProcess::end(siginfo_t& status) {
-  constexpr int kMaxWaitMs = 2000;  // for a process that a root without the right to signal others cannot kill
-  pollfd ended{handle_.get(), POLLIN, 0};
-  const bool killed = syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH;
-  if (!killed && poll(&ended, 1, kMaxWaitMs) <= 0) {
-    handle_.reset();
-    return false;
+int SandboxProcess::end(siginfo_t& status) {
+  const UniqueFd handle = std::move(handle_);
+  const bool killed = syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0) == 0 || errno == ESRCH;
+  const int not_killed = killed ? 0 : errno;
+  for (const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kMaxEndingMs);
+       not_killed != 0 && !has_ended(handle.get(), 10);) {
+    if (Clock::now() >= deadline) return not_killed;
   }
   int result = -1;
   do {
-    result = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(handle_.get()), &status, WEXITED);
+    result = waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(handle.get()), &status, WEXITED);
   } while (result != 0 && errno == EINTR);
-  handle_.reset();
-  return result == 0;
+  return result == 0 ? 0 : errno;
 }
 
 End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& request,
@@ -155,13 +137,15 @@ End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& 
   const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });
   pollfd watched[] = {{handle_.get(), POLLIN, 0}, {stopped.get(), POLLIN, 0}, {stream, POLLIN, 0}};
   const std::int64_t max_wait = exceeds ? kSupervisedEveryMs : 60000;
+  if (exceeds_now(exceeds)) return End::exceeded;
   Clock::time_point supervised = Clock::now();
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return End::timed_out;
-    if (poll(watched, 3, static_cast<int>(std::min<std::int64_t>(left, max_wait))) < 0) {
-      if (errno == EINTR) continue;
-      fail("poll", errno);
+    for (pollfd& one : watched) one.revents = 0;
+    // A signal of the host's may interrupt every wait.
+    if (poll(watched, 3, static_cast<int>(std::min<std::int64_t>(left, max_wait))) < 0 && errno != EINTR) {
+      fail("cannot wait for the process", errno);
     }
     if (watched[1].revents != 0) return End::stopped;
     if (watched[2].revents != 0 && !drain(stream, output)) watched[2].fd = -1;
@@ -171,28 +155,27 @@ End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& 
       return End::exited;
     }
     if (exceeds && Clock::now() - supervised >= std::chrono::milliseconds(kSupervisedEveryMs)) {
-      if (exceeds()) return End::exceeded;
+      if (exceeds_now(exceeds)) return End::exceeded;
       supervised = Clock::now();
     }
   }
 }
 
-int SandboxProcess::threads() const {
-  std::ifstream file(fmt::format("/proc/{}/status", pid_));
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("Threads:")) return std::atoi(line.c_str() + 8);
+bool SandboxProcess::exceeds_now(const std::function<bool()>& exceeds) const {
+  try {
+    return exceeds && exceeds();
+  } catch (const std::system_error&) {
+    // A process that is about to end loses its counters before it has ended. One whose first thread has ended does not
+    // show them either, and goes on: whether it ended by itself is known when it has been killed.
+    if (has_ended(handle_.get(), kSupervisedEveryMs)) return false;
+    syscall(SYS_pidfd_send_signal, handle_.get(), SIGKILL, nullptr, 0);
+    siginfo_t status{};
+    const bool known =
+        has_ended(handle_.get(), kMaxEndingMs) &&
+        waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(handle_.get()), &status, WEXITED | WNOWAIT) == 0;
+    if (!known || status.si_status == SIGKILL) throw;
+    return false;
   }
-  return 0;
-}
-
-std::uint64_t SandboxProcess::written_bytes() const {
-  std::ifstream file(fmt::format("/proc/{}/io", pid_));
-  std::uint64_t calls = 0, disk = 0;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("wchar: ")) calls = std::strtoull(line.c_str() + 7, nullptr, 10);
-    if (line.starts_with("write_bytes: ")) disk = std::strtoull(line.c_str() + 13, nullptr, 10);
-  }
-  return std::max(calls, disk);
 }
 
 }  // namespace baton

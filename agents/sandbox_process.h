@@ -48,21 +48,23 @@ class SandboxProcess {
   SandboxProcess(const SandboxProcess&) = delete;
   SandboxProcess& operator=(const SandboxProcess&) = delete;
 
-  /// Waits until the process ends by itself or has to be killed, and returns which. `exceeds`, if given, is asked every
-  /// few milliseconds whether the process has used more than it may.
+  pid_t id() const { return id_; }
+
+  /// Waits until the process ends by itself or has to be killed, and returns which. `exceeds`, if given, is asked at
+  /// once and every few milliseconds whether the process has used more than it may. What it throws ends the watch
+  /// unless the process has ended, whose use can no longer be told.
   SandboxResult::End watch(int stream, KeptOutput& output, const SandboxRequest& request,
                            const std::function<bool()>& exceeds) const;
 
-  /// Kills the process if it still runs, and reaps it. Returns true with its exit status, false when someone else
-  /// reaped it.
-  bool end(siginfo_t& status);
-
-  int threads() const;                  // 0: unknown
-  std::uint64_t written_bytes() const;  // by writes to files and pipes, or through mapped files; 0: unknown
+  /// Kills the process if it still runs, and reaps it. Returns 0 with its exit status, ECHILD when someone else reaped
+  /// it, and another error number when it could not be killed and still runs.
+  int end(siginfo_t& status);
 
  private:
+  bool exceeds_now(const std::function<bool()>& exceeds) const;
+
   UniqueFd handle_;  // a pidfd, which cannot refer to another process after the pid is reused
-  pid_t pid_ = 0;
+  pid_t id_ = 0;
 };
 
 }  // namespace baton

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agents/sandbox_view.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <system_error>
+
+#include "engine/base/unique_fd.h"
 
 namespace baton {
 namespace {
@@ -18,6 +23,12 @@ void make_folders(const fs::path& root, const fs::path& path) {
     folder /= part;
     if (fs::create_directory(folder)) fs::permissions(folder, kOpenToAll);
   }
+}
+
+/// A file to mount on. One that was not made would fail later, as if mounting were not allowed.
+void make_file(const fs::path& path) {
+  if (UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600))) return;
+  throw fs::filesystem_error("sandbox: cannot make a file", path, std::error_code(errno, std::generic_category()));
 }
 
 bool is_below(const fs::path& path, const fs::path& folder) {
@@ -43,7 +54,7 @@ SandboxView make_sandbox_view(const fs::path& root, std::vector<fs::path> readab
       last = path;
     } else {
       make_folders(root, path.parent_path());
-      std::ofstream(target).close();
+      make_file(target);
     }
     view.mounts.push_back({path.string(), target.string(), fs::is_character_file(path)});
   }

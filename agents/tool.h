@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <baton/isolation.h>
 #include <baton/tool_call.h>
 
 namespace baton {
@@ -19,6 +20,8 @@ class Tool {
   /// Returns the first error in the options, or an empty text. Called when a workflow is loaded.
   virtual std::string check(const std::map<std::string, std::string>& options) const = 0;
   virtual ToolResult call(const ToolCall& call) const = 0;
+  /// Returns what confines the code that call() runs, where it runs any. May throw, as call() may.
+  virtual std::vector<IsolationFact> isolation() const { return {}; }
 };
 
 /// Tools by name. Const access is thread-safe; adding tools is not.

@@ -2,7 +2,7 @@
 // What this machine has.
 #include <algorithm>
 
-#include "agents/sandbox.h"
+#include "agents/tool.h"
 #include "engine/backend/make_backend.h"
 #include "sdk/hub/pulled_model.h"
 #include "sdk/src/internal.h"
@@ -47,7 +47,7 @@ std::vector<PulledModel> pulled_here() {
 
 }  // namespace
 
-std::vector<IsolationFact> isolation() { return Sandbox().isolation(); }
+std::vector<IsolationFact> isolation() { return ToolRegistry::with_builtins().find("python")->isolation(); }
 
 std::vector<DeviceInfo> devices() { return {describe_device("cpu"), describe_device("cuda")}; }
 

@@ -15,7 +15,7 @@ libc.syscall.restype = ctypes.c_long
 X86 = platform.machine() == "x86_64"
 NUMBERS = {  # x86_64, 64-bit Arm
     "add_key": (248, 217), "bpf": (321, 280), "capset": (126, 91), "clone": (56, 220), "clone3": (435, 435),
-    "execveat": (322, 281), "fanotify_init": (300, 262), "fsopen": (430, 430), "getpid": (39, 172),
+    "execve": (59, 221), "execveat": (322, 281), "fanotify_init": (300, 262), "fsopen": (430, 430), "getpid": (39, 172),
     "init_module": (175, 105), "inotify_init1": (294, 26), "io_uring_setup": (425, 425), "kcmp": (312, 272),
     "kexec_load": (246, 104), "keyctl": (250, 219), "landlock_create_ruleset": (444, 444), "memfd_create": (319, 279),
     "memfd_secret": (447, 447), "mount": (165, 40), "mount_setattr": (442, 442), "move_mount": (429, 429),

@@ -38,6 +38,10 @@ attempt("memfd_create", lambda: call("memfd_create", b"program", 0))
 attempt("write to the input", lambda: os.write(0, b"program"))
 attempt("grow the input", lambda: os.ftruncate(0, 1 << 20))
 attempt("memfd_secret", lambda: call("memfd_secret", 0))
+attempt("execve", lambda: os.execv("/bin/true", ["true"]))
+for unused in ((0, 0, 0), (-1, -1, -1), (ctypes.addressof(local),) * 3):
+    attempt(f"execve with {unused}", lambda: call("execve", b"/bin/true", (ctypes.c_char_p * 1)(),
+                                                  (ctypes.c_char_p * 1)(), *unused))
 attempt("execveat", lambda: call("execveat", os.open("/bin/true", os.O_RDONLY), b"", (ctypes.c_char_p * 1)(),
                                  (ctypes.c_char_p * 1)(), 0x1000))
 attempt("PR_SET_DUMPABLE", lambda: call("prctl", 4, 0, 0, 0, 0))
