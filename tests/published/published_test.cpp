@@ -182,7 +182,7 @@ TEST_CASE("published: times of constraints", "[.times]") {
   };
   for (const fs::path& path : published()) {
     auto backend = make_cpu_backend(2);
-    const auto model = open_model(*backend, path, {});
+    auto model = open_model(*backend, path, {});
     const Tokenizer& tokenizer = *model->tokenizer;
     Clock::time_point begin = Clock::now();
     const auto vocabulary =
@@ -227,7 +227,7 @@ TEST_CASE("published: times of constraints", "[.times]") {
                  cold / std::max(cold_steps, 1), slowest, steps - cold_steps, cached / std::max(steps - cold_steps, 1));
     }
     if (fs::file_size(path) > (std::size_t{600} << 20)) continue;
-    StepEngine engine(std::move(backend), model, {.max_draft = 0});
+    StepEngine engine(std::move(backend), std::move(model), {.max_draft = 0});
     const auto anything = regex_grammar("[\\s\\S]*");
     for (int round = 0; round < 5; ++round) {
       for (const auto& constraint : {std::shared_ptr<const Grammar>(), anything}) {

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::size_t kMaxPlaces = 2048;  // of one state; more are an ambiguity that grows with the text
 constexpr std::size_t kManyStates = 10'000;
+constexpr std::size_t kCrowdedStates = 20'000;
+constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a place takes about 0.2 microseconds
 constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 
 using Stack = std::shared_ptr<const GrammarFrame>;
@@ -56,6 +58,8 @@ class GrammarStates::Closure {
       visit(at);
     }
   }
+
+  std::size_t work() const { return seen_.size(); }
 
   std::shared_ptr<const GrammarPlaces> places() {
     auto out = std::make_shared<GrammarPlaces>();
@@ -139,6 +143,8 @@ GrammarStates::State* GrammarStates::make_next(State* state, std::uint8_t byte) 
       if (edge.low <= byte && byte <= edge.high) closure.add(edge.target, place.stack);
     }
   }
+  work_ += closure.work();
+  if (work_ > kMaxWork) throw std::runtime_error("the answer's constraint is too ambiguous: a step takes too long");
   State* next = find(closure.places());
   state->next[grammar_->byte_class(byte)] = next;
   return next;
@@ -183,7 +189,10 @@ const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
 void GrammarStates::clear() {
   by_hash_.clear();
   states_.clear();
+  work_ = 0;
 }
+
+bool GrammarStates::crowded() const { return states_.size() > kCrowdedStates || work_ > kMaxWork / 2; }
 
 bool accepts(const Grammar& grammar, std::string_view text) {
   // The states do not outlive the call, so they need not own the grammar.
@@ -192,7 +201,7 @@ bool accepts(const Grammar& grammar, std::string_view text) {
   for (const char byte : text) {
     state = states.next(state, static_cast<std::uint8_t>(byte));
     if (state->dead()) return false;
-    if (states.size() < kMaxStates / 2) continue;
+    if (!states.crowded()) continue;
     const std::shared_ptr<const GrammarPlaces> places = state->places;
     states.clear();
     state = states.find(places);

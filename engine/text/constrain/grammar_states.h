@@ -77,6 +77,8 @@ class GrammarStates {
   const FreeRun& free_run(State* state);
 
   std::size_t size() const { return states_.size(); }
+  /// True when clear() should be called before the next step: states or work are near their limits.
+  bool crowded() const;
   /// Forgets all states. Places stay valid.
   void clear();
 
@@ -87,6 +89,7 @@ class GrammarStates {
 
   std::shared_ptr<const Grammar> grammar_;
   std::deque<State> states_;
+  std::size_t work_ = 0;  // places visited since the last clear()
   std::unordered_multimap<std::uint64_t, State*> by_hash_;
 };
 

@@ -8,7 +8,6 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kManyNodes = 8;  // of the trie: fewer are faster walked
-constexpr std::size_t kMaxCachedStates = 20'000;
 
 void allow(std::vector<std::uint32_t>& bits, TokenId id) {
   bits[static_cast<std::size_t>(id) / 32] |= 1u << (static_cast<std::size_t>(id) % 32);
@@ -47,7 +46,7 @@ TokenMasks::Places TokenMasks::start() { return states_.start()->places; }
 /// Forgets what was cached once it is too much. The states of a single mask are bounded by GrammarStates.
 GrammarStates::State* TokenMasks::state_of(const Places& places) {
   const std::size_t words = static_cast<std::size_t>(vocabulary_->size) / 32 + 1;
-  if (states_.size() > kMaxCachedStates || (masks_.size() + 1) * words * sizeof(std::uint32_t) > max_bytes_) {
+  if (states_.crowded() || (masks_.size() + 1) * words * sizeof(std::uint32_t) > max_bytes_) {
     masks_.clear();
     states_.clear();
   }
