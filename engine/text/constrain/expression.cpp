@@ -25,8 +25,8 @@ constexpr Escape kEscapes[] = {{U'"', U'"'},  {U'\\', U'\\'}, {U'\n', U'n'}, {U'
 /// Control characters without a short escape are written \u00XX only where nothing else is meant, so that a model that
 /// begins another \u is not led to one of them.
 ExpressionPtr escaped(const CodePointSet& set) {
-  static const CodePointSet& kEscaped = *new CodePointSet{{0, 0x1F}, {U'"', U'"'}, {U'\\', U'\\'}};
-  const CodePointSet plain = set.without(kEscaped);
+  static const CodePointSet& always = *new CodePointSet{{0, 0x1F}, {U'"', U'"'}, {U'\\', U'\\'}};
+  const CodePointSet plain = set.without(always);
   std::vector<ExpressionPtr> ways;
   if (!plain.empty()) ways.push_back(characters(plain));
   CodePointSet letters;

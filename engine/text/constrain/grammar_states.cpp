@@ -169,9 +169,9 @@ void GrammarStates::find_most(State* state) {
 }
 
 const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
-  static const FreeRun kNone;
+  static const FreeRun none;
   if (state->run != nullptr) return *state->run;
-  if (states_.size() > kManyStates) return kNone;  // looking ahead would make many more
+  if (states_.size() > kManyStates) return none;  // looking ahead would make many more
   find_most(state);
   FreeRun run{state->to_most, 1};
   // It goes on while at least half of the bytes stay: few longer texts are worth less than many short ones.

@@ -14,22 +14,22 @@ constexpr std::size_t kMaxBytes = 4096;
 constexpr int kMaxNesting = 64;
 
 const CodePointSet& digits() {
-  static const CodePointSet& kSet = *new CodePointSet{{U'0', U'9'}};
-  return kSet;
+  static const CodePointSet& set = *new CodePointSet{{U'0', U'9'}};
+  return set;
 }
 const CodePointSet& words() {
-  static const CodePointSet& kSet = *new CodePointSet{{U'0', U'9'}, {U'A', U'Z'}, {U'_', U'_'}, {U'a', U'z'}};
-  return kSet;
+  static const CodePointSet& set = *new CodePointSet{{U'0', U'9'}, {U'A', U'Z'}, {U'_', U'_'}, {U'a', U'z'}};
+  return set;
 }
 const CodePointSet& spaces() {
-  static const CodePointSet& kSet = *new CodePointSet{{U'\t', U'\r'}, {U' ', U' '}};
-  return kSet;
+  static const CodePointSet& set = *new CodePointSet{{U'\t', U'\r'}, {U' ', U' '}};
+  return set;
 }
 /// As in ECMAScript, `.` is no end of a line.
 const CodePointSet& any_of_line() {
-  static const CodePointSet& kSet =
+  static const CodePointSet& set =
       *new CodePointSet(CodePointSet{{U'\n', U'\n'}, {U'\r', U'\r'}, {0x2028, 0x2029}}.complement());
-  return kSet;
+  return set;
 }
 
 /// What follows a backslash. Classes of \d, \w and \s are those of ASCII.

@@ -30,8 +30,8 @@ ExpressionPtr blank() { return maybe(text(" ")); }
 ExpressionPtr separator() { return sequence({text(","), blank()}); }
 ExpressionPtr json_of(const Json& value) { return text(value.dump()); }
 ExpressionPtr any_character() {
-  static const ExpressionPtr& kAny = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
-  return kAny;
+  static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
+  return any;
 }
 
 bool has_type(const Json& value, const std::string& type) {
