@@ -11,7 +11,7 @@ INCLUDE_ROOTS = ["", "sdk/include", "engine/base"]  # as cmake/BatonTargets.cmak
 
 BASE = ["engine/base", "engine/base/baton", "engine/base/json"]
 BACKEND = [*BASE, "engine/tensor", "engine/backend"]
-MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/model"]
+MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
 ENGINE = [*REUSE, "engine"]
 ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning"]
@@ -36,6 +36,7 @@ ALLOWED = {
     "engine/kv": [*BACKEND],
     "engine/text": [*BASE, "engine/text/jinja"],
     "engine/text/jinja": [*BASE, "engine/text"],
+    "engine/text/constrain": [*BASE, "engine/text"],
     "engine/model": MODEL,
     "engine/reuse": REUSE,
     "engine/reuse/anchors": REUSE,

@@ -21,6 +21,8 @@
 
 namespace baton {
 
+class Grammar;
+
 class EngineError : public std::runtime_error {
  public:
   enum class Kind { too_long, memory, invalid };
@@ -124,6 +126,10 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;  // the output ends before the first of these strings; they must not be empty
+  /// What the answer is as a whole (engine/text/constrain/grammar.h): only tokens that can lead there are chosen, and
+  /// the answer ends where nothing can follow. It may end at max_tokens before it is whole. Excludes `stop`; without
+  /// effect on forced tokens. Null: any text.
+  std::shared_ptr<const Grammar> constraint;
   ReuseOptions reuse;
   EarlyId early = 0;                // the early prompt that this request takes over; submit ends it; 0: none
   std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer

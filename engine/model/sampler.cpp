@@ -3,12 +3,37 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "engine/base/random.h"
 
 namespace baton {
+namespace {
+
+constexpr std::size_t kWordBits = 32;
+
+/// The chooser ignores logits that are not finite. Words without a change are skipped: most are all ones or zeros.
+void keep_allowed(std::span<float> logits, std::span<const std::uint32_t> allowed) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (std::size_t word = 0; word * kWordBits < logits.size(); ++word) {
+    const std::uint32_t bits = word < allowed.size() ? allowed[word] : 0;
+    if (bits == ~std::uint32_t{0}) continue;
+    const std::size_t begin = word * kWordBits, count = std::min(kWordBits, logits.size() - begin);
+    if (bits == 0) {
+      std::fill_n(logits.begin() + static_cast<std::ptrdiff_t>(begin), count, kNever);
+      continue;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if ((bits >> i & 1u) == 0) logits[begin + i] = kNever;
+    }
+  }
+}
+
+}  // namespace
+
 std::string SamplingParams::problem() const {
   if (!(temperature >= 0.0f && std::isfinite(temperature)))
     return fmt::format("temperature is {}, expected 0 (greedy) or more", temperature);
@@ -38,7 +63,9 @@ void Sampler::advance() {
   if (params_.temperature != 0.0f) next_uniform(state_);
 }
 
-ChosenToken Sampler::choose(std::span<float> logits, std::span<const TokenId> seen) {
+ChosenToken Sampler::choose(std::span<float> logits, std::span<const TokenId> seen,
+                            std::span<const std::uint32_t> allowed) {
+  if (!allowed.empty()) keep_allowed(logits, allowed);
   if (penalises()) penalise(logits, seen);
   return chooser_.choose(logits, next());
 }

@@ -26,7 +26,8 @@ struct SamplingParams {
 };
 
 /// One per sequence; the same seed and logits give the same tokens on every machine and device.
-/// Order, as Transformers applies them: repetition penalty, temperature, top-k, top-p, min-p.
+/// Order: the tokens that are allowed, then as Transformers applies them: repetition penalty, temperature, top-k,
+/// top-p, min-p.
 class Sampler {
  public:
   /// Throws std::invalid_argument with params.problem().
@@ -38,9 +39,11 @@ class Sampler {
   /// Returns the parameters of the next choice, for a sampler that does not penalise; unchanged until advance().
   /// `ahead`: those after that many calls of advance().
   TokenChoice next(std::int32_t ahead = 0) const;
-  /// Chooses the next token on the host. `logits` [V] is overwritten when the sampler penalises. `seen`: ids of prompt
-  /// and output so far. The result is unchanged until advance().
-  ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen);
+  /// Chooses the next token on the host. `logits` [V] is overwritten when the sampler penalises and for tokens that are
+  /// not allowed. `seen`: ids of prompt and output so far. `allowed`: one bit for each id, 32 in a word; empty: all are
+  /// allowed. The result is unchanged until advance().
+  ChosenToken choose(std::span<float> logits, std::span<const TokenId> seen,
+                     std::span<const std::uint32_t> allowed = {});
   /// Advances the generator after a token was chosen.
   void advance();
 

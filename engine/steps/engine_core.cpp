@@ -24,6 +24,7 @@ EngineCore::EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const M
       info_{device_.name, device_.device, device_.threads, model_->options.context, kv_format_of(*model_)},
       options_(with_defaults(options, device_)),
       forward_(*backend_, *model_),
+      masks_(*model_),
       store_(options_.segment_budget_bytes, options_.host_segment_budget_bytes),
       prefixes_(store_),
       anchors_(*backend_, *model_, options_.anchor_budget_bytes),
@@ -50,10 +51,11 @@ RequestId EngineCore::submit(GenerationRequest request) {
         fmt::format("the KV cache of {} prompt tokens and {} new tokens needs {} bytes; the budget is {} bytes", length,
                     request.max_tokens, bytes, options_.kv_budget_bytes));
   }
+  std::shared_ptr<TokenMasks> masks = masks_.of(request.constraint);
   const std::lock_guard lock(mutex_);
   if (stopping_) throw EngineError(EngineError::Kind::invalid, "the engine is closing and accepts no more requests");
   const RequestId id = ++last_id_;
-  incoming_.push_back(std::make_unique<Sequence>(id, std::move(request), *model_));
+  incoming_.push_back(std::make_unique<Sequence>(id, std::move(request), *model_, std::move(masks)));
   wake_.notify_one();
   return id;
 }

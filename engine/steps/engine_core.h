@@ -18,6 +18,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/local_engine.h"
 #include "engine/model/forward.h"
+#include "engine/steps/answer_masks.h"
 #include "engine/steps/drafts.h"
 #include "engine/steps/prefill_ahead.h"
 #include "engine/steps/reuse_costs.h"
@@ -158,6 +159,7 @@ class EngineCore {
   EngineInfo info_;
   LocalEngineOptions options_;
   Forward forward_;
+  AnswerMasks masks_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

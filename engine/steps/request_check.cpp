@@ -72,6 +72,8 @@ void check(const GenerationRequest& request, const Model& model) {
   for (const std::string& stop : request.stop) {
     if (stop.empty()) invalid("stop: found an empty string; expected at least 1 byte in each");
   }
+  if (request.constraint && !request.stop.empty())
+    invalid("a constraint excludes stop strings, which could end the answer before it is whole; found both");
   if (const std::string problem = request.sampling.problem(); !problem.empty()) invalid(problem);
   check_method(request.reuse);
   check_tokens("forced", request.forced, model);

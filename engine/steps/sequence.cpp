@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 #include "engine/steps/scheduler.h"
 
 namespace baton {
-Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
+Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model, std::shared_ptr<TokenMasks> masks)
     : id_(id),
       request_(std::move(request)),
       model_(model),
@@ -17,6 +18,7 @@ Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model)
       decoder_(*model.tokenizer),
       stops_(request_.stop),
       submitted_(Clock::now()) {
+  if (masks) matcher_.emplace(std::move(masks));
   for (const PromptPart& part : request_.prompt) tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
   prompt_length_ = static_cast<std::int32_t>(tokens_.size());
   tokens_.reserve(tokens_.size() + static_cast<std::size_t>(request_.max_tokens));
@@ -38,6 +40,7 @@ void Sequence::begin_check() {
   cache_.reset();
   assembly_.reset();
   sampler_ = Sampler(request_.sampling);
+  if (matcher_) matcher_->restart();
   decoder_ = StreamDecoder(*model_.tokenizer);
   stops_ = StopStrings(request_.stop);
   text_length_.clear();
@@ -185,7 +188,18 @@ Draft Sequence::find_draft(std::int32_t max_tokens) const {
     return {next.first(std::min(next.size(), static_cast<std::size_t>(std::min(max_tokens, left)))), 0};
   }
   if (summed) return {};
-  return baton::find_draft(tokens_, std::min(max_tokens, left - 1));
+  const Draft draft = baton::find_draft(tokens_, std::min(max_tokens, left - 1));
+  return is_constrained() ? allowed_part(draft) : draft;
+}
+
+/// What follows a token that is not allowed would never be chosen.
+Draft Sequence::allowed_part(Draft draft) const {
+  AnswerMatcher matcher = *matcher_;
+  const auto end =
+      std::find_if(draft.tokens.begin(), draft.tokens.end(), [&](TokenId id) { return !matcher.take(id); });
+  if (end == draft.tokens.begin()) return {};
+  draft.tokens = draft.tokens.first(static_cast<std::size_t>(end - draft.tokens.begin()));
+  return draft;
 }
 
 void Sequence::keep_chosen() {
@@ -201,7 +215,9 @@ void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
   if (match_ > 0) result_.drafted_tokens += tokens;
 }
 
-bool Sequence::chooses_alone() const { return !request_.callbacks.on_logits && !sampler_.penalises(); }
+bool Sequence::chooses_alone() const {
+  return !request_.callbacks.on_logits && !sampler_.penalises() && !is_constrained();
+}
 
 TokenChoice Sequence::choice(std::int32_t ahead) const {
   TokenChoice how = is_forced() ? TokenChoice{} : sampler_.next(ahead);
@@ -212,8 +228,14 @@ TokenChoice Sequence::choice(std::int32_t ahead) const {
 Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
   if (request_.callbacks.on_logits && !tentative_) request_.callbacks.on_logits(logits);
-  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;  // of the distribution before sampling
-  return advance({is_forced() ? -1 : sampler_.choose(logits, tokens_).id, entropy}, drafts);
+  // Of the distribution before a constraint and sampling: how unsure the model was by itself.
+  const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;
+  if (is_forced()) return advance({-1, entropy}, drafts);
+  const TokenMask allowed = is_constrained() ? matcher_->allowed() : TokenMask{};
+  const TokenId id = sampler_.choose(logits, tokens_, allowed).id;
+  if (id < 0 && is_constrained())
+    throw std::runtime_error("no token of the model's vocabulary continues the answer within its constraint");
+  return advance({id, entropy}, drafts);
 }
 
 Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {
@@ -286,6 +308,10 @@ bool Sequence::append(const ChosenToken& chosen) {
   emit(id, text);
   if (stops_.found()) {
     reason_ = FinishReason::stop;
+    return true;
+  }
+  if (is_constrained() && matcher_->take(id) && matcher_->complete()) {  // nothing but the end could follow
+    reason_ = FinishReason::eos;
     return true;
   }
   if (static_cast<std::int32_t>(result_.tokens.size()) >= request_.max_tokens) {

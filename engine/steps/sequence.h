@@ -13,12 +13,14 @@
 #include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/stop_strings.h"
+#include "engine/text/constrain/token_masks.h"
 
 namespace baton {
 
 class Sequence {
  public:
-  Sequence(RequestId id, GenerationRequest request, const Model& model);
+  /// `masks`: of the request's constraint; null where it has none.
+  Sequence(RequestId id, GenerationRequest request, const Model& model, std::shared_ptr<TokenMasks> masks);
 
   RequestId id() const { return id_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }  // prompt and output
@@ -98,7 +100,8 @@ class Sequence {
   /// See prompt_deadline(). `row_ms`: time of a row.
   double deadline(double row_ms) const;
 
-  /// True when only the choice of the next token needs the logits, so that they may stay on the device.
+  /// True when only the choice of the next token needs the logits, so that they may stay on the device. A constraint is
+  /// applied on the host.
   bool chooses_alone() const;
   /// The parameters of the next token's choice, or of the one `ahead` tokens later.
   TokenChoice choice(std::int32_t ahead = 0) const;
@@ -124,6 +127,8 @@ class Sequence {
 
  private:
   bool append(const ChosenToken& chosen);
+  Draft allowed_part(Draft draft) const;
+  bool is_constrained() const { return matcher_ && !is_forced(); }
   void compare_with_tentative(bool over);
   void emit(TokenId id, const std::string& text);
   void drop_tokens_after_stop();
@@ -151,6 +156,7 @@ class Sequence {
   bool tentative_ = false;
   std::vector<TokenId> check_;  // tentative tokens whose check is not over
   Sampler sampler_;
+  std::optional<AnswerMatcher> matcher_;  // of a request with a constraint
   StreamDecoder decoder_;
   StopStrings stops_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token

@@ -56,7 +56,7 @@ std::vector<InputInfo> Workflow::inputs() const {
 std::vector<AgentInfo> Workflow::agents() const {
   std::vector<AgentInfo> agents;
   for (const auto& agent : impl_->plan->spec->agents) {
-    agents.push_back({agent.id, agent.role, !agent.output.pattern.empty() || !agent.output.schema.empty()});
+    agents.push_back({agent.id, agent.role, agent.output.has_answer()});
   }
   return agents;
 }

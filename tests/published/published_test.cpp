@@ -2,20 +2,28 @@
 // Published models, the GGUF files in the folder that BATON_TEST_MODELS names: what must be equal bit for bit on every
 // model is so on these, and their tokenizers give back what went in. Without the folder nothing runs: see ./dev
 // published.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "agents/json_check.h"
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
 #include "engine/model/gguf.h"
 #include "engine/steps/step_engine.h"
+#include "engine/text/constrain/grammar.h"
+#include "engine/text/constrain/token_masks.h"
 #include "tests/support/golden_files.h"
+#include "tests/support/random_schema.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -132,6 +140,109 @@ TEST_CASE("published: every token of the metadata has its id, and control tokens
     if (text.chat_template) {
       const std::string rendered = text.chat_template->render({{"user", "Hello there"}}, text.chat_options);
       CHECK(rendered.find("Hello there") != rendered.npos);
+    }
+  }
+}
+
+TEST_CASE("published: answers under random schemas are valid JSON of them") {
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    auto backend = make_cpu_backend(2);
+    auto model = open_model(*backend, path, {});
+    StepEngine engine(std::move(backend), std::move(model), {});
+    const Tokenizer& tokenizer = *engine.text().tokenizer;
+    int complete = 0;
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      const std::string schema = RandomSchema(seed, false).schema(2).dump();
+      GenerationRequest request;
+      try {
+        request.constraint = schema_grammar(schema);
+      } catch (const ConstraintError&) {
+        continue;  // no value fulfils it
+      }
+      request.prompt = {{"", tokenizer.encode("The record of a museum visitor as JSON: ", SpecialTokens::as_text)}};
+      request.sampling = {.temperature = seed % 2 == 0 ? 1.0f : 0.0f, .seed = seed};
+      request.max_tokens = 300;
+      const GenerationResult result = run(engine, std::move(request)).result;
+      CAPTURE(schema, result.text);
+      CHECK(result.reason == FinishReason::eos);
+      CHECK(check_json(result.text, schema).empty());
+      CHECK(tokenizer.decode(result.tokens, true) == result.text);
+      ++complete;
+    }
+    CHECK(complete > 8);
+  }
+}
+
+/// Not a test: prints how long masks and constrained steps take. docs/performance.md has the figures.
+TEST_CASE("published: times of constraints", "[.times]") {
+  using Clock = std::chrono::steady_clock;
+  const auto ms_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  };
+  for (const fs::path& path : published()) {
+    auto backend = make_cpu_backend(2);
+    auto model = open_model(*backend, path, {});
+    const Tokenizer& tokenizer = *model->tokenizer;
+    Clock::time_point begin = Clock::now();
+    const auto vocabulary =
+        std::make_shared<const MaskVocabulary>(tokenizer, model->config.vocabulary, model->config.eos_tokens);
+    fmt::print("{}: {} ids, trie of {} nodes in {:.0f} ms\n", path.filename().string(), model->config.vocabulary,
+               vocabulary->later->nodes().size(), ms_since(begin));
+    const std::pair<const char*, std::shared_ptr<const Grammar>> constraints[] = {
+        {"enum of 3", enum_grammar(std::vector<std::string>{"yes", "no", "unclear"})},
+        {"regex [a-z ]{1,200}", regex_grammar("[a-z ]{1,200}")},
+        {"schema, free strings", schema_grammar(R"({"properties": {"why": {"type": "string"}, "n": {"type": "integer"},
+            "of": {"type": "array", "items": {"type": "string"}}}, "required": ["why", "n", "of"]})")},
+        {"schema, maxLength 200", schema_grammar(R"({"properties": {"why": {"type": "string", "maxLength": 200},
+            "n": {"type": "integer", "minimum": 0, "maximum": 100}}, "required": ["why", "n"]})")},
+        {"any JSON", schema_grammar("true")},
+    };
+    for (const auto& [name, grammar] : constraints) {
+      const auto masks = std::make_shared<TokenMasks>(grammar, vocabulary);
+      double cold = 0, slowest = 0, cached = 0;
+      int steps = 0, cold_steps = 0;
+      for (unsigned seed = 0; seed < 10; ++seed) {
+        std::mt19937 random(seed);
+        AnswerMatcher matcher(masks);
+        for (int step = 0; step < 60 && !matcher.complete(); ++step, ++steps) {
+          const std::size_t known = masks->cached();
+          begin = Clock::now();
+          const TokenMask mask = matcher.allowed();
+          const double ms = ms_since(begin);
+          if (masks->cached() > known) {
+            cold += ms;
+            slowest = std::max(slowest, ms);
+            ++cold_steps;
+          } else {
+            cached += ms;
+          }
+          std::vector<TokenId> possible;
+          for (TokenId id = 0; id < model->config.vocabulary; ++id)
+            if (allows(mask, id) && !tokenizer.token_bytes(id).empty()) possible.push_back(id);
+          if (possible.empty() || !matcher.take(possible[random() % possible.size()])) break;
+        }
+      }
+      fmt::print("  {}: {} masks, {:.3f} ms each, slowest {:.3f} ms; {} cached, {:.4f} ms each\n", name, cold_steps,
+                 cold / std::max(cold_steps, 1), slowest, steps - cold_steps, cached / std::max(steps - cold_steps, 1));
+    }
+    if (fs::file_size(path) > (std::size_t{600} << 20)) continue;
+    StepEngine engine(std::move(backend), std::move(model), {.max_draft = 0});
+    const auto anything = regex_grammar("[\\s\\S]*");
+    for (int round = 0; round < 5; ++round) {
+      for (const auto& constraint : {std::shared_ptr<const Grammar>(), anything}) {
+        GenerationRequest request;
+        request.prompt = {{"", tokenizer.encode("Once upon a time", SpecialTokens::as_text)}};
+        request.max_tokens = 96;
+        request.constraint = constraint;
+        std::promise<GenerationResult> promise;
+        request.callbacks.on_finished = [&](GenerationResult result) { promise.set_value(std::move(result)); };
+        engine.submit(std::move(request));
+        const GenerationResult result = promise.get_future().get();
+        fmt::print("  decoding {}: {:.3f} ms per token of {}\n", constraint ? "with a constraint" : "without",
+                   result.decode_ms / static_cast<double>(std::max<std::size_t>(result.tokens.size(), 2) - 1),
+                   result.tokens.size());
+      }
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/scripted_engine.h"
+#include "workflows/format/output_grammar.h"
 #include "workflows/run/executor.h"
 
 namespace baton::test {
@@ -60,6 +61,10 @@ class PlanBuilder {
 
   /// A request for this plan against one engine.
   RunRequest request(std::shared_ptr<InferenceEngine> engine) {
+    for (PlannedTurn& turn : plan.turns) {
+      turn.grammar = output_grammar(agent(turn.agent).output);
+      turn.enforce = turn.grammar != nullptr && agent(turn.agent).output.enforce;
+    }
     plan.spec = std::make_shared<const WorkflowSpec>(spec);
     RunRequest made;
     made.plan = std::make_shared<const Plan>(plan);

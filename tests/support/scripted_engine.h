@@ -51,6 +51,7 @@ class ScriptedEngine final : public InferenceEngine {
     const std::string prompt = model_->tokenizer->decode(ids, false);
     prompts.push_back(prompt);
     seeds.push_back(request.sampling.seed);
+    constraints.push_back(request.constraint);
     Scripted answer = script_(prompt);
     if (!answer.refused.empty()) throw EngineError(EngineError::Kind::memory, answer.refused);
     Sequence sequence;
@@ -93,6 +94,7 @@ class ScriptedEngine final : public InferenceEngine {
   // For the tests to look at once their runs are over.
   std::vector<std::string> prompts;  // in the order of submit
   std::vector<std::uint64_t> seeds;
+  std::vector<std::shared_ptr<const Grammar>> constraints;
   std::size_t most_at_once = 0;
 
  private:

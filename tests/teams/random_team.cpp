@@ -181,16 +181,42 @@ class TeamMaker {
     if (draw_.chance(0.5)) set_sampling(out);
     if (draw_.chance(0.4)) out["stop"] = stop_strings(draw_);
     if (draw_.chance(0.3)) {
-      if (draw_.chance(0.3))
-        out["output"]["schema"] = {{"type", draw_.of({"object", "number", "string"})}};
-      else
-        out["output"]["pattern"] = "(" + pattern(draw_) + ")";
+      set_output(out);
       if (draw_.chance(0.7)) set_failures(out);
     }
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
     if (draw_.chance(0.2)) out["exact"] = true;
     if (draw_.chance(0.1)) out["timeout"] = "10m";
     return out;
+  }
+
+  /// Short ones, so that some come to an end within max_tokens. No letter is an EOS of the random model.
+  void set_output(Yaml& out) {
+    Yaml& output = out["output"];
+    switch (draw_.between(0, 9)) {
+      case 0:
+        output["enum"] = {"yes", "mine", "a critic"};
+        break;
+      case 1:
+        output["regex"] = "[a-g]{1,6}( \\d{1,3}){0,2}";
+        break;
+      case 2:
+        output["grammar"] = "root ::= item (\", \" item){0,3}\nitem ::= [a-m]{1,3} | \"(\" root \")\"\n";
+        break;
+      case 3:
+        output["schema"] = {{"properties", {{"n", {{"type", "integer"}}}, {"b", {{"type", "boolean"}}}}}};
+        break;
+      case 4:
+        output["schema"] = {{"type", draw_.of({"object", "number", "string"})}};
+        break;
+      default:
+        output["pattern"] = "(" + pattern(draw_) + ")";
+        return;
+    }
+    if (draw_.chance(0.25))
+      output["enforce"] = false;
+    else
+      out.erase("stop");
   }
 
   void set_sampling(Yaml& out) {

@@ -8,6 +8,7 @@
 #include "agents/json_check.h"
 #include "agents/pattern.h"
 #include "workflows/format/format_table.h"
+#include "workflows/format/output_grammar.h"
 #include "workflows/format/prompt_reader.h"
 #include "workflows/format/yaml_json.h"
 
@@ -25,6 +26,10 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   if (const YamlNode* list = fields.get("tools")) agent.tools = tools(*list, owner);
   if (const YamlNode* node = fields.get("output")) agent.output = output(*node, owner);
   agent.generation = generation(fields);
+  if (agent.output.constrains() && agent.output.enforce && agent.generation.stop && !agent.generation.stop->empty()) {
+    diagnostics_.error(fields.where("stop"), "E0409",
+                       fmt::format("{}: 'stop' could end an answer before it is what 'output' enforces", owner));
+  }
   ErrorHandling handling = error_handling(fields, owner);
   agent.on_error = handling.on_error.value_or(OnError::fail);
   agent.fallback = handling.fallback.value_or("");
@@ -144,17 +149,62 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
   out.where = node.where();
   out.pattern = pattern(fields, "pattern", owner);
   out.required = fields.boolean("required").value_or(true);
-  if (const YamlNode* schema = fields.get("schema")) {
-    out.schema = to_json(*schema);
-    const std::string wrong = check_json_schema(out.schema);
-    if (!wrong.empty())
-      diagnostics_.error(fields.where("schema"), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
-    if (fields.has("pattern")) {
-      diagnostics_.error(fields.where("schema"), "E0409",
-                         fmt::format("{}: 'pattern' and 'schema' exclude each other", owner));
+  out.enforce = fields.boolean("enforce").value_or(true);
+  out.regex = fields.text("regex").value_or("");
+  out.grammar = fields.text("grammar").value_or("");
+  if (const YamlNode* texts = fields.get("enum")) {
+    for (const YamlNode& one : texts->items) {
+      if (!one.broken) out.texts.push_back(one.text);
+    }
+    if (texts->items.empty())
+      diagnostics_.error(fields.where("enum"), "E0404", fmt::format("{}: enum: expected at least one text", owner));
+  }
+  if (const YamlNode* schema = fields.get("schema")) out.schema = to_json(*schema);
+
+  const char* first = nullptr;
+  for (const char* key : {"pattern", "schema", "enum", "regex", "grammar"}) {
+    if (!fields.has(key)) continue;
+    if (first != nullptr) {
+      diagnostics_.error(fields.where(key), "E0409",
+                         fmt::format("{}: '{}' and '{}' exclude each other", owner, first, key));
+    } else {
+      first = key;
     }
   }
+  const std::string_view kind = first == nullptr ? "" : first;
+  if (fields.has("enforce") && (kind.empty() || kind == "pattern")) {
+    diagnostics_.error(
+        fields.where("enforce"), "E0409",
+        fmt::format("{}: 'enforce' has no effect without 'schema', 'enum', 'regex' or 'grammar'", owner));
+  }
+  check_output(out, kind, fields, owner);
   return out;
+}
+
+/// Only the first of several constraints is checked.
+void AgentReader::check_output(const OutputSpec& output, std::string_view kind, const Fields& fields,
+                               const std::string& owner) {
+  if (kind == "schema" && fields.get(kind) != nullptr) {
+    if (const std::string wrong = check_json_schema(output.schema); !wrong.empty())
+      return diagnostics_.error(fields.where(kind), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
+  }
+  if (kind.empty() || kind == "pattern" || fields.get(kind) == nullptr) return;
+  if ((kind == "regex" && output.regex.empty()) || (kind == "grammar" && output.grammar.empty()))
+    return diagnostics_.error(fields.where(kind), "E0404", fmt::format("{}: output {}: it is empty", owner, kind));
+  OutputSpec one = output;
+  if (kind != "enum") one.texts.clear();
+  if (kind == "schema") one.regex.clear();
+  if (kind != "grammar") one.grammar.clear();
+  try {
+    output_grammar(one);
+  } catch (const ConstraintError& error) {
+    const std::string message = fmt::format("{}: output {}: {}", owner, kind, error.what());
+    if (kind == "schema")
+      diagnostics_.error(fields.where(kind), "E0414", message,
+                         "'enforce: false' checks the answer when it is complete");
+    else
+      diagnostics_.error(fields.get(kind)->where(), kind == "regex" ? "E0407" : "E0413", message);
+  }
 }
 
 }  // namespace baton

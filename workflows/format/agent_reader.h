@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "agents/tool.h"
 #include "workflows/format/fields.h"
@@ -32,6 +33,7 @@ class AgentReader {
   std::vector<ToolSpec> tools(const YamlNode& list, const std::string& owner);
   std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner);
   OutputSpec output(const YamlNode& node, const std::string& owner);
+  void check_output(const OutputSpec& output, std::string_view kind, const Fields& fields, const std::string& owner);
 
   const ToolRegistry& tools_;
   Diagnostics& diagnostics_;

@@ -46,6 +46,8 @@ std::span<const ErrorCode> error_codes() {
       {"E0409", "Keys exclude each other, or have no effect together."},
       {"E0410", "A tool rejects its options."},
       {"E0412", "Settings of `relay` contradict each other, or one leaves another without an effect."},
+      {"E0413", "A grammar or a list of texts for an output is invalid or too large."},
+      {"E0414", "A schema for an output holds what cannot be enforced while it is decoded."},
 
       {"E0501", "A file does not exist."},
       {"E0502", "A file cannot be read, or is larger than 1 MiB."},

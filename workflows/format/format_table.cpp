@@ -204,8 +204,13 @@ std::vector<FormatKey> make_keys() {
           {"output", "pattern", string(), false, "",
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
            "match fails."},
-          {"output", "schema", any(), false, "",
-           "A JSON Schema (draft-07 subset); an output that does not conform fails."},
+          {"output", "schema", any(), false, "", "A JSON Schema (draft-07 subset) that the output obeys."},
+          {"output", "enum", list(string()), false, "", "Texts of which the output is one."},
+          {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},
+          {"output", "grammar", string(), false, "", "A grammar in GBNF notation; its rule `root` is the output."},
+          {"output", "enforce", boolean(), false, "true",
+           "`schema`, `enum`, `regex` and `grammar` are obeyed while the output is decoded; `false`: checked "
+           "afterwards."},
           {"output", "required", boolean(), false, "true",
            "With `false`, an output that still does not match after the last attempt is kept, with a warning and "
            "without an "

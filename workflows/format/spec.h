@@ -80,11 +80,21 @@ struct ToolSpec {
   SourceLocation from_where;
 };
 
+/// At most one of the first five is given.
 struct OutputSpec {
-  std::string pattern;   // regex; the first group of the last match is the answer
-  std::string schema;    // JSON Schema as JSON text, or empty
-  bool required = true;  // an output that does not fit fails; otherwise it is kept, without an answer
+  std::string pattern;             // regex; the first group of the last match is the answer
+  std::string schema;              // JSON Schema as JSON text, or empty; properties are decoded in its order
+  std::vector<std::string> texts;  // `enum`: the output is one of them
+  std::string regex;               // the whole output matches
+  std::string grammar;             // GBNF
+  bool enforce = true;             // all but `pattern`: obeyed while decoding, so that stop texts have no effect
+  bool required = true;            // an output that does not fit fails; otherwise it is kept, without an answer
   SourceLocation where;
+
+  /// True when the output, or a part of it, is the agent's answer.
+  bool has_answer() const { return !pattern.empty() || constrains(); }
+  /// True when the whole output is constrained.
+  bool constrains() const { return !schema.empty() || !texts.empty() || !regex.empty() || !grammar.empty(); }
 };
 
 enum class OnError : std::uint8_t { fail, skip, fallback };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agents/prompt.h"
+#include "engine/text/constrain/grammar.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
@@ -37,11 +38,13 @@ struct PlannedTurn {
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;
-  Milliseconds timeout{0};           // 0: none
-  bool decides = false;              // the `then` agent
-  bool exact = false;                // nothing is handed over approximately
-  std::vector<std::string> written;  // slots of the messages as the file has them, where their order was changed
-  std::string order;                 // what that brings
+  std::shared_ptr<const Grammar> grammar;  // of the output; null: none, or a pattern or schema that is only checked
+  bool enforce = false;                    // the grammar is obeyed while decoding
+  Milliseconds timeout{0};                 // 0: none
+  bool decides = false;                    // the `then` agent
+  bool exact = false;                      // nothing is handed over approximately
+  std::vector<std::string> written;        // slots of the messages as the file has them, where their order was changed
+  std::string order;                       // what that brings
 
   const SlotSource* slot(const std::string& name) const;
 };

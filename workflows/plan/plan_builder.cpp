@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <climits>
+#include <map>
 #include <set>
 
 #include "engine/base/clock.h"
+#include "workflows/format/output_grammar.h"
 #include "workflows/plan/visibility.h"
 
 namespace baton {
@@ -86,6 +88,7 @@ class PlanBuilder {
     add_needs(turn, node, visibility);
     set_handling(turn, agent, node.spec);
     set_generation(turn, agent.generation);
+    set_constraint(turn, agent);
     int depth = 0;
     for (const int need : turn.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
     depth_.push_back(depth + 1);
@@ -300,6 +303,22 @@ class PlanBuilder {
     sampling.seed = choose(own.seed, defaults.seed, sampling.seed);
   }
 
+  /// All turns of an agent share its grammar.
+  void set_constraint(PlannedTurn& turn, const AgentSpec& agent) {
+    const auto [found, added] = grammars_.try_emplace(agent.id);
+    if (added) {
+      try {
+        found->second = output_grammar(agent.output);
+      } catch (const ConstraintError& error) {
+        diagnostics_.error(agent.output.where, agent.output.schema.empty() ? "E0413" : "E0414",
+                           fmt::format("agent '{}': output: {}", agent.id, error.what()));
+      }
+    }
+    turn.grammar = found->second;
+    turn.enforce = turn.grammar != nullptr && agent.output.enforce;
+    if (turn.enforce) turn.stop.clear();  // those of `defaults`
+  }
+
   const WorkflowSpec& spec_;
   const TopologySpec& topology_;
   Diagnostics& diagnostics_;
@@ -308,6 +327,7 @@ class PlanBuilder {
   std::vector<std::string> members_;  // of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs where the workflow has a `then`
   std::vector<PlannedTurn> turns_;
+  std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // of the outputs, by agent
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included
   std::size_t prompt_bytes_ = 0;
 };

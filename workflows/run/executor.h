@@ -42,10 +42,11 @@ struct RunRequest {
 /// After the return no callback is made, and no request of the run is left in an engine.
 ///
 /// - A turn's timeout covers one attempt, its tools included.
-/// - An attempt fails when the engine fails, the timeout passes, or the output does not fit output.pattern or
-///   output.schema; with output.required: false the last attempt's output is kept then, with a warning and without an
-///   answer. What would fail again (a prompt that is too long) is not retried. Pauses double from retry.backoff to at
-///   most a minute.
+/// - An attempt fails when the engine fails, the timeout passes, or the output does not fit output.pattern, schema,
+/// enum,
+///   regex or grammar; with output.required: false the last attempt's output is kept then, with a warning and without
+///   an answer. What would fail again (a prompt that is too long) is not retried. Pauses double from retry.backoff to
+///   at most a minute.
 /// - on_error fail ends the run, with state "timeout" after a timeout; with skip, placeholders downstream are empty.
 /// - The deciding turn sees the last output of each agent; all other turns see the round that they name.
 /// - on_event is called on the calling thread. If it throws, the run ends as failed and it is not called again.

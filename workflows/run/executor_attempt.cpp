@@ -161,6 +161,7 @@ void RunLoop::submit(std::size_t turn) {
       attempt_seed(request_.seed.value_or(planned_turn.sampling.seed), planned_turn.id, attempt.number);
   request.max_tokens = planned_turn.max_tokens;
   request.stop = planned_turn.stop;
+  if (planned_turn.enforce) request.constraint = planned_turn.grammar;
   request.callbacks = callbacks(turn);
   request.early = early_.take(turn);  // last: from here on it is the engine's to forget
   attempt.times.submitted = Clock::now();
@@ -265,7 +266,9 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
   TurnProgress& state = state_.turn(turn);
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
-    const CheckedOutput checked = check_output(agent->output, result.text);
+    CheckedOutput checked = check_output(agent->output, planned(turn).grammar.get(), result.text);
+    if (!checked.problem.empty() && planned(turn).enforce && state.record.truncated)
+      checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
     const bool last = attempts_[turn]->number >= planned(turn).retry.attempts;
     if (!checked.problem.empty() && (agent->output.required || !last)) {
       fail_attempt(turn, {.error = checked.problem});

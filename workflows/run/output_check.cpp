@@ -30,11 +30,23 @@ CheckedOutput check_schema(const std::string& schema, const std::string& output)
   return {{}, "the output does not fit the schema: " + problem};
 }
 
+CheckedOutput check_grammar(const OutputSpec& spec, const Grammar& grammar, const std::string& output) {
+  try {
+    if (accepts(grammar, output)) return {output, {}};
+    if (!spec.texts.empty()) return {{}, "the output is none of the texts of its enum"};
+    if (!spec.regex.empty()) return {{}, fmt::format("the output does not match the regex '{}'", spec.regex)};
+    return {{}, "the output is not a text of its grammar"};
+  } catch (const std::exception& error) {
+    return {{}, error.what()};
+  }
+}
+
 }  // namespace
 
-CheckedOutput check_output(const OutputSpec& spec, const std::string& output) {
+CheckedOutput check_output(const OutputSpec& spec, const Grammar* grammar, const std::string& output) {
   CheckedOutput checked;
   if (!spec.schema.empty()) checked = check_schema(spec.schema, output);
+  if (spec.schema.empty() && grammar != nullptr) checked = check_grammar(spec, *grammar, output);
   if (checked.problem.empty() && !spec.pattern.empty()) checked = check_pattern(spec.pattern, output);
   return checked;
 }

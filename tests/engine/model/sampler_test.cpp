@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 
 #include "tests/support/golden.h"
@@ -246,4 +247,33 @@ TEST_CASE("entropy of what a token is drawn from", "[sampler]") {
   CHECK(entropy_of(std::vector<float>{1, NAN, 1, -INFINITY}) == Approx(std::log(2.0)));
   CHECK(entropy_of(std::vector<float>{NAN, -INFINITY}) == 0.0f);
   CHECK(entropy_of({}) == 0.0f);
+}
+
+TEST_CASE("only allowed tokens are chosen, and the filters see no others") {
+  constexpr std::size_t kSize = 70;  // a last word that is not full
+  std::vector<float> logits(kSize);
+  for (std::size_t i = 0; i < kSize; ++i) logits[i] = static_cast<float>(i % 7) - 3.0f;
+  logits[10] = 9.0f;  // the likeliest, and not allowed
+  logits[40] = 2.5f;
+  const std::vector<TokenId> allowed_ids{3, 40, 68};
+  std::vector<std::uint32_t> allowed(3, 0);
+  for (const TokenId id : allowed_ids) allowed[static_cast<std::size_t>(id) / 32] |= 1u << (id % 32);
+  const auto choose = [&](SamplingParams params, std::span<const TokenId> seen) {
+    std::vector<float> own = logits;
+    return Sampler(params).choose(own, seen, allowed).id;
+  };
+  CHECK(choose({}, {}) == 40);
+  CHECK(choose({.temperature = 1.0f, .top_k = 1}, {}) == 40);  // of the allowed
+  CHECK(choose({.temperature = 1.0f, .top_p = 0.01f}, {}) == 40);
+  const std::vector<TokenId> seen{40, 10};
+  CHECK(choose({.repetition_penalty = 2.0f}, seen) == 68);  // 2.5 / 2 is less than its 2
+  std::set<TokenId> drawn;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) drawn.insert(choose({.temperature = 5.0f, .seed = seed}, {}));
+  CHECK(drawn == std::set<TokenId>(allowed_ids.begin(), allowed_ids.end()));
+  allowed.assign(3, 0);
+  CHECK(choose({}, {}) == -1);
+  allowed.assign(3, ~0u);
+  CHECK(choose({}, {}) == 10);
+  allowed.clear();
+  CHECK(choose({}, {}) == 10);
 }

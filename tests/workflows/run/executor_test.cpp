@@ -275,6 +275,47 @@ TEST_CASE("an output without the answer fails, also at the only attempt") {
   CHECK(record_of(record, "a").state == TurnState::failed);
 }
 
+TEST_CASE("an output that is constrained as a whole is the answer, and is enforced or only checked") {
+  const auto run_with = [](const OutputSpec& output, const std::string& text, bool enforced) {
+    PlanBuilder builder;
+    builder.add("a", {});
+    builder.agent("a").output = output;
+    builder.agent("a").output.enforce = enforced;
+    const auto engine = std::make_shared<ScriptedEngine>([&](const std::string&) { return Scripted{.text = text}; });
+    const RunRecord record = run_plan(builder.request(engine));
+    CHECK((engine->constraints.at(0) != nullptr) == enforced);
+    return record;
+  };
+  OutputSpec choice, regex, grammar, schema;
+  choice.texts = {"yes", "no"};
+  regex.regex = "ye?s|no{1,2}";
+  grammar.grammar = "root ::= \"y\" [e] \"s\" | \"no\"";
+  schema.schema = R"({"enum": ["yes", 3]})";
+  for (const bool enforced : {true, false}) {
+    for (const OutputSpec& output : {choice, regex, grammar}) {
+      CHECK(record_of(run_with(output, "yes", enforced), "a").answer == "yes");
+      const RunRecord record = run_with(output, "yes!", enforced);
+      CHECK(record.state == RunState::failed);
+      CHECK_THAT(record.error, Catch::Contains("the output "));
+    }
+    CHECK(record_of(run_with(schema, "3", enforced), "a").answer == "3");
+    CHECK(run_with(schema, "4", enforced).state == RunState::failed);
+  }
+  CHECK_THAT(run_with(choice, "maybe", true).error, Catch::Contains("none of the texts of its enum"));
+}
+
+TEST_CASE("an output that is cut off before it is what is enforced says so") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.agent("a").output.schema = R"({"type": "array"})";
+  const auto engine = std::make_shared<ScriptedEngine>(
+      [](const std::string&) { return Scripted{.text = "[1, 2", .reason = FinishReason::length}; });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record.state == RunState::failed);
+  CHECK_THAT(record.error,
+             Catch::Contains("the output was cut off before it was complete") && Catch::Contains("not JSON"));
+}
+
 TEST_CASE("an output without the answer is a warning where none is required") {
   PlanBuilder builder;
   const int attempts = GENERATE(1, 2);

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/constrain/grammar.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/text/constrain/grammar_emitter.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxRules = 1024;
+constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
+
+std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Grammar::Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth, Count count) : max_depth_(max_depth) {
+  if (rules.size() > kMaxRules)
+    throw ConstraintError(fmt::format("it has {} rules; expected at most {}", rules.size(), kMaxRules));
+  constrain::GrammarEmitter emitter(nodes_);
+  for (const constrain::Rule& rule : rules) starts_.push_back(emitter.rule(*rule.body));
+  refuse_left_recursion(rules);
+  find_needs();
+  if (node(starts_[0]).need > max_depth_)
+    throw ConstraintError(node(starts_[0]).need == kNever
+                              ? "no text fulfils it"
+                              : fmt::format("every text nests its rules more than {} deep", max_depth_));
+  drop_dead_ends();
+  if (count == Count::open) find_only_ends();
+  find_classes();
+}
+
+/// Dijkstra's algorithm backwards from the ends of rules: the cost of a way is the deepest call on it.
+void Grammar::find_needs() {
+  struct Origin {
+    std::int32_t node;
+    std::int32_t rule;  // that is called on the way; -1: none
+  };
+  std::vector<std::vector<Origin>> origins(nodes_.size());       // of each node: from where it is reached
+  std::vector<std::vector<Origin>> callers(starts_.size());      // of each rule; `rule` is the node behind the call
+  std::vector<std::vector<std::int32_t>> begins(nodes_.size());  // rules that begin with the node
+  for (std::size_t rule = 0; rule < starts_.size(); ++rule)
+    begins[index(starts_[rule])].push_back(static_cast<std::int32_t>(rule));
+  std::vector<std::vector<std::int32_t>> reached(1);  // by need
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto from = static_cast<std::int32_t>(i);
+    Node& one = nodes_[i];
+    one.need = kNever;
+    for (const Edge& edge : one.edges) origins[index(edge.target)].push_back({from, -1});
+    for (const std::int32_t target : one.empties) origins[index(target)].push_back({from, -1});
+    for (const Call& call : one.calls) {
+      origins[index(call.then)].push_back({from, call.rule});
+      callers[index(call.rule)].push_back({from, call.then});
+    }
+    if (one.ends) reached[0].push_back(from);
+  }
+  const auto reach = [&](std::int32_t at, std::int32_t need) {
+    if (nodes_[index(at)].need <= need) return;
+    if (index(need) >= reached.size()) reached.resize(index(need) + 1);
+    reached[index(need)].push_back(at);
+  };
+  for (std::size_t need = 0; need < reached.size(); ++need) {
+    for (std::size_t next = 0; next < reached[need].size(); ++next) {  // the list grows
+      const std::int32_t at = reached[need][next];
+      const auto cost = static_cast<std::int32_t>(need);
+      if (nodes_[index(at)].need <= cost) continue;
+      nodes_[index(at)].need = cost;
+      for (const Origin& origin : origins[index(at)]) {
+        const std::int32_t inside = origin.rule < 0 ? 0 : nodes_[index(starts_[index(origin.rule)])].need;
+        if (inside != kNever) reach(origin.node, origin.rule < 0 ? cost : std::max(cost, inside + 1));
+      }
+      for (const std::int32_t rule : begins[index(at)]) {
+        for (const Origin& caller : callers[index(rule)]) {
+          const std::int32_t behind = nodes_[index(caller.rule)].need;
+          if (behind != kNever) reach(caller.node, std::max(behind, cost + 1));
+        }
+      }
+    }
+  }
+}
+
+/// What leads nowhere is left out, so that no text that was begun is without an end.
+void Grammar::drop_dead_ends() {
+  const auto dead = [this](std::int32_t at) { return node(at).need == kNever; };
+  for (Node& one : nodes_) {
+    std::erase_if(one.edges, [&](const Edge& edge) { return dead(edge.target); });
+    std::erase_if(one.empties, dead);
+    std::erase_if(one.calls, [&](const Call& call) { return dead(call.then) || dead(start(call.rule)); });
+  }
+}
+
+/// Nodes lead to later ones in sequences and to earlier ones in choices, so that few passes settle all.
+void Grammar::find_only_ends() {
+  const auto settle = [this](Node& one) {
+    if (one.only_ends || !one.edges.empty() || !one.calls.empty() || !(one.ends || !one.empties.empty())) return false;
+    one.only_ends = std::all_of(one.empties.begin(), one.empties.end(),
+                                [this](std::int32_t target) { return node(target).only_ends; });
+    return one.only_ends;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (auto one = nodes_.rbegin(); one != nodes_.rend(); ++one) changed = settle(*one) || changed;
+    for (Node& one : nodes_) changed = settle(one) || changed;
+  }
+}
+
+/// A rule that calls itself before any byte was read would call itself for ever.
+void Grammar::refuse_left_recursion(std::span<const constrain::Rule> rules) const {
+  std::vector<bool> may_be_empty(rules.size(), false);
+  std::vector<std::vector<std::int32_t>> first(rules.size());  // rules that are called before any byte
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t rule = 0; rule < rules.size(); ++rule) {
+      first[rule].clear();
+      bool empty = false;
+      std::vector<bool> seen(nodes_.size(), false);
+      std::vector<std::int32_t> todo{starts_[rule]};
+      const auto visit = [&](std::int32_t at) {
+        if (seen[index(at)]) return;
+        seen[index(at)] = true;
+        todo.push_back(at);
+      };
+      seen[index(starts_[rule])] = true;
+      while (!todo.empty()) {
+        const Node& at = node(todo.back());
+        todo.pop_back();
+        empty = empty || at.ends;
+        for (const std::int32_t target : at.empties) visit(target);
+        for (const Call& call : at.calls) {
+          first[rule].push_back(call.rule);
+          if (may_be_empty[index(call.rule)]) visit(call.then);
+        }
+      }
+      if (empty && !may_be_empty[rule]) may_be_empty[rule] = changed = true;
+    }
+  }
+  enum class Mark : std::uint8_t { none, open, done };
+  std::vector<Mark> marks(rules.size(), Mark::none);
+  for (std::size_t root = 0; root < rules.size(); ++root) {
+    std::vector<std::pair<std::size_t, std::size_t>> path;  // rule, index of its next call
+    if (marks[root] == Mark::none) path.emplace_back(root, 0);
+    while (!path.empty()) {
+      auto& [rule, next] = path.back();
+      marks[rule] = Mark::open;
+      if (next == first[rule].size()) {
+        marks[rule] = Mark::done;
+        path.pop_back();
+        continue;
+      }
+      const std::size_t called = index(first[rule][next++]);
+      if (marks[called] == Mark::open)
+        throw ConstraintError(fmt::format("rule '{}' is left-recursive: it begins with itself", rules[called].name));
+      if (marks[called] == Mark::none) path.emplace_back(called, 0);
+    }
+  }
+}
+
+void Grammar::find_classes() {
+  std::array<bool, 257> begins{};
+  for (const Node& one : nodes_) {
+    for (const Edge& edge : one.edges) begins[edge.low] = begins[edge.high + 1u] = true;
+  }
+  std::size_t current = 0;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    if (byte > 0 && begins[byte]) ++current;
+    classes_[byte] = static_cast<std::uint8_t>(current);
+  }
+  class_count_ = current + 1;
+}
+
+}  // namespace baton

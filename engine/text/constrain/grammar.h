@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammar: what an answer must be as a whole, compiled to a machine over bytes whose rules call one another. Regular
+// expressions and lists of texts need no calls; JSON and GBNF do. See docs/decisions/0039-constrained-decoding.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/constrain/expression.h"
+
+namespace baton {
+
+/// A constraint cannot be compiled. The message says what was found, and where.
+class ConstraintError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+/// Immutable and safe from any thread.
+class Grammar {
+ public:
+  enum class Count : std::uint8_t {
+    open,  // a call that is the last thing in its rule closes that rule first: right recursion needs no depth
+    all,
+  };
+  /// The first rule is the whole text. `max_depth`: how many calls may be open at once; what would need more is no text
+  /// of the grammar. Throws ConstraintError for left recursion, for a grammar without a text, and beyond the limits of
+  /// size.
+  explicit Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth = 0, Count count = Count::open);
+
+  struct Edge {
+    std::uint8_t low, high;  // of the byte, inclusive
+    std::int32_t target;
+  };
+  struct Call {
+    std::int32_t rule;
+    std::int32_t then;  // the node behind it
+  };
+  struct Node {
+    std::vector<Edge> edges;
+    std::vector<std::int32_t> empties;  // nodes that are reached without a byte
+    std::vector<Call> calls;
+    std::int32_t need = 0;   // calls that must be open at once on the way to the rule's end
+    bool ends = false;       // a text of the rule may end here
+    bool only_ends = false;  // nothing but the rule's end can follow
+  };
+
+  const Node& node(std::int32_t index) const { return nodes_[static_cast<std::size_t>(index)]; }
+  std::int32_t start(std::int32_t rule) const { return starts_[static_cast<std::size_t>(rule)]; }
+  std::int32_t max_depth() const { return max_depth_; }
+  std::size_t nodes() const { return nodes_.size(); }
+
+  /// Bytes that no edge tells apart are one class.
+  std::uint8_t byte_class(std::uint8_t byte) const { return classes_[byte]; }
+  std::size_t classes() const { return class_count_; }
+
+ private:
+  void find_needs();
+  void drop_dead_ends();
+  void find_only_ends();
+  void refuse_left_recursion(std::span<const constrain::Rule> rules) const;
+  void find_classes();
+
+  std::vector<Node> nodes_;
+  std::vector<std::int32_t> starts_;  // of each rule
+  std::int32_t max_depth_ = 1;
+  std::array<std::uint8_t, 256> classes_{};
+  std::size_t class_count_ = 1;
+};
+
+/// True when `text` as a whole is a text of the grammar.
+bool accepts(const Grammar& grammar, std::string_view text);
+
+/// A regular expression that the whole text must match, in the subset of ECMAScript's that docs/yaml.md lists.
+std::shared_ptr<const Grammar> regex_grammar(std::string_view regex);
+
+/// One of these texts, of which there must be at least one.
+std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
+
+/// JSON of a schema that check_json_schema accepts, on one line. What docs/yaml.md lists cannot be enforced.
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
+
+/// A grammar in the notation GBNF, whose rule `root` is the whole text.
+std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);
+
+}  // namespace baton

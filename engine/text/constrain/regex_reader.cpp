@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/constrain/regex_reader.h"
+
+#include <fmt/format.h>
+
+#include "engine/base/utf8.h"
+#include "engine/text/constrain/character_reader.h"
+#include "engine/text/constrain/grammar.h"
+
+namespace baton::constrain {
+namespace {
+
+constexpr std::size_t kMaxBytes = 4096;
+constexpr int kMaxNesting = 64;
+
+const CodePointSet& digits() {
+  static const CodePointSet& set = *new CodePointSet{{U'0', U'9'}};
+  return set;
+}
+const CodePointSet& words() {
+  static const CodePointSet& set = *new CodePointSet{{U'0', U'9'}, {U'A', U'Z'}, {U'_', U'_'}, {U'a', U'z'}};
+  return set;
+}
+const CodePointSet& spaces() {
+  static const CodePointSet& set = *new CodePointSet{{U'\t', U'\r'}, {U' ', U' '}};
+  return set;
+}
+/// As in ECMAScript, `.` is no end of a line.
+const CodePointSet& any_of_line() {
+  static const CodePointSet& set =
+      *new CodePointSet(CodePointSet{{U'\n', U'\n'}, {U'\r', U'\r'}, {0x2028, 0x2029}}.complement());
+  return set;
+}
+
+/// What follows a backslash. Classes of \d, \w and \s are those of ASCII.
+CodePointSet escape(CharacterReader& reader) {
+  const char32_t c = reader.take();
+  switch (c) {
+    case U'd':
+      return digits();
+    case U'D':
+      return digits().complement();
+    case U'w':
+      return words();
+    case U'W':
+      return words().complement();
+    case U's':
+      return spaces();
+    case U'S':
+      return spaces().complement();
+    case U'n':
+      return {{U'\n', U'\n'}};
+    case U'r':
+      return {{U'\r', U'\r'}};
+    case U't':
+      return {{U'\t', U'\t'}};
+    case U'f':
+      return {{U'\f', U'\f'}};
+    case U'v':
+      return {{U'\v', U'\v'}};
+    default:
+      break;
+  }
+  if (c == U'x' || c == U'u') {
+    const char32_t value = reader.hexadecimal(c == U'x' ? 2 : 4);
+    return {{value, value}};
+  }
+  const bool letter = (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || (c >= U'0' && c <= U'9');
+  if (letter || c > 0x7F)
+    reader.fail(
+        "this escape is not supported; expected one of \\d \\w \\s \\D \\W \\S \\n \\r \\t \\f \\v \\xHH \\uHHHH, or a "
+        "sign");
+  return {{c, c}};
+}
+
+class RegexReader {
+ public:
+  RegexReader(std::string_view regex, bool search)
+      : reader_(regex, "the regular expression", kMaxBytes), search_(search) {}
+
+  ExpressionPtr read() {
+    ExpressionPtr out = alternatives(0);
+    if (!reader_.done()) reader_.fail("expected '(' before this ')'");
+    return out;
+  }
+
+ private:
+  ExpressionPtr alternatives(int depth) {
+    if (depth > kMaxNesting) reader_.fail("it is nested too deeply");
+    std::vector<ExpressionPtr> ways{alternative(depth)};
+    while (reader_.take_if("|")) ways.push_back(alternative(depth));
+    return ways.size() == 1 ? ways[0] : choice(std::move(ways));
+  }
+
+  /// What is not anchored may stand anywhere in a text that is searched.
+  ExpressionPtr alternative(int depth) {
+    std::vector<ExpressionPtr> parts;
+    const bool from_begin = depth == 0 && reader_.take_if("^");
+    if (depth == 0 && search_ && !from_begin) parts.push_back(anything());
+    bool to_end = false;
+    while (!reader_.done() && !reader_.looking_at("|") && !reader_.looking_at(")")) {
+      if (depth == 0 && reader_.take_if("$")) {
+        if (!reader_.done() && !reader_.looking_at("|")) reader_.fail("expected '$' at the end of an alternative only");
+        to_end = true;
+        break;
+      }
+      parts.push_back(repeated(depth));
+    }
+    if (depth == 0 && search_ && !to_end) parts.push_back(anything());
+    return sequence(std::move(parts));
+  }
+
+  static ExpressionPtr anything() { return repeat(characters(CodePointSet().complement()), 0, kUnbounded); }
+
+  ExpressionPtr repeated(int depth) {
+    const ExpressionPtr part = atom(depth);
+    ExpressionPtr out = read_repetition(reader_, part);
+    if (out == part) return out;
+    reader_.take_if("?");  // a lazy repetition matches the same texts
+    if (reader_.looking_at("*") || reader_.looking_at("+") || reader_.looking_at("?") || reader_.looking_at("{"))
+      reader_.fail("expected one repetition behind a part, found two");
+    return out;
+  }
+
+  ExpressionPtr atom(int depth) {
+    if (reader_.take_if("(")) {
+      if (reader_.looking_at("?") && !reader_.take_if("?:"))
+        reader_.fail("of groups that begin with '(?', only '(?:' is supported");
+      ExpressionPtr inside = alternatives(depth + 1);
+      reader_.expect(")");
+      return inside;
+    }
+    if (reader_.take_if("[")) return characters(read_class(reader_, escape));
+    if (reader_.take_if(".")) return characters(any_of_line());
+    if (reader_.take_if("\\")) return characters(escape(reader_));
+    for (const char* sign : {"*", "+", "?", "{"}) {
+      if (reader_.looking_at(sign)) reader_.fail("there is nothing to repeat");
+    }
+    for (const char* sign : {"^", "$"}) {
+      if (reader_.looking_at(sign)) reader_.fail("expected '^' and '$' at the ends of an alternative only");
+    }
+    const char32_t c = reader_.take();
+    return characters({{c, c}});
+  }
+
+  CharacterReader reader_;
+  bool search_;
+};
+
+}  // namespace
+
+ExpressionPtr regex_expression(std::string_view regex) { return RegexReader(regex, false).read(); }
+ExpressionPtr search_expression(std::string_view regex) { return RegexReader(regex, true).read(); }
+
+}  // namespace baton::constrain
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxTexts = 1024;
+
+}  // namespace
+
+std::shared_ptr<const Grammar> regex_grammar(std::string_view regex) {
+  const constrain::Rule rule{"the regular expression", constrain::regex_expression(regex)};
+  return std::make_shared<const Grammar>(std::span(&rule, 1));
+}
+
+std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts) {
+  if (texts.size() > kMaxTexts)
+    throw ConstraintError(fmt::format("it has {} texts; expected at most {}", texts.size(), kMaxTexts));
+  std::vector<constrain::ExpressionPtr> ways;
+  for (const std::string& text : texts) {
+    if (!utf8::is_valid(text)) throw ConstraintError("a text is not valid UTF-8");
+    ways.push_back(constrain::text(text));
+  }
+  const constrain::Rule rule{"the list", constrain::choice(std::move(ways))};
+  return std::make_shared<const Grammar>(std::span(&rule, 1));
+}
+
+}  // namespace baton

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON Schemas to grammars. What the grammar of a schema holds is always valid by agents/json_check; where a schema
+// allows several spellings of one value, only one of them is in the grammar.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "engine/base/json/json_reader.h"
+#include "engine/base/utf8.h"
+#include "engine/text/constrain/grammar.h"
+#include "engine/text/constrain/number_range.h"
+#include "engine/text/constrain/regex_reader.h"
+#include "engine/text/constrain/schema_merge.h"
+
+namespace baton {
+namespace {
+
+using namespace constrain;
+
+using Json = OrderedJson;
+
+constexpr std::string_view kDefinitions = "#/definitions/";
+constexpr std::int32_t kMaxDepth = 64;  // of the values, and of the schemas of one value: the limits of json_check
+constexpr std::size_t kMaxSchemas = 4096;
+constexpr std::size_t kMaxValues = 1024;  // of one enum
+
+ExpressionPtr blank() { return maybe(text(" ")); }
+ExpressionPtr separator() { return sequence({text(","), blank()}); }
+ExpressionPtr json_of(const Json& value) { return text(value.dump()); }
+ExpressionPtr any_character() {
+  static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
+  return any;
+}
+
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "integer") return value.is_number_integer();
+  if (type == "number") return value.is_number();
+  return type == value.type_name();
+}
+
+class SchemaReader {
+ public:
+  explicit SchemaReader(const Json& root) : root_(root) {}
+
+  std::shared_ptr<const Grammar> read() {
+    rules_.push_back({"the schema", nullptr});
+    ExpressionPtr body = value(root_, "", 0);  // adds rules
+    rules_[0].body = std::move(body);
+    // Each call adds at most the depth of its rule. Without recursion no rule calls itself.
+    const std::int32_t depth =
+        recursive_ ? (kMaxDepth - depths_[0]) / std::max(*std::max_element(depths_.begin() + 1, depths_.end()), 1)
+                   : static_cast<std::int32_t>(rules_.size());
+    return std::make_shared<const Grammar>(rules_, std::max(depth, 0), Grammar::Count::all);
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& pointer, const std::string& message) {
+    throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
+  }
+
+  /// `depth`: of the schema within its rule.
+  ExpressionPtr value(const Json& schema, const std::string& pointer, std::int32_t depth) {
+    if (++schemas_ > kMaxSchemas || depth > kMaxDepth) fail(pointer, "the schema is too large to be enforced");
+    depths_.resize(std::max(depths_.size(), rules_.size()), 0);
+    depths_[current_] = std::max(depths_[current_], depth);
+    if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
+    if (schema.contains("$ref")) {
+      depths_[current_] = std::max(depths_[current_], depth + 1);
+      return definition(schema["$ref"].get<std::string>());
+    }
+    for (const char* keyword : {"if", "patternProperties"}) {
+      if (schema.contains(keyword)) fail(pointer, fmt::format("'{}' cannot be enforced", keyword));
+    }
+    if (schema.contains("allOf")) return all_of(schema, pointer, depth);
+    if (schema.contains("anyOf")) return any_of(schema, pointer, depth);
+    if (schema.contains("const") || schema.contains("enum")) return listed(schema, pointer);
+    std::vector<ExpressionPtr> ways;
+    for (const std::string& type : types_of(schema)) ways.push_back(of_type(type, schema, pointer, depth));
+    return ways.size() == 1 ? ways[0] : choice(std::move(ways));
+  }
+
+  const Json& resolved(const Json& schema, const std::string& pointer) {
+    const Json* at = &schema;
+    while (at->is_object() && at->contains("$ref")) {
+      if (++schemas_ > kMaxSchemas) fail(pointer, "the schema is too large to be enforced");
+      at = &root_["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitions.size())];
+    }
+    return *at;
+  }
+
+  static Json without(const Json& schema, const char* keyword) {
+    Json out = Json::object();
+    for (const auto& [name, part] : schema.items()) {
+      if (name != keyword && !is_annotation(name)) out[name] = part;
+    }
+    return out;
+  }
+
+  ExpressionPtr all_of(const Json& schema, const std::string& pointer, std::int32_t depth) {
+    Json whole = without(schema, "allOf");
+    for (const Json& part : schema["allOf"]) whole = merged(whole, resolved(part, pointer), pointer);
+    return value(whole, pointer, depth + 1);
+  }
+
+  ExpressionPtr any_of(const Json& schema, const std::string& pointer, std::int32_t depth) {
+    const Json others = without(schema, "anyOf");
+    std::vector<ExpressionPtr> ways;
+    for (const Json& way : schema["anyOf"])
+      ways.push_back(others.empty() ? value(way, pointer, depth + 1)
+                                    : value(merged(others, resolved(way, pointer), pointer), pointer, depth + 1));
+    return choice(std::move(ways));
+  }
+
+  ExpressionPtr listed(const Json& schema, const std::string& pointer) {
+    for (const auto& [keyword, part] : schema.items()) {
+      if (keyword != "const" && keyword != "enum" && keyword != "type" && !is_annotation(keyword))
+        fail(pointer, fmt::format("'{}' next to 'enum' or 'const' cannot be enforced", keyword));
+    }
+    const Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
+    if (values.size() > kMaxValues) fail(pointer, fmt::format("expected at most {} values to choose from", kMaxValues));
+    const std::vector<std::string> types = types_of(schema);
+    std::vector<ExpressionPtr> ways;
+    for (const Json& one : values) {
+      const bool fits = std::any_of(types.begin(), types.end(), [&](const auto& type) { return has_type(one, type); });
+      if (fits && (!schema.contains("const") || one == schema["const"])) ways.push_back(json_of(one));
+    }
+    return choice(std::move(ways));
+  }
+
+  /// Without 'type', those that the keywords speak of.
+  static std::vector<std::string> types_of(const Json& schema) {
+    std::vector<std::string> out;
+    if (schema.contains("type")) {
+      const Json& type = schema["type"];
+      for (const Json& one : type.is_array() ? type : Json::array({type})) out.push_back(one.get<std::string>());
+      if (std::find(out.begin(), out.end(), "number") != out.end()) std::erase(out, "integer");
+      return out;
+    }
+    const auto any = [&](auto... keywords) { return (schema.contains(keywords) || ...); };
+    if (any("properties", "required", "additionalProperties")) out.emplace_back("object");
+    if (any("items", "minItems", "maxItems")) out.emplace_back("array");
+    if (any("minLength", "maxLength", "pattern")) out.emplace_back("string");
+    if (any("minimum", "maximum", "exclusiveMinimum")) out.emplace_back("number");
+    if (out.empty()) out = {"object", "array", "string", "number", "boolean", "null"};
+    return out;
+  }
+
+  ExpressionPtr of_type(const std::string& type, const Json& schema, const std::string& pointer, std::int32_t depth) {
+    if (type == "null") return text("null");
+    if (type == "boolean") return choice({text("true"), text("false")});
+    if (type == "integer") return integers(bounds_of(schema));
+    if (type == "number") return numbers(bounds_of(schema));
+    if (type == "string") return string(schema, pointer);
+    if (type == "array") return array(schema, pointer, depth);
+    return object(schema, pointer, depth);
+  }
+
+  static NumberBounds bounds_of(const Json& schema) {
+    const auto bound = [&](const char* keyword) {
+      return schema.contains(keyword) ? std::optional(schema[keyword].get<double>()) : std::nullopt;
+    };
+    return {bound("minimum"), bound("maximum"), bound("exclusiveMinimum")};
+  }
+
+  /// At least and at most how many; throws where a number is larger than what can be written out.
+  static std::pair<std::int32_t, std::int32_t> sizes_of(const Json& schema, const char* least, const char* most,
+                                                        const std::string& pointer) {
+    const auto size = [&](const char* keyword, std::int32_t otherwise) {
+      if (!schema.contains(keyword)) return otherwise;
+      const auto found = schema[keyword].get<std::uint64_t>();
+      if (found > 100'000) fail(pointer, fmt::format("'{}' is too large to be enforced", keyword));
+      return static_cast<std::int32_t>(found);
+    };
+    return {size(least, 0), size(most, kUnbounded)};
+  }
+
+  static ExpressionPtr string(const Json& schema, const std::string& pointer) {
+    const auto [low, high] = sizes_of(schema, "minLength", "maxLength", pointer);
+    const ExpressionPtr quote = text("\"");
+    if (!schema.contains("pattern")) {
+      if (high != kUnbounded && high < low) return choice({});
+      return sequence({quote, repeat(any_character(), low, high), quote});
+    }
+    if (low != 0 || high != kUnbounded)
+      fail(pointer,
+           "'pattern' next to 'minLength' or 'maxLength' cannot be enforced; write the length into the pattern");
+    try {
+      return sequence({quote, in_json_string(search_expression(schema["pattern"].get<std::string>())), quote});
+    } catch (const ConstraintError& error) {
+      fail(pointer + "/pattern", error.what());
+    }
+  }
+
+  ExpressionPtr array(const Json& schema, const std::string& pointer, std::int32_t depth) {
+    const auto [low, high] = sizes_of(schema, "minItems", "maxItems", pointer);
+    const ExpressionPtr empty = text("]"), open = sequence({text("["), blank()});
+    if (high == 0) return low > 0 ? choice({}) : sequence({open, empty});
+    if (high != kUnbounded && high < low) return choice({});
+    const Json any(true);
+    const Json& items = schema.contains("items") ? schema["items"] : any;
+    const ExpressionPtr item = rule("an item of " + pointer, [&] { return value(items, pointer + "/items", 0); });
+    const std::int32_t more = high == kUnbounded ? kUnbounded : high - 1;
+    const ExpressionPtr some = sequence({item, repeat(sequence({separator(), item}), std::max(low - 1, 0), more)});
+    depths_[current_] = std::max(depths_[current_], depth + 1);
+    return sequence({open, low == 0 ? maybe(some) : some, empty});
+  }
+
+  /// Properties come in the order in which the schema has them. Others come last, and only where the schema speaks of
+  /// them, or of no property at all.
+  ExpressionPtr object(const Json& schema, const std::string& pointer, std::int32_t depth) {
+    const Json properties = schema.value("properties", Json::object()),
+               required = schema.value("required", Json::array());
+    const bool free = !schema.contains("properties") && !schema.contains("required");
+    const Json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(free);
+    const Json any = schema.contains("additionalProperties") ? others : Json(true);
+    Members all;
+    std::vector<std::string> names;
+    const auto add = [&](const std::string& name, const Json& member, bool needed) {
+      names.push_back(name);
+      all.optional.push_back(!needed);
+      all.parts.push_back(
+          sequence({json_of(name), text(":"), blank(), value(member, pointer + "/properties/" + name, depth + 1)}));
+    };
+    for (const auto& [name, member] : properties.items())
+      add(name, member, std::find(required.begin(), required.end(), name) != required.end());
+    for (const Json& name : required) {
+      if (std::find(names.begin(), names.end(), name.get<std::string>()) == names.end())
+        add(name.get<std::string>(), any, true);
+    }
+    all.between = separator();
+    if (others != false)
+      all.more =
+          sequence({other_key(names), text(":"), blank(), value(others, pointer + "/additionalProperties", depth + 1)});
+    return sequence({text("{"), blank(), members(std::move(all)), text("}")});
+  }
+
+  /// A key that is none of the names: the last of equal keys would count.
+  ExpressionPtr other_key(const std::vector<std::string>& names) {
+    std::vector<std::u32string> rest;
+    for (const std::string& name : names) {
+      std::u32string& out = rest.emplace_back();
+      for (std::size_t at = 0; at < name.size();) {
+        const utf8::CodePoint c = utf8::at(name, at);
+        out += c.value;
+        at += c.bytes;
+      }
+    }
+    return sequence({text("\""), key_except(rest)});
+  }
+
+  ExpressionPtr key_except(const std::vector<std::u32string>& names) {
+    const ExpressionPtr tail = sequence({repeat(any_character(), 0, kUnbounded), text("\"")});
+    if (names.empty()) return tail;
+    std::map<char32_t, std::vector<std::u32string>> by_first;
+    bool ends = false;
+    CodePointSet firsts;
+    for (const std::u32string& name : names) {
+      ends = ends || name.empty();
+      if (name.empty()) continue;
+      by_first[name[0]].push_back(name.substr(1));
+      firsts.add({name[0], name[0]});
+    }
+    std::vector<ExpressionPtr> ways;
+    if (!ends) ways.push_back(text("\""));
+    // Control characters without a short escape are in no other key.
+    ways.push_back(sequence({in_json_string(characters(firsts.complement())), tail}));
+    for (const auto& [first, rest] : by_first)
+      ways.push_back(sequence({in_json_string(characters({{first, first}})), key_except(rest)}));
+    return choice(std::move(ways));
+  }
+
+  /// A rule of its own, so that what is repeated is not written out again and again.
+  template <class Body>
+  ExpressionPtr rule(const std::string& name, const Body& body) {
+    const std::size_t index = rules_.size(), outer = std::exchange(current_, index);
+    rules_.push_back({name, nullptr});
+    depths_.resize(rules_.size(), 0);
+    rules_[index].body = choice({});
+    ExpressionPtr made = body();
+    rules_[index].body = std::move(made);
+    current_ = outer;
+    return call(static_cast<std::int32_t>(index));
+  }
+
+  ExpressionPtr definition(const std::string& reference) {
+    const std::string name = reference.substr(kDefinitions.size());
+    if (const auto found = definitions_.find(name); found != definitions_.end()) {
+      recursive_ = recursive_ || found->second.open;
+      return call(found->second.rule);
+    }
+    definitions_[name] = {static_cast<std::int32_t>(rules_.size()), true};
+    const ExpressionPtr out = rule(name, [&] { return value(root_["definitions"][name], "/definitions/" + name, 0); });
+    definitions_[name].open = false;
+    return out;
+  }
+
+  ExpressionPtr any_value() {
+    recursive_ = true;
+    if (any_ >= 0) return call(any_);
+    any_ = static_cast<std::int32_t>(rules_.size());
+    return rule("any value", [&] { return value(Json::object(), "", 0); });
+  }
+
+  struct Definition {
+    std::int32_t rule = 0;
+    bool open = false;  // it is being read
+  };
+
+  const Json& root_;
+  std::vector<Rule> rules_;
+  std::vector<std::int32_t> depths_;  // of each rule: how deep its schemas are nested, as the check counts
+  std::map<std::string, Definition> definitions_;
+  std::size_t current_ = 0;  // rule
+  std::size_t schemas_ = 0;
+  std::int32_t any_ = -1;
+  bool recursive_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
+  try {
+    JsonLimits limits;
+    limits.unique_keys = true;
+    read_json(schema, limits);  // what is read below is within the limits
+  } catch (const JsonError& error) {
+    throw ConstraintError(fmt::format("the schema: {}", error.what()));
+  }
+  const Json root = Json::parse(schema);
+  return SchemaReader(root).read();
+}
+
+}  // namespace baton

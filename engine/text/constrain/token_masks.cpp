@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/text/constrain/token_masks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kManyNodes = 8;  // of the trie: fewer are faster walked
+
+void allow(std::vector<std::uint32_t>& bits, TokenId id) {
+  bits[static_cast<std::size_t>(id) / 32] |= 1u << (static_cast<std::size_t>(id) % 32);
+}
+
+/// True when all that is below a node of the trie may follow.
+bool may_all_follow(const TokenTrie::Below& below, const GrammarStates::FreeRun& run) {
+  return !below.others && below.height <= run.length && (below.ascii[0] & ~run.ascii[0]) == 0 &&
+         (below.ascii[1] & ~run.ascii[1]) == 0;
+}
+
+bool drops_blanks(const Tokenizer& tokenizer) {
+  for (TokenId id = 0; id < tokenizer.size(); ++id) {
+    const std::string bytes = tokenizer.token_bytes(id);
+    if (bytes.starts_with(' ') && tokenizer.decode({&id, 1}, true) != bytes) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+MaskVocabulary::MaskVocabulary(const Tokenizer& tokenizer, std::int32_t ids, std::span<const TokenId> eos_ids)
+    : size(ids),
+      eos(eos_ids.begin(), eos_ids.end()),
+      later(std::make_shared<const TokenTrie>(tokenizer, TokenTrie::Place::later, ids, eos_ids)),
+      first(drops_blanks(tokenizer)
+                ? std::make_shared<const TokenTrie>(tokenizer, TokenTrie::Place::first, ids, eos_ids)
+                : later) {}
+
+TokenMasks::TokenMasks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const MaskVocabulary> vocabulary,
+                       std::size_t max_bytes)
+    : states_(std::move(grammar)), max_bytes_(max_bytes), vocabulary_(std::move(vocabulary)) {}
+
+TokenMasks::Places TokenMasks::start() { return states_.start()->places; }
+
+/// Forgets what was cached once it is too much. The states of a single mask are bounded by GrammarStates.
+GrammarStates::State* TokenMasks::state_of(const Places& places) {
+  const std::size_t words = static_cast<std::size_t>(vocabulary_->size) / 32 + 1;
+  if (states_.crowded() || (masks_.size() + 1) * words * sizeof(std::uint32_t) > max_bytes_) {
+    masks_.clear();
+    states_.clear();
+  }
+  return states_.find(places);
+}
+
+TokenMask TokenMasks::mask(const Places& places, bool first) {
+  GrammarStates::State* state = state_of(places);
+  const bool own = first && vocabulary_->first != vocabulary_->later;
+  const std::uint64_t key = std::uint64_t{state->id} * 2 + (own ? 1 : 0);
+  if (const auto found = masks_.find(key); found != masks_.end()) return found->second;
+  std::vector<std::uint32_t> bits(static_cast<std::size_t>(vocabulary_->size) / 32 + 1, 0);
+  walk(own ? *vocabulary_->first : *vocabulary_->later, state, bits);
+  if (places->ends) {
+    for (const TokenId id : vocabulary_->eos) {
+      if (id >= 0 && id < vocabulary_->size) allow(bits, id);
+    }
+  }
+  return masks_.emplace(key, std::move(bits)).first->second;
+}
+
+void TokenMasks::walk(const TokenTrie& trie, GrammarStates::State* state, std::vector<std::uint32_t>& bits) {
+  const std::span<const TokenTrie::Node> nodes = trie.nodes();
+  const std::span<const TokenId> tokens = trie.tokens();
+  path_.resize(trie.max_depth() + 1);
+  path_[0] = state;
+  for (std::size_t i = 0; i < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    GrammarStates::State* next = states_.next(path_[node.depth - 1], node.byte);
+    if (next->dead()) {
+      i = node.skip;
+      continue;
+    }
+    path_[node.depth] = next;
+    if (node.skip - i > kManyNodes && may_all_follow(trie.below(i), states_.free_run(next))) {
+      for (std::size_t token = node.tokens; token < trie.tokens_end(node); ++token) allow(bits, tokens[token]);
+      i = node.skip;
+      continue;
+    }
+    for (std::size_t token = node.tokens; token < node.tokens + node.own; ++token) allow(bits, tokens[token]);
+    ++i;
+  }
+}
+
+TokenMasks::Places TokenMasks::next(const Places& places, bool first, TokenId token) {
+  const std::string_view bytes = (first ? *vocabulary_->first : *vocabulary_->later).bytes_of(token);
+  if (bytes.empty()) return nullptr;
+  GrammarStates::State* state = state_of(places);
+  for (const char byte : bytes) {
+    state = states_.next(state, static_cast<std::uint8_t>(byte));
+    if (state->dead()) return nullptr;
+  }
+  return state->places;
+}
+
+bool AnswerMatcher::take(TokenId token) {
+  TokenMasks::Places next = masks_->next(places(), first_, token);
+  if (next == nullptr) return false;
+  places_ = std::move(next);
+  first_ = false;
+  return true;
+}
+
+void AnswerMatcher::restart() {
+  places_ = nullptr;
+  first_ = true;
+}
+
+const TokenMasks::Places& AnswerMatcher::places() {
+  if (places_ == nullptr) places_ = masks_->start();
+  return places_;
+}
+
+}  // namespace baton

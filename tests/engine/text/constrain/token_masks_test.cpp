@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks of tokens against brute force: each token's text is tried on the grammar by itself.
+#include "engine/text/constrain/token_masks.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "engine/base/utf8.h"
+#include "tests/support/golden_files.h"
+
+using namespace baton;
+using namespace baton::test;
+
+namespace {
+
+constexpr const char* kTokenizers[] = {"gpt2", "llama3", "qwen", "sp_normalizer", "sp_metaspace"};
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& name) {
+  return Tokenizer::parse(golden_text("tokenizers/" + name + ".json"), name);
+}
+
+std::vector<std::shared_ptr<const Grammar>> grammars() {
+  return {
+      regex_grammar(" ?([A-Za-z]+( [a-z]+){0,3}|[0-9]{1,4})!?"),
+      regex_grammar(".{0,6}"),
+      enum_grammar(std::vector<std::string>{"yes", " yes", "no", "the answer", "\xc3\xa9t\xc3\xa9 \xe2\x82\xac"}),
+      schema_grammar(R"({"properties": {"name": {"type": "string", "maxLength": 5}, "n": {"type": "integer"},
+                         "of": {"type": "array", "items": {"enum": ["a", "the", null]}, "maxItems": 2}}})"),
+      gbnf_grammar(
+          "root ::= sum\nsum ::= item (\" + \" item){0,2}\nitem ::= [0-9]{1,2} | \"(\" sum \")\" | \" the\"\n"),
+  };
+}
+
+/// True when a text of the grammar begins so.
+bool begins(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  GrammarStates states(grammar);
+  GrammarStates::State* state = states.start();
+  for (const char byte : text) {
+    state = states.next(state, static_cast<std::uint8_t>(byte));
+    if (state->dead()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("masks allow exactly the tokens whose text can go on to a text of the grammar", "[constrain]") {
+  std::size_t compared = 0, allowed_count = 0, ended = 0;
+  for (const char* name : kTokenizers) {
+    const auto tokenizer = tokenizer_of(name);
+    const TokenId eos = tokenizer->size() - 1;
+    const std::int32_t size = tokenizer->size() + 40;  // published models have more rows than tokens
+    const auto vocabulary = std::make_shared<const MaskVocabulary>(*tokenizer, size, std::span(&eos, 1));
+    int number = 0;
+    for (const auto& grammar : grammars()) {
+      INFO(name << ", grammar " << ++number);
+      const auto masks = std::make_shared<TokenMasks>(grammar, vocabulary, 4096);  // some masks are dropped
+      for (unsigned seed = 0; seed < 4; ++seed) {
+        std::mt19937 random(seed);
+        AnswerMatcher matcher(masks);
+        std::vector<TokenId> ids;
+        for (int step = 0; step < 25 && !matcher.complete(); ++step) {
+          const TokenMask row = matcher.allowed();
+          const std::vector<std::uint32_t> mask(row.begin(), row.end());
+          REQUIRE(mask.size() * 32 >= static_cast<std::size_t>(size));
+          const std::string before = tokenizer->decode(ids, true);
+          std::vector<TokenId> possible;
+          for (TokenId id = 0; id < size; ++id) {
+            const bool allowed = allows(mask, id);
+            if (id == eos) {
+              if (before.find(utf8::kReplacement) == before.npos) CHECK(allowed == accepts(*grammar, before));
+              continue;
+            }
+            if (allowed) possible.push_back(id);
+            if (id >= tokenizer->size() || tokenizer->is_special(id) || tokenizer->token_bytes(id).empty()) {
+              if (allowed) FAIL("token " << id << " stands for no text");
+              continue;
+            }
+            // Parts of characters have no text of their own; they are checked by the answer as a whole.
+            std::vector<TokenId> with = ids;
+            with.push_back(id);
+            const std::string text = tokenizer->decode(with, true);
+            if (text.find(utf8::kReplacement) != text.npos || before.find(utf8::kReplacement) != before.npos) continue;
+            ++compared;
+            allowed_count += allowed ? 1 : 0;
+            if (text == before) continue;  // a blank that the tokenizer drops at the beginning
+            if (allowed != begins(grammar, text))
+              FAIL("token " << id << " behind '" << before << "': '" << text << "'");
+          }
+          if (possible.empty()) break;
+          const TokenId next = possible[random() % possible.size()];
+          AnswerMatcher copy = matcher;
+          REQUIRE(copy.take(next));
+          REQUIRE(matcher.take(next));  // the copy went its own way
+          ids.push_back(next);
+        }
+        const std::string text = tokenizer->decode(ids, true);
+        if (!matcher.ends()) continue;
+        ++ended;
+        if (!accepts(*grammar, text)) FAIL("not a text of the grammar: '" << text << "'");
+      }
+    }
+  }
+  CHECK(compared > 100'000);
+  CHECK(allowed_count > 5'000);
+  CHECK(ended > 50);
+}
+
+TEST_CASE("a matcher refuses tokens that are not allowed, and can begin again", "[constrain]") {
+  const auto tokenizer = tokenizer_of("gpt2");
+  const TokenId eos = *tokenizer->token_id("<|endoftext|>");
+  const auto vocabulary = std::make_shared<const MaskVocabulary>(*tokenizer, tokenizer->size(), std::span(&eos, 1));
+  AnswerMatcher matcher(std::make_shared<TokenMasks>(regex_grammar("ab+"), vocabulary));
+  const TokenId a = tokenizer->encode("a", SpecialTokens::as_text)[0],
+                b = tokenizer->encode("b", SpecialTokens::as_text)[0];
+  CHECK_FALSE(matcher.take(b));
+  CHECK_FALSE(matcher.take(eos));
+  CHECK_FALSE(matcher.take(-1));
+  CHECK_FALSE(matcher.take(1'000'000));
+  CHECK(matcher.take(a));
+  CHECK_FALSE(allows(matcher.allowed(), eos));
+  CHECK(matcher.take(b));
+  CHECK(matcher.ends());
+  CHECK_FALSE(matcher.complete());
+  CHECK(allows(matcher.allowed(), eos));
+  matcher.restart();
+  CHECK_FALSE(matcher.take(b));
+  CHECK(matcher.take(a));
+}
+
+TEST_CASE("an expression whose states double with each repetition ends in an error, not in a long step",
+          "[constrain]") {
+  const auto tokenizer = tokenizer_of("llama3");
+  const auto vocabulary =
+      std::make_shared<const MaskVocabulary>(*tokenizer, tokenizer->size(), std::span<const TokenId>());
+  std::string regex = "(.*a.{40}|";
+  for (int i = 0; i < 60; ++i) regex += ".*[aeiou].{" + std::to_string(i) + "}[a-m]|";
+  AnswerMatcher matcher(std::make_shared<TokenMasks>(regex_grammar(regex + "x)"), vocabulary));
+  std::mt19937 random(5);
+  try {
+    for (int step = 0; step < 40; ++step) {
+      const TokenMask mask = matcher.allowed();
+      std::vector<TokenId> possible;
+      for (TokenId id = 0; id < tokenizer->size(); ++id)
+        if (allows(mask, id)) possible.push_back(id);
+      REQUIRE_FALSE(possible.empty());
+      REQUIRE(matcher.take(possible[random() % possible.size()]));
+    }
+  } catch (const std::runtime_error& error) {
+    CHECK_THAT(error.what(), Catch::Contains("the answer's constraint"));
+  }
+}
