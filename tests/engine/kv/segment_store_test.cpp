@@ -409,16 +409,16 @@ TEST_CASE("memory returns to where it was after 200 runs", "[reuse][store][stres
 TEST_CASE("prefixes stay within their number and their budget, and are exact", "[reuse][store]") {
   const auto engine = engine_of(), plain = engine_of(),
              narrow = engine_of({.segment_budget_bytes = 3 * 60 * (4 * 2 * 16 * 2 + 4)});
-  for (std::uint64_t i = 0; i < 90; ++i) {
+  for (std::uint64_t i = 0; i < 540; ++i) {
     GenerationRequest request = request_of({text(50, i)}, "prefix", 10, i, true);
     request.reuse.record = false;
     finish(*narrow, request);
     finish(*engine, std::move(request));
   }
-  CHECK(engine->stats().segments.segments == 64);
+  CHECK(engine->stats().segments.segments == 512);
   CHECK(narrow->stats().segments.segments == 3);
-  CHECK(narrow->stats().segments.evicted == 87);
-  for (const std::uint64_t seed : {0u, 40u, 89u}) {
+  CHECK(narrow->stats().segments.evicted == 537);
+  for (const std::uint64_t seed : {0u, 40u, 539u}) {
     const std::vector<PromptPart> prompt = {text(50, seed), text(20, 99)};
     const auto expected = greedy(*plain, prompt, "full");
     for (const auto& cached : {engine, narrow}) {
@@ -436,11 +436,14 @@ TEST_CASE("the prefix that was not used for longest goes", "[reuse][store]") {
     request.reuse.record = false;
     return finish(*engine, std::move(request)).kv_computed / 4;
   };
-  for (std::uint64_t seed = 0; seed < 64; ++seed) CHECK(computed(seed) > 40);  // texts begin alike by chance at most
+  for (std::uint64_t seed = 0; seed < 512; ++seed) CHECK(computed(seed) > 40);  // texts begin alike by chance at most
   CHECK(computed(0) == 1);
-  CHECK(computed(64) > 40);
+  CHECK(computed(512) > 40);
   CHECK(computed(0) == 1);
-  CHECK(computed(1) > 40);  // it had to go for the 65th
+  std::uint64_t first = 1;  // the oldest one from which no other branches off had to go for the 513th
+  while (first < 20 && computed(first) == 1) ++first;
+  CHECK(first < 20);
+  CHECK(computed(511) == 1);
 }
 
 TEST_CASE("reuse from many threads on a small budget gives what it gives alone", "[reuse][store][stress]") {
