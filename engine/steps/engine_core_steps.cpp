@@ -262,10 +262,10 @@ void EngineCore::report_progress(const std::vector<Part>& parts) {
 }
 
 const std::vector<TokenId>* EngineCore::decoded(RequestId id) const {
-  static const auto& kNone = *new std::vector<TokenId>;  // tentative tokens may change
+  static const auto& none = *new std::vector<TokenId>;  // tentative tokens may change
   const auto found = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s->id() == id; });
   if (found == running_.end()) return nullptr;
-  return (*found)->is_tentative() ? &kNone : &(*found)->result().tokens;
+  return (*found)->is_tentative() ? &none : &(*found)->result().tokens;
 }
 
 void EngineCore::sample(const std::vector<Part>& parts, std::span<const float> logits) {
