@@ -66,7 +66,11 @@ void* BlockPool::take(std::size_t bytes, bool zeroed) {
   if (bytes > kMaxBytes) fail(bytes);
   const std::size_t size = size_of_block(bytes);
   const std::lock_guard lock(mutex_);
-  kept_.reserve(kept_.size() + used_count_ + 1);  // so that `release` needs no memory
+  try {
+    kept_.reserve(kept_.size() + used_count_ + 1);  // so that `release` needs no memory
+  } catch (const std::bad_alloc&) {
+    fail(bytes);
+  }
   const auto last = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Block& block) { return block.size == size; });
   void* data = nullptr;
   if (!zeroed && last != kept_.rend()) {

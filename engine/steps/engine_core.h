@@ -86,7 +86,9 @@ class EngineCore {
   void apply_cancels();
   void admit();
   bool follows(Sequence& next);
+  static bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops);
   bool follows_texts(Sequence& next);
+  void give_texts(Sequence& ended);
   std::int32_t exact_beginning(const Sequence& next);
   void keep_for_followers(const Sequence& sequence);
   std::vector<LivePrefix> running_prefixes() const;

@@ -103,27 +103,50 @@ std::int32_t EngineCore::exact_beginning(const Sequence& next) {
   return length;
 }
 
+/// True when the request takes this part's KV from a prompt that computes the same text, `hops` hand-overs away from
+/// exact KV.
+bool EngineCore::takes_text(const GenerationRequest& request, const PromptPart& part, int hops) {
+  const ReuseOptions& reuse = request.reuse;
+  if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
+  if (part.slot.empty() || part.segment || part.portable) return false;
+  if (reuse.max_hops > 0 && hops >= reuse.max_hops) return false;
+  return static_cast<std::int32_t>(part.tokens.size()) >= std::max(reuse.min_tokens, kMinFollowedTokens);
+}
+
 /// Returns true while a running prompt computes a text of this request behind another beginning. The text's KV is then
 /// handed over like an answer's, as soon as that prompt is complete.
 bool EngineCore::follows_texts(Sequence& next) {
   const GenerationRequest& request = next.request();
-  const ReuseOptions& reuse = request.reuse;
-  if (request.run == 0 || !takes_segments(reuse) || reuse.method->anchors || reads_attention(reuse)) return false;
-  std::int32_t exact = -1, end = 0;
+  std::int32_t exact = -1, begin = 0;
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
     const PromptPart& text = request.prompt[part];
-    const auto length = static_cast<std::int32_t>(text.tokens.size());
-    end += length;
-    if (text.slot.empty() || text.segment || text.portable) continue;
-    if (length < std::max(reuse.min_tokens, kMinFollowedTokens)) continue;
+    const std::int32_t at = begin;
+    begin += static_cast<std::int32_t>(text.tokens.size());
+    if (!takes_text(request, text, 0)) continue;
     const LentText found = find_text(running_, request.run, text.tokens);
-    if (found.author == nullptr) continue;
+    if (found.author == nullptr || found.author->is_tentative() || !takes_text(request, text, found.hops)) continue;
     if (exact < 0) exact = exact_beginning(next);
-    if (end - length < exact) continue;  // it is there already
+    if (at < exact) continue;  // it is there already
     if (!found.author->decoding()) return true;
     if (SegmentHandle segment = lend_text(found, *backend_, store_)) next.give(part, std::move(segment));
   }
   return false;
+}
+
+/// Gives the texts of a sequence that has ended to the requests of its run that wait.
+void EngineCore::give_texts(Sequence& ended) {
+  const GenerationRequest& author = ended.request();
+  const std::vector<SegmentHandle>& segments = ended.result().segments;
+  for (const auto& next : waiting_) {
+    const std::vector<PromptPart>& prompt = next->request().prompt;
+    if (next->request().run != author.run) continue;
+    for (std::size_t part = 0; part < prompt.size(); ++part) {
+      for (std::size_t from = 0; from < segments.size(); ++from) {
+        if (!segments[from] || author.prompt[from].tokens != prompt[part].tokens) continue;
+        if (takes_text(next->request(), prompt[part], segments[from]->hops)) next->give(part, segments[from]);
+      }
+    }
+  }
 }
 
 /// Stores what a request that was cut off has computed, if others wait for it; one of them continues from there.

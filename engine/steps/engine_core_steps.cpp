@@ -240,7 +240,8 @@ void EngineCore::store_prefixes(const std::vector<Part>& parts) {
   if (!device_.host_memory || running_.size() < 2) return;
   for (const Part& part : parts) {
     const LivePrefix live = part.sequence->live();
-    const std::int32_t ready = live.ready / kPiece * kPiece;
+    const auto tokens = static_cast<std::int32_t>(live.tokens.size());  // the cache may hold drafts behind them
+    const std::int32_t ready = std::min(live.ready, tokens) / kPiece * kPiece;
     if (ready <= part.sequence->stored()) continue;
     part.sequence->set_stored(ready);
     try_to([&] { prefixes_.add(*backend_, *live.cache, live.tokens.first(static_cast<std::size_t>(ready))); });
@@ -317,7 +318,10 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
     anchors_.ended(sequence->id(), sequence->result().tokens,
                    sequence->cache_bytes() > 0 ? sequence->cache().length() - sequence->prompt_length() : 0);
   });
-  if (answer != nullptr) try_to([&] { hand_over(*sequence, *backend_, store_, prefixes_, anchors_); });
+  if (answer != nullptr) {
+    try_to([&] { hand_over(*sequence, *backend_, store_, prefixes_, anchors_); });
+    try_to([&] { give_texts(*sequence); });
+  }
   count_kv();
   try_to([&] { sequence->deliver(); });  // the host's own on_finished may throw
 }

@@ -44,6 +44,11 @@ std::int32_t begin_of(const std::vector<PromptPart>& prompt, std::size_t part) {
   return begin;
 }
 
+int hops_of(Sequence& sequence, std::size_t part) {
+  const PromptAssembly& assembly = sequence.assembly();
+  return begin_of(sequence.request().prompt, part + 1) <= assembly.exact_length ? 0 : assembly.hops;
+}
+
 /// True when the part's KV, which the sequence computes, becomes a segment.
 bool is_lent(Sequence& sequence, std::size_t part) {
   const GenerationRequest& request = sequence.request();
@@ -61,7 +66,8 @@ LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::ui
     if (sequence->request().run != run) continue;
     const std::vector<PromptPart>& prompt = sequence->request().prompt;
     for (std::size_t part = 0; part < prompt.size(); ++part) {
-      if (prompt[part].tokens == tokens && is_lent(*sequence, part)) return {sequence.get(), part};
+      if (prompt[part].tokens == tokens && is_lent(*sequence, part))
+        return {sequence.get(), part, hops_of(*sequence, part)};
     }
   }
   return {};
@@ -69,20 +75,21 @@ LentText find_text(const std::deque<std::unique_ptr<Sequence>>& running, std::ui
 
 SegmentHandle lend_text(const LentText& text, Backend& backend, SegmentStore& store) {
   Sequence& author = *text.author;
-  const PromptPart& part = author.request().prompt[text.part];
-  const PromptAssembly& assembly = author.assembly();
+  const std::vector<PromptPart>& prompt = author.request().prompt;
+  const PromptPart& part = prompt[text.part];
   std::vector<SegmentHandle>& made = author.result().segments;
-  made.resize(author.request().prompt.size());
-  if (made[text.part]) return made[text.part];
-  const std::int32_t begin = begin_of(author.request().prompt, text.part);
-  const auto end = begin + static_cast<std::int32_t>(part.tokens.size());
   try {
-    const int hops = end <= assembly.exact_length ? 0 : assembly.hops;
-    made[text.part] =
-        keep(author.cache(), {begin, part.tokens, part.readers, hops, part.slot, {}, part.elsewhere}, backend, store);
+    made.resize(prompt.size());
+    if (!made[text.part]) {
+      made[text.part] =
+          keep(author.cache(),
+               {begin_of(prompt, text.part), part.tokens, part.readers, text.hops, part.slot, {}, part.elsewhere},
+               backend, store);
+    }
+    return made[text.part];
   } catch (const std::exception&) {  // readers compute the text
+    return nullptr;
   }
-  return made[text.part];
 }
 
 void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, PrefixCache& prefixes, Anchors& anchors) {
@@ -94,7 +101,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
   if (!cache.layout().raw_keys) return;
   const std::span<const TokenId> tokens(sequence.tokens());
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
-    if (is_lent(sequence, part)) lend_text({&sequence, part}, backend, store);
+    if (is_lent(sequence, part)) lend_text({&sequence, part, hops_of(sequence, part)}, backend, store);
   }
   try {
     if (request.reuse.record && request.output_readers > 0) {

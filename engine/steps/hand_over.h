@@ -18,6 +18,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
 struct LentText {
   Sequence* author = nullptr;  // null: there is none
   std::size_t part = 0;
+  int hops = 0;  // of the text's KV
 };
 
 /// Returns the first running prompt of `run` in which `tokens` are a text that becomes a segment.

@@ -36,6 +36,7 @@ void Sequence::begin_check() {
   result_.tentative_tokens = static_cast<std::int64_t>(check_.size());
   result_.tokens.clear();
   result_.text.clear();
+  result_.segments.clear();  // they were approximate
   tokens_.resize(static_cast<std::size_t>(prompt_length_));
   cache_.reset();
   assembly_.reset();
@@ -195,8 +196,14 @@ Draft Sequence::find_draft(std::int32_t max_tokens) const {
 /// What follows a token that is not allowed would never be chosen.
 Draft Sequence::allowed_part(Draft draft) const {
   AnswerMatcher matcher = *matcher_;
-  const auto end =
-      std::find_if(draft.tokens.begin(), draft.tokens.end(), [&](TokenId id) { return !matcher.take(id); });
+  const auto takes = [&](TokenId id) {
+    try {
+      return matcher.take(id);
+    } catch (const std::exception&) {  // the token itself would end the request
+      return false;
+    }
+  };
+  const auto end = std::find_if_not(draft.tokens.begin(), draft.tokens.end(), takes);
   if (end == draft.tokens.begin()) return {};
   draft.tokens = draft.tokens.first(static_cast<std::size_t>(end - draft.tokens.begin()));
   return draft;

@@ -248,6 +248,8 @@ TEST_CASE("schemas that hold together, and schemas that hold themselves") {
 TEST_CASE("what of a schema cannot be enforced, with the place") {
   CHECK(error_of(R"({"properties": {"a": {"if": {"type": "string"}, "then": {"minLength": 1}}}})") ==
         "/properties/a: 'if' cannot be enforced");
+  CHECK_THAT(error_of(R"({"required": [")" + std::string(50'000, 'a') + R"("], "additionalProperties": true})"),
+             Contains("a name of more than 256 bytes"));
   CHECK_THAT(error_of(R"({"patternProperties": {"^x": true}})"), Contains("'patternProperties' cannot be enforced"));
   CHECK_THAT(error_of(R"({"type": "string", "pattern": "a", "maxLength": 3})"),
              Contains("write the length into the pattern"));

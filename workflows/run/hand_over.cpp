@@ -28,7 +28,8 @@ void RunSegments::attach(std::size_t turn, const InferenceEngine* engine, std::v
     part.segment = found == entries_.end() ? nullptr : found->second.handle;
     if (!part.segment && plan_.reuse.method->models) attach_portable(engine, part);
     const std::set<std::size_t> readers = readers_of(*source, turn);
-    part.readers = part.segment ? 0 : static_cast<std::int64_t>(readers.size());
+    const bool refused = part.segment && plan_.reuse.max_hops > 0 && part.segment->hops >= plan_.reuse.max_hops;
+    part.readers = part.segment && !refused ? 0 : static_cast<std::int64_t>(readers.size());
     part.elsewhere = read_elsewhere(turn, readers);
   }
 }

@@ -57,16 +57,12 @@ void CodePointSet::add(CodePointRange range) {
     range.low = kSurrogates.high + 1;
   }
   if (range.low > range.high) return;
-  ranges_.push_back(range);
-  std::sort(ranges_.begin(), ranges_.end(), [](const auto& a, const auto& b) { return a.low < b.low; });
-  std::vector<CodePointRange> merged;
-  for (const CodePointRange& one : ranges_) {
-    if (!merged.empty() && one.low <= merged.back().high + 1)
-      merged.back().high = std::max(merged.back().high, one.high);
-    else
-      merged.push_back(one);
-  }
-  ranges_ = std::move(merged);
+  const auto first = std::lower_bound(ranges_.begin(), ranges_.end(), range.low,
+                                      [](const CodePointRange& one, char32_t low) { return one.high + 1 < low; });
+  auto last = first;
+  for (; last != ranges_.end() && last->low <= range.high + 1; ++last)
+    range = {std::min(range.low, last->low), std::max(range.high, last->high)};
+  ranges_.insert(ranges_.erase(first, last), range);
 }
 
 void CodePointSet::add(const CodePointSet& other) {

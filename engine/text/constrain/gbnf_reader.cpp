@@ -121,13 +121,15 @@ class GbnfReader {
   }
 
   ExpressionPtr repeated(int depth) {
-    ExpressionPtr part = atom(depth);
-    while (true) {
-      skip(false);
-      const ExpressionPtr whole = read_repetition(reader_, part);
-      if (whole == part) return part;
-      part = whole;
+    const ExpressionPtr part = atom(depth);
+    skip(false);
+    ExpressionPtr whole = read_repetition(reader_, part);
+    if (whole == part) return whole;
+    skip(false);
+    for (const char* sign : {"*", "+", "?", "{"}) {  // each would be a level of nesting
+      if (reader_.looking_at(sign)) reader_.fail("expected one repetition behind a part, found two");
     }
+    return whole;
   }
 
   ExpressionPtr atom(int depth) {

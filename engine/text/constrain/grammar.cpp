@@ -93,18 +93,25 @@ void Grammar::drop_dead_ends() {
   }
 }
 
-/// Nodes lead to later ones in sequences and to earlier ones in choices, so that few passes settle all.
+/// Nodes from which only ends can be reached, beginning with those that lead nowhere.
 void Grammar::find_only_ends() {
-  const auto settle = [this](Node& one) {
-    if (one.only_ends || !one.edges.empty() || !one.calls.empty() || !(one.ends || !one.empties.empty())) return false;
-    one.only_ends = std::all_of(one.empties.begin(), one.empties.end(),
-                                [this](std::int32_t target) { return node(target).only_ends; });
-    return one.only_ends;
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (auto one = nodes_.rbegin(); one != nodes_.rend(); ++one) changed = settle(*one) || changed;
-    for (Node& one : nodes_) changed = settle(one) || changed;
+  std::vector<std::size_t> missing(nodes_.size(), 0);  // targets that are not known to be such nodes
+  std::vector<std::vector<std::int32_t>> before(nodes_.size());
+  std::vector<std::int32_t> todo;
+  for (std::size_t at = 0; at < nodes_.size(); ++at) {
+    const Node& one = nodes_[at];
+    if (!one.edges.empty() || !one.calls.empty() || !(one.ends || !one.empties.empty())) continue;
+    missing[at] = one.empties.size();
+    if (missing[at] == 0) todo.push_back(static_cast<std::int32_t>(at));
+    for (const std::int32_t target : one.empties) before[index(target)].push_back(static_cast<std::int32_t>(at));
+  }
+  while (!todo.empty()) {
+    const std::int32_t at = todo.back();
+    todo.pop_back();
+    nodes_[index(at)].only_ends = true;
+    for (const std::int32_t earlier : before[index(at)]) {
+      if (--missing[index(earlier)] == 0) todo.push_back(earlier);
+    }
   }
 }
 

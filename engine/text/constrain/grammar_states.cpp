@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMaxPlaces = 2048;  // of one state; more are an ambiguity that grows with the text
 constexpr std::size_t kManyStates = 10'000;
 constexpr std::size_t kCrowdedStates = 20'000;
-constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a place takes about 0.2 microseconds
+constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a visit takes up to 0.2 microseconds
 constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 
 using Stack = std::shared_ptr<const GrammarFrame>;
@@ -59,7 +59,7 @@ class GrammarStates::Closure {
     }
   }
 
-  std::size_t work() const { return seen_.size(); }
+  std::size_t work() const { return visits_; }
 
   std::shared_ptr<const GrammarPlaces> places() {
     auto out = std::make_shared<GrammarPlaces>();
@@ -80,6 +80,7 @@ class GrammarStates::Closure {
   static std::int32_t depth_of(const Stack& stack) { return stack ? stack->depth : 0; }
 
   void visit(const GrammarPlace& at) {
+    if (++visits_ > kMaxWork) throw std::runtime_error("the answer's constraint is too ambiguous");
     const Grammar::Node& node = grammar_.node(at.node);
     if (depth_of(at.stack) + node.need > grammar_.max_depth()) return;  // it could not end within the depth
     const std::uint64_t hash = combined(static_cast<std::uint64_t>(at.node), hash_of(at.stack));
@@ -110,6 +111,7 @@ class GrammarStates::Closure {
   const Grammar& grammar_;
   std::vector<GrammarPlace> todo_;
   std::unordered_multimap<std::uint64_t, GrammarPlace> seen_;
+  std::size_t visits_ = 0;
   bool ends_ = false;
 };
 

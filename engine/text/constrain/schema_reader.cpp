@@ -23,6 +23,7 @@ using Json = OrderedJson;
 
 constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr std::int32_t kMaxDepth = 64;  // of the values, and of the schemas of one value: the limits of json_check
+constexpr std::size_t kMaxName = 256;   // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
 constexpr std::size_t kMaxValues = 1024;  // of one enum
 
@@ -230,6 +231,11 @@ class SchemaReader {
         add(name.get<std::string>(), any, true);
     }
     all.between = separator();
+    for (const std::string& name : names) {
+      if (others != false && name.size() > kMaxName)
+        fail(pointer,
+             fmt::format("a name of more than {} bytes among others that may be added cannot be enforced", kMaxName));
+    }
     if (others != false)
       all.more =
           sequence({other_key(names), text(":"), blank(), value(others, pointer + "/additionalProperties", depth + 1)});

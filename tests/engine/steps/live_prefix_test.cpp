@@ -220,6 +220,29 @@ TEST_CASE("live text: a text behind different beginnings is computed once and ha
   }
 }
 
+TEST_CASE("live text: readers have it from one whose answer ended at once, and in turn", "[engine][live]") {
+  for (const bool in_turn : {false, true}) {
+    const auto engine = in_turn ? tiny_engine({.max_sequences = 1}) : tiny_engine({.max_step_rows = 24});
+    std::vector<std::future<Run>> readers;
+    std::promise<void> submitted;
+    GenerationRequest first = request_of({text(3, 77)}, {}, 1);  // its callback submits between two steps
+    first.callbacks.on_finished = [&](const GenerationResult&) {
+      for (std::uint64_t i = 0; i < 4; ++i)
+        readers.push_back(start(*engine, request_of(own_reader(i), relaying("direct"), 1)));
+      submitted.set_value();
+    };
+    engine->submit(std::move(first));
+    submitted.get_future().get();
+    INFO((in_turn ? "one after another" : "together"));
+    CHECK(readers[0].get().result.kv_computed == 240 * kLayers);
+    for (std::size_t i = 1; i < readers.size(); ++i) {
+      const Run run = readers[i].get();
+      CHECK(run.result.uses[1].from_segment);
+      CHECK(run.result.kv_computed == 40 * kLayers);
+    }
+  }
+}
+
 TEST_CASE("live text: exact readers, short texts and other runs are left out", "[engine][live]") {
   const auto engine = tiny_engine({.max_step_rows = 24});
   for (const std::uint64_t why : {1, 2, 3, 4}) {

@@ -105,6 +105,7 @@ TEST_CASE("gbnf: errors name the rule or the place", "[constrain]") {
   CHECK_THAT(error("root ::= *"), Contains("expected a literal"));
   CHECK_THAT(error("root ::= \"a\" )"), Contains("expected the end of the rule"));
   CHECK_THAT(error("root ::= \"a\"{2,1}"), Contains("at least 2"));
+  CHECK_THAT(error("root ::= \"a\"" + std::string(60'000, '?')), Contains("expected one repetition"));
   CHECK_THAT(error("root ::= root \"a\" | \"b\""), Contains("rule 'root' is left-recursive"));
   CHECK_THAT(error("root ::= ws sum\nws ::= [ ]*\nsum ::= (ws sum \"+\")? \"1\""),
              Contains("rule 'sum' is left-recursive"));
