@@ -297,13 +297,17 @@ def parse():
     return options
 
 
-def main():
-    options = parse()
+def refuse_busy_machine(options):
     load = idle_load()
     if load > options.max_load:
         print(f"other processes use {load:.2f} cores; at most {options.max_load} are allowed (--max-load)", file=sys.stderr)
         if not options.anyway:
             sys.exit(3)
+
+
+def main():
+    options = parse()
+    refuse_busy_machine(options)
     with tempfile.TemporaryDirectory() as folder:
         lines, left_out = [], []
         for line in lines_of(Baton(options, pathlib.Path(folder)), Llama(options), options):

@@ -36,7 +36,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from llama_peer import Failed, idle_load, run  # noqa: E402
+from llama_peer import Failed, refuse_busy_machine, run  # noqa: E402
 
 SERVERS = {
     "one slot": ["-np", "1"],
@@ -186,11 +186,7 @@ def parse():
 
 def main():
     options = parse()
-    load = idle_load()
-    if load > options.max_load:
-        print(f"other processes use {load:.2f} cores; at most {options.max_load} are allowed (--max-load)", file=sys.stderr)
-        if not options.anyway:
-            sys.exit(3)
+    refuse_busy_machine(options)
     with options.dataset.open(encoding="utf-8") as lines:
         questions = [json.loads(line) for line in lines if line.strip()][:options.questions]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ends:
