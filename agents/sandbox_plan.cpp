@@ -67,10 +67,10 @@ std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
 
 /// Returns a bound of the host's descriptors, where each has to be closed by a call of its own.
 unsigned max_descriptors() {
-  constexpr rlim_t kLeast = 1 << 16, kMost = 1 << 20;  // a limit may have been lowered; a million calls take 0.1 s
+  constexpr rlim_t kMin = 1 << 16, kMax = 1 << 20;  // a limit may have been lowered; a million calls take 0.1 s
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMost;
-  return static_cast<unsigned>(std::clamp(limit.rlim_max, kLeast, kMost));
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMax;
+  return static_cast<unsigned>(std::clamp(limit.rlim_max, kMin, kMax));
 }
 
 /// True where the limit of threads counts those of one user namespace; before, it counts all processes of the user.

@@ -36,7 +36,7 @@ class BlockPool {
     std::size_t size = 0;
   };
 
-  void* take(std::size_t size, bool zeroed);
+  void* take(std::size_t bytes, bool zeroed);
   void drop_oldest(std::size_t room);
 
   mutable std::mutex mutex_;

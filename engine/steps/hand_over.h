@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sequence leaves for later prompts: segments of its answer and of the texts in its prompt, prefixes, anchors.
+// The functions are called on the engine's thread only.
 #pragma once
 
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "engine/kv/segment_store.h"
