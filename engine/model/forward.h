@@ -67,6 +67,8 @@ class Forward {
   void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
+  std::vector<float> attention_of_readers(const StepRows& rows, const Detection& detection,
+                                          std::span<const std::size_t> compared, ConstTensorView q);
   TensorView detect(StepRows& rows, std::int32_t layer, ConstTensorView q);
   RowSpan span_of(std::int32_t layer);
   RopeAngles row_angles(std::int32_t layer) const;
@@ -105,7 +107,7 @@ class Forward {
   Buffer next_x_;            // [T, C] residual stream after a change of the active rows
   Buffer normed_;            // [T, C]
   Buffer qkv_;               // [T, (H + 2K) D]
-  Buffer q_;                 // [T, H D] queries of the rows that a detection leaves
+  Buffer q_;                 // [T, H D] queries of a detection's readers, then of the rows that it leaves
   Buffer attended_;          // [T, H D]
   Buffer delta_;             // [T, C] output of attention or of the MLP
   Buffer gate_up_;           // [T, 2F]

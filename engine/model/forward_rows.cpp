@@ -193,6 +193,47 @@ void Forward::compare_values(const StepRows& rows, std::int32_t layer, ConstTens
   }
 }
 
+/// Returns the fraction of the readers' attention that each compared row's token gets in this layer, whose keys are all
+/// stored. `compared`: indices into the active rows. Empty without readers.
+std::vector<float> Forward::attention_of_readers(const StepRows& rows, const Detection& detection,
+                                                 std::span<const std::size_t> compared, ConstTensorView q) {
+  if (compared.empty()) return {};
+  const std::int32_t cache = sequence_[compared.front()];
+  std::vector<std::int32_t> readers, sequence, position, key_begin;
+  for (std::size_t i = 0; i < active_.size(); ++i) {
+    if (sequence_[i] != cache || position_[i] < detection.readers_begin || position_[i] >= detection.readers_end)
+      continue;
+    readers.push_back(static_cast<std::int32_t>(i));
+    sequence.push_back(cache);
+    position.push_back(position_[i]);
+    key_begin.push_back(key_begin_[i]);
+  }
+  if (readers.empty()) return {};
+  const ModelConfig& c = model_.config;
+  const auto n = static_cast<std::int64_t>(readers.size());
+  const auto capacity = static_cast<std::size_t>(rows.caches[static_cast<std::size_t>(cache)]->capacity());
+  std::vector<AttentionSum> sums(static_cast<std::size_t>(c.kv_heads) * capacity);  // [K, capacity]
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(sums));
+  const Buffer buffer = backend_.allocate(bytes.size());
+  backend_.clear(buffer.data(), bytes.size());
+  std::vector<AttentionSum*> given(rows.caches.size(), nullptr);
+  given[static_cast<std::size_t>(cache)] = reinterpret_cast<AttentionSum*>(buffer.data());
+  const TensorView queries = q_.view(DType::f32, n, q.cols);
+  backend_.gather_rows(queries, q, readers);
+  backend_.attention(attended_.view(DType::f32, n, q.cols), queries, slabs_, model_.kv_shape(),
+                     {sequence, position, key_begin}, c.score_scale(), given);
+  backend_.copy_to_host(bytes, buffer.data());
+  std::vector<float> attention;
+  const double unit = kAttentionUnit / (static_cast<double>(n) * c.heads);
+  for (const std::size_t i : compared) {
+    AttentionSum sum = 0;
+    for (std::size_t head = 0; head < static_cast<std::size_t>(c.kv_heads); ++head)
+      sum += sums[head * capacity + static_cast<std::size_t>(position_[i])];
+    attention.push_back(static_cast<float>(unit * static_cast<double>(sum)));
+  }
+  return attention;
+}
+
 /// Asks the detections of this layer which of their rows continue, and drops the other rows in the middle of the layer.
 /// Returns the queries of the remaining rows.
 TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q) {
@@ -207,7 +248,7 @@ TensorView Forward::detect(StepRows& rows, std::int32_t layer, ConstTensorView q
       deviation.push_back(deviation_[i]);
       at.push_back(i);
     }
-    const std::vector<bool> chosen = detection.choose(deviation);
+    const std::vector<bool> chosen = detection.choose(deviation, attention_of_readers(rows, detection, at, q));
     if (chosen.size() != at.size())
       throw std::logic_error("step: a detection must return one flag for each of its rows");
     for (std::size_t i = 0; i < at.size(); ++i) {

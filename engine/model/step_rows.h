@@ -34,12 +34,18 @@ struct RowPath {
 /// At `layer`, K and V of the detection's rows are computed and stored; then only the chosen rows run on, up to
 /// `leave`.
 struct Detection {
+  /// deviation[i]: the deviation of the i-th row of this detection, in the step's order, from the values that were
+  /// cached before (Operations::value_deviation). attention[i]: the fraction of their attention that the readers give to
+  /// that row's token in this layer, the mean over readers and heads; empty without readers. Returns one flag for each
+  /// row. Called on the thread of the step.
+  using Choose =
+      std::function<std::vector<bool>(std::span<const float> deviation, std::span<const float> attention)>;
   std::int32_t layer = 0;
   std::int32_t leave = 0;
-  /// deviation[i]: the deviation of the i-th row of this detection, in the step's order, from the values that were
-  /// cached before (Operations::value_deviation). Returns one flag for each row. Called on the thread of the step.
-  std::function<std::vector<bool>(std::span<const float> deviation)> choose;
+  Choose choose;
   ValueMeasure measure = ValueMeasure::cosine;
+  std::int32_t readers_begin = 0;  // the readers: rows of the step at these positions of the same cache
+  std::int32_t readers_end = 0;
 };
 
 /// Row i is `token[i]` at `position[i]` of the cache `sequence[i]`. The rows may be in any order. Each position that a

@@ -27,6 +27,15 @@ std::span<const float> part_of(std::span<const float> values, std::size_t first,
   return first + n <= values.size() ? values.subspan(first, n) : std::span<const float>();
 }
 
+constexpr std::int32_t kMaxReaders = 64;  // they run in the step of the detection
+
+/// How much the unrepaired change of a token can move what its readers see: the amplitude of its share of an attended
+/// value.
+double effect_of(float change, float attention) {
+  constexpr double kLeast = 1e-6;  // tokens without attention are ordered by their change
+  return std::sqrt(static_cast<double>(change)) * (static_cast<double>(attention) + kLeast);
+}
+
 /// One choice over all segments of the prompt.
 PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input) {
   const LayerRange range = options.range;
@@ -36,9 +45,10 @@ PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input
   auto guard = std::make_shared<Guard>();
   builder.set_guard(guard);
   const auto choose = [heads, guard, share = selection.share, reuse = options.reuse, range,
-                       layers = input.layers](std::span<const float> change) {
+                       layers = input.layers](std::span<const float> change, std::span<const float> attention) {
     std::vector<double> scores(change.begin(), change.end());
     for (std::size_t i = 0; i < scores.size(); ++i) {
+      if (!attention.empty()) scores[i] = effect_of(change[i], attention[i]);
       if ((*heads)[i]) scores[i] = HUGE_VAL;
     }
     const auto count = static_cast<std::size_t>(share * static_cast<double>(scores.size()) + 1e-6);
@@ -51,12 +61,15 @@ PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input
     guard->left = static_cast<float>(left / static_cast<double>(std::max<std::size_t>(1, chosen.size())));
     return chosen;
   };
+  const std::int32_t readers =
+      input.segments.empty() ? 0 : std::min(input.segments.back().end(), input.length - 1);
   std::int32_t detection = -1;
   return builder.build(
       [&](std::int32_t at) { builder.add_full(at); },
       [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
         if (detection < 0)
-          detection = builder.add_detection({range.detect, range.end + 1, choose, ValueMeasure::squared});
+          detection = builder.add_detection({range.detect, range.end + 1, choose, ValueMeasure::squared, readers,
+                                             std::min(input.length, readers + kMaxReaders)});
         for (std::int32_t at = begin; at < end; ++at) {
           builder.add(at, {range.start, range.detect + 1, detection, true});
           heads->push_back(at - placed.begin < selection.head);
@@ -93,7 +106,7 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
     std::vector<float> known(received.begin(), received.end());
     const std::int32_t detection = builder.add_detection(
         {range.detect, range.end + 1,
-         [selection, known = std::move(known)](auto deviation) { return select_tokens(selection, deviation, known); },
+         [selection, known = std::move(known)](auto deviation, auto) { return select_tokens(selection, deviation, known); },
          ValueMeasure::cosine});
     for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection, true});
   };

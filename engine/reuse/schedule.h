@@ -38,7 +38,7 @@ struct Guard {
 
 struct PromptSchedule {
   std::vector<ScheduledRow> rows;      // ascending positions; the last row is the prompt's last token, in all layers
-  std::vector<Detection> detections;   // all rows of one detection must run in one step
+  std::vector<Detection> detections;   // all rows of one detection, and its readers, must run in one step
   std::shared_ptr<const Guard> guard;  // null: nothing is measured
 };
 

@@ -65,6 +65,10 @@ void Sequence::start(KvCache cache, PromptAssembly assembly, const PrefillTimes&
     const std::int32_t detection = rows()[i].path.detection;
     if (detection >= 0) detection_ends_[static_cast<std::size_t>(detection)] = i + 1;
   }
+  for (std::size_t d = 0; d < detection_ends_.size(); ++d) {  // with the readers behind them
+    std::size_t& end = detection_ends_[d];
+    while (end < rows().size() && rows()[end].position < assembly_->schedule.detections[d].readers_end) ++end;
+  }
   computed_.assign(static_cast<std::size_t>(prompt_length_), 0);
   recomputed_.assign(static_cast<std::size_t>(prompt_length_), false);
   result_.prefill = times;

@@ -66,6 +66,7 @@ class Oracle {
   /// Logits of the rows that ask for them. choices[d][i]: whether the i-th row of detection d goes on.
   std::vector<Vec> run(StepRows rows, std::vector<OracleCache>& caches, const std::vector<std::vector<bool>>& choices) {
     deviations.assign(rows.detections.size(), {});
+    attentions.assign(rows.detections.size(), {});
     std::vector<Vec> x(rows.token.size()), q(x.size());
     for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
       const auto cache_of = [&](std::size_t i) -> OracleCache& {
@@ -94,6 +95,7 @@ class Oracle {
       }
       for (std::size_t d = 0; d < rows.detections.size(); ++d) {
         if (rows.detections[d].layer != layer) continue;
+        attentions[d] = attention_of_readers(rows, static_cast<std::int32_t>(d), active, x, q, caches);
         std::size_t answer = 0;
         std::erase_if(active, [&](std::size_t i) {
           if (rows.path[i].detection != static_cast<std::int32_t>(d)) return false;
@@ -132,6 +134,7 @@ class Oracle {
   }
 
   std::vector<Vec> deviations;  // of the last run, by detection
+  std::vector<Vec> attentions;  // the same, of the detections' readers
   std::vector<RowPath> path;    // as the rows were run
 
  private:
@@ -211,6 +214,32 @@ class Oracle {
     q = heads(Vec(all.begin(), q_end), w.q_norm);
     k = heads(Vec(q_end, k_end), w.k_norm);
     v = Vec(k_end, all.end());
+  }
+
+  /// What each compared row's token gets of the readers' attention, on average; empty without readers.
+  Vec attention_of_readers(const StepRows& rows, std::int32_t d, const std::vector<std::size_t>& active,
+                           const std::vector<Vec>& x, const std::vector<Vec>& q,
+                           const std::vector<OracleCache>& caches) const {
+    const Detection& detection = rows.detections[static_cast<std::size_t>(d)];
+    std::vector<std::size_t> compared;
+    std::ranges::copy_if(active, std::back_inserter(compared), [&](std::size_t i) { return rows.path[i].detection == d; });
+    if (compared.empty()) return {};
+    OracleCache cache = caches[static_cast<std::size_t>(rows.sequence[compared.front()])];
+    std::ranges::fill(cache.received, 0.0);
+    double readers = 0;
+    for (const std::size_t i : active) {
+      const bool reads = detection.readers_begin <= rows.position[i] && rows.position[i] < detection.readers_end;
+      if (rows.sequence[i] != rows.sequence[compared.front()] || !reads) continue;
+      Vec ignored = x[i];
+      finish(ignored, q[i], detection.layer, rows.position[i], cache);
+      ++readers;
+    }
+    Vec attention;
+    for (const std::size_t i : compared) {
+      if (readers > 0)
+        attention.push_back(cache.received[static_cast<std::size_t>(rows.position[i])] / readers / model_.config.heads);
+    }
+    return attention;
   }
 
   double deviation(const Vec& a, const Vec& b, ValueMeasure measure) const {

@@ -88,6 +88,8 @@ struct Schedule {
         detection = static_cast<std::int32_t>(rows.detections.size());
         const std::int32_t leave = between(layer + 1, c.layers);
         rows.detections.push_back({layer, leave, {}, random() % 2 == 0 ? ValueMeasure::cosine : ValueMeasure::squared});
+        rows.detections.back().readers_begin = between(0, lengths[s]);
+        rows.detections.back().readers_end = between(0, lengths[s]);
       }
       const std::uint64_t density = 1 + random() % 10;
       for (std::int32_t at = 0; at < lengths[s]; ++at) {
@@ -112,8 +114,10 @@ struct Schedule {
     }
     std::shuffle(rows.logits_rows.begin(), rows.logits_rows.end(), random);
     seen.resize(choices.size());
+    given.resize(choices.size());
     for (std::size_t d = 0; d < choices.size(); ++d) {
-      rows.detections[d].choose = [this, d](std::span<const float> deviation) {
+      rows.detections[d].choose = [this, d](std::span<const float> deviation, std::span<const float> attention) {
+        given[d].assign(attention.begin(), attention.end());
         seen[d].assign(deviation.begin(), deviation.end());
         return choices[d];
       };
@@ -123,7 +127,8 @@ struct Schedule {
 
   StepRows rows;
   std::vector<std::vector<bool>> choices;
-  std::vector<Vec> seen;  // deviations that the engine showed
+  std::vector<Vec> seen;   // deviations that the engine showed
+  std::vector<Vec> given;  // attention that it showed
 };
 
 /// Largest difference as a share of the rms of what is expected.
@@ -142,8 +147,8 @@ class Difference {
 };
 
 struct Differences {
-  double logits = 0, kv = 0, hidden = 0, received = 0, deviation = 0;
-  double worst() const { return std::max({logits, kv, hidden, received, deviation}); }
+  double logits = 0, kv = 0, hidden = 0, received = 0, deviation = 0, attention = 0;
+  double worst() const { return std::max({logits, kv, hidden, received, deviation, attention}); }
 };
 
 /// Runs random schedules, two steps on the same caches, and compares all that they leave behind.
@@ -159,7 +164,7 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
   Caches caches(backend, model, oracle, lengths, hidden_layer, random);
 
   Differences most;
-  Difference logits, kv, hidden, received, deviation;
+  Difference logits, kv, hidden, received, deviation, attention;
   for (int step = 0; step < 2; ++step) {
     Schedule schedule(c, caches.engine, lengths, hidden_layer, random);
     if (schedule.rows.size() == 0) continue;
@@ -175,6 +180,9 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
       REQUIRE(schedule.seen[d].size() == oracle.deviations[d].size());
       for (std::size_t i = 0; i < schedule.seen[d].size(); ++i)
         deviation.add(schedule.seen[d][i], oracle.deviations[d][i]);
+      REQUIRE(schedule.given[d].size() == oracle.attentions[d].size());
+      for (std::size_t i = 0; i < schedule.given[d].size(); ++i)
+        attention.add(schedule.given[d][i], oracle.attentions[d][i]);
     }
     for (std::size_t i = 0; i < oracle.path.size(); ++i) REQUIRE(schedule.rows.path[i].leave == oracle.path[i].leave);
   }
@@ -203,7 +211,8 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
       received.add(sum, dense.received[static_cast<std::size_t>(at)]);
     }
   }
-  return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share()};
+  return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share(),
+          attention.share()};
 }
 
 // fp32 sums of up to 112 products are off by about eps * sqrt(112) = 1.3e-6 of their size each, 4 of them one after the
@@ -215,7 +224,7 @@ void check_schedules(Backend& backend, const Model& model, std::int32_t longest,
   for (int seed = 0; seed < trials; ++seed) {
     const Differences d = compare(backend, model, longest, static_cast<std::uint64_t>(seed));
     INFO(name << ", seed " << seed << ": logits " << d.logits << ", KV " << d.kv << ", hidden states " << d.hidden
-              << ", received " << d.received << ", deviation " << d.deviation);
+              << ", received " << d.received << ", deviation " << d.deviation << ", attention " << d.attention);
     CHECK(d.worst() < kTolerance);
   }
 }
@@ -358,8 +367,8 @@ TEST_CASE("schedules that make no sense are refused", "[reuse][schedule]") {
     rows.logits_rows = std::move(logits);
     forward.run(rows);
   };
-  const auto yes = [](std::span<const float> d) { return std::vector<bool>(d.size(), true); };
-  const auto two = [](std::span<const float>) { return std::vector<bool>(2, true); };
+  const auto yes = [](std::span<const float> d, std::span<const float>) { return std::vector<bool>(d.size(), true); };
+  const auto two = [](std::span<const float>, std::span<const float>) { return std::vector<bool>(2, true); };
   run(cache, {2, 4, -1}, {}, {0});
   run(cache, {0, 2, 0}, {{1, 4, yes}});
   CHECK_THROWS_WITH(run(cache, {2, 2, -1}), Contains("layers [2, 2); the model has 4"));
@@ -407,8 +416,8 @@ Choice choice_of(const ReuseOptions& options, const std::vector<PlacedSegment>& 
   rows.add_cache(&caches.engine[0]);
   rows.detections = schedule.detections;
   for (std::size_t d = 0; d < choices.size(); ++d) {
-    rows.detections[d].choose = [&, d](std::span<const float> deviation) {
-      return choices[d] = schedule.detections[d].choose(deviation);
+    rows.detections[d].choose = [&, d](std::span<const float> deviation, std::span<const float> attention) {
+      return choices[d] = schedule.detections[d].choose(deviation, attention);
     };
   }
   Choice choice;

@@ -265,7 +265,7 @@ TEST_CASE("moved values differ from fresh ones behind the layer they enter in, a
         rows.add_row(index, 73 + i, segment.tokens()[static_cast<std::size_t>(i)]);
         rows.path.push_back({kRange.start, layer + 1, 0});
       }
-      rows.detections.push_back({layer, layer + 1, [&](std::span<const float> d) {
+      rows.detections.push_back({layer, layer + 1, [&](std::span<const float> d, std::span<const float>) {
                                    sum = std::accumulate(d.begin(), d.end(), 0.0);
                                    return std::vector<bool>(d.size(), false);
                                  }});

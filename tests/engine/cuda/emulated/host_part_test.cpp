@@ -151,7 +151,7 @@ TEST_CASE("the time of the host's part", "[.][host_time]") {
           rows.add_row(0, at, at % 250);
           rows.path.push_back(reused ? RowPath{1, 4, 0, true} : RowPath{0, layers, -1});
         }
-        const auto every_sixth = [](std::span<const float> deviation) {
+        const auto every_sixth = [](std::span<const float> deviation, std::span<const float>) {
           std::vector<bool> chosen(deviation.size());
           for (std::size_t i = 0; i < chosen.size(); i += 6) chosen[i] = true;
           return chosen;
