@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "engine/learning/divergence.h"
+#include "engine/reuse/divergence.h"
 #include "engine/learning/run_all.h"
 
 namespace baton {
