@@ -29,18 +29,23 @@ PlaceId read_id(const JsonFields& fields) {
 }
 
 void read_place(const Json& entry, const std::string& origin, std::size_t number, RelayHistory& history) {
-  const std::string prefix = fmt::format("places[{}].", number);
-  const JsonFields fields(entry, origin, prefix);
+  const JsonFields fields(entry, origin, fmt::format("places[{}].", number));
   const PlaceId id = read_id(fields);
   if (history.places().count(id) != 0) fields.fail("place", "expected each place once");
   const auto turns = static_cast<std::uint32_t>(fields.integer("turns", 0, INT32_MAX));
   const Json* list = fields.find("observations");
   if (list == nullptr || !list->is_array() || list->size() > RelayHistory::kMaxObservations)
-    fields.fail("observations", fmt::format("expected a list of at most {} objects", RelayHistory::kMaxObservations));
+    fields.fail("observations", fmt::format("expected a list of at most {} pairs", RelayHistory::kMaxObservations));
+  const auto is_within = [](const Json& value, double high) {
+    return value.is_number() && value.get<double>() >= 0.0 && value.get<double>() <= high;
+  };
   std::vector<RelayObservation> observations;
   for (const Json& one : *list) {
-    const JsonFields of(one, origin, fmt::format("{}observations[{}].", prefix, observations.size()));
-    observations.push_back({of.number("reuse", 0, 1), of.number("divergence", 0, kMaxDivergence)});
+    if (!one.is_array() || one.size() != 2 || !is_within(one[0], 1.0) || !is_within(one[1], kMaxDivergence))
+      fields.fail("observations", fmt::format("expected pairs of a reuse up to 1 and a divergence up to {:g}, both "
+                                              "not negative",
+                                              kMaxDivergence));
+    observations.push_back({one[0].get<double>(), one[1].get<double>()});
   }
   history.restore(id, std::move(observations), turns);
 }
@@ -56,7 +61,7 @@ std::string to_json(const StoredPlaces& stored) {
   for (const Entry entry : order) {
     std::vector<std::string> observations;
     for (const RelayObservation& one : entry->second.observations)
-      observations.push_back(fmt::format(R"({{"reuse": {:.6g}, "divergence": {:.6g}}})", one.reuse, one.divergence));
+      observations.push_back(fmt::format("[{:.6g}, {:.6g}]", one.reuse, one.divergence));
     places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
                                  entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
   }

@@ -8,8 +8,8 @@
 namespace baton {
 namespace {
 
-constexpr double kFloor = 1e-9;         // nats; of divergences whose logarithm is taken
-constexpr double kMinDeviation = 0.5;   // of the logarithms: a few values can agree by chance
+constexpr double kFloor = 1e-9;        // nats; of divergences whose logarithm is taken
+constexpr double kMinDeviation = 0.5;  // of the logarithms: a few values can agree by chance
 
 /// Returns the divergence at any reuse: between two levels by its logarithm, beyond them that of the nearest.
 double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
@@ -36,9 +36,8 @@ RelayHistory::Place& RelayHistory::use(PlaceId id) {
   Place& place = places_[id];
   place.last_use = ++uses_;
   if (places_.size() > kMaxPlaces) {
-    places_.erase(std::min_element(places_.begin(), places_.end(), [](const auto& a, const auto& b) {
-      return a.second.last_use < b.second.last_use;
-    }));
+    places_.erase(std::min_element(places_.begin(), places_.end(),
+                                   [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
   }
   return place;
 }

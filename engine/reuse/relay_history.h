@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RelayHistory: what rectification left in turns that were measured (engine/steps/relay_probe.h), for each place. Method
-// auto corrects the model's levels by it (docs/decisions/0040-place-history.md). Data alone: no clock, no files.
+// RelayHistory: what rectification left in turns that were measured (engine/steps/relay_probe.h), for each place.
+// Method auto corrects the model's levels by it (docs/decisions/0040-place-history.md). Data alone: no clock, no files.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct RelayObservation {
 
 class RelayHistory {
  public:
-  static constexpr std::size_t kMaxPlaces = 4096;    // beyond them the least recently used one is dropped
+  static constexpr std::size_t kMaxPlaces = 4096;      // beyond them the least recently used one is dropped
   static constexpr std::size_t kMaxObservations = 32;  // of a place: the newest
   static constexpr std::size_t kEnough = 3;            // observations from which a place decides
   static constexpr std::uint32_t kCheck = 16;          // from then on, one turn in so many is measured

@@ -28,12 +28,11 @@ void RelayLevels::complete(ReuseOptions& reuse) const {
     return;
   }
   reuse.exact_because =
-      levels.empty()
-          ? std::string("nothing is known about rectification on this model")
-          : fmt::format("{}rectification is expected to reach {:.3g} nats {}; the tolerance is {:.3g}",
-                        measured_turns(turns), levels.back().high,
-                        turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.back().reuse) : "on this model",
-                        reuse.tolerance);
+      levels.empty() ? std::string("nothing is known about rectification on this model")
+                     : fmt::format("{}rectification is expected to reach {:.3g} nats {}; the tolerance is {:.3g}",
+                                   measured_turns(turns), levels.back().high,
+                                   turns > 0 ? fmt::format("at {:.0f} %", 100 * levels.back().reuse) : "on this model",
+                                   reuse.tolerance);
   reuse.tolerance = 0.0f;
 }
 

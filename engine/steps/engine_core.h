@@ -176,20 +176,20 @@ class EngineCore {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  List incoming_;                                   // guarded by mutex_
-  std::vector<Order> orders_;                       // guarded by mutex_
-  bool forget_all_ = false;                         // guarded by mutex_; for an order that had no memory
-  std::vector<RequestId> cancelled_;                // guarded by mutex_
-  bool stopping_ = false;                           // guarded by mutex_
-  RequestId last_id_ = 0;                           // guarded by mutex_
-  EngineStats stats_;                               // guarded by mutex_
-  LayerRange paper_range_;                          // guarded by mutex_
-  LayerRange range_;                                // guarded by mutex_
-  RelayLevels levels_;                              // guarded by mutex_
-  RelayHistory history_;                            // guarded by mutex_
-  bool history_changed_ = false;                    // guarded by mutex_
+  List incoming_;                                      // guarded by mutex_
+  std::vector<Order> orders_;                          // guarded by mutex_
+  bool forget_all_ = false;                            // guarded by mutex_; for an order that had no memory
+  std::vector<RequestId> cancelled_;                   // guarded by mutex_
+  bool stopping_ = false;                              // guarded by mutex_
+  RequestId last_id_ = 0;                              // guarded by mutex_
+  EngineStats stats_;                                  // guarded by mutex_
+  LayerRange paper_range_;                             // guarded by mutex_
+  LayerRange range_;                                   // guarded by mutex_
+  RelayLevels levels_;                                 // guarded by mutex_
+  RelayHistory history_;                               // guarded by mutex_
+  bool history_changed_ = false;                       // guarded by mutex_
   std::vector<std::weak_ptr<MeasuredTurn>> measured_;  // guarded by mutex_; at most kMaxMeasured, some over
-  std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
+  std::shared_ptr<const Corrections> corrections_;     // guarded by mutex_
 
   // The members below belong to the engine's thread.
   List waiting_;

@@ -136,10 +136,9 @@ void EngineCore::find_drafts() {
 
 /// While all that decode are tentative, their exact prompts come first: what is written meanwhile may not stay.
 std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
-  const bool tentative = std::all_of(running_.begin(), running_.end(),
-                                     [](const auto& one) {
-                                       return !one->decoding() || one->is_tentative() || one->is_probe();
-                                     });
+  const bool tentative = std::all_of(running_.begin(), running_.end(), [](const auto& one) {
+    return !one->decoding() || one->is_tentative() || one->is_probe();
+  });
   const bool twins =
       std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return ahead_.has(one->request().early); });
   if (!tentative || !twins || decoding == 0) return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The probe of a turn: a request that the engine makes itself, after a turn of method auto has ended, with the turn's
-// prompt and the first tokens of its answer. A turn whose prompt was exact is rectified by its probe, a rectified one is
-// computed exactly, and the divergence of both is what rectification leaves in the turn's place
+// prompt and the first tokens of its answer. A turn whose prompt was exact is rectified by its probe, a rectified one
+// is computed exactly, and the divergence of both is what rectification leaves in the turn's place
 // (docs/decisions/0040-place-history.md).
 #pragma once
 
@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/reuse/relay_history.h"
 #include "engine/request.h"
+#include "engine/reuse/relay_history.h"
 
 namespace baton {
 
