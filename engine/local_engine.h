@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/engine.h"
@@ -14,7 +15,7 @@
 #include "engine/model/model.h"
 #include "engine/reuse/anchors/anchor_store.h"
 #include "engine/reuse/corrections/linear_correction.h"
-#include "engine/reuse/relay_levels.h"
+#include "engine/reuse/relay_history.h"
 
 namespace baton {
 
@@ -39,6 +40,10 @@ class LocalEngine : public InferenceEngine {
   /// What rectification leaves on this model, by which method auto decides; empty until the model has been profiled.
   virtual RelayLevels relay_levels() const = 0;
   virtual void set_relay_levels(RelayLevels levels) = 0;
+  /// What was measured in the places of prompts, by which method auto decides there.
+  virtual void set_relay_history(RelayHistory history) = 0;
+  /// The same, where it has changed since the last call or set_relay_history(); else nothing.
+  virtual std::optional<RelayHistory> changed_history() = 0;
 
   /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;

@@ -148,6 +148,7 @@ struct EarlyPart {
   /// The request will probably hold a segment of the part. Where auto rectifies it, nothing from here on is computed
   /// ahead.
   bool handed_over = false;
+  std::string slot;  // placeholder name; empty for fixed text
 };
 
 /// A prompt whose request will be submitted later. An engine may prefill it ahead, exactly, with rows that it adds to
@@ -157,6 +158,7 @@ struct EarlyPrompt {
   bool complete = false;         // the prompt ends with the last of `parts`
   std::int32_t longest = 0;      // maximum tokens of the prompt and its answer together
   ReuseOptions reuse;            // the options that the request will have; without `record`, except with auto
+  std::string reader;            // that of the request
 };
 
 }  // namespace baton

@@ -68,6 +68,12 @@ std::shared_ptr<const Segment> SegmentStore::read(const SegmentHandle& handle) {
   return state_->tiers.upload(lock, released, *handle);
 }
 
+void SegmentStore::plan_read(const SegmentHandle& handle) {
+  if (!handle) return;
+  const std::lock_guard lock(state_->mutex);
+  ++handle->readers_;
+}
+
 void SegmentStore::use(const SegmentHandle& handle) {
   if (!handle) return;
   const std::lock_guard lock(state_->mutex);

@@ -31,6 +31,9 @@ class SegmentStore {
   /// for it.
   std::shared_ptr<const Segment> read(const SegmentHandle& handle);
 
+  /// Plans one more read.
+  void plan_read(const SegmentHandle& handle);
+
   /// Counts one planned read as done without reading the segment.
   void use(const SegmentHandle& handle);
 

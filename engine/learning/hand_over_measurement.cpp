@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "engine/learning/divergence.h"
 #include "engine/learning/run_all.h"
+#include "engine/reuse/divergence.h"
 
 namespace baton {
 namespace {

@@ -114,6 +114,8 @@ struct ReuseOptions {
   float tolerance = 0.02f;
   std::string exact_because;     // auto: why the prompt is exact, for the record
   float predicted = -1.0f;       // auto: the expected divergence, nats per token; below 0: unknown
+  bool history = true;           // auto: the turns of the prompt's place are measured, and decide (relay_history.h)
+  std::int32_t turns = 0;        // auto: measured turns of the place from which `predicted` follows; 0: the model's
   float max_left = -1.0f;        // auto: the prompt is computed in full when the guard measures more; below 0: never
   std::int32_t min_tokens = 32;  // shorter segments are computed in full
   std::int32_t max_hops = 0;     // above 0: so are segments of at least this many hops (Segment::hops)

@@ -3,6 +3,7 @@
 // level by its tolerance.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "engine/reuse/options.h"
@@ -23,6 +24,7 @@ struct RelayLevels {
   /// The divergence of a prompt is expected to be this times what its guard (schedule.h) measures: both are quadratic
   /// in small changes. 0: unknown.
   double guard_scale = 0.0;
+  std::int32_t turns = 0;  // measured turns of a place that corrected the levels (relay_history.h); 0: the model's
 
   /// The cheapest level that is expected to stay within the tolerance in 95 % of the turns; null: none.
   const RelayLevel* within(double tolerance) const;
@@ -30,5 +32,8 @@ struct RelayLevels {
   void complete(ReuseOptions& reuse) const;
   bool operator==(const RelayLevels&) const = default;
 };
+
+/// The beginning of a reason that follows from measured turns; empty without them.
+std::string measured_turns(std::int32_t turns);
 
 }  // namespace baton

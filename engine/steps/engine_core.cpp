@@ -43,7 +43,7 @@ RequestId EngineCore::submit(GenerationRequest request) {
   for (const PromptPart& part : request.prompt) length += static_cast<std::int32_t>(part.tokens.size());
   if (!request.forced.empty()) request.max_tokens = static_cast<std::int32_t>(request.forced.size()) + 1;
   request.max_tokens = std::min(request.max_tokens, model_->options.context - length);
-  resolve(request.reuse);
+  resolve(request.reuse, place_of(request.reader, request.prompt));
   const auto bytes = static_cast<std::int64_t>(bytes_for(request, length + request.max_tokens));
   if (bytes > options_.kv_budget_bytes) {
     throw EngineError(
@@ -68,10 +68,11 @@ void EngineCore::cancel(RequestId id) {
 
 EarlyId EngineCore::prepare(EarlyPrompt prompt) {
   check(prompt, *model_);
+  const PlaceId place = place_of(prompt.reader, prompt.parts);
   if (prompt.reuse.method->id == MethodId::verified)
-    resolve(prompt.reuse);
+    resolve(prompt.reuse, place);
   else
-    complete_auto(prompt.reuse);
+    complete_auto(prompt.reuse, place);
   const std::lock_guard lock(mutex_);
   const EarlyId id = ++last_id_;
   orders_.push_back(
@@ -124,6 +125,10 @@ EngineStats EngineCore::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.busy_ahead = stats.busy_ahead || !orders_.empty();
+  for (const auto& one : measured_) {
+    const auto turn = one.lock();
+    stats.measuring += turn && !history_.knows_enough(turn->place()) ? 1 : 0;
+  }
   stats.segments = store_.stats();
   stats.anchors = anchors_.store().stats();
   return stats;
@@ -173,12 +178,32 @@ void EngineCore::set_relay_levels(RelayLevels levels) {
   levels_ = std::move(levels);
 }
 
-void EngineCore::complete_auto(ReuseOptions& reuse) const {
-  if (reuse.method->id == MethodId::automatic) relay_levels().complete(reuse);
+void EngineCore::set_relay_history(RelayHistory history) {
+  const std::lock_guard lock(mutex_);
+  history_ = std::move(history);
+  history_changed_ = false;
 }
 
-void EngineCore::resolve(ReuseOptions& reuse) const {
-  complete_auto(reuse);
+std::optional<RelayHistory> EngineCore::changed_history() {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(history_changed_, false)) return std::nullopt;
+  return history_;
+}
+
+/// `reuse.history` then says whether the prompt may be measured.
+void EngineCore::complete_auto(ReuseOptions& reuse, PlaceId place) const {
+  if (reuse.method->id != MethodId::automatic) return;
+  RelayLevels levels = relay_levels();
+  reuse.history = reuse.history && takes_segments(reuse) && !levels.levels.empty();
+  if (reuse.history) {
+    const std::lock_guard lock(mutex_);
+    levels = history_.levels_for(place, levels);
+  }
+  levels.complete(reuse);
+}
+
+void EngineCore::resolve(ReuseOptions& reuse, PlaceId place) const {
+  complete_auto(reuse, place);
   if (decides(*reuse.method) && !takes_segments(reuse) && !reuse.range.given()) return;
   resolve_layers(reuse);
   if (reuse.reuse <= 0.0) return;

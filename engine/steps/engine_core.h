@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class EngineCore {
   void set_paper_range(LayerRange range);
   RelayLevels relay_levels() const;
   void set_relay_levels(RelayLevels levels);
+  void set_relay_history(RelayHistory history);
+  std::optional<RelayHistory> changed_history();
 
  private:
   using List = std::deque<std::unique_ptr<Sequence>>;
@@ -71,8 +74,8 @@ class EngineCore {
   };
 
   /// Fills in the model's layer range. Throws EngineError when the method needs a layer range and the model has none.
-  void resolve(ReuseOptions& reuse) const;
-  void complete_auto(ReuseOptions& reuse) const;
+  void resolve(ReuseOptions& reuse, PlaceId place) const;
+  void complete_auto(ReuseOptions& reuse, PlaceId place) const;
   void resolve_layers(ReuseOptions& reuse) const;
   std::size_t bytes_for(const GenerationRequest& request, std::int32_t positions) const;
 
@@ -99,6 +102,14 @@ class EngineCore {
   /// Starts a tentative sequence again, with the exact KV of its prompt, and checks what it wrote.
   void verify(Sequence& sequence);
   void verify_complete();
+
+  /// Measures turns of method auto for their places (relay_probe.h), as the place's history wants it.
+  void begin_measuring(Sequence& sequence);
+  void make_probe_of(Sequence& ended);
+  /// Starts the next probe, while nothing waits and memory is plentiful.
+  void admit_probe();
+  /// Ends the running probe, whose rows or memory something else needs. Returns false when there is none.
+  bool drop_probe() noexcept;
 
   /// Starts a sequence. Returns the logits of the prompt's last token where they were computed ahead, else nothing.
   std::vector<float> start(Sequence& sequence);
@@ -165,21 +176,25 @@ class EngineCore {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  List incoming_;                                   // guarded by mutex_
-  std::vector<Order> orders_;                       // guarded by mutex_
-  bool forget_all_ = false;                         // guarded by mutex_; for an order that had no memory
-  std::vector<RequestId> cancelled_;                // guarded by mutex_
-  bool stopping_ = false;                           // guarded by mutex_
-  RequestId last_id_ = 0;                           // guarded by mutex_
-  EngineStats stats_;                               // guarded by mutex_
-  LayerRange paper_range_;                          // guarded by mutex_
-  LayerRange range_;                                // guarded by mutex_
-  RelayLevels levels_;                              // guarded by mutex_
-  std::shared_ptr<const Corrections> corrections_;  // guarded by mutex_
+  List incoming_;                                      // guarded by mutex_
+  std::vector<Order> orders_;                          // guarded by mutex_
+  bool forget_all_ = false;                            // guarded by mutex_; for an order that had no memory
+  std::vector<RequestId> cancelled_;                   // guarded by mutex_
+  bool stopping_ = false;                              // guarded by mutex_
+  RequestId last_id_ = 0;                              // guarded by mutex_
+  EngineStats stats_;                                  // guarded by mutex_
+  LayerRange paper_range_;                             // guarded by mutex_
+  LayerRange range_;                                   // guarded by mutex_
+  RelayLevels levels_;                                 // guarded by mutex_
+  RelayHistory history_;                               // guarded by mutex_
+  bool history_changed_ = false;                       // guarded by mutex_
+  std::vector<std::weak_ptr<MeasuredTurn>> measured_;  // guarded by mutex_; at most kMaxMeasured, some over
+  std::shared_ptr<const Corrections> corrections_;     // guarded by mutex_
 
   // The members below belong to the engine's thread.
   List waiting_;
   List running_;
+  List probes_;  // that wait
   std::vector<RequestId> cancelling_;
   SegmentStore store_;
   PrefixCache prefixes_;

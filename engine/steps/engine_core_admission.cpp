@@ -26,10 +26,11 @@ void EngineCore::admit() {
   std::int64_t reserved = 0;  // bytes of the requests that follow
   std::size_t following = 0;
   while (following < waiting_.size()) {
-    if (static_cast<std::int32_t>(running_.size() + following) >= options_.max_sequences) return;
+    if (static_cast<std::int32_t>(running_.size() + following) >= options_.max_sequences && !drop_probe()) return;
     Sequence& next = *waiting_[following];
     const EarlyId early = next.request().early;
     const auto bytes = static_cast<std::int64_t>(bytes_for(next.request(), next.max_positions()));
+    if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes && drop_probe()) continue;
     if (kv_bytes() + reserved + bytes > options_.kv_budget_bytes) return;  // the request waits until others end
     if (follows(next) || follows_texts(next)) {
       reserved += bytes;
@@ -39,14 +40,14 @@ void EngineCore::admit() {
     const bool second = begins_tentatively(next);  // its early prompt stays, next to the request's own cache
     const std::int64_t own = second ? 0 : ahead_.bytes_of(early);  // taken over by the request, or evicted
     while (kv_bytes() + ahead_.bytes() - own + std::max(bytes, own) > options_.kv_budget_bytes) {
-      if (!ahead_.evict_last(second ? 0 : early)) break;
+      if (!drop_probe() && !ahead_.evict_last(second ? 0 : early)) break;
     }
     const auto at = waiting_.begin() + static_cast<std::ptrdiff_t>(following);
     std::vector<float> logits;
     try {
       logits = start(next);
     } catch (const std::exception& error) {
-      if (ahead_.evict_last(0)) continue;
+      if (drop_probe() || ahead_.evict_last(0)) continue;
       if (!running_.empty()) return;
       end(waiting_, at, FinishReason::error, message_of(error));
       continue;
@@ -204,7 +205,7 @@ void EngineCore::verify(Sequence& sequence) {
       logits = start(sequence);
       break;
     } catch (const std::exception& error) {
-      if (!ahead_.evict_last(0)) return end(&sequence, FinishReason::error, message_of(error));
+      if (!drop_probe() && !ahead_.evict_last(0)) return end(&sequence, FinishReason::error, message_of(error));
     }
   }
   count_kv();
@@ -237,6 +238,7 @@ std::vector<float> EngineCore::start(Sequence& sequence) {
   placed_.push_back({sequence.id(), assembly.placed_tokens()});
   sequence.start(std::move(cache), std::move(assembly), times);
   sequence.on_step_begin(begin);
+  try_to([&] { begin_measuring(sequence); });
   return early ? std::move(early->logits) : std::vector<float>();
 }
 

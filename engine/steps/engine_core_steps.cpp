@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread: runs steps and delivers answers.
 #include "engine/steps/engine_core.h"
+
+#include <cmath>
+
 #include "engine/steps/hand_over.h"
 #include "engine/steps/scheduler.h"
 
 namespace baton {
+namespace {
+
+constexpr std::int32_t kIdleProbeRows = 64;  // of a step in which nothing else runs; a new request waits for this step
+
+}  // namespace
 
 void EngineCore::loop() noexcept {
   for (bool open = true; open;) {
@@ -13,6 +21,7 @@ void EngineCore::loop() noexcept {
       if (!open) break;
       apply_cancels();
       admit();
+      admit_probe();
       if (!running_.empty() || ahead_.has_work(free_bytes(), {})) step();
     } catch (const std::exception& error) {
       recover(message_of(error));
@@ -21,7 +30,7 @@ void EngineCore::loop() noexcept {
     }
   }
   ahead_.clear();
-  for (auto* list : {&running_, &waiting_}) {
+  for (auto* list : {&running_, &waiting_, &probes_}) {
     while (!list->empty()) end(*list, list->begin(), FinishReason::cancelled, "");
   }
   prefixes_.clear();
@@ -35,7 +44,8 @@ bool EngineCore::wait_for_work() {
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [&] {
       return stopping_ || !incoming_.empty() || !cancelled_.empty() || !cancelling_.empty() || !orders_.empty() ||
-             forget_all_ || !running_.empty() || !waiting_.empty() || ahead_.has_work(free_bytes(), {});
+             forget_all_ || !running_.empty() || !waiting_.empty() || !probes_.empty() ||
+             ahead_.has_work(free_bytes(), {});
     });
     while (!incoming_.empty()) {
       waiting_.push_back(std::move(incoming_.front()));
@@ -80,17 +90,19 @@ void EngineCore::recover(const char* error) noexcept {
   end(std::move(arrived), FinishReason::error, error);
 }
 
-/// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound.
+/// True when a sequence was decoding before the prompt that is served next arrived: its steps keep their bound. A
+/// probe disturbs all of them.
 bool EngineCore::disturbs(const std::vector<Pending>& pending) const {
   const Sequence* next = nullptr;
   double deadline = 0;
   for (std::size_t i = 0; i < pending.size(); ++i) {
-    if (pending[i].decoding || (next != nullptr && pending[i].deadline >= deadline)) continue;
+    if (pending[i].decoding || pending[i].tokens == 0 || (next != nullptr && pending[i].deadline >= deadline)) continue;
     next = running_[i].get();
     deadline = pending[i].deadline;
   }
   return next != nullptr && std::any_of(running_.begin(), running_.end(), [&](const auto& one) {
-           return one->decoding() && one->prefilled_at() < next->submitted_at();
+           return one->decoding() && !one->is_probe() &&
+                  (next->is_probe() || one->prefilled_at() < next->submitted_at());
          });
 }
 
@@ -98,7 +110,8 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
   std::int32_t decoding = 0, left = 0;
   for (const Pending& one : pending) (one.decoding ? decoding : left) += one.tokens;
   if (left == 0) return 0;
-  if (decoding == 0) return options_.max_prefill_rows;
+  const bool idle = std::all_of(running_.begin(), running_.end(), [](const auto& one) { return one->is_probe(); });
+  if (decoding == 0) return idle ? std::min(kIdleProbeRows, options_.max_step_rows) : options_.max_prefill_rows;
   const std::int32_t max_rows = std::max(options_.max_step_rows - decoding, 1);
   if (!disturbs(pending)) return rows_before_siblings({spare_.plain_ms(decoding), costs_.row_ms()}, max_rows);
   return rows_in_blocks(spare_.next(decoding, costs_.row_ms()), left, max_rows);
@@ -107,10 +120,9 @@ std::int32_t EngineCore::prompt_rows(const std::vector<Pending>& pending) {
 /// Drafts take rows that the step's prompts and early prompts do not get.
 void EngineCore::find_drafts() {
   DraftLength::Step step;
-  for (const auto& sequence : running_) step.rows += sequence->decoding() ? 1 : 0;
-  if (step.rows == 0) return;
+  for (const auto& sequence : running_) step.rows += sequence->decoding() && !sequence->is_probe() ? 1 : 0;
   step.tokens = step.rows;
-  const std::int32_t room = options_.max_step_rows / step.rows - 1;  // of each sequence
+  const std::int32_t room = options_.max_step_rows / std::max(step.rows, 1) - 1;  // of each sequence
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) continue;
     const bool certain = sequence->is_checking() || (sequence->is_forced() && options_.max_draft > 0);
@@ -124,8 +136,9 @@ void EngineCore::find_drafts() {
 
 /// While all that decode are tentative, their exact prompts come first: what is written meanwhile may not stay.
 std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
-  const bool tentative = std::all_of(running_.begin(), running_.end(),
-                                     [](const auto& one) { return !one->decoding() || one->is_tentative(); });
+  const bool tentative = std::all_of(running_.begin(), running_.end(), [](const auto& one) {
+    return !one->decoding() || one->is_tentative() || one->is_probe();
+  });
   const bool twins =
       std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return ahead_.has(one->request().early); });
   if (!tentative || !twins || decoding == 0) return 0;
@@ -134,12 +147,18 @@ std::int32_t EngineCore::rows_of_twins(std::int32_t decoding) const {
 
 void EngineCore::step() {
   find_drafts();
+  const bool prefilling = std::any_of(running_.begin(), running_.end(),
+                                      [](const auto& one) { return !one->decoding() && !one->is_probe(); });
+  const bool probing = !prefilling && !ahead_.has_work(free_bytes(), running_prefixes());
   std::vector<Pending> pending;
-  for (const auto& sequence : running_)
-    pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
+  for (const auto& sequence : running_) {
+    if (sequence->is_probe())  // all of its rows are like those of a prompt, the last one
+      pending.push_back({probing ? sequence->pending() : 0, false, HUGE_VAL});
+    else
+      pending.push_back({sequence->pending(), sequence->decoding(), sequence->deadline(costs_.row_ms())});
+  }
   std::int32_t decoding = 0;  // rows
   for (const Pending& one : pending) decoding += one.decoding ? one.tokens : 0;
-  const bool prefilling = std::any_of(pending.begin(), pending.end(), [](const Pending& one) { return !one.decoding; });
   const std::vector<std::int32_t> share = plan_step(pending, prompt_rows(pending));
 
   rows_.clear();
@@ -150,10 +169,11 @@ void EngineCore::step() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     if (share[i] == 0) continue;
     Sequence& sequence = *running_[i];
+    if (sequence.is_probe() && sequence.decoding()) sequence.shorten_draft(share[i] - 1);
     const std::int32_t count = sequence.add_rows(share[i], rows_);
     parts.push_back({&sequence, count});
-    if (count != pending[i].tokens) continue;
-    const Part asking{&sequence, pending[i].decoding ? count : 1};
+    if (count != sequence.pending()) continue;
+    const Part asking{&sequence, sequence.decoding() ? count : 1};
     const bool chosen = sequence.chooses_alone();
     (chosen ? alone : sampling).push_back(asking);
     for (std::int32_t ahead = 0; ahead < asking.rows; ++ahead) {
@@ -177,10 +197,10 @@ void EngineCore::step() {
   try {
     logits = forward_.run(rows_);
   } catch (const std::exception& error) {
-    // The step is retried without early prompts, unless it sums attention, which a retry would count twice.
+    // The step is retried without probes and early prompts, unless it sums attention, which a retry would count twice.
     const bool summed = std::any_of(rows_.caches.begin(), rows_.caches.end(),
                                     [](const KvCache* cache) { return cache->received() != nullptr; });
-    const bool dropped = ahead_.drop_parts() || ahead_.evict_last(0);
+    const bool dropped = drop_probe() || ahead_.drop_parts() || ahead_.evict_last(0);
     if (dropped && !summed) return;
     for (const Part& part : parts) end(part.sequence, FinishReason::error, message_of(error));
     return;
@@ -321,6 +341,7 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, co
   if (answer != nullptr) {
     try_to([&] { hand_over(*sequence, *backend_, store_, prefixes_, anchors_); });
     try_to([&] { give_texts(*sequence); });
+    try_to([&] { make_probe_of(*sequence); });
   }
   count_kv();
   try_to([&] { sequence->deliver(); });  // the host's own on_finished may throw

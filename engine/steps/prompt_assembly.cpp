@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/reuse/placement.h"
+#include "engine/reuse/relay_levels.h"
 #include "engine/reuse/selection.h"
 
 namespace baton {
@@ -115,8 +116,9 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     if (anchored && !correct(*turn_.slots[i], placed, use)) continue;
     use.method = &segment_method(request.reuse);
     if (request.reuse.predicted >= 0.0f) {
-      use.reason = fmt::format("{:.0f} % of it reused; {:.2g} nats expected", 100 * request.reuse.reuse,
-                               request.reuse.predicted);
+      use.reason =
+          measured_turns(request.reuse.turns) + fmt::format("{:.0f} % of it reused; {:.2g} nats expected",
+                                                            100 * request.reuse.reuse, request.reuse.predicted);
     }
     use.from_segment = true;
     use.corrected = learned_[i] != nullptr;

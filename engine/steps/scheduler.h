@@ -10,7 +10,7 @@ namespace baton {
 
 /// The tokens that a sequence has left to run.
 struct Pending {
-  std::int32_t tokens = 0;  // at least 1
+  std::int32_t tokens = 0;  // 0: it has to wait
   bool decoding = false;
   double deadline = 0;  // of a prompt, in milliseconds: when it should be in the cache
 };

@@ -227,7 +227,8 @@ void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
 }
 
 bool Sequence::chooses_alone() const {
-  return !request_.callbacks.on_logits && !sampler_.penalises() && !is_constrained();
+  const bool keeps_rows = measured_ && !measured_->full();
+  return !request_.callbacks.on_logits && !keeps_rows && !sampler_.penalises() && !is_constrained();
 }
 
 TokenChoice Sequence::choice(std::int32_t ahead) const {
@@ -239,6 +240,7 @@ TokenChoice Sequence::choice(std::int32_t ahead) const {
 Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
   if (request_.callbacks.on_logits && !tentative_) request_.callbacks.on_logits(logits);
+  if (measured_) measured_->keep(logits);
   // Of the distribution before a constraint and sampling: how unsure the model was by itself.
   const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;
   if (is_forced()) return advance({-1, entropy}, drafts);

@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
+#include "engine/steps/relay_probe.h"
 #include "engine/steps/stop_strings.h"
 #include "engine/text/constrain/token_masks.h"
 
@@ -42,6 +43,13 @@ class Sequence {
   /// Ends the tentative part and frees its KV. The sequence can be started again, with exact KV; what it wrote is then
   /// its draft.
   void begin_check();
+
+  /// The logits of the answer's first rows are kept, for a probe.
+  void measure(std::shared_ptr<MeasuredTurn> measured) { measured_ = std::move(measured); }
+  const std::shared_ptr<MeasuredTurn>& measured() const { return measured_; }
+  /// A probe takes only rows that nothing else needs.
+  void be_probe() { probe_ = true; }
+  bool is_probe() const { return probe_; }
 
   /// Makes the sequence runnable. `cache` holds all reused KV; `assembly` holds the schedule of the rest.
   void start(KvCache cache, PromptAssembly assembly, const PrefillTimes& times);
@@ -79,6 +87,8 @@ class Sequence {
   bool is_checking() const { return !check_.empty(); }
   /// The first `tokens` tokens of the draft run in the next step.
   void set_draft(const Draft& draft, std::int32_t tokens);
+  /// Only the first `tokens` tokens of a forced answer's draft run in the next step.
+  void shorten_draft(std::int32_t tokens) { draft_.resize(static_cast<std::size_t>(tokens)); }
 
   /// Adds the next `share` rows to a step, or more where that would split a detection. Returns the number of rows.
   std::int32_t add_rows(std::int32_t share, StepRows& step);
@@ -153,6 +163,8 @@ class Sequence {
   std::int32_t drafted_ = 0;            // tokens of the draft that were chosen
   std::int32_t match_ = 0;              // of the token that is expected next
   std::optional<TokenId> expected_;     // by find_draft, whether or not it runs
+  std::shared_ptr<MeasuredTurn> measured_;
+  bool probe_ = false;
   bool tentative_ = false;
   std::vector<TokenId> check_;  // tentative tokens whose check is not over
   Sampler sampler_;

@@ -70,6 +70,8 @@ LayerRange StepEngine::paper_range() const { return core_->paper_range(); }
 void StepEngine::set_paper_range(LayerRange range) { core_->set_paper_range(range); }
 RelayLevels StepEngine::relay_levels() const { return core_->relay_levels(); }
 void StepEngine::set_relay_levels(RelayLevels levels) { core_->set_relay_levels(std::move(levels)); }
+void StepEngine::set_relay_history(RelayHistory history) { core_->set_relay_history(std::move(history)); }
+std::optional<RelayHistory> StepEngine::changed_history() { return core_->changed_history(); }
 
 std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});

@@ -42,6 +42,8 @@ class StepEngine final : public LocalEngine {
   void set_paper_range(LayerRange range) override;
   RelayLevels relay_levels() const override;
   void set_relay_levels(RelayLevels levels) override;
+  void set_relay_history(RelayHistory history) override;
+  std::optional<RelayHistory> changed_history() override;
   void set_corrections(std::shared_ptr<const Corrections> corrections) override;
   void park() override;
 

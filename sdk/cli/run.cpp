@@ -102,6 +102,14 @@ int exit_code_of(const RunRecord& record) {
   return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
 }
 
+/// What is measured for the history of places is known to the next run.
+void finish_measuring(const Engine& engine, bool quiet) {
+  constexpr std::chrono::seconds kMaxWait(10);
+  if (engine.finish_measuring(std::chrono::milliseconds(0))) return;
+  if (!quiet && stderr_is_terminal()) note("measuring what relaying leaves in this team (first runs only)\n");
+  engine.finish_measuring(kMaxWait, interrupted());
+}
+
 /// Says how to give the inputs that are missing.
 Run start(const Engine& engine, const Workflow& workflow, const RunOptions& options, const std::string& file) {
   try {
@@ -163,6 +171,7 @@ int run(const RunArguments& arguments) {
          (record.state == RunState::timeout ? "ran out of time" : fmt::format("was {}", name_of(record.state))) +
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
   }
+  if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/lab/learn_check.h"
-#include "engine/learning/divergence.h"
+#include "engine/reuse/divergence.h"
 
 #include <mutex>
 

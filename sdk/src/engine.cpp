@@ -9,6 +9,7 @@
 #include <future>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <tuple>
 
 #include "engine/base/clock.h"
@@ -95,6 +96,7 @@ struct Engine::Impl {
     for (const auto& [key, opened] : models) {
       try {
         keep_anchors(*opened.get().engine);
+        keep_relay_history(*opened.get().engine);
       } catch (const std::exception& error) {
         warn(error.what());
       }
@@ -146,7 +148,9 @@ struct Engine::Impl {
       if (turn.exact || std::none_of(turn.slots.begin(), turn.slots.end(), takes)) continue;
       LocalEngine& engine = *open.engines.at(turn.model);
       const std::lock_guard lock(profiling);
+      const bool first = engine.relay_levels().levels.empty();
       with_resource_errors([&] { ensure_relay_levels(engine, profile_progress(engine.model()), stop); });
+      if (first) read_relay_history(engine);
     }
   }
 
@@ -173,6 +177,24 @@ struct Engine::Impl {
     });
     if (range.end == 0) range = LayerRange::group(0, 1);  // nothing is handed over
     return completed;
+  }
+
+  /// Waits until the engines have measured the places about which they know too little. Returns false when they have
+  /// not.
+  bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop) {
+    const auto end = Clock::now() + time;
+    const auto measuring = [](const auto& entry) {
+      if (entry.second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+      return entry.second.get().engine->stats().measuring > 0;
+    };
+    while (true) {
+      {
+        const std::lock_guard lock(mutex);
+        if (std::none_of(models.begin(), models.end(), measuring)) return true;
+      }
+      if (stop.stop_requested() || Clock::now() >= end) return false;
+      std::this_thread::sleep_for(std::min(time, std::chrono::milliseconds(20)));
+    }
   }
 
   std::function<void(double share)> profile_progress(const Model& model) const {
@@ -319,6 +341,10 @@ std::vector<std::shared_ptr<LocalEngine>> OpenPlan::distinct_engines() const {
   return distinct;
 }
 
+bool Engine::finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop) const {
+  return impl_->finish_measuring(time, stop);
+}
+
 Preview Engine::preview(const Workflow& workflow) const { return preview(workflow, {}); }
 
 Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options) const {
@@ -345,6 +371,9 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
     of.plan = std::move(open.plan);
     of.engines.insert(open.engines.begin(), open.engines.end());
     of.load_ms = open.load_ms;
+    return [engines = std::move(open.engines)] {
+      for (const auto& [name, engine] : engines) keep_relay_history(*engine);
+    };
   });
 }
 

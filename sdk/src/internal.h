@@ -39,8 +39,8 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
 
 /// Starts the thread of a run; `prepare` runs on it first, may complete the request, whose stop is the run's, and what
-/// it throws comes out of Run::get().
-Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepare);
+/// it throws comes out of Run::get(). What `prepare` returns is called after the run.
+Run start_run(RunRequest request, std::function<std::function<void()>(RunRequest& request)> prepare);
 
 /// Runs `make` and gives what the engine throws its public type.
 template <typename Make>

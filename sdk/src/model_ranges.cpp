@@ -80,6 +80,16 @@ void ensure_relay_levels(LocalEngine& engine, const std::function<void(double sh
        to_json(StoredLevels{model.fingerprint, model.config.layers, "synthetic", *measured}));
 }
 
+void read_relay_history(LocalEngine& engine) {
+  if (auto found = find_places(engine.model().fingerprint)) engine.set_relay_history(std::move(*found));
+}
+
+void keep_relay_history(LocalEngine& engine) {
+  const std::string& fingerprint = engine.model().fingerprint;
+  if (auto history = engine.changed_history())
+    keep(places_in_cache(fingerprint), to_json(StoredPlaces{fingerprint, std::move(*history)}));
+}
+
 std::optional<LayerRange> find_group(LocalEngine& author, LocalEngine& reader,
                                      const std::function<void(double share)>& on_progress,
                                      const std::stop_token& stop) {

@@ -10,6 +10,7 @@
 #include "engine/learning/level_profiler.h"
 #include "engine/learning/model_profile.h"
 #include "engine/learning/pair_profile.h"
+#include "engine/learning/place_file.h"
 
 namespace baton {
 
@@ -26,6 +27,11 @@ void ensure_layer_range(LocalEngine& engine, bool paper, const std::function<voi
 /// cannot be measured: auto is then exact. Throws ModelError for a file that does not hold levels, EngineError.
 void ensure_relay_levels(LocalEngine& engine, const std::function<void(double share)>& on_progress,
                          const std::stop_token& stop);
+
+/// Gives the engine the history of its places that the user's cache has, if any.
+void read_relay_history(LocalEngine& engine);
+/// Writes it there, if it has changed.
+void keep_relay_history(LocalEngine& engine);
 
 /// The group of layers that `reader` recomputes in KV that `author` made: from the pair's profile in the user's cache,
 /// else from one made with synthetic hand-overs and kept there. Nothing when stopped. Throws as above.

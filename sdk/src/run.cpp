@@ -97,7 +97,7 @@ struct Run::State {
   }
 };
 
-Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepare) {
+Run start_run(RunRequest request, std::function<std::function<void()>(RunRequest& request)> prepare) {
   auto state = std::make_shared<Run::State>();
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
@@ -109,8 +109,9 @@ Run start_run(RunRequest request, std::function<void(RunRequest& request)> prepa
       request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
         raw->emit(event, callback);
       };
-      prepare(request);
+      const std::function<void()> after = prepare(request);
       state->finish(run_plan(request));
+      try_to(after);
     } catch (const std::bad_alloc&) {
       state->fail(no_memory);
     } catch (...) {

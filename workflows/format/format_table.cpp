@@ -256,6 +256,9 @@ std::vector<FormatKey> make_keys() {
           {"relay", "tolerance", number(0, 100), false, "0.02",
            "`auto`: handed-over texts are rectified only where the mean KL divergence of a turn from full prefill is "
            "expected to stay within this many nats per token, in 95 % of the turns; 0: everything is exact."},
+          {"relay", "history", boolean(), false, "true",
+           "`auto`: the first turns of each place, and later ones now and then, are measured on the user's own texts, "
+           "and decide there ([methods](methods.md#auto)); false: the model's levels alone decide."},
           {"relay", "layers", object("layers"), false, "those of the model's profile",
            "The layers that `rectify` or `droidspeak` recompute."},
           {"relay", "select", object("select"), false, "",

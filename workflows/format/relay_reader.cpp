@@ -133,10 +133,12 @@ class RelayReader {
   }
 
   void read_tolerance(ReuseOptions& options) {
-    if (relay_.method->id == MethodId::automatic)
+    if (relay_.method->id == MethodId::automatic) {
       options.tolerance = fields_.number("tolerance").value_or(options.tolerance);
-    else
-      refuse(fields_, {"tolerance"}, "", fmt::format("on method {}; expected method auto", method_name()));
+      options.history = fields_.boolean("history").value_or(options.history);
+    } else {
+      refuse(fields_, {"tolerance", "history"}, "", fmt::format("on method {}; expected method auto", method_name()));
+    }
   }
 
   /// Attention that an author's tokens received cannot be kept while tokens are dropped.

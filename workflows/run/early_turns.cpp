@@ -108,14 +108,14 @@ void EarlyTurns::tell(std::size_t turn) {
     }
     if (tokens != nullptr) {
       longest += static_cast<std::int64_t>(tokens->size());
-      if (complete) parts.push_back({*tokens, 0, handed_over});
+      if (complete) parts.push_back({*tokens, 0, handed_over, part.slot});
       continue;
     }
     const bool answer = source->kind == SlotSource::Kind::agent_output;
     const auto from = static_cast<std::size_t>(source->turn);
     longest += answer ? plan_.turns[from].max_tokens : kToolTokens;
     const bool follows = answer && turns_[from].decoding == early.engine.get();
-    if (complete && follows) parts.push_back({{}, turns_[from].request, handed_over});
+    if (complete && follows) parts.push_back({{}, turns_[from].request, handed_over, part.slot});
     complete = complete && follows;
   }
   const auto needed = static_cast<std::int32_t>(std::min<std::int64_t>(longest, early.engine->info().context));
@@ -127,7 +127,7 @@ void EarlyTurns::tell(std::size_t turn) {
     early.engine->update(early.id, std::move(parts), complete);
   } else if (!parts.empty()) {
     early.longest = needed;
-    early.id = early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned)});
+    early.id = early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned), planned.id});
   }
 }
 

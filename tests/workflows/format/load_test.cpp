@@ -216,6 +216,15 @@ TEST_CASE("how many hand-overs in a row are followed") {
   CHECK(max_hops("{max_hops: 0}") == 0);
 }
 
+TEST_CASE("whether the history of places decides") {
+  const auto history = [](const std::string& relay) {
+    return parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}\nrelay: " + relay)).relay.options.history;
+  };
+  CHECK(history("auto"));
+  CHECK_FALSE(history("{history: false}"));
+  CHECK_THROWS(history("{method: rectify, history: false}"));
+}
+
 TEST_CASE("which tokens rectify recomputes: by change, and by deviation where a threshold is set") {
   using Score = SelectionOptions::Score;
   const auto selection = [](const std::string& relay) {

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/learning/place_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "engine/base/json_fields.h"
+#include "engine/learning/model_profile.h"
+
+namespace baton {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int32_t kSchema = 1;
+constexpr std::size_t kDigits = 16;     // of a place
+constexpr double kMaxDivergence = 1e6;  // nats
+
+PlaceId read_id(const JsonFields& fields) {
+  const std::string text = fields.text_or("place", "");
+  PlaceId id = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != kDigits)
+    fields.fail("place", fmt::format("expected {} hexadecimal digits", kDigits));
+  return id;
+}
+
+void read_place(const Json& entry, const std::string& origin, std::size_t number, RelayHistory& history) {
+  const JsonFields fields(entry, origin, fmt::format("places[{}].", number));
+  const PlaceId id = read_id(fields);
+  if (history.places().count(id) != 0) fields.fail("place", "expected each place once");
+  const auto turns = static_cast<std::uint32_t>(fields.integer("turns", 0, INT32_MAX));
+  const Json* list = fields.find("observations");
+  if (list == nullptr || !list->is_array() || list->size() > RelayHistory::kMaxObservations)
+    fields.fail("observations", fmt::format("expected a list of at most {} pairs", RelayHistory::kMaxObservations));
+  const auto is_within = [](const Json& value, double high) {
+    return value.is_number() && value.get<double>() >= 0.0 && value.get<double>() <= high;
+  };
+  std::vector<RelayObservation> observations;
+  for (const Json& one : *list) {
+    if (!one.is_array() || one.size() != 2 || !is_within(one[0], 1.0) || !is_within(one[1], kMaxDivergence))
+      fields.fail("observations", fmt::format("expected pairs of a reuse up to 1 and a divergence up to {:g}, both "
+                                              "not negative",
+                                              kMaxDivergence));
+    observations.push_back({one[0].get<double>(), one[1].get<double>()});
+  }
+  history.restore(id, std::move(observations), turns);
+}
+
+}  // namespace
+
+std::string to_json(const StoredPlaces& stored) {
+  using Entry = const std::pair<const PlaceId, RelayHistory::Place>*;
+  std::vector<Entry> order;
+  for (const auto& entry : stored.history.places()) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](Entry a, Entry b) { return a->second.last_use < b->second.last_use; });
+  std::vector<std::string> places;
+  for (const Entry entry : order) {
+    std::vector<std::string> observations;
+    for (const RelayObservation& one : entry->second.observations)
+      observations.push_back(fmt::format("[{:.6g}, {:.6g}]", one.reuse, one.divergence));
+    places.push_back(fmt::format(R"({{"place": "{:016x}", "turns": {}, "observations": [{}]}})", entry->first,
+                                 entry->second.turns % RelayHistory::kCheck, fmt::join(observations, ", ")));
+  }
+  return fmt::format("{{\n  \"schema\": {},\n  \"fingerprint\": {},\n  \"places\": [\n    {}\n  ]\n}}\n", kSchema,
+                     quoted(stored.fingerprint), fmt::join(places, ",\n    "));
+}
+
+StoredPlaces parse_places(std::string_view text, const std::string& origin) {
+  const JsonDocument root = parse_json(text, origin);
+  const JsonFields fields(*root, origin);
+  if (fields.integer("schema", 1, INT32_MAX) != kSchema)
+    fields.fail("schema", fmt::format("this version reads {}", kSchema));
+  StoredPlaces stored;
+  stored.fingerprint = fields.text_or("fingerprint", "");
+  if (stored.fingerprint.empty()) fields.fail("fingerprint", "expected a text");
+  const Json* list = fields.find("places");
+  if (list == nullptr || !list->is_array() || list->size() > RelayHistory::kMaxPlaces)
+    fields.fail("places", fmt::format("expected a list of at most {} objects", RelayHistory::kMaxPlaces));
+  std::size_t number = 0;
+  for (const Json& entry : *list) read_place(entry, origin, number++, stored.history);
+  return stored;
+}
+
+fs::path places_in_cache(const std::string& fingerprint) { return profile_in_cache(fingerprint + ".places"); }
+
+std::optional<RelayHistory> find_places(const std::string& fingerprint) {
+  const fs::path path = places_in_cache(fingerprint);
+  try {
+    const auto text = read_profile_file(path);
+    if (!text) return std::nullopt;
+    StoredPlaces stored = parse_places(*text, path.string());
+    if (stored.fingerprint != fingerprint) return std::nullopt;
+    return std::move(stored.history);
+  } catch (const ModelError&) {  // of another version, or damaged: the places are measured again
+    return std::nullopt;
+  }
+}
+
+}  // namespace baton

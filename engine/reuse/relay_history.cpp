@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/relay_history.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace baton {
+namespace {
+
+constexpr double kFloor = 1e-9;        // nats; of divergences whose logarithm is taken
+constexpr double kMinDeviation = 0.5;  // of the logarithms: a few values can agree by chance
+
+/// Returns the divergence at any reuse: between two levels by its logarithm, beyond them that of the nearest.
+double divergence_at(const std::vector<RelayLevel>& levels, double reuse) {
+  const auto below =
+      std::find_if(levels.begin(), levels.end(), [&](const RelayLevel& level) { return level.reuse <= reuse; });
+  if (below == levels.begin()) return std::max(levels.front().divergence, kFloor);
+  if (below == levels.end()) return std::max(levels.back().divergence, kFloor);
+  const RelayLevel& above = *std::prev(below);
+  const double weight = (reuse - below->reuse) / (above.reuse - below->reuse);
+  return std::exp(weight * std::log(std::max(above.divergence, kFloor)) +
+                  (1.0 - weight) * std::log(std::max(below->divergence, kFloor)));
+}
+
+}  // namespace
+
+double student_quantile(std::size_t freedom) {
+  constexpr std::array kQuantiles = {6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796,
+                                     1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734, 1.729, 1.725, 1.721, 1.717,
+                                     1.714, 1.711, 1.708, 1.706, 1.703, 1.701, 1.699, 1.697, 1.696};
+  return kQuantiles[std::clamp<std::size_t>(freedom, 1, kQuantiles.size()) - 1];
+}
+
+RelayHistory::Place& RelayHistory::use(PlaceId id) {
+  Place& place = places_[id];
+  place.last_use = ++uses_;
+  if (places_.size() > kMaxPlaces) {
+    places_.erase(std::min_element(places_.begin(), places_.end(),
+                                   [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; }));
+  }
+  return place;
+}
+
+bool RelayHistory::wants(PlaceId id) {
+  Place& place = use(id);
+  return place.observations.size() < kEnough || ++place.turns % kCheck == 0;
+}
+
+void RelayHistory::add(PlaceId id, const RelayObservation& observation) {
+  Place& place = use(id);
+  place.observations.push_back(observation);
+  if (place.observations.size() > kMaxObservations) place.observations.erase(place.observations.begin());
+}
+
+bool RelayHistory::knows_enough(PlaceId id) const {
+  const auto found = places_.find(id);
+  return found != places_.end() && found->second.observations.size() >= kEnough;
+}
+
+void RelayHistory::restore(PlaceId id, std::vector<RelayObservation> observations, std::uint32_t turns) {
+  Place& place = use(id);
+  place.observations = std::move(observations);
+  place.turns = turns;
+}
+
+RelayLevels RelayHistory::levels_for(PlaceId id, const RelayLevels& of_model) const {
+  if (!knows_enough(id) || of_model.levels.empty()) return of_model;
+  const std::vector<RelayObservation>& observations = places_.at(id).observations;
+  const auto n = static_cast<double>(observations.size());
+  double sum = 0.0, squares = 0.0;
+  std::vector<double> logs;
+  for (const RelayObservation& one : observations) {
+    logs.push_back(std::log(std::max(one.divergence, kFloor) / divergence_at(of_model.levels, one.reuse)));
+    sum += logs.back();
+  }
+  const double mean = sum / n;
+  for (const double log : logs) squares += (log - mean) * (log - mean);
+  const double deviation = std::max(std::sqrt(squares / (n - 1.0)), kMinDeviation);
+  const double margin = student_quantile(logs.size() - 1) * deviation * std::sqrt(1.0 + 1.0 / n);
+  RelayLevels levels = of_model;
+  levels.turns = static_cast<std::int32_t>(observations.size());
+  for (RelayLevel& level : levels.levels) {
+    level.divergence *= std::exp(mean);
+    level.high = level.divergence * std::exp(margin);
+  }
+  return levels;
+}
+
+}  // namespace baton

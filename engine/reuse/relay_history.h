@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// RelayHistory: what rectification left in turns that were measured (engine/steps/relay_probe.h), for each place.
+// Method auto corrects the model's levels by it (docs/decisions/0040-place-history.md). Data alone: no clock, no files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/hash.h"
+#include "engine/reuse/relay_levels.h"
+
+namespace baton {
+
+/// A place is a reader and the fixed text that its prompt begins with.
+using PlaceId = std::uint64_t;
+
+/// Returns the place of a prompt. Its parts have `slot` and `tokens` (PromptPart, EarlyPart).
+template <class Part>
+PlaceId place_of(const std::string& reader, const std::vector<Part>& prompt) {
+  std::uint64_t hash = hash_bytes(reader.data(), reader.size());
+  for (const Part& part : prompt) {
+    if (!part.slot.empty()) break;
+    hash = hash_bytes(part.tokens.data(), part.tokens.size() * sizeof(part.tokens.front()), hash);
+  }
+  return hash;
+}
+
+/// One measured turn.
+struct RelayObservation {
+  double reuse = 0.0;       // fraction of the (token, layer) entries of the texts handed over that was reused
+  double divergence = 0.0;  // mean KL divergence from full prefill, nats per token
+  bool operator==(const RelayObservation&) const = default;
+};
+
+class RelayHistory {
+ public:
+  static constexpr std::size_t kMaxPlaces = 4096;      // beyond them the least recently used one is dropped
+  static constexpr std::size_t kMaxObservations = 32;  // of a place: the newest
+  static constexpr std::size_t kEnough = 3;            // observations from which a place decides
+  static constexpr std::uint32_t kCheck = 16;          // from then on, one turn in so many is measured
+
+  struct Place {
+    std::vector<RelayObservation> observations;  // the oldest first
+    std::uint32_t turns = 0;                     // since `kEnough` observations were there
+    std::uint64_t last_use = 0;                  // ascends with each use
+    bool operator==(const Place&) const = default;
+  };
+
+  /// Counts a turn of a place. Returns true when it is to be measured.
+  bool wants(PlaceId place);
+  void add(PlaceId place, const RelayObservation& observation);
+  bool knows_enough(PlaceId place) const;
+
+  /// Returns the model's levels as they are expected in the place; without `kEnough` observations, as they are. Each
+  /// observation is compared with the divergence of the model's levels at its reuse, and the logarithms of these ratios
+  /// are taken as normally distributed: `divergence` follows from their mean, `high` from the 95 % quantile of the next
+  /// one (Student's, since mean and deviation are estimates).
+  RelayLevels levels_for(PlaceId place, const RelayLevels& of_model) const;
+
+  const std::map<PlaceId, Place>& places() const { return places_; }
+  /// Puts a place back that was kept elsewhere. Places are put back in the order of their last use.
+  void restore(PlaceId id, std::vector<RelayObservation> observations, std::uint32_t turns);
+
+  bool operator==(const RelayHistory&) const = default;
+
+ private:
+  Place& use(PlaceId id);
+
+  std::map<PlaceId, Place> places_;
+  std::uint64_t uses_ = 0;
+};
+
+/// The one-sided 95 % quantile of Student's distribution; `freedom`: degrees of freedom, at least 1.
+double student_quantile(std::size_t freedom);
+
+}  // namespace baton
