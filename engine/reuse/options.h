@@ -45,8 +45,9 @@ struct SelectionOptions {
   /// of texts that were not generated are chosen by the attention alone.
   /// paper: RelayCaching's rules. With a share, the larger of a token's deviation and received attention, each as a
   /// multiple of its threshold times the mean: the union of both rules, their thresholds multiplied by one factor.
-  /// change (ours, after CacheBlend): the tokens whose values move most in layer l_d, by the squared distance over all
-  /// heads, over all segments of the prompt together; the first `head` tokens of each segment before them.
+  /// change (ours, after CacheBlend): the tokens with the largest product of two things in layer l_d, how far their
+  /// values move (distance over all heads) and how much attention the text behind the segments gives them, over all
+  /// segments of the prompt together; the first `head` tokens of each segment before them.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
 
