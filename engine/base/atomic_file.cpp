@@ -13,19 +13,44 @@
 #include <utility>
 
 namespace baton {
+namespace {
+
+constexpr int kTries = 100;  // at a temporary name that nobody has
+
+std::string path_of_descriptor(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
   const std::filesystem::path folder = file_.parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder);
-  std::string name = (folder / fmt::format(".{}.XXXXXX", file_.filename().string())).string();
-  descriptor_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!descriptor_) fail(errno);
-  unfinished_ = std::move(name);
+  descriptor_ = UniqueFd(::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  // Only /proc can give it a name later.
+  if (!descriptor_ || ::access(path_of_descriptor(descriptor_.get()).c_str(), F_OK) != 0) {
+    std::string name = (folder / fmt::format(".{}.XXXXXX", file_.filename().string())).string();
+    descriptor_ = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
+    if (!descriptor_) fail(errno);
+    unfinished_ = std::move(name);
+  }
   ::fchmod(descriptor_.get(), 0644);  // a temporary file is created readable by its owner only
 }
 
 AtomicFile::~AtomicFile() {
   if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
+}
+
+void AtomicFile::give_temporary_name() {
+  const std::string descriptor = path_of_descriptor(descriptor_.get());
+  for (int i = 0; i < kTries; ++i) {  // linkat replaces nothing, rename does
+    std::string name =
+        (file_.parent_path() / fmt::format(".{}.{}-{}", file_.filename().string(), ::getpid(), i)).string();
+    if (::linkat(AT_FDCWD, descriptor.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+      unfinished_ = std::move(name);
+      return;
+    }
+    if (errno != EEXIST) break;
+  }
+  fail(errno);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -46,6 +71,7 @@ void AtomicFile::write_at(std::size_t position, std::span<const std::byte> bytes
 }
 
 void AtomicFile::commit() {
+  if (unfinished_.empty()) give_temporary_name();
   if (!descriptor_.close() || std::rename(unfinished_.c_str(), file_.c_str()) != 0) fail(errno);
   unfinished_.clear();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AtomicFile: a file that appears complete or not at all. It is written under a temporary name in the same folder and
-// renamed.
+// AtomicFile: a file that appears complete or not at all. It is written without a name where the file system can do
+// that, so that nothing stays of it when the process is killed, else under a temporary name in the same folder.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace baton {
 /// Every member throws std::filesystem::filesystem_error when it fails. The destructor removes an uncommitted file.
 class AtomicFile {
  public:
-  /// Opens a temporary file for `file` and makes the folder if it is missing.
+  /// Opens an unnamed or temporary file for `file` and makes the folder if it is missing.
   explicit AtomicFile(std::filesystem::path file);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -24,15 +24,16 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);  // appends
   void write_at_start(std::span<const std::byte> bytes);
-  /// Renames the temporary file, which replaces a file of the same name. Call it once, at the end.
+  /// Gives the file its name, in place of a file of the same name. Call it once, at the end.
   void commit();
 
  private:
+  void give_temporary_name();
   void write_at(std::size_t position, std::span<const std::byte> bytes);
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_;
-  std::string unfinished_;  // path of the temporary file; empty once committed
+  std::string unfinished_;  // path of the temporary file; empty while it has no name, and once committed
   UniqueFd descriptor_;
   std::size_t size_ = 0;
 };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include <baton/workflow.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/whole_file.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
@@ -131,10 +131,7 @@ std::string team_text(const std::string& name, const std::string& model) {
 
 void write_new(const fs::path& path, const std::string& text) {
   if (fs::exists(path)) throw Failure(kUsage, fmt::format("{} exists already; it was not overwritten", path.string()));
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Failure(kUsage, fmt::format("cannot write {}", path.string()));
+  write_whole_file(path, text);
   note("wrote " + path.string() + "\n");
 }
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
+#include <sstream>
 
 #include <baton/baton.h>
 #include <baton/version.h>
@@ -118,9 +118,12 @@ int main_of(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    app.exit(asked);
-    std::fflush(stdout);
-    return kOk;
+    std::ostringstream text;
+    app.exit(asked, text);
+    return run_verb([&] {
+      result(text.str());
+      return kOk;
+    });
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }

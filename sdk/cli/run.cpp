@@ -156,6 +156,7 @@ int run(const RunArguments& arguments) {
   const RunRecord record = start(engine, workflow, options, arguments.workflow.file).get();
   view->close();
 
+  std::optional<Failure> unwritten;  // the folder: its loss takes nothing from the result
   if (folder) {
     folder->add("run.json", record.to_json() + "\n");
     folder->add("events.ndjson", std::move(lines));
@@ -163,7 +164,11 @@ int run(const RunArguments& arguments) {
     for (const auto& turn : engine.preview(workflow, known).turns) {
       if (turn.complete) folder->add("prompts/" + turn_name(turn.agent, turn.round) + ".txt", turn.text());
     }
-    folder->commit();
+    try {
+      folder->commit();
+    } catch (const Failure& failure) {
+      unwritten = failure;
+    }
   }
   report(arguments, record);
   if (record.state != RunState::ok) {
@@ -171,6 +176,7 @@ int run(const RunArguments& arguments) {
          (record.state == RunState::timeout ? "ran out of time" : fmt::format("was {}", name_of(record.state))) +
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
   }
+  if (unwritten) throw Failure(*unwritten);
   if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
 }

@@ -5,7 +5,7 @@ include(sdk/headers.cmake)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 foreach(topic cli.Usage cli.Files cli.Run cli.Exhaustion cli.Interrupts cli.Terminal cli_measures.Learn cli_measures.Profile cli_measures.Eval cli_measures.Resume
     cli_measures.Bench cli_eval.Checks cli_eval.Paired cli_eval.Tables cli_pair.Pair cli_report.Report
-    cli_shared.Shared)
+    cli_shared.Shared cli_signals.Signals cli_full_disk.FullDisk cli_full_disk.Streams)
   string(REGEX MATCH "(.*)\\.(.*)" ignored ${topic})
   add_test(NAME "cli: ${CMAKE_MATCH_2}"
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/${CMAKE_MATCH_1}_test.py $<TARGET_FILE:baton> ${CMAKE_MATCH_2})
@@ -48,4 +48,13 @@ target_link_libraries(baton_leaked_run PRIVATE baton::baton)
 foreach(milliseconds 100 200 300 500 800)
   add_test(NAME "leaked run: ${milliseconds} ms" COMMAND baton_leaked_run ${PROJECT_SOURCE_DIR}/samples/models/nano ${milliseconds})
   set_tests_properties("leaked run: ${milliseconds} ms" PROPERTIES LABELS sdk TIMEOUT 60)
+endforeach()
+
+# Hosts that treat the library badly.
+foreach(host chaos signalled)
+  add_executable(baton_${host}_host hosts/${host}_host.cpp)
+  target_link_libraries(baton_${host}_host PRIVATE baton::baton)
+  target_include_directories(baton_${host}_host PRIVATE ${PROJECT_SOURCE_DIR})
+  add_test(NAME "host: ${host}" COMMAND baton_${host}_host ${PROJECT_SOURCE_DIR}/samples/models/nano)
+  set_tests_properties("host: ${host}" PROPERTIES LABELS sdk TIMEOUT 3600)
 endforeach()

@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <string_view>
 #include <utility>
 
 namespace baton::cli {
@@ -23,5 +25,15 @@ class FileDescriptor {
  private:
   int number_;
 };
+
+/// False, with the cause in errno, when some of the bytes could not be written.
+inline bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
+    if (put < 0 && errno != EINTR) return false;
+    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
+  }
+  return true;
+}
 
 }  // namespace baton::cli

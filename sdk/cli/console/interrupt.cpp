@@ -60,8 +60,10 @@ void wait_for_signals() {
 }  // namespace
 
 void watch_interrupts() {
+  // A closed pipe and a file beyond the limit of the system are failed writes, which are reported.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   if (::pipe2(signal_pipe, O_CLOEXEC) != 0) return;
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a failed write, which is reported
   try {
     std::thread(wait_for_signals).detach();
   } catch (const std::system_error&) {
@@ -72,6 +74,9 @@ void watch_interrupts() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hang_up {};
+  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)  // nohup ignores it
+    sigaction(SIGHUP, &action, nullptr);
 }
 
 std::stop_token interrupted() { return watch().stop.get_token(); }

@@ -7,7 +7,8 @@
 
 namespace baton::cli {
 
-/// Catches SIGINT and SIGTERM from now on. Once, from main.
+/// Catches SIGINT, SIGTERM and SIGHUP (unless that is ignored, as under nohup) from now on, and ignores SIGPIPE and
+/// SIGXFSZ. Once, from main.
 void watch_interrupts();
 
 /// Requested by the first signal. Any thread.

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <cstring>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/whole_file.h"
@@ -24,10 +24,8 @@ void RecordFolder::commit() const {
     for (const auto& [name, bytes] : files_) {
       const fs::path path = aside / name;
       fs::create_directories(path.parent_path());
-      std::ofstream file(path, std::ios::binary);
-      file << bytes;
-      file.close();
-      if (!file) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+      if (const int error = write_new_file(path, bytes); error != 0)
+        throw std::runtime_error(fmt::format("cannot write {}: {}", name, std::strerror(error)));
     }
     fs::rename(aside, folder_);
   };

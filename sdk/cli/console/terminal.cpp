@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
@@ -18,6 +19,18 @@
 
 namespace baton::cli {
 namespace {
+
+std::atomic<int> stdout_error = 0;  // errno of the first write that failed
+
+/// To stdout as it is.
+void write_result(std::string_view text) {
+  errno = 0;
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) != 0 || !written) {
+    int none = 0;
+    stdout_error.compare_exchange_strong(none, errno);
+  }
+}
 
 bool is_set(const char* variable) {
   const char* value = std::getenv(variable);
@@ -66,13 +79,10 @@ void note(std::string_view text) {
 
 void result(std::string_view text) {
   const Whole whole;
-  if (stdout_is_terminal()) {
-    const std::string safe = printable(text, Lines::keep, !terminal_is_utf8());
-    std::fwrite(safe.data(), 1, safe.size(), stdout);
-  } else {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  }
-  std::fflush(stdout);
+  if (stdout_is_terminal())
+    write_result(printable(text, Lines::keep, !terminal_is_utf8()));
+  else
+    write_result(text);
 }
 
 void open_standard_files() {
@@ -83,7 +93,10 @@ void open_standard_files() {
 }
 
 void check_stdout() {
-  if (std::ferror(stdout) != 0) throw Failure(kRunFailed, "could not write to standard output");
+  if (std::ferror(stdout) == 0) return;
+  const int error = stdout_error;
+  throw Failure(kRunFailed, std::string("could not write to standard output") +
+                                (error != 0 ? std::string(": ") + std::strerror(error) : ""));
 }
 
 }  // namespace baton::cli

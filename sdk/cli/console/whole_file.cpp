@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,19 +14,6 @@
 
 namespace baton::cli {
 namespace fs = std::filesystem;
-namespace {
-
-bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(descriptor, bytes.data(), bytes.size());
-    if (put < 0 && errno != EINTR) return false;
-    if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return true;
-}
-
-}  // namespace
-
 void write_aside(const fs::path& path, const std::function<void(const fs::path& aside)>& write,
                  const std::function<void(const fs::path& aside)>& remove) {
   const fs::path aside = path.parent_path() / fmt::format(".{}.part-{}", path.filename().string(), ::getpid());
@@ -47,11 +33,16 @@ void write_aside(const fs::path& path, const std::function<void(const fs::path& 
   }
 }
 
+int write_new_file(const fs::path& path, std::string_view bytes) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  return file >= 0 && write_all(file, bytes) && file.close() ? 0 : errno;
+}
+
 void write_whole_file(const fs::path& path, std::string_view bytes) {
   const auto write = [&](const fs::path& aside) {
-    FileDescriptor file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    const bool done = file >= 0 && write_all(file, bytes) && file.close() && ::rename(aside.c_str(), path.c_str()) == 0;
-    if (!done) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+    int error = write_new_file(aside, bytes);
+    if (error == 0 && ::rename(aside.c_str(), path.c_str()) != 0) error = errno;
+    if (error != 0) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path.string(), std::strerror(error)));
   };
   write_aside(path, write, [](const fs::path& aside) { ::unlink(aside.c_str()); });
 }

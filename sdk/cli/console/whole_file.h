@@ -15,6 +15,9 @@ void write_aside(const std::filesystem::path& path,
                  const std::function<void(const std::filesystem::path& aside)>& write,
                  const std::function<void(const std::filesystem::path& aside)>& remove);
 
+/// Makes a file of `bytes`, in pieces if need be. Returns 0, or what errno says.
+int write_new_file(const std::filesystem::path& path, std::string_view bytes);
+
 /// In place of a file of the same name. Throws Failure with kRunFailed.
 void write_whole_file(const std::filesystem::path& path, std::string_view bytes);
 

@@ -158,7 +158,7 @@ std::string digest(const std::string& text) {
 }
 
 EvalLog::EvalLog(std::string path, const Json& settings) : path_(std::move(path)) {
-  const std::string head = dump({{kHead, kFormat}, {"settings", settings}}) + "\n";
+  const std::string head = dump({{kHead, kFormat}, {"settings", settings}});
   std::error_code error;
   const std::string text = fs::exists(path_, error) ? read_file(path_) : std::string();
   const std::size_t whole = text.rfind('\n') + 1;  // 0 without a line
@@ -175,9 +175,9 @@ EvalLog::EvalLog(std::string path, const Json& settings) : path_(std::move(path)
     }
   }
   if (whole < text.size()) fs::resize_file(path_, whole, error);
-  file_.open(path_, std::ios::app | std::ios::binary);
-  if (number == 0) file_ << head;
-  if (error || !file_.flush()) throw Failure(kUsage, fmt::format("--resume {}: it cannot be written", path_));
+  if (error) throw Failure(kUsage, fmt::format("--resume {}: it cannot be written: {}", path_, error.message()));
+  file_.emplace(fmt::format("--resume {}", path_), path_);
+  if (number == 0) file_->add(head);
 }
 
 void EvalLog::read_line(const std::string& line, std::size_t number) {
@@ -235,8 +235,7 @@ void EvalLog::add(int team, const std::string& question, const QuestionOutcome& 
                      {"full", outcome.full_score},
                      {"methods", std::move(methods)},
                      {"floor", outcome.floor ? json_of(*outcome.floor) : Json(nullptr)}};
-  file_ << dump(line) + "\n";
-  if (!file_.flush()) throw Failure(kRunFailed, fmt::format("--resume {}: it could not be written", path_));
+  file_->add(dump(line));
 }
 
 }  // namespace baton::cli

@@ -3,7 +3,6 @@
 // JSON Lines: the settings, then one line for each question (docs/cli.md, `baton eval --resume`).
 #pragma once
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "sdk/cli/measure/eval_score.h"
+#include "sdk/cli/measure/line_file.h"
 
 namespace baton::cli {
 
@@ -52,7 +52,7 @@ class EvalLog {
   std::string path_;
   std::string model_;  // fingerprint of the first outcome's
   std::map<std::pair<int, std::string>, QuestionOutcome> outcomes_;
-  std::ofstream file_;
+  std::optional<LineFile> file_;
 };
 
 /// 64 bits of a text as hexadecimal digits (FNV-1a): tells a changed file from an equal one.

@@ -83,10 +83,7 @@ EvalMeasurement::EvalMeasurement(const EvalOptions& options, const Engine& engin
   }
   base_.seed = options.seed;
   base_.stop = interrupted();
-  if (!options.answers.empty()) {
-    answers_.open(options.answers, std::ios::app);
-    if (!answers_) throw Failure(kUsage, fmt::format("--answers: cannot write {}", options.answers));
-  }
+  if (!options.answers.empty()) answers_.emplace(fmt::format("--answers {}", options.answers), options.answers);
   if (!options.timeout.empty()) base_.timeout = parse_duration(options.timeout, "--timeout");
 }
 
@@ -171,10 +168,9 @@ RunOptions EvalMeasurement::options_for(const Question& question) const {
 
 /// One line for --answers.
 void EvalMeasurement::keep(const Question& question, const Score& score, const Trace& trace) {
-  if (!answers_.is_open()) return;
+  if (!answers_) return;
   const nlohmann::ordered_json line = {{"id", question.id}, {"method", score.method.text}, {"tokens", trace.tokens}};
-  answers_ << line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-  if (!answers_.flush()) throw Failure(kRunFailed, fmt::format("--answers: {} could not be written", options_.answers));
+  answers_->add(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 /// Everything that one method did with one question.

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -88,7 +87,7 @@ class EvalMeasurement {
   std::optional<Engine> precise_;  // full prefill with the KV cache in f32: how far rounding alone goes
   bool compares_ = false;          // some method is compared with full
   RunOptions base_;
-  std::ofstream answers_;
+  std::optional<LineFile> answers_;
 
   std::mutex mutex_;
   EvalProgress progress_;
