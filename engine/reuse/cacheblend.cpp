@@ -15,8 +15,8 @@ PromptSchedule cacheblend_schedule(const ReuseOptions& options, const ScheduleIn
   ScheduleBuilder builder(input);
   if (input.layers < 2) return full_schedule(options, input);
   const bool by_cosine = options.cacheblend_score == ReuseOptions::Blend::cosine;
-  const auto choose = [share = options.cacheblend_share, reuse = options.reuse, layers = input.layers,
-                       by_cosine](std::span<const float> deviation, std::span<const float>) {
+  const auto choose = [share = options.cacheblend_share, reuse = options.reuse, layers = input.layers, by_cosine](
+                          std::span<const float> deviation, std::span<const float>) {
     const std::vector<double> scores(deviation.begin(), deviation.end());
     const double wanted = share * static_cast<double>(scores.size());
     const auto count = static_cast<std::size_t>(by_cosine ? std::ceil(wanted) : std::floor(wanted + 1e-6));

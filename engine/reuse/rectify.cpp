@@ -44,8 +44,8 @@ PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input
   auto heads = std::make_shared<std::vector<bool>>();  // of each compared token: it is one of a segment's first
   auto guard = std::make_shared<Guard>();
   builder.set_guard(guard);
-  const auto choose = [heads, guard, share = selection.share, reuse = options.reuse, range,
-                       layers = input.layers](std::span<const float> change, std::span<const float> attention) {
+  const auto choose = [heads, guard, share = selection.share, reuse = options.reuse, range, layers = input.layers](
+                          std::span<const float> change, std::span<const float> attention) {
     std::vector<double> scores(change.begin(), change.end());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (!attention.empty()) scores[i] = effect_of(change[i], attention[i]);
@@ -61,20 +61,19 @@ PromptSchedule by_change(const ReuseOptions& options, const ScheduleInput& input
     guard->left = static_cast<float>(left / static_cast<double>(std::max<std::size_t>(1, chosen.size())));
     return chosen;
   };
-  const std::int32_t readers =
-      input.segments.empty() ? 0 : std::min(input.segments.back().end(), input.length - 1);
+  const std::int32_t readers = input.segments.empty() ? 0 : std::min(input.segments.back().end(), input.length - 1);
   std::int32_t detection = -1;
-  return builder.build(
-      [&](std::int32_t at) { builder.add_full(at); },
-      [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
-        if (detection < 0)
-          detection = builder.add_detection({range.detect, range.end + 1, choose, ValueMeasure::squared, readers,
-                                             std::min(input.length, readers + kMaxReaders)});
-        for (std::int32_t at = begin; at < end; ++at) {
-          builder.add(at, {range.start, range.detect + 1, detection, true});
-          heads->push_back(at - placed.begin < selection.head);
-        }
-      });
+  return builder.build([&](std::int32_t at) { builder.add_full(at); },
+                       [&](const PlacedSegment& placed, std::int32_t begin, std::int32_t end) {
+                         if (detection < 0)
+                           detection =
+                               builder.add_detection({range.detect, range.end + 1, choose, ValueMeasure::squared,
+                                                      readers, std::min(input.length, readers + kMaxReaders)});
+                         for (std::int32_t at = begin; at < end; ++at) {
+                           builder.add(at, {range.start, range.detect + 1, detection, true});
+                           heads->push_back(at - placed.begin < selection.head);
+                         }
+                       });
 }
 
 }  // namespace
@@ -104,10 +103,11 @@ PromptSchedule rectify_schedule(const ReuseOptions& options, const ScheduleInput
     }
     const SelectionOptions selection = selection_for(n, range.detect - range.start, range.end - range.detect);
     std::vector<float> known(received.begin(), received.end());
-    const std::int32_t detection = builder.add_detection(
-        {range.detect, range.end + 1,
-         [selection, known = std::move(known)](auto deviation, auto) { return select_tokens(selection, deviation, known); },
-         ValueMeasure::cosine});
+    const std::int32_t detection = builder.add_detection({range.detect, range.end + 1,
+                                                          [selection, known = std::move(known)](auto deviation, auto) {
+                                                            return select_tokens(selection, deviation, known);
+                                                          },
+                                                          ValueMeasure::cosine});
     for (std::int32_t at = begin; at < end; ++at) builder.add(at, {range.start, range.detect + 1, detection, true});
   };
   return builder.build([&](std::int32_t at) { builder.add_full(at); }, reused);

@@ -222,7 +222,8 @@ class Oracle {
                            const std::vector<OracleCache>& caches) const {
     const Detection& detection = rows.detections[static_cast<std::size_t>(d)];
     std::vector<std::size_t> compared;
-    std::ranges::copy_if(active, std::back_inserter(compared), [&](std::size_t i) { return rows.path[i].detection == d; });
+    std::ranges::copy_if(active, std::back_inserter(compared),
+                         [&](std::size_t i) { return rows.path[i].detection == d; });
     if (compared.empty()) return {};
     OracleCache cache = caches[static_cast<std::size_t>(rows.sequence[compared.front()])];
     std::ranges::fill(cache.received, 0.0);

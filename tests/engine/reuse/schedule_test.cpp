@@ -211,8 +211,7 @@ Differences compare(Backend& backend, const Model& model, std::int32_t longest, 
       received.add(sum, dense.received[static_cast<std::size_t>(at)]);
     }
   }
-  return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share(),
-          attention.share()};
+  return {logits.share(), kv.share(), hidden.share(), received.share(), deviation.share(), attention.share()};
 }
 
 // fp32 sums of up to 112 products are off by about eps * sqrt(112) = 1.3e-6 of their size each, 4 of them one after the
