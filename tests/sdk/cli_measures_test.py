@@ -374,8 +374,9 @@ class Profile(Cli):
         self.assertEqual(self.written(), [])  # its layers follow from the model's depth
         self.relay("auto")
         cached = self.written()
-        self.assertEqual(len(cached), 1)  # a run does not write into the model's folder
+        self.assertEqual(len(cached), 2)  # levels and places; a run does not write into the model's folder
         self.assertRegex(cached[0], r"^cache/baton/profiles/[0-9a-f]{32}\.levels\.json$")
+        self.assertRegex(cached[1], r"^cache/baton/profiles/[0-9a-f]{32}\.places\.json$")
         before = (self.folder / cached[0]).stat()
         self.relay("auto")
         self.assertEqual((self.folder / cached[0]).stat().st_mtime_ns, before.st_mtime_ns)
