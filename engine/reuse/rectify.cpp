@@ -32,8 +32,8 @@ constexpr std::int32_t kMaxReaders = 64;  // they run in the step of the detecti
 /// How much the unrepaired change of a token can move what its readers see: the amplitude of its share of an attended
 /// value.
 double effect_of(float change, float attention) {
-  constexpr double kLeast = 1e-6;  // tokens without attention are ordered by their change
-  return std::sqrt(static_cast<double>(change)) * (static_cast<double>(attention) + kLeast);
+  constexpr double kMinAttention = 1e-6;  // tokens without attention are ordered by their change
+  return std::sqrt(static_cast<double>(change)) * (static_cast<double>(attention) + kMinAttention);
 }
 
 /// One choice over all segments of the prompt.

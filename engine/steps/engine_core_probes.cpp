@@ -26,8 +26,9 @@ void EngineCore::begin_measuring(Sequence& sequence) {
 
 void EngineCore::make_probe_of(Sequence& ended) {
   const std::shared_ptr<MeasuredTurn>& turn = ended.measured();
-  if (!turn) return;
-  auto probe = make_probe(ended.request(), ended.result(), turn, relay_levels(),
+  const RelayLevels levels = relay_levels();
+  if (!turn || levels.levels.empty()) return;
+  auto probe = make_probe(ended.request(), ended.result(), turn, levels,
                           [this, place = turn->place()](const RelayObservation& observation) {
                             const std::lock_guard lock(mutex_);
                             history_.add(place, observation);
