@@ -239,12 +239,15 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
     request.forced = {1, 2};
     return request;
   };
-  // Each alone; both answers then lie in host memory in turn.
+  // Each alone; both answers then lie in host memory in turn. Which rows share a step depends on time, and on a device
+  // the bits depend on that: what another text's KV would change is far more.
   std::vector<Run> alone;
   for (const std::string& method : kMethods) {
     alone.push_back(ask(*engine, request_of(first, method, 8).prompt, reuse_of(method)));
     alone.push_back(ask(*engine, request_of(first, method, 9).prompt, reuse_of(method)));
   }
+  const double other_text =
+      distance(ask(*engine, request_of(second, "direct", 8).prompt, reuse_of("direct")), alone[0]);
   for (std::size_t m = 0; m < kMethods.size(); ++m) {
     for (const bool cancelled : {false, true}) {
       ask(*engine, {text(9, 7), second, text(6, 8)}, reuse_of("direct"));
@@ -265,7 +268,7 @@ TEST_CASE("readers that begin together wait for one segment, and one may go mean
         const Run run = together[i].get();
         INFO(kMethods[m] << " " << i);
         CHECK(run.result.uses[1].from_segment);
-        CHECK(same(run, alone[2 * m + i]));
+        CHECK(distance(run, alone[2 * m + i]) < other_text / 20);
       }
     }
   }
