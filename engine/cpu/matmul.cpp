@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "engine/cpu/matmul.h"
+#include "engine/cpu/product_tasks.h"
 
 #ifndef BATON_CPU_MATMUL_SHARED_
 #define BATON_CPU_MATMUL_SHARED_
@@ -24,14 +25,11 @@ inline constexpr std::int64_t kRowBlock = 240;  // rows of x kept in L2: 240 KiB
 inline constexpr std::int64_t kPanelBlock = 8;  // panels that share one copy of a row block
 inline constexpr std::int64_t kDepthBlock = kTileStride;
 
-/// What one task computes of a product: rows [row, row_end) of x times panels [panel, panel_end) of w.
-struct MatmulTask {
+struct MatmulTask : ProductTask {
   TensorView out;
   ConstTensorView x;
   const PackedMatrix& w;
   std::span<const float> bias;
-  std::int64_t row, row_end;
-  std::int64_t panel, panel_end;
 
   /// The number of columns of panel p; the last panel may have fewer than kPanel.
   std::int64_t columns(std::int64_t p) const { return std::min(kPanel, w.rows - p * kPanel); }
@@ -148,27 +146,13 @@ void matmul(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensorView 
   const std::int64_t panels = panels_of(w.rows);
   const std::int64_t work = std::max(x.rows * w.rows * w.cols / 16, static_cast<std::int64_t>(w.bytes / 4));
   const bool few = x.rows <= kFewRows;
-  const std::int64_t row_blocks = few ? 1 : (x.rows + kRowBlock - 1) / kRowBlock;
-
-  // Four tasks per thread, so that a preempted thread delays the others little; but tasks are not so small that few
-  // chains are in flight, unless there are too many threads for that.
-  const std::int64_t share = panels * row_blocks / pool.size();
-  const std::int64_t step =
-      std::clamp<std::int64_t>(share / 4, std::clamp<std::int64_t>(share, 1, 4), few ? 64 : kPanelBlock);
-  const std::int64_t panel_blocks = (panels + step - 1) / step;
+  // Few rows want several panels, so that enough chains are in flight.
+  const ProductTasks tasks(x.rows, panels, pool.size(),
+                           few ? ProductTasks::Limits{.min_panels = 4} : ProductTasks::Limits{kRowBlock, kPanelBlock});
   const float* blocks = few ? depth_blocks(scratch, x) : nullptr;
 
-  pool.run(row_blocks * panel_blocks, work, [&](std::int64_t index, int thread) {
-    const std::int64_t row_block = index / panel_blocks;
-    const std::int64_t panel = index % panel_blocks * step;
-    const MatmulTask task{out,
-                          x,
-                          w,
-                          bias,
-                          x.rows * row_block / row_blocks,
-                          x.rows * (row_block + 1) / row_blocks,
-                          panel,
-                          std::min(panel + step, panels)};
+  pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {
+    const MatmulTask task{tasks[index], out, x, w, bias};
     if (few) {
       HWY_DYNAMIC_DISPATCH(multiply_few_task)(task, blocks);
     } else {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/cpu/matmul.h"
+#include "engine/cpu/product_tasks.h"
 
 #ifndef BATON_CPU_MATMUL_BF16_SHARED_
 #define BATON_CPU_MATMUL_BF16_SHARED_
@@ -26,15 +27,12 @@ inline constexpr std::int64_t kPairRowBlock = 240;  // rows of x kept in L2: 240
 inline constexpr std::int64_t kPairPanelBlock = 8;  // panels that share one copy of a row block
 inline constexpr std::int64_t kPairDepth = kPairStride;
 
-/// What one task computes of a product: rows [row, row_end) of x times panels [panel, panel_end) of w.
-struct PairTask {
+struct PairTask : ProductTask {
   TensorView out;
   const std::uint32_t* x;  // [C / 512][T][256] pairs
   std::int64_t x_rows;     // T
   const PackedMatrix& w;
   std::span<const float> bias;
-  std::int64_t row, row_end;
-  std::int64_t panel, panel_end;
 
   std::int64_t columns(std::int64_t p) const { return std::min(kPanel, w.rows - p * kPanel); }
 };
@@ -204,27 +202,13 @@ void matmul_bf16(ThreadPool& pool, Scratch& scratch, TensorView out, ConstTensor
   const std::int64_t panels = panels_of(w.rows);
   const std::int64_t work = std::max(x.rows * w.rows * w.cols / 32, static_cast<std::int64_t>(w.bytes / 4));
   const bool few = x.rows <= kPairFewRows;
-  const std::int64_t row_blocks = few ? 1 : (x.rows + kPairRowBlock - 1) / kPairRowBlock;
-
-  // As many tasks as matmul.cpp has.
-  const std::int64_t share = panels * row_blocks / pool.size();
-  const std::int64_t step =
-      std::clamp<std::int64_t>(share / 4, std::clamp<std::int64_t>(share, 1, 4), few ? 64 : kPairPanelBlock);
-  const std::int64_t panel_blocks = (panels + step - 1) / step;
+  const ProductTasks tasks(
+      x.rows, panels, pool.size(),
+      few ? ProductTasks::Limits{.min_panels = 4} : ProductTasks::Limits{kPairRowBlock, kPairPanelBlock});
   const std::uint32_t* pairs = pairs_of_rows(pool, scratch, x);
 
-  pool.run(row_blocks * panel_blocks, work, [&](std::int64_t index, int thread) {
-    const std::int64_t row_block = index / panel_blocks;
-    const std::int64_t panel = index % panel_blocks * step;
-    const PairTask task{out,
-                        pairs,
-                        x.rows,
-                        w,
-                        bias,
-                        x.rows * row_block / row_blocks,
-                        x.rows * (row_block + 1) / row_blocks,
-                        panel,
-                        std::min(panel + step, panels)};
+  pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {
+    const PairTask task{tasks[index], out, pairs, x.rows, w, bias};
     if (few) {
       HWY_DYNAMIC_DISPATCH(multiply_pairs_few)(task);
     } else {

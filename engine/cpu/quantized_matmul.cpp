@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/cpu/product_tasks.h"
 #include "engine/cpu/quantized_matmul.h"
 
 #ifndef BATON_CPU_QUANTIZED_MATMUL_SHARED_
@@ -21,19 +22,17 @@
 namespace baton::cpu {
 
 inline constexpr std::int64_t kQuantRowBlock = 256;  // rows that share a widened chunk
+inline constexpr std::int64_t kQuantPanels = 64;     // of a task
 inline constexpr std::int64_t kFloatRowBlock = 240;  // the same with activations in f32
 inline constexpr std::int64_t kFloatPanels = 8;      // panels that share a copy of those
 
-/// The part of a product that one task computes: rows [row, row_end) of x, panels [panel, panel_end) of w.
-struct QuantizedTask {
+struct QuantizedTask : ProductTask {
   TensorView out;
   ConstTensorView x;
   const ActivationChunk* activations;  // [C / 256][T]
   const QuantizedMatrix& w;
   std::span<const float> bias;
   DotInstructions instructions;
-  std::int64_t row, row_end;
-  std::int64_t panel, panel_end;
 };
 
 /// One panel of a part of w, and the outputs [first, first + columns) it holds.
@@ -276,30 +275,17 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
   if (x.rows == 0) return;
   const bool floats = w.activations == Activations::f32;
   const bool few = !floats && x.rows <= HWY_DYNAMIC_DISPATCH(few_rows)();
-  const std::int64_t row_block = floats ? kFloatRowBlock : kQuantRowBlock;
-  const std::int64_t row_blocks = few ? 1 : (x.rows + row_block - 1) / row_block;
+  const ProductTasks tasks(x.rows, w.panels, pool.size(),
+                           few      ? ProductTasks::Limits{}
+                           : floats ? ProductTasks::Limits{kFloatRowBlock, kFloatPanels}
+                                    : ProductTasks::Limits{kQuantRowBlock, kQuantPanels});
   const std::int64_t work =
       std::max(x.rows * w.rows * w.cols / (floats ? 16 : 32), static_cast<std::int64_t>(w.bytes / 4));
 
-  // Four tasks per thread, so that a thread that was interrupted holds up little.
-  const std::int64_t share = w.panels * row_blocks / (4 * pool.size());
-  const std::int64_t step = std::clamp<std::int64_t>(share, 1, floats ? kFloatPanels : 64);
-  const std::int64_t panel_blocks = (w.panels + step - 1) / step;
   const ActivationChunk* activations = floats ? nullptr : quantized(pool, scratch, instructions, x);
 
-  pool.run(row_blocks * panel_blocks, work, [&](std::int64_t index, int thread) {
-    const std::int64_t block = index / panel_blocks;
-    const std::int64_t panel = index % panel_blocks * step;
-    const QuantizedTask task{out,
-                             x,
-                             activations,
-                             w,
-                             bias,
-                             instructions,
-                             x.rows * block / row_blocks,
-                             x.rows * (block + 1) / row_blocks,
-                             panel,
-                             std::min(panel + step, w.panels)};
+  pool.run(tasks.count(), work, [&](std::int64_t index, int thread) {
+    const QuantizedTask task{tasks[index], out, x, activations, w, bias, instructions};
     if (floats) {
       HWY_DYNAMIC_DISPATCH(multiply_dequantized_task)(task, scratch.of_thread(thread));
     } else {
