@@ -27,7 +27,8 @@ class ProductTasks {
   /// not ask for it, because each begins to read another stretch of memory. Their number is a multiple of the threads.
   ProductTasks(std::int64_t rows, std::int64_t panels, int threads, const Limits& limits)
       : rows_(rows), panels_(panels), row_blocks_(divided_up(rows, limits.rows)) {
-    const std::int64_t wanted = std::max<std::int64_t>({4 * threads / row_blocks_, divided_up(panels, limits.panels), 1});
+    const std::int64_t wanted =
+        std::max<std::int64_t>({4 * threads / row_blocks_, divided_up(panels, limits.panels), 1});
     const std::int64_t blocks = std::clamp<std::int64_t>(panels / limits.min_panels, 1, wanted);
     panel_blocks_ = std::min(divided_up(blocks, threads) * threads, panels);
   }
