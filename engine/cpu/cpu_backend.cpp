@@ -19,7 +19,7 @@
 #include "engine/cpu/memory.h"
 #include "engine/cpu/norm.h"
 #include "engine/cpu/packed_matrix.h"
-#include "engine/cpu/quantized_matmul.h"
+#include "engine/cpu/quantized/quantized_matmul.h"
 #include "engine/cpu/scratch.h"
 #include "engine/cpu/thread_pool.h"
 

@@ -2,7 +2,7 @@
 // The integer products of the CPU: the bits of the oracle on every target, whatever rows share a call.
 #include <algorithm>
 
-#include "engine/cpu/reference_quantized.h"
+#include "engine/cpu/quantized/reference_quantized.h"
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packing reads the blocks of 32 rows into bytes, one for each code, and writes those as planes, a word of four codes
 // at a time.
-#include "engine/cpu/quantized_matrix.h"
+#include "engine/cpu/quantized/quantized_matrix.h"
 
 #include <algorithm>
 #include <cstring>

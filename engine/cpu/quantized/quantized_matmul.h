@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/cpu/dot.h"
-#include "engine/cpu/quantized_matrix.h"
+#include "engine/cpu/quantized/quantized_matrix.h"
 #include "engine/cpu/scratch.h"
 #include "engine/cpu/thread_pool.h"
 

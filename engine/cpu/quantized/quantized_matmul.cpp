@@ -6,16 +6,16 @@
 #include "engine/cpu/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "engine/cpu/quantized_matmul.cpp"
+#define HWY_TARGET_INCLUDE "engine/cpu/quantized/quantized_matmul.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.
-#include "engine/cpu/quantized_tile-inl.h"
+#include "engine/cpu/quantized/quantized_tile-inl.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "engine/cpu/product_tasks.h"
-#include "engine/cpu/quantized_matmul.h"
+#include "engine/cpu/quantized/quantized_matmul.h"
 
 #ifndef BATON_CPU_QUANTIZED_MATMUL_SHARED_
 #define BATON_CPU_QUANTIZED_MATMUL_SHARED_

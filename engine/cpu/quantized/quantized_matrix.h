@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/cpu/quantized_panel.h"
+#include "engine/cpu/quantized/quantized_panel.h"
 #include "engine/cpu/thread_pool.h"
 
 namespace baton::cpu {
