@@ -221,7 +221,8 @@ TEST_CASE("a reader that decodes has let go of its segment", "[segments]") {
   reading.callbacks.on_token = [&](TokenId, const std::string&) {
     if (!other.valid()) other = start(*engine, request_of(second, 2));  // begins while this one goes on
   };
-  CHECK(start(*engine, std::move(reading)).get().result.uses[1].from_segment);
+  const Run run = start(*engine, std::move(reading)).get();
+  CHECK(run.result.uses[1].from_segment);
   CHECK(other.get().result.uses[1].from_segment);
   CHECK(engine->stats().segments.evicted == 0);
   CHECK(engine->stats().segments.peak_bytes == bytes);
