@@ -9,6 +9,10 @@ namespace {
 // Steps of more rows are bound by computation, not by launches, and seldom recur in the same form.
 constexpr std::int64_t kMaxReplayedRows = 64;
 
+// Rows of an MLP on the CPU: its [T, 2F] and [T, F] are the largest activations, and products of more rows are no
+// faster.
+constexpr std::int64_t kMlpRows = 256;
+
 bool is_whole(const StepRows& rows, std::int32_t layers) {
   return rows.detections.empty() && std::all_of(rows.path.begin(), rows.path.end(), [&](const RowPath& path) {
            return path.enter == 0 && path.leave == layers;
@@ -37,8 +41,9 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
     const std::int64_t ffn = std::max(c.ffn_width, c.mixture.ffn_width);
-    gate_up_ = floats(n, 2 * ffn);
-    hidden_ = floats(n, ffn);
+    mlp_rows_ = backend_.info().host_memory && c.mixture.experts == 0 ? std::min(n, kMlpRows) : n;
+    gate_up_ = floats(mlp_rows_, 2 * ffn);
+    hidden_ = floats(mlp_rows_, ffn);
     if (c.mixture.experts > 0) {
       router_ = floats(n, c.mixture.experts);
       expert_in_ = floats(n, c.width);
@@ -278,11 +283,15 @@ void Forward::gate(TensorView hidden, ConstTensorView gate_up) {
 
 void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
   const std::int64_t ffn = model_.config.ffn_width;
-  const TensorView gate_up = gate_up_.view(DType::f32, count(), 2 * ffn);
-  const TensorView hidden = hidden_.view(backend_.operand_type(w.down->dtype), count(), ffn);
-  backend_.matmul(gate_up, normed, *w.gate_up, w.gate_up_bias);
-  gate(hidden, gate_up);
-  backend_.matmul(delta, hidden, *w.down, w.down_bias);
+  const std::int64_t blocks = (count() + mlp_rows_ - 1) / mlp_rows_;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t begin = count() * block / blocks, end = count() * (block + 1) / blocks;
+    const TensorView gate_up = gate_up_.view(DType::f32, end - begin, 2 * ffn);
+    const TensorView hidden = hidden_.view(backend_.operand_type(w.down->dtype), end - begin, ffn);
+    backend_.matmul(gate_up, normed.row_range(begin, end), *w.gate_up, w.gate_up_bias);
+    gate(hidden, gate_up);
+    backend_.matmul(delta.row_range(begin, end), hidden, *w.down, w.down_bias);
+  }
 }
 
 /// The host chooses the experts, so a step with a mixture is not replayed. Each expert runs over its rows; products and

@@ -103,23 +103,24 @@ class Forward {
   std::vector<std::int32_t> sequence_;  // of the active rows
   std::vector<std::int32_t> position_;
 
-  Buffer x_;                 // [T, C] residual stream
-  Buffer next_x_;            // [T, C] residual stream after a change of the active rows
-  Buffer normed_;            // [T, C]
-  Buffer qkv_;               // [T, (H + 2K) D]
-  Buffer q_;                 // [T, H D] queries of a detection's readers, then of the rows that it leaves
-  Buffer attended_;          // [T, H D]
-  Buffer delta_;             // [T, C] output of attention or of the MLP
-  Buffer gate_up_;           // [T, 2F]
-  Buffer hidden_;            // [T, F]
-  Buffer router_;            // [T, E] logits of a mixture's router
-  Buffer expert_in_;         // [T, C] rows of one expert
-  Buffer expert_out_;        // [T, C]
-  std::vector<Buffer> cos_;  // of each RoPE of the model, [T, D/2] of the active rows
-  std::vector<Buffer> sin_;  // [T, D/2]
-  Buffer last_;              // [logits rows, C]
-  Buffer logits_;            // [logits rows, V]
-  Buffer choices_;           // [logits rows] ChosenToken
+  Buffer x_;                   // [T, C] residual stream
+  Buffer next_x_;              // [T, C] residual stream after a change of the active rows
+  Buffer normed_;              // [T, C]
+  Buffer qkv_;                 // [T, (H + 2K) D]
+  Buffer q_;                   // [T, H D] queries of a detection's readers, then of the rows that it leaves
+  Buffer attended_;            // [T, H D]
+  Buffer delta_;               // [T, C] output of attention or of the MLP
+  std::int64_t mlp_rows_ = 0;  // that run through an MLP at once: all, or on the CPU at most kMlpRows
+  Buffer gate_up_;             // [mlp_rows_, 2F]
+  Buffer hidden_;              // [mlp_rows_, F]
+  Buffer router_;              // [T, E] logits of a mixture's router
+  Buffer expert_in_;           // [T, C] rows of one expert
+  Buffer expert_out_;          // [T, C]
+  std::vector<Buffer> cos_;    // of each RoPE of the model, [T, D/2] of the active rows
+  std::vector<Buffer> sin_;    // [T, D/2]
+  Buffer last_;                // [logits rows, C]
+  Buffer logits_;              // [logits rows, V]
+  Buffer choices_;             // [logits rows] ChosenToken
   std::vector<float> host_logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<float> deviation_;

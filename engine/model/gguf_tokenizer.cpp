@@ -12,6 +12,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/utf8.h"
+#include "engine/text/bpe.h"
 #include "engine/text/tokenizer_json.h"
 
 namespace baton {
@@ -57,15 +58,17 @@ std::int64_t special_id(const GgufMetadata& metadata, const std::string& which, 
   return metadata.integer(key, 0, static_cast<std::int64_t>(tokens) - 1);
 }
 
-Json vocabulary_json(const GgufMetadata& metadata, const Tokens& tokens) {
-  Json vocabulary = Json::object();
-  Json::object_t& entries = vocabulary.get_ref<Json::object_t&>();
+std::vector<text::BpeTables::Token> vocabulary_of(const GgufMetadata& metadata, const Tokens& tokens) {
+  std::vector<text::BpeTables::Token> vocabulary;
+  vocabulary.reserve(tokens.texts.size());
+  std::unordered_map<std::string_view, std::size_t> known;
   for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
     if (tokens.types[id] == TokenType::unused) continue;
-    const auto [known, added] = entries.emplace(std::string(tokens.texts[id]), id);
+    const auto [first, added] = known.emplace(tokens.texts[id], id);
     if (!added)
-      metadata.fail(kTokens, fmt::format("whose tokens {} and {} are both {}, expected different texts",
-                                         known->second.get<std::size_t>(), id, describe(known->first)));
+      metadata.fail(kTokens, fmt::format("whose tokens {} and {} are both {}, expected different texts", first->second,
+                                         id, describe(tokens.texts[id])));
+    vocabulary.push_back({tokens.texts[id], static_cast<TokenId>(id)});
   }
   return vocabulary;
 }
@@ -162,26 +165,30 @@ Json byte_level_json(const GgufMetadata& metadata, const Tokens& tokens) {
                    {"add_prefix_space", metadata.flag_or("tokenizer.ggml.add_space_prefix", false)},
                    {"use_regex", rule.words == nullptr}});
 
-  Json merges = Json::array();
-  for (const std::string_view merge : metadata.texts(kMerges)) {
-    if (!utf8::is_valid(merge)) metadata.fail(kMerges, fmt::format("whose entry {} is not UTF-8", merges.size()));
-    merges.push_back(std::string(merge));
-  }
   return {{"added_tokens", added_tokens(tokens)},
           {"normalizer", rule.composed ? Json{{"type", "NFC"}} : Json()},
           {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
           {"post_processor", template_of(metadata, tokens, rule.bos, false)},
           {"decoder", {{"type", "ByteLevel"}}},
-          {"model",
-           {{"type", "BPE"},
-            {"ignore_merges", rule.whole_words},
-            {"vocab", vocabulary_json(metadata, tokens)},
-            {"merges", std::move(merges)}}}};
+          {"model", {{"type", "BPE"}, {"ignore_merges", rule.whole_words}}}};
+}
+
+std::vector<std::pair<std::string_view, std::string_view>> merges_by_rank(const GgufMetadata& metadata) {
+  std::vector<std::pair<std::string_view, std::string_view>> merges;
+  for (const std::string_view text : metadata.texts(kMerges)) {
+    const auto merge = utf8::is_valid(text) ? text::parse_merge(text) : std::nullopt;
+    if (!merge)
+      metadata.fail(kMerges,
+                    fmt::format("whose entry {} is {}, expected \"a b\" in UTF-8", merges.size(), describe(text)));
+    merges.push_back(*merge);
+  }
+  return merges;
 }
 
 /// SentencePiece stores no merges but scores: two neighbours merge when their text joined is a token, the highest score
 /// first. In the order in which Transformers converts such a model.
-Json merges_by_score(const GgufMetadata& metadata, const Tokens& tokens) {
+std::vector<std::pair<std::string_view, std::string_view>> merges_by_score(const GgufMetadata& metadata,
+                                                                           const Tokens& tokens) {
   const std::vector<float> scores = metadata.numbers(kScores);
   if (scores.size() != tokens.texts.size())
     metadata.fail(kScores, fmt::format("expected {} entries, one for each token", tokens.texts.size()));
@@ -212,8 +219,9 @@ Json merges_by_score(const GgufMetadata& metadata, const Tokens& tokens) {
     };
     return order(a) < order(b);
   });
-  Json list = Json::array();
-  for (const Merge& merge : merges) list.push_back({std::string(merge.left), std::string(merge.right)});
+  std::vector<std::pair<std::string_view, std::string_view>> list;
+  list.reserve(merges.size());
+  for (const Merge& merge : merges) list.emplace_back(merge.left, merge.right);
   return list;
 }
 
@@ -228,11 +236,7 @@ Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
   if (prefix) decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1u}, {"stop", 0u}});
 
   const bool has_bytes = std::ranges::find(tokens.types, TokenType::byte) != tokens.types.end();
-  Json model = {{"type", "BPE"},
-                {"byte_fallback", has_bytes},
-                {"fuse_unk", true},
-                {"vocab", vocabulary_json(metadata, tokens)},
-                {"merges", merges_by_score(metadata, tokens)}};
+  Json model = {{"type", "BPE"}, {"byte_fallback", has_bytes}, {"fuse_unk", true}};
   if (const std::int64_t unknown = special_id(metadata, "unknown", tokens.texts.size()); unknown >= 0)
     model["unk_token"] = std::string(tokens.texts[static_cast<std::size_t>(unknown)]);
   return {{"added_tokens", added_tokens(tokens)},
@@ -257,17 +261,16 @@ std::uint64_t identity_of(const GgufMetadata& metadata) {
 
 }  // namespace
 
-Json gguf_tokenizer_json(const GgufMetadata& metadata) {
+std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   const std::string model = metadata.text(kModel);
   if (model != "gpt2" && model != "llama")
     metadata.fail(kModel, "expected gpt2 (byte-level BPE) or llama (SentencePiece BPE)");
+  const bool byte_level = model == "gpt2";
   const Tokens tokens = read_tokens(metadata);
-  return model == "gpt2" ? byte_level_json(metadata, tokens) : sentence_piece_json(metadata, tokens);
-}
-
-std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
-  return text::make_tokenizer(gguf_tokenizer_json(metadata), metadata.origin() + ": metadata as tokenizer.json",
-                              identity_of(metadata));
+  const Json json = byte_level ? byte_level_json(metadata, tokens) : sentence_piece_json(metadata, tokens);
+  const text::BpeTables tables{vocabulary_of(metadata, tokens),
+                               byte_level ? merges_by_rank(metadata) : merges_by_score(metadata, tokens)};
+  return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json", identity_of(metadata));
 }
 
 std::string gguf_special_text(const GgufMetadata& metadata, const std::string& which) {

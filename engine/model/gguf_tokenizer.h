@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/model/gguf.h"
@@ -11,11 +10,9 @@
 
 namespace baton {
 
-/// What the tokenizer.json of the same model says. Byte-level BPE ("gpt2", with its pre-tokenizer by name) and
-/// SentencePiece BPE ("llama"). Throws ModelError for another model or pre-tokenizer, by name, and for metadata that
-/// contradicts itself.
-nlohmann::json gguf_tokenizer_json(const GgufMetadata& metadata);
-
+/// The tokenizer that the tokenizer.json of the same model describes. Byte-level BPE ("gpt2", with its pre-tokenizer by
+/// name) and SentencePiece BPE ("llama"). Throws ModelError for another model or pre-tokenizer, by name, and for
+/// metadata that contradicts itself.
 std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata);
 
 /// The text of a token that the metadata names: "bos", "eos"; empty: it names none.

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/text/text_work.h"
@@ -39,11 +40,29 @@ class MergeTable {
   std::size_t mask_ = 0;
 };
 
+/// The tokens and merges of a model, in the order of their ranks: what the "vocab" and "merges" of a tokenizer.json
+/// hold. The texts belong to the file that they were read from.
+struct BpeTables {
+  struct Token {
+    std::string_view text;
+    TokenId id;
+  };
+  std::vector<Token> tokens;
+  std::vector<std::pair<std::string_view, std::string_view>> merges;
+};
+
+/// Reads "vocab" and "merges" of the "model" of a tokenizer.json. The texts are those of `model`. Throws ModelError.
+BpeTables tables_of(const Json& model, const Where& where);
+
+/// Returns the two texts of "a b", or nothing.
+std::optional<std::pair<std::string_view, std::string_view>> parse_merge(std::string_view text);
+
 /// Immutable and safe from any thread. Returns the ids that `tokenizers` returns, in time n log n of the word's length.
 class Bpe {
  public:
-  /// Reads "model" of a tokenizer.json and adds its tokens to `vocabulary`. Throws ModelError.
-  Bpe(const Json& model, Vocabulary& vocabulary, const Where& where);
+  /// Reads the settings in the "model" of a tokenizer.json and adds the tables' tokens to `vocabulary`. Throws
+  /// ModelError.
+  Bpe(const Json& model, const BpeTables& tables, Vocabulary& vocabulary, const Where& where);
 
   /// Memory for one encode call.
   struct Scratch {
@@ -57,8 +76,8 @@ class Bpe {
   void never_whole(std::string_view token) { words_.erase(token); }
 
  private:
-  void read_vocabulary(const Json& model, Vocabulary& vocabulary, const Where& where);
-  void read_merges(const Json& model, const Vocabulary& vocabulary, const Where& where);
+  void add_tokens(const BpeTables& tables, const Json& model, Vocabulary& vocabulary, const Where& where);
+  void add_merges(const BpeTables& tables, const Vocabulary& vocabulary, const Where& where);
   void to_symbols(std::string_view word, std::vector<TokenId>& symbols) const;
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch, TextWork& work) const;

@@ -11,16 +11,11 @@ namespace baton::text {
 namespace {
 
 /// "a b" or ["a", "b"].
-std::pair<std::string, std::string> parse_pair(const Json& value, const Where& where) {
-  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string()) {
-    return {value[0].get<std::string>(), value[1].get<std::string>()};
-  }
+std::pair<std::string_view, std::string_view> merge_of(const Json& value, const Where& where) {
+  if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
+    return {value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>()};
   if (value.is_string()) {
-    const auto text = value.get<std::string>();
-    const std::size_t space = text.find(' ');
-    if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-      return {text.substr(0, space), text.substr(space + 1)};
-    }
+    if (const auto merge = parse_merge(value.get_ref<const std::string&>())) return *merge;
   }
   where.fail("a merge must be \"a b\" or [\"a\", \"b\"]");
 }
@@ -31,7 +26,29 @@ void reject_affix(const Json& model, const char* key, const Where& where) {
 
 }  // namespace
 
-Bpe::Bpe(const Json& model, Vocabulary& vocabulary, const Where& where) {
+std::optional<std::pair<std::string_view, std::string_view>> parse_merge(std::string_view text) {
+  const std::size_t space = text.find(' ');
+  if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
+  return std::pair(text.substr(0, space), text.substr(space + 1));
+}
+
+BpeTables tables_of(const Json& model, const Where& where) {
+  BpeTables tables;
+  const Json& tokens = member(model, "vocab", where);
+  const Where in_vocabulary = where.in("vocab");
+  if (!tokens.is_object()) in_vocabulary.fail("expected an object of tokens and their ids");
+  tables.tokens.reserve(tokens.size());
+  const TokenId limit = id_limit(tokens.size());
+  for (const auto& [token, id] : tokens.get_ref<const Json::object_t&>())
+    tables.tokens.push_back({token, index_of(id, limit, in_vocabulary.in(in_quotes(token)))});
+  const Json& merges = array_member(model, "merges", where);
+  const Where in_merges = where.in("merges");
+  tables.merges.reserve(merges.size());
+  for (const Json& merge : merges) tables.merges.push_back(merge_of(merge, in_merges.in(tables.merges.size())));
+  return tables;
+}
+
+Bpe::Bpe(const Json& model, const BpeTables& tables, Vocabulary& vocabulary, const Where& where) {
   // Files of the earliest versions have no type.
   const std::string type = optional_string(model, "type", where).value_or("BPE");
   if (type != "BPE") where.fail(fmt::format("the model type {} is not supported", in_quotes(type)));
@@ -41,18 +58,15 @@ Bpe::Bpe(const Json& model, Vocabulary& vocabulary, const Where& where) {
     if (!dropout->is_number() || dropout->get<double>() != 0.0) where.fail("'dropout' is not supported");
   }
   fuse_unknown_ = bool_member(model, "fuse_unk", false, where);
-  read_vocabulary(model, vocabulary, where);
-  read_merges(model, vocabulary, where);
+  add_tokens(tables, model, vocabulary, where);
+  add_merges(tables, vocabulary, where);
 }
 
-void Bpe::read_vocabulary(const Json& model, Vocabulary& vocabulary, const Where& where) {
-  const Json& tokens = member(model, "vocab", where);
+void Bpe::add_tokens(const BpeTables& tables, const Json& model, Vocabulary& vocabulary, const Where& where) {
   const Where inside = where.in("vocab");
-  if (!tokens.is_object() || tokens.empty()) inside.fail("expected an object of tokens and their ids");
+  if (tables.tokens.empty()) inside.fail("expected an object of tokens and their ids");
   low_characters_.fill(-1);
-  for (const auto& [token, id] : tokens.items()) {
-    vocabulary.add(token, index_of(id, id_limit(tokens.size()), inside.in(in_quotes(token))), inside);
-  }
+  for (const BpeTables::Token& token : tables.tokens) vocabulary.add(token.text, token.id, inside);
   const bool ignore_merges = bool_member(model, "ignore_merges", false, where);
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     const std::string* token = vocabulary.token(id);
@@ -80,21 +94,22 @@ void Bpe::read_vocabulary(const Json& model, Vocabulary& vocabulary, const Where
   }
 }
 
-void Bpe::read_merges(const Json& model, const Vocabulary& vocabulary, const Where& where) {
-  const Json& merges = array_member(model, "merges", where);
-  merges_ = MergeTable(merges.size());
-  merged_.reserve(merges.size());
+void Bpe::add_merges(const BpeTables& tables, const Vocabulary& vocabulary, const Where& where) {
+  merges_ = MergeTable(tables.merges.size());
+  merged_.reserve(tables.merges.size());
   std::uint32_t rank = 0;
-  for (const Json& merge : merges) {
-    const Where inside = where.in("merges").in(rank);
-    const auto [left, right] = parse_pair(merge, inside);
-    const auto id_of = [&](const std::string& token) {
+  std::string joined;
+  for (const auto& [left, right] : tables.merges) {
+    const auto id_of = [&](std::string_view token) {
       const auto id = vocabulary.id(token);
-      if (!id) inside.fail(fmt::format("the token {} is not in the vocabulary", in_quotes(token)));
+      if (!id) where.in("merges").in(rank).fail(fmt::format("the token {} is not in the vocabulary", in_quotes(token)));
       return *id;
     };
-    merged_.push_back(id_of(left + right));
-    merges_.set(id_of(left), id_of(right), {rank++, merged_.back()});
+    joined = left;
+    joined += right;
+    merged_.push_back(id_of(joined));
+    const TokenId left_id = id_of(left), right_id = id_of(right);
+    merges_.set(left_id, right_id, {rank++, merged_.back()});
   }
 }
 

@@ -38,10 +38,10 @@ class BpeDecodeStream : public DecodeStream {
 
 class BpeTokenizer : public Tokenizer {
  public:
-  BpeTokenizer(const Json& json, const Where& root, std::uint64_t identity)
+  BpeTokenizer(const Json& json, const text::BpeTables& tables, const Where& root, std::uint64_t identity)
       : Tokenizer(identity),
         origin_(root.origin),
-        bpe_(text::member(json, "model", root), vocabulary_, root.in("model")),
+        bpe_(text::member(json, "model", root), tables, vocabulary_, root.in("model")),
         normalizer_(text::Normalizer::parse(text::find(json, "normalizer", root), root.in("normalizer"))),
         pre_tokenizer_(text::PreTokenizer::parse(text::find(json, "pre_tokenizer", root), root.in("pre_tokenizer"))),
         decoder_(text::TokenDecoder::parse(text::find(json, "decoder", root), root.in("decoder"))) {
@@ -165,12 +165,14 @@ std::string BpeDecodeStream::finish() {
 
 std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const std::string& origin) {
   const JsonDocument root = parse_json(json, origin);
-  return text::make_tokenizer(*root, origin, hash_bytes(json.data(), json.size()));
+  const Where where{origin, ""};
+  const text::BpeTables tables = text::tables_of(text::member(*root, "model", where), where.in("model"));
+  return text::make_tokenizer(*root, tables, origin, hash_bytes(json.data(), json.size()));
 }
 
-std::shared_ptr<const Tokenizer> text::make_tokenizer(const Json& json, const std::string& origin,
-                                                      std::uint64_t identity) {
-  return std::make_shared<BpeTokenizer>(json, Where{origin, ""}, identity);
+std::shared_ptr<const Tokenizer> text::make_tokenizer(const Json& json, const BpeTables& tables,
+                                                      const std::string& origin, std::uint64_t identity) {
+  return std::make_shared<BpeTokenizer>(json, tables, Where{origin, ""}, identity);
 }
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special) : stream_(tokenizer.stream(skip_special)) {}

@@ -40,8 +40,12 @@ bool bool_member(const Json& object, const char* key, bool otherwise, const Wher
 std::int32_t index_of(const Json& value, std::int32_t limit, const Where& where);
 const Json& array_member(const Json& object, const char* key, const Where& where);
 
-/// Tokenizer::parse of a tokenizer.json that is a value already; `identity`: Tokenizer::identity.
-std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const std::string& origin, std::uint64_t identity);
+struct BpeTables;
+
+/// Tokenizer::parse of a tokenizer.json that is a value already, but for its "vocab" and "merges", which are `tables`;
+/// `identity`: Tokenizer::identity.
+std::shared_ptr<const Tokenizer> make_tokenizer(const Json& json, const BpeTables& tables, const std::string& origin,
+                                                std::uint64_t identity);
 
 /// Fails when a normalizer, pre_tokenizer or decoder has more steps than any tokenizer needs.
 void check_step_count(std::size_t steps, const Where& where);

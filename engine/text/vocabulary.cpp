@@ -5,7 +5,7 @@
 
 namespace baton::text {
 
-void Vocabulary::add(const std::string& token, TokenId id, const Where& where) {
+void Vocabulary::add(std::string_view token, TokenId id, const Where& where) {
   if (const auto known = this->id(token)) {
     if (*known == id) return;
     where.fail(fmt::format("the token {} has two ids, {} and {}", in_quotes(token), *known, id));
@@ -15,7 +15,7 @@ void Vocabulary::add(const std::string& token, TokenId id, const Where& where) {
   }
   const auto index = static_cast<std::size_t>(id);
   if (index >= by_id_.size()) by_id_.resize(index + 1, nullptr);
-  tokens_.push_back(token);
+  tokens_.emplace_back(token);
   by_id_[index] = &tokens_.back();
   ids_.emplace(tokens_.back(), id);
 }

@@ -17,7 +17,7 @@ namespace baton::text {
 class Vocabulary {
  public:
   /// Fails when the id is taken by another token, or the token has another id.
-  void add(const std::string& token, TokenId id, const Where& where);
+  void add(std::string_view token, TokenId id, const Where& where);
 
   std::optional<TokenId> id(std::string_view token) const;
   /// nullptr: there is no such token.
