@@ -200,11 +200,11 @@ class Operations {
   virtual void attention(TensorView out, ConstTensorView q, std::span<const KvSlab> slabs, const KvShape& shape,
                          const RowSpan& rows, float scale, std::span<AttentionSum* const> received = {}) = 0;
 
-  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F].
+  /// out[T, F] = silu(gate_up[:, 0:F]) * gate_up[:, F:2F]. On the CPU, `out` may be gate_up[:, 0:F] itself.
   virtual void silu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
   /// out[T, F] = gelu(gate_up[:, 0:F]) * gate_up[:, F:2F], with gelu(g) = g / 2 * (1 + tanh(sqrt(2 / pi) * (g +
-  /// 0.044715 g^3))).
+  /// 0.044715 g^3))). On the CPU, `out` may be gate_up[:, 0:F] itself.
   virtual void gelu_mul(TensorView out, ConstTensorView gate_up) = 0;
 
   /// x[index[i]] += weight[i] * in[i], with one rounding. The indices of a call are distinct.

@@ -22,7 +22,7 @@ bool is_whole(const StepRows& rows, std::int32_t layers) {
 }  // namespace
 
 Forward::Forward(Backend& backend, const Model& model)
-    : backend_(backend), model_(model), table_(backend, model.ropes) {
+    : backend_(backend), model_(model), on_host_(backend.info().host_memory), table_(backend, model.ropes) {
   times_.layer.resize(static_cast<std::size_t>(model.config.layers));
 }
 
@@ -31,19 +31,22 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   const auto floats = [&](std::int64_t count, std::int64_t cols) {
     return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
   };
+  const auto rarely = [&](std::int64_t count, std::int64_t cols) {  // takes pages when it is used: where rows leave
+    return backend_.allocate_uninitialized(static_cast<std::size_t>(count * cols) * sizeof(float));
+  };
   if (rows > row_capacity_) {
     const std::int64_t n = std::max(rows, 2 * row_capacity_);
     x_ = floats(n, c.width);
-    next_x_ = floats(n, c.width);
+    next_x_ = rarely(n, c.width);
     normed_ = floats(n, c.width);
     qkv_ = floats(n, (c.heads + 2 * c.kv_heads) * c.head_dim);
-    q_ = floats(n, c.heads * c.head_dim);
+    q_ = rarely(n, c.heads * c.head_dim);
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
     const std::int64_t ffn = std::max(c.ffn_width, c.mixture.ffn_width);
-    mlp_rows_ = backend_.info().host_memory && c.mixture.experts == 0 ? std::min(n, kMlpRows) : n;
+    mlp_rows_ = on_host_ && c.mixture.experts == 0 ? std::min(n, kMlpRows) : n;
     gate_up_ = floats(mlp_rows_, 2 * ffn);
-    hidden_ = floats(mlp_rows_, ffn);
+    hidden_ = floats(on_host_ ? 0 : n, ffn);
     if (c.mixture.experts > 0) {
       router_ = floats(n, c.mixture.experts);
       expert_in_ = floats(n, c.width);
@@ -273,12 +276,17 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   }
 }
 
-void Forward::gate(TensorView hidden, ConstTensorView gate_up) {
+/// Returns the operand of `down`, [T, F]; on the CPU in the place of the gates.
+TensorView Forward::gated(TensorView gate_up, const Matrix& down) {
+  const std::int64_t ffn = gate_up.cols / 2;
+  const TensorView hidden =
+      on_host_ ? gate_up.col_range(0, ffn) : hidden_.view(backend_.operand_type(down.dtype), gate_up.rows, ffn);
   if (model_.config.activation == GateActivation::silu) {
     backend_.silu_mul(hidden, gate_up);
   } else {
     backend_.gelu_mul(hidden, gate_up);
   }
+  return hidden;
 }
 
 void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w) {
@@ -287,9 +295,8 @@ void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeigh
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = count() * block / blocks, end = count() * (block + 1) / blocks;
     const TensorView gate_up = gate_up_.view(DType::f32, end - begin, 2 * ffn);
-    const TensorView hidden = hidden_.view(backend_.operand_type(w.down->dtype), end - begin, ffn);
     backend_.matmul(gate_up, normed.row_range(begin, end), *w.gate_up, w.gate_up_bias);
-    gate(hidden, gate_up);
+    const TensorView hidden = gated(gate_up, *w.down);
     backend_.matmul(delta.row_range(begin, end), hidden, *w.down, w.down_bias);
   }
 }
@@ -312,10 +319,9 @@ void Forward::run_mixture(TensorView delta, ConstTensorView normed, const LayerW
     const auto n = static_cast<std::int64_t>(rows.size());
     const TensorView in = expert_in_.view(normed.dtype, n, width), out = expert_out_.view(DType::f32, n, width);
     const TensorView gate_up = gate_up_.view(DType::f32, n, 2 * ffn);
-    const TensorView hidden = hidden_.view(backend_.operand_type(own.down->dtype), n, ffn);
     backend_.gather_rows(in, normed, rows);
     backend_.matmul(gate_up, in, *own.gate_up, {});
-    gate(hidden, gate_up);
+    const TensorView hidden = gated(gate_up, *own.down);
     backend_.matmul(out, hidden, *own.down, {});
     backend_.add_weighted_rows(delta, out, rows, experts_.weights(expert));
   }

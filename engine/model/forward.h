@@ -63,7 +63,7 @@ class Forward {
   void run_layer(StepRows& rows, std::int32_t layer);
   void run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w);
   void run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w);
-  void gate(TensorView hidden, ConstTensorView gate_up);
+  TensorView gated(TensorView gate_up, const Matrix& down);
   void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;
   void compare_values(const StepRows& rows, std::int32_t layer, ConstTensorView v);
@@ -83,6 +83,7 @@ class Forward {
 
   Backend& backend_;
   const Model& model_;
+  bool on_host_;  // operations read host memory as their own
   std::int64_t row_capacity_ = 0;
   std::int64_t logits_capacity_ = 0;
   RopeTable table_;
@@ -112,7 +113,7 @@ class Forward {
   Buffer delta_;               // [T, C] output of attention or of the MLP
   std::int64_t mlp_rows_ = 0;  // that run through an MLP at once: all, or on the CPU at most kMlpRows
   Buffer gate_up_;             // [mlp_rows_, 2F]
-  Buffer hidden_;              // [mlp_rows_, F]
+  Buffer hidden_;              // [T, F]; not on the CPU
   Buffer router_;              // [T, E] logits of a mixture's router
   Buffer expert_in_;           // [T, C] rows of one expert
   Buffer expert_out_;          // [T, C]

@@ -13,43 +13,28 @@
 namespace baton::text {
 namespace {
 
-constexpr std::uint32_t kNoMerge = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
-constexpr std::uint64_t kEmpty = std::numeric_limits<std::uint64_t>::max();
 constexpr TokenId kMissing = -1;
 // Up to this number of symbols a scan for the lowest rank is faster than a heap (ordinary words have 2 to 12 symbols).
 constexpr std::size_t kShortWord = 40;
 
-std::uint64_t key_of(TokenId left, TokenId right) {
-  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-}
-
 }  // namespace
 
-MergeTable::MergeTable(std::size_t merges)
-    : slots_(std::bit_ceil(2 * merges + 2), Slot{kEmpty, {}}), mask_(slots_.size() - 1) {}
+MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2)), mask_(slots_.size() - 1) {}
 
-std::size_t MergeTable::slot_of(std::uint64_t key) const {
+std::size_t MergeTable::slot_of(TokenId left, TokenId right) const {
+  const std::uint64_t key =
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   std::uint64_t hash = key * 0x9E3779B97F4A7C15ull;
   hash ^= hash >> 32;
   std::size_t slot = hash & mask_;
-  while (slots_[slot].key != key && slots_[slot].key != kEmpty) slot = (slot + 1) & mask_;
+  const auto other = [&](const Slot& at) { return at.rank != kNoMerge && (at.left != left || at.right != right); };
+  while (other(slots_[slot])) slot = (slot + 1) & mask_;
   return slot;
 }
 
-void MergeTable::set(TokenId left, TokenId right, Merge merge) {
-  const std::uint64_t key = key_of(left, right);
-  slots_[slot_of(key)] = {key, merge};
-}
-
-const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const {
-  const Slot& slot = slots_[slot_of(key_of(left, right))];
-  return slot.key == kEmpty ? nullptr : &slot.merge;
-}
-
-std::uint32_t Bpe::rank(TokenId left, TokenId right) const {
-  const MergeTable::Merge* merge = merges_.find(left, right);
-  return merge == nullptr ? kNoMerge : merge->rank;
+void MergeTable::set(TokenId left, TokenId right, std::uint32_t rank) {
+  slots_[slot_of(left, right)] = {left, right, rank};
 }
 
 void Bpe::to_symbols(std::string_view word, std::vector<TokenId>& symbols) const {
@@ -101,7 +86,7 @@ void Bpe::merge_short(Scratch& scratch) const {
   auto& ranks = scratch.ranks;  // rank of the pair that begins at the symbol
   if (ids.size() < 2) return;
   ranks.assign(ids.size() - 1, kNoMerge);
-  for (std::size_t i = 0; i + 1 < ids.size(); ++i) ranks[i] = rank(ids[i], ids[i + 1]);
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) ranks[i] = merges_.rank(ids[i], ids[i + 1]);
   while (!ranks.empty()) {
     const auto best = std::min_element(ranks.begin(), ranks.end());
     if (*best == kNoMerge) return;
@@ -109,8 +94,8 @@ void Bpe::merge_short(Scratch& scratch) const {
     ids[i] = merged_[*best];
     ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     ranks.erase(best);
-    if (i < ranks.size()) ranks[i] = rank(ids[i], ids[i + 1]);
-    if (i > 0) ranks[i - 1] = rank(ids[i - 1], ids[i]);
+    if (i < ranks.size()) ranks[i] = merges_.rank(ids[i], ids[i + 1]);
+    if (i > 0) ranks[i - 1] = merges_.rank(ids[i - 1], ids[i]);
   }
 }
 
@@ -131,7 +116,7 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
     next[i] = i + 1 < count ? i + 1 : kEnd;
     previous[i] = i > 0 ? i - 1 : kEnd;
     work.spend(4);
-    if (i + 1 < count) set_rank(i, rank(ids[i], ids[i + 1]));
+    if (i + 1 < count) set_rank(i, merges_.rank(ids[i], ids[i + 1]));
   }
   while (!heap.empty()) {
     work.spend(20);
@@ -146,8 +131,8 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
     ranks[right] = kNoMerge;
     next[at] = next[right];
     if (next[at] != kEnd) previous[next[at]] = at;
-    set_rank(at, next[at] == kEnd ? kNoMerge : rank(ids[at], ids[next[at]]));
-    if (previous[at] != kEnd) set_rank(previous[at], rank(ids[previous[at]], ids[at]));
+    set_rank(at, next[at] == kEnd ? kNoMerge : merges_.rank(ids[at], ids[next[at]]));
+    if (previous[at] != kEnd) set_rank(previous[at], merges_.rank(ids[previous[at]], ids[at]));
   }
   std::erase(ids, kMissing);
 }

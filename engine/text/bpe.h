@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,25 +17,24 @@
 
 namespace baton::text {
 
-/// Maps a pair of ids to the rank of their merge and the merged id. The table uses open addressing, since encoding
-/// spends most of its time in one look-up per pair of neighbours.
+inline constexpr std::uint32_t kNoMerge = std::numeric_limits<std::uint32_t>::max();
+
+/// Maps a pair of ids to the rank of their merge. The table uses open addressing, since encoding spends most of its
+/// time in one look-up per pair of neighbours.
 class MergeTable {
  public:
-  struct Merge {
-    std::uint32_t rank = 0;
-    TokenId id = 0;
-  };
   explicit MergeTable(std::size_t merges);
   /// Adds a merge, which replaces an earlier merge of the same pair.
-  void set(TokenId left, TokenId right, Merge merge);
-  const Merge* find(TokenId left, TokenId right) const;
+  void set(TokenId left, TokenId right, std::uint32_t rank);
+  /// Returns kNoMerge for a pair that has none.
+  std::uint32_t rank(TokenId left, TokenId right) const { return slots_[slot_of(left, right)].rank; }
 
  private:
   struct Slot {
-    std::uint64_t key = 0;
-    Merge merge;
+    TokenId left = 0, right = 0;
+    std::uint32_t rank = kNoMerge;  // kNoMerge: empty
   };
-  std::size_t slot_of(std::uint64_t key) const;
+  std::size_t slot_of(TokenId left, TokenId right) const;
 
   std::vector<Slot> slots_;
   std::size_t mask_ = 0;
@@ -81,7 +81,6 @@ class Bpe {
   void to_symbols(std::string_view word, std::vector<TokenId>& symbols) const;
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch, TextWork& work) const;
-  std::uint32_t rank(TokenId left, TokenId right) const;
 
   std::unordered_map<char32_t, TokenId> characters_;
   std::array<TokenId, 0x180> low_characters_{};  // those of the byte-level alphabet without a hash

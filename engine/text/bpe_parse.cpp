@@ -109,7 +109,7 @@ void Bpe::add_merges(const BpeTables& tables, const Vocabulary& vocabulary, cons
     joined += right;
     merged_.push_back(id_of(joined));
     const TokenId left_id = id_of(left), right_id = id_of(right);
-    merges_.set(left_id, right_id, {rank++, merged_.back()});
+    merges_.set(left_id, right_id, rank++);
   }
 }
 

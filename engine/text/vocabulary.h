@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/text/tokenizer.h"
@@ -25,9 +24,13 @@ class Vocabulary {
   TokenId size() const { return static_cast<TokenId>(by_id_.size()); }  // highest id + 1
 
  private:
-  std::deque<std::string> tokens_;  // a deque: the views below stay valid while it grows
+  std::size_t slot_of(std::string_view token) const;
+  void grow();
+
+  std::deque<std::string> tokens_;  // a deque: the pointers below stay valid while it grows
   std::vector<const std::string*> by_id_;
-  std::unordered_map<std::string_view, TokenId> ids_;
+  // Ids by the hash of their tokens, open addressing; -1: empty. A map of nodes took four times the memory.
+  std::vector<TokenId> slots_ = std::vector<TokenId>(2, -1);
 };
 
 /// Ids are bounded by the number of tokens that a file really has, so that a lying id cannot ask for much memory.
