@@ -111,7 +111,7 @@ class Forward {
   Buffer q_;                   // [T, H D] queries of a detection's readers, then of the rows that it leaves
   Buffer attended_;            // [T, H D]
   Buffer delta_;               // [T, C] output of attention or of the MLP
-  std::int64_t mlp_rows_ = 0;  // that run through an MLP at once: all, or on the CPU at most kMlpRows
+  std::int64_t mlp_rows_ = 0;  // that run through an MLP at once: all, or on the CPU, without a mixture, kMlpRows
   Buffer gate_up_;             // [mlp_rows_, 2F]
   Buffer hidden_;              // [T, F]; not on the CPU
   Buffer router_;              // [T, E] logits of a mixture's router
