@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/backend/backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <future>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 
@@ -36,15 +40,36 @@ std::unique_ptr<Matrix> Backend::random_matrix(std::int64_t rows, std::int64_t c
 }
 
 std::unique_ptr<Matrix> Backend::load_quantized_matrix(std::span<const BlockView> parts, Activations activations) {
+  std::vector<BlockRows> rows;
+  for (const BlockView& part : parts) {
+    rows.push_back({part.type, part.rows, part.cols, [&part](std::span<std::byte> out, std::int64_t first) {
+                      std::memcpy(out.data(), part.row(first), out.size());
+                    }});
+  }
+  check_quantized_parts(rows);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::size_t bytes =
+        checked_bytes("load_quantized_matrix", parts[i].rows, row_bytes(parts[i].type, parts[i].cols), 1);
+    if (parts[i].data.size() != bytes || parts[i].data.data() == nullptr) {
+      throw std::invalid_argument(
+          fmt::format("load_quantized_matrix: part {}: expected {} bytes, got {}", i, bytes, parts[i].data.size()));
+    }
+  }
+  return load_quantized_rows(rows, activations);
+}
+
+std::unique_ptr<Matrix> Backend::load_quantized_rows(std::span<const BlockRows> parts, Activations activations) {
   const std::int64_t rows = check_quantized_parts(parts), cols = parts[0].cols;
   const DType dtype = activations == Activations::int8 ? DType::bf16 : DType::f32;
-  std::vector<std::byte> values(checked_bytes("load_quantized_matrix", rows, cols, size_of(dtype)));
+  std::vector<std::byte> values(checked_bytes("load_quantized_rows", rows, cols, size_of(dtype)));
   const TensorView whole{values.data(), dtype, rows, cols, cols};
   std::vector<float> row(static_cast<std::size_t>(cols));
   std::int64_t n = 0;
-  for (const BlockView& part : parts) {
+  for (const BlockRows& part : parts) {
+    std::vector<std::byte> blocks(static_cast<std::size_t>(row_bytes(part.type, cols)));
     for (std::int64_t i = 0; i < part.rows; ++i, ++n) {
-      dequantize(row, {part.row(i), static_cast<std::size_t>(row_bytes(part.type, cols))}, part.type);
+      part.read(blocks, i);
+      dequantize(row, blocks, part.type);
       if (dtype == DType::f32) {
         std::copy(row.begin(), row.end(), whole.f32(n));
       } else {

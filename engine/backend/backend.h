@@ -14,8 +14,11 @@ class Backend : public Device, public Operations {
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                         float deviation, Activations activations = Activations::f32) override;
   /// Dequantises the parts.
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override;
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override;
   std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) override;
+
+  /// load_quantized_rows of parts that lie in memory.
+  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations);
 };
 
 }  // namespace baton

@@ -82,26 +82,22 @@ std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype, Ac
   return rows;
 }
 
-std::int64_t check_quantized_parts(std::span<const BlockView> parts) {
-  if (parts.empty()) refuse("load_quantized_matrix: no parts");
+std::int64_t check_quantized_parts(std::span<const BlockRows> parts) {
+  if (parts.empty()) refuse("quantised weight: no parts");
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const BlockView& part = parts[i];
+    const BlockRows& part = parts[i];
     const BlockFormat& format = format_of(part.type);
-    if (part.rows <= 0 || part.cols <= 0) refuse("load_quantized_matrix: part {} is [{}, {}]", i, part.rows, part.cols);
+    if (part.rows <= 0 || part.cols <= 0) refuse("quantised weight: part {} is [{}, {}]", i, part.rows, part.cols);
     if (part.cols != parts[0].cols) {
-      refuse("load_quantized_matrix: part {}: expected {} columns, got {}", i, parts[0].cols, part.cols);
+      refuse("quantised weight: part {}: expected {} columns, got {}", i, parts[0].cols, part.cols);
     }
     if (part.cols % format.values != 0) {
-      refuse("load_quantized_matrix: part {}: {} columns are not blocks of {}, as {} has them", i, part.cols,
-             format.values, format.name);
+      refuse("quantised weight: part {}: {} columns are not blocks of {}, as {} has them", i, part.cols, format.values,
+             format.name);
     }
-    const std::size_t bytes = checked_bytes("load_quantized_matrix", part.rows, part.cols / format.values,
-                                            static_cast<std::size_t>(format.bytes));
-    if (part.data.size() != bytes || part.data.data() == nullptr) {
-      refuse("load_quantized_matrix: part {}: expected {} bytes, got {}", i, bytes, part.data.size());
-    }
-    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("load_quantized_matrix: too many rows");
+    checked_bytes("quantised weight", part.rows, part.cols / format.values, static_cast<std::size_t>(format.bytes));
+    if (__builtin_add_overflow(rows, part.rows, &rows)) refuse("quantised weight: too many rows");
   }
   return rows;
 }

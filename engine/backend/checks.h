@@ -24,9 +24,8 @@ void check_index(std::string_view name, std::span<const std::int32_t> index, std
 /// take such activations. Returns the total rows.
 std::int64_t check_parts(std::span<const ConstTensorView> parts, DType dtype, Activations activations);
 
-/// Checks that the quantised parts of a weight have equal widths of whole blocks and as many bytes as they say. Returns
-/// the total rows.
-std::int64_t check_quantized_parts(std::span<const BlockView> parts);
+/// Checks that the quantised parts of a weight have equal widths of whole blocks. Returns the total rows.
+std::int64_t check_quantized_parts(std::span<const BlockRows> parts);
 
 /// Returns rows * cols * element_bytes; throws std::invalid_argument when a factor is negative or the product
 /// overflows.

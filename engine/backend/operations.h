@@ -116,13 +116,14 @@ class Operations {
                                               Activations activations = Activations::f32) = 0;
 
   /// Stacks quantised host matrices [Ni, C] into one weight [sum Ni, C] that products and embed take; its parts may
-  /// differ in type. A backend that has no product for all of the types keeps the weight in bf16, or in f32 where
-  /// activations are f32. With f32 activations the results are those of load_matrix in f32 of the dequantised values.
-  /// With int8, output n of a row is one fp32 chain over blocks b of 32 inputs in ascending order, from bias or zero:
+  /// differ in type. The calling thread reads each row once. A backend that has no product for all of the types keeps
+  /// the weight in bf16, or in f32 where activations are f32. With f32 activations the results are those of load_matrix
+  /// in f32 of the dequantised values. With int8, output n of a row is one fp32 chain over blocks b of 32 inputs in
+  /// ascending order, from bias or zero:
   ///   acc = fma(float(sum of quant[c] * x_quant[c]) * x_scale[b], scale, acc) for each group of inputs with one scale,
   ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) where the type has minimums;
   /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even.
-  virtual std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) = 0;
+  virtual std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) = 0;
 
   /// Returns a weight [rows, cols] of random numbers: random_weight(seed, index, deviation) of each element, rounded to
   /// bf16. A device generates it in its own memory.

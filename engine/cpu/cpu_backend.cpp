@@ -78,10 +78,10 @@ class CpuBackend final : public Backend {
     return pack_matrix(*this, pool_, parts, check_parts(parts, dtype, activations), {dtype, activations, in_pairs});
   }
 
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override {
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
     const std::int64_t rows = check_quantized_parts(parts);
-    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockView& p) { return has_panels(p.type); });
-    if (!packs) return Backend::load_quantized_matrix(parts, activations);
+    const bool packs = std::all_of(parts.begin(), parts.end(), [](const BlockRows& p) { return has_panels(p.type); });
+    if (!packs) return Backend::load_quantized_rows(parts, activations);
     return pack_quantized(*this, pool_, parts, rows, activations);
   }
 

@@ -105,7 +105,7 @@ class ReferenceBackend final : public Backend {
     return matrix;
   }
 
-  std::unique_ptr<Matrix> load_quantized_matrix(std::span<const BlockView> parts, Activations activations) override {
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
     check_quantized_parts(parts);
     return std::make_unique<ReferenceBlocks>(parts, activations);
   }

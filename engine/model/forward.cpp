@@ -31,16 +31,16 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   const auto floats = [&](std::int64_t count, std::int64_t cols) {
     return backend_.allocate(static_cast<std::size_t>(count * cols) * sizeof(float));
   };
-  const auto rarely = [&](std::int64_t count, std::int64_t cols) {  // takes pages when it is used: where rows leave
+  const auto lazily = [&](std::int64_t count, std::int64_t cols) {  // takes pages when it is used
     return backend_.allocate_uninitialized(static_cast<std::size_t>(count * cols) * sizeof(float));
   };
   if (rows > row_capacity_) {
     const std::int64_t n = std::max(rows, 2 * row_capacity_);
     x_ = floats(n, c.width);
-    next_x_ = rarely(n, c.width);
+    next_x_ = lazily(n, c.width);
     normed_ = floats(n, c.width);
     qkv_ = floats(n, (c.heads + 2 * c.kv_heads) * c.head_dim);
-    q_ = rarely(n, c.heads * c.head_dim);
+    q_ = lazily(n, c.heads * c.head_dim);
     attended_ = floats(n, c.heads * c.head_dim);
     delta_ = floats(n, c.width);
     const std::int64_t ffn = std::max(c.ffn_width, c.mixture.ffn_width);
@@ -64,7 +64,7 @@ void Forward::reserve(std::int64_t rows, std::int64_t logits_rows) {
   if (logits_rows > logits_capacity_) {
     const std::int64_t n = std::max(logits_rows, 2 * logits_capacity_);
     last_ = floats(n, c.width);
-    logits_ = floats(n, c.vocabulary);
+    logits_ = lazily(n, c.vocabulary);
     choices_ = backend_.allocate(static_cast<std::size_t>(n) * sizeof(ChosenToken));
     logits_capacity_ = n;
   }

@@ -109,8 +109,8 @@ class GgufFiles {
   const GgufTensor* find(std::string_view name) const;
   /// The data of a tensor that is there, of a known type. Throws ModelError when the file cannot be read.
   std::shared_ptr<const std::byte[]> read(std::string_view name) const;
-  /// Bytes [begin, begin + count) of it.
-  std::shared_ptr<const std::byte[]> read(std::string_view name, std::uint64_t begin, std::uint64_t count) const;
+  /// Fills `out` with its bytes from `begin` on.
+  void read(std::string_view name, std::uint64_t begin, std::span<std::byte> out) const;
   std::vector<std::string> tensor_names() const;
   std::size_t total_bytes() const;
   /// "model-00001-of-00003.gguf" and so on: all files.

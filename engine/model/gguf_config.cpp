@@ -340,9 +340,16 @@ StoredWeight GgufWeights::weight(const std::string& name, std::int64_t rows, std
     throw ModelError(
         fmt::format("{} has shape [{}], expected [{}]", where, fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
   const bool rotated = stored.find(".attn_q.") != stored.npos || stored.find(".attn_k.") != stored.npos;
-  const auto bytes = static_cast<std::uint64_t>(rows * row_bytes(*tensor->type, cols));
-  const std::uint64_t first = at.expert >= 0 ? static_cast<std::uint64_t>(at.expert) * bytes : 0;
-  return {files_.read(stored, first, bytes), *tensor->type, rows, cols, rotated && interleaved_ ? head_dim_ : 0};
+  const std::int64_t stride = row_bytes(*tensor->type, cols);
+  const auto first = static_cast<std::uint64_t>(std::max<std::int64_t>(at.expert, 0) * rows * stride);
+  return {nullptr,
+          *tensor->type,
+          rows,
+          cols,
+          rotated && interleaved_ ? head_dim_ : 0,
+          [=, this](std::span<std::byte> out, std::int64_t row) {
+            files_.read(stored, first + static_cast<std::uint64_t>(row * stride), out);
+          }};
 }
 
 }  // namespace baton

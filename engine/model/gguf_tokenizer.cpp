@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
-#include <unordered_map>
 
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
@@ -58,18 +57,11 @@ std::int64_t special_id(const GgufMetadata& metadata, const std::string& which, 
   return metadata.integer(key, 0, static_cast<std::int64_t>(tokens) - 1);
 }
 
-std::vector<text::BpeTables::Token> vocabulary_of(const GgufMetadata& metadata, const Tokens& tokens) {
+std::vector<text::BpeTables::Token> vocabulary_of(const Tokens& tokens) {
   std::vector<text::BpeTables::Token> vocabulary;
   vocabulary.reserve(tokens.texts.size());
-  std::unordered_map<std::string_view, std::size_t> known;
-  for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
-    if (tokens.types[id] == TokenType::unused) continue;
-    const auto [first, added] = known.emplace(tokens.texts[id], id);
-    if (!added)
-      metadata.fail(kTokens, fmt::format("whose tokens {} and {} are both {}, expected different texts", first->second,
-                                         id, describe(tokens.texts[id])));
-    vocabulary.push_back({tokens.texts[id], static_cast<TokenId>(id)});
-  }
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id)
+    if (tokens.types[id] != TokenType::unused) vocabulary.push_back({tokens.texts[id], static_cast<TokenId>(id)});
   return vocabulary;
 }
 
@@ -173,56 +165,57 @@ Json byte_level_json(const GgufMetadata& metadata, const Tokens& tokens) {
           {"model", {{"type", "BPE"}, {"ignore_merges", rule.whole_words}}}};
 }
 
-std::vector<std::pair<std::string_view, std::string_view>> merges_by_rank(const GgufMetadata& metadata) {
-  std::vector<std::pair<std::string_view, std::string_view>> merges;
-  for (const std::string_view text : metadata.texts(kMerges)) {
-    const auto merge = utf8::is_valid(text) ? text::parse_merge(text) : std::nullopt;
-    if (!merge)
-      metadata.fail(kMerges,
-                    fmt::format("whose entry {} is {}, expected \"a b\" in UTF-8", merges.size(), describe(text)));
-    merges.push_back(*merge);
-  }
-  return merges;
+text::BpeTables::Merges merges_by_rank(const GgufMetadata& metadata) {
+  std::vector<std::string_view> texts = metadata.texts(kMerges);
+  const std::size_t size = texts.size();
+  return {size, [&metadata, texts = std::move(texts)](std::size_t rank) {
+            const auto merge = utf8::is_valid(texts[rank]) ? text::parse_merge(texts[rank]) : std::nullopt;
+            if (!merge)
+              metadata.fail(
+                  kMerges, fmt::format("whose entry {} is {}, expected \"a b\" in UTF-8", rank, describe(texts[rank])));
+            return *merge;
+          }};
 }
 
 /// SentencePiece stores no merges but scores: two neighbours merge when their text joined is a token, the highest score
 /// first. In the order in which Transformers converts such a model.
-std::vector<std::pair<std::string_view, std::string_view>> merges_by_score(const GgufMetadata& metadata,
-                                                                           const Tokens& tokens) {
+text::BpeTables::Merges merges_by_score(const GgufMetadata& metadata, const Tokens& tokens,
+                                        const text::Vocabulary& vocabulary) {
   const std::vector<float> scores = metadata.numbers(kScores);
   if (scores.size() != tokens.texts.size())
     metadata.fail(kScores, fmt::format("expected {} entries, one for each token", tokens.texts.size()));
-  std::unordered_map<std::string_view, std::size_t> ids;
-  for (std::size_t id = 0; id < tokens.texts.size(); ++id)
-    if (tokens.types[id] == TokenType::normal || tokens.types[id] == TokenType::user_defined)
-      ids.emplace(tokens.texts[id], id);
-
-  struct Merge {
-    float score;
-    std::string_view left, right;
-    std::size_t left_id, right_id;
+  const auto part_of = [&](std::string_view text) -> std::optional<TokenId> {
+    const auto id = vocabulary.id(text);
+    const TokenType type = id ? tokens.types[static_cast<std::size_t>(*id)] : TokenType::unused;
+    return type == TokenType::normal || type == TokenType::user_defined ? id : std::nullopt;
   };
-  std::vector<Merge> merges;
-  for (const auto& [text, id] : ids) {
+
+  struct Found {
+    float score;
+    TokenId left, right;
+  };
+  std::vector<Found> merges;
+  for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
     constexpr std::size_t kMaxBytes = 1024;  // bytes; what is tried grows with the square of the length
-    if (tokens.types[id] != TokenType::normal || text.size() > kMaxBytes) continue;
+    const std::string_view text = tokens.texts[id];
+    if (tokens.types[id] != TokenType::normal || text.empty() || text.size() > kMaxBytes) continue;
     for (std::size_t cut = utf8::at(text, 0).bytes; cut < text.size(); cut += utf8::at(text, cut).bytes) {
-      const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
-      if (left != ids.end() && right != ids.end())
-        merges.push_back({scores[id], left->first, right->first, left->second, right->second});
+      const auto left = part_of(text.substr(0, cut)), right = part_of(text.substr(cut));
+      if (left && right) merges.push_back({scores[id], *left, *right});
     }
   }
-  std::ranges::sort(merges, [](const Merge& a, const Merge& b) {
-    const auto order = [](const Merge& m) {
-      return std::tuple(-m.score, -static_cast<std::int64_t>(m.left.size()), -static_cast<std::int64_t>(m.right.size()),
-                        m.left_id, m.right_id);
+  const auto text_of = [&tokens](TokenId id) { return tokens.texts[static_cast<std::size_t>(id)]; };
+  std::ranges::sort(merges, [&](const Found& a, const Found& b) {
+    const auto order = [&](const Found& m) {
+      return std::tuple(-m.score, -static_cast<std::int64_t>(text_of(m.left).size()),
+                        -static_cast<std::int64_t>(text_of(m.right).size()), m.left, m.right);
     };
     return order(a) < order(b);
   });
-  std::vector<std::pair<std::string_view, std::string_view>> list;
-  list.reserve(merges.size());
-  for (const Merge& merge : merges) list.emplace_back(merge.left, merge.right);
-  return list;
+  const std::size_t size = merges.size();
+  return {size, [text_of, merges = std::move(merges)](std::size_t rank) {
+            return text::Merge(text_of(merges[rank].left), text_of(merges[rank].right));
+          }};
 }
 
 Json sentence_piece_json(const GgufMetadata& metadata, const Tokens& tokens) {
@@ -268,8 +261,10 @@ std::shared_ptr<const Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   const bool byte_level = model == "gpt2";
   const Tokens tokens = read_tokens(metadata);
   const Json json = byte_level ? byte_level_json(metadata, tokens) : sentence_piece_json(metadata, tokens);
-  const text::BpeTables tables{vocabulary_of(metadata, tokens),
-                               byte_level ? merges_by_rank(metadata) : merges_by_score(metadata, tokens)};
+  const text::BpeTables tables{vocabulary_of(tokens), [&](const text::Vocabulary& vocabulary) {
+                                 return byte_level ? merges_by_rank(metadata)
+                                                   : merges_by_score(metadata, tokens, vocabulary);
+                               }};
   return text::make_tokenizer(json, tables, metadata.origin() + ": metadata as tokenizer.json", identity_of(metadata));
 }
 

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -75,7 +77,7 @@ class Loader {
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<StoredWeight> stored;
-    for (const WeightPart& part : parts) stored.push_back(read(part.name, part.rows, cols));
+    for (const WeightPart& part : parts) stored.push_back(find(part.name, part.rows, cols));
     const bool blocks = std::ranges::all_of(stored, [](const StoredWeight& part) { return is_quantized(part.type); });
     std::unique_ptr<Matrix> matrix = blocks ? quantized(stored, parts) : dense(stored, parts);
     bytes_ += matrix->bytes;
@@ -85,7 +87,7 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const StoredWeight weight = read(part.name, 1, part.rows);
+      const StoredWeight weight = read(find(part.name, 1, part.rows));
       std::vector<float> stored(static_cast<std::size_t>(part.rows));
       dequantize(stored, weight.row(0), weight.type);
       check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
@@ -106,39 +108,64 @@ class Loader {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  StoredWeight read(const std::string& name, std::int64_t rows, std::int64_t cols) {
+  StoredWeight find(const std::string& name, std::int64_t rows, std::int64_t cols) const {
+    return files_.weight(name, rows, cols);
+  }
+
+  StoredWeight read(const StoredWeight& weight) {
+    StoredWeight whole = weight.whole();
+    count(static_cast<std::size_t>(whole.rows * row_bytes(whole.type, whole.cols)));
+    return whole;
+  }
+
+  /// So many bytes more were read.
+  void count(std::size_t bytes) {
+    read_ += bytes;
     if (progress_)
       progress_(static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1)));
-    StoredWeight weight = files_.weight(name, rows, cols);
-    read_ += static_cast<std::size_t>(rows * row_bytes(weight.type, cols));
-    return weight;
   }
 
   std::unique_ptr<Matrix> quantized(const std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
-    std::vector<BlockView> views;
-    std::vector<std::vector<std::byte>> ordered(stored.size());
-    for (std::size_t i = 0; i < stored.size(); ++i) {
-      const StoredWeight& weight = stored[i];
-      const auto bytes = static_cast<std::size_t>(weight.rows * row_bytes(weight.type, weight.cols));
-      const std::span<const std::byte> blocks(weight.data.get(), bytes);
-      if (const std::int64_t bad = first_infinite_block(blocks, weight.type); bad >= 0) {
-        const BlockFormat& format = format_of(weight.type);
-        const std::int64_t in_row = weight.cols / format.values;
-        throw ModelError(fmt::format("tensor \"{}\" holds a block of {} at [{}, {}] whose scale is not finite",
-                                     parts[i].name, format.name, bad / in_row, bad % in_row * format.values));
-      }
-      for (std::int64_t row = 0; weight.interleaved != 0 && row < weight.rows; ++row) {
-        const auto from = weight.row(row);
-        ordered[i].insert(ordered[i].end(), from.begin(), from.end());
-      }
-      views.push_back({weight.interleaved == 0 ? blocks : ordered[i], weight.type, weight.rows, weight.cols});
-    }
-    return backend_.load_quantized_matrix(views, dtype_ == DType::f32 ? Activations::f32 : Activations::int8);
+    std::vector<BlockRows> rows;
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      rows.push_back({stored[i].type, stored[i].rows, stored[i].cols, reader(stored[i], parts[i].name)});
+    return backend_.load_quantized_rows(rows, dtype_ == DType::f32 ? Activations::f32 : Activations::int8);
   }
 
-  std::unique_ptr<Matrix> dense(const std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
+  /// Reads rows of a quantised weight in the engine's order, with finite scales.
+  std::function<void(std::span<std::byte>, std::int64_t)> reader(const StoredWeight& weight, const std::string& name) {
+    if (weight.data == nullptr && weight.interleaved == 0) {
+      return [this, &weight, &name](std::span<std::byte> out, std::int64_t first) {
+        weight.read(out, first);
+        check_scales(out, weight, name, first);
+        count(out.size());
+      };
+    }
+    return [this, whole = read(weight), &name](std::span<std::byte> out, std::int64_t first) {
+      for (std::size_t at = 0; at < out.size(); ++first) {
+        const std::span<const std::byte> row = whole.row(first);
+        std::copy(row.begin(), row.end(), out.begin() + static_cast<std::ptrdiff_t>(at));
+        check_scales(row, whole, name, whole.place(first));
+        at += row.size();
+      }
+    };
+  }
+
+  /// Of rows from the stored row `first` on.
+  static void check_scales(std::span<const std::byte> blocks, const StoredWeight& weight, const std::string& name,
+                           std::int64_t first) {
+    const std::int64_t bad = first_infinite_block(blocks, weight.type);
+    if (bad < 0) return;
+    const BlockFormat& format = format_of(weight.type);
+    const std::int64_t in_row = weight.cols / format.values;
+    throw ModelError(fmt::format("tensor \"{}\" holds a block of {} at [{}, {}] whose scale is not finite", name,
+                                 format.name, first + bad / in_row, bad % in_row * format.values));
+  }
+
+  std::unique_ptr<Matrix> dense(std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
     std::vector<ConstTensorView> views;
     std::vector<std::vector<std::byte>> values(stored.size());  // goes when the backend has its own copy
+    for (StoredWeight& weight : stored) weight = read(weight);
     for (std::size_t i = 0; i < stored.size(); ++i)
       views.push_back(plain_type(stored[i]) ? checked(stored[i], parts[i].name)
                                             : dequantized(values[i], stored[i], parts[i].name));
@@ -260,6 +287,7 @@ void Weights::keep_vectors(Device& device) {
 Weights load_weights(Backend& backend, const ModelConfig& config, const WeightSource& files, DType dtype,
                      const LoadProgress& progress, DType activations) {
   if (dtype == DType::f16) throw std::invalid_argument("load_weights: matrices are kept in bf16 or f32, not f16");
+  if (progress) progress(0.0);
   Loader loader(backend, files, dtype, activations, progress);
   Weights weights;
   // The largest matrices come first: while one is loaded, the file's form of it is in memory too.

@@ -14,7 +14,7 @@ namespace {
 
 // RoPE angles computed when the engine opens, before a request waits. On the CPU more take little of a prompt's time,
 // and 16,384 positions took 32 MB of Gemma 3 270M's memory.
-constexpr std::int32_t kUsualPositionsCpu = 4096, kUsualPositionsGpu = 16384;
+constexpr std::int32_t kUsualPositionsCpu = 1024, kUsualPositionsGpu = 16384;
 
 }  // namespace
 

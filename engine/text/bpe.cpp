@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
 
@@ -20,16 +19,15 @@ constexpr std::size_t kShortWord = 40;
 
 }  // namespace
 
-MergeTable::MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 2)), mask_(slots_.size() - 1) {}
+MergeTable::MergeTable(std::size_t merges) : slots_(merges + merges / 2 + 2) {}
 
 std::size_t MergeTable::slot_of(TokenId left, TokenId right) const {
   const std::uint64_t key =
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-  std::uint64_t hash = key * 0x9E3779B97F4A7C15ull;
-  hash ^= hash >> 32;
-  std::size_t slot = hash & mask_;
+  const std::uint64_t hash = key * 0x9E3779B97F4A7C15ull;
+  std::size_t slot = (hash >> 32) * slots_.size() >> 32;
   const auto other = [&](const Slot& at) { return at.rank != kNoMerge && (at.left != left || at.right != right); };
-  while (other(slots_[slot])) slot = (slot + 1) & mask_;
+  while (other(slots_[slot])) slot = slot + 1 == slots_.size() ? 0 : slot + 1;
   return slot;
 }
 

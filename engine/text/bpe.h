@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -37,25 +38,32 @@ class MergeTable {
   std::size_t slot_of(TokenId left, TokenId right) const;
 
   std::vector<Slot> slots_;
-  std::size_t mask_ = 0;
 };
 
-/// The tokens and merges of a model, in the order of their ranks: what the "vocab" and "merges" of a tokenizer.json
-/// hold. The texts belong to the file that they were read from.
+/// Two neighbouring texts that become one.
+using Merge = std::pair<std::string_view, std::string_view>;
+
+/// The tokens and merges of a model: what the "vocab" and "merges" of a tokenizer.json hold. The texts belong to the
+/// file that they were read from.
 struct BpeTables {
   struct Token {
     std::string_view text;
     TokenId id;
   };
+  /// By rank, one at a time: half a million of them take 16 MB.
+  struct Merges {
+    std::size_t size = 0;
+    std::function<Merge(std::size_t rank)> at;  // throws ModelError
+  };
   std::vector<Token> tokens;
-  std::vector<std::pair<std::string_view, std::string_view>> merges;
+  std::function<Merges(const Vocabulary& vocabulary)> merges;  // of the tokens' vocabulary; throws ModelError
 };
 
 /// Reads "vocab" and "merges" of the "model" of a tokenizer.json. The texts are those of `model`. Throws ModelError.
 BpeTables tables_of(const Json& model, const Where& where);
 
 /// Returns the two texts of "a b", or nothing.
-std::optional<std::pair<std::string_view, std::string_view>> parse_merge(std::string_view text);
+std::optional<Merge> parse_merge(std::string_view text);
 
 /// Immutable and safe from any thread. Returns the ids that `tokenizers` returns, in time n log n of the word's length.
 class Bpe {

@@ -11,7 +11,7 @@ namespace baton::text {
 namespace {
 
 /// "a b" or ["a", "b"].
-std::pair<std::string_view, std::string_view> merge_of(const Json& value, const Where& where) {
+Merge merge_of(const Json& value, const Where& where) {
   if (value.is_array() && value.size() == 2 && value[0].is_string() && value[1].is_string())
     return {value[0].get_ref<const std::string&>(), value[1].get_ref<const std::string&>()};
   if (value.is_string()) {
@@ -26,10 +26,10 @@ void reject_affix(const Json& model, const char* key, const Where& where) {
 
 }  // namespace
 
-std::optional<std::pair<std::string_view, std::string_view>> parse_merge(std::string_view text) {
+std::optional<Merge> parse_merge(std::string_view text) {
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
-  return std::pair(text.substr(0, space), text.substr(space + 1));
+  return Merge(text.substr(0, space), text.substr(space + 1));
 }
 
 BpeTables tables_of(const Json& model, const Where& where) {
@@ -42,9 +42,10 @@ BpeTables tables_of(const Json& model, const Where& where) {
   for (const auto& [token, id] : tokens.get_ref<const Json::object_t&>())
     tables.tokens.push_back({token, index_of(id, limit, in_vocabulary.in(in_quotes(token)))});
   const Json& merges = array_member(model, "merges", where);
-  const Where in_merges = where.in("merges");
-  tables.merges.reserve(merges.size());
-  for (const Json& merge : merges) tables.merges.push_back(merge_of(merge, in_merges.in(tables.merges.size())));
+  tables.merges = [&merges, inside = where.in("merges")](const Vocabulary&) {
+    return BpeTables::Merges{merges.size(),
+                             [&merges, inside](std::size_t rank) { return merge_of(merges[rank], inside.in(rank)); }};
+  };
   return tables;
 }
 
@@ -69,8 +70,8 @@ void Bpe::add_tokens(const BpeTables& tables, const Json& model, Vocabulary& voc
   for (const BpeTables::Token& token : tables.tokens) vocabulary.add(token.text, token.id, inside);
   const bool ignore_merges = bool_member(model, "ignore_merges", false, where);
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
-    const std::string* token = vocabulary.token(id);
-    if (token == nullptr || token->empty()) continue;
+    const auto token = vocabulary.token(id);
+    if (!token || token->empty()) continue;
     if (ignore_merges) words_.emplace(*token, id);
     const auto [c, bytes] = utf8::at(*token, 0);
     if (bytes != token->size()) continue;
@@ -95,11 +96,12 @@ void Bpe::add_tokens(const BpeTables& tables, const Json& model, Vocabulary& voc
 }
 
 void Bpe::add_merges(const BpeTables& tables, const Vocabulary& vocabulary, const Where& where) {
-  merges_ = MergeTable(tables.merges.size());
-  merged_.reserve(tables.merges.size());
-  std::uint32_t rank = 0;
+  const BpeTables::Merges merges = tables.merges(vocabulary);
+  merges_ = MergeTable(merges.size);
+  merged_.reserve(merges.size);
   std::string joined;
-  for (const auto& [left, right] : tables.merges) {
+  for (std::uint32_t rank = 0; rank < merges.size; ++rank) {
+    const auto [left, right] = merges.at(rank);
     const auto id_of = [&](std::string_view token) {
       const auto id = vocabulary.id(token);
       if (!id) where.in("merges").in(rank).fail(fmt::format("the token {} is not in the vocabulary", in_quotes(token)));
@@ -108,8 +110,7 @@ void Bpe::add_merges(const BpeTables& tables, const Vocabulary& vocabulary, cons
     joined = left;
     joined += right;
     merged_.push_back(id_of(joined));
-    const TokenId left_id = id_of(left), right_id = id_of(right);
-    merges_.set(left_id, right_id, rank++);
+    merges_.set(id_of(left), id_of(right), rank);
   }
 }
 

@@ -84,8 +84,8 @@ class BpeTokenizer : public Tokenizer {
   }
 
   std::string token_bytes(TokenId id) const override {
-    const std::string* shown = token(id);
-    return shown == nullptr || is_special(id) ? std::string() : decoder_.bytes(*shown);
+    const auto shown = token(id);
+    return !shown || is_special(id) ? std::string() : decoder_.bytes(std::string(*shown));
   }
 
   std::optional<TokenId> token_id(std::string_view token) const override { return vocabulary_.id(token); }
@@ -98,9 +98,9 @@ class BpeTokenizer : public Tokenizer {
 
   const text::TokenDecoder& decoder() const { return decoder_; }
   /// Returns the text that a token is decoded to.
-  const std::string* token(TokenId id) const {
+  std::optional<std::string_view> token(TokenId id) const {
     const auto it = normalized_.find(id);
-    return it == normalized_.end() ? vocabulary_.token(id) : &it->second;
+    return it == normalized_.end() ? vocabulary_.token(id) : it->second;
   }
 
  private:
@@ -150,8 +150,8 @@ BpeDecodeStream::BpeDecodeStream(const BpeTokenizer& tokenizer, bool skip_specia
 
 std::string BpeDecodeStream::push(TokenId id) {
   std::string out;
-  const std::string* token = tokenizer_.token(id);
-  if (token != nullptr && !(skip_special_ && tokenizer_.is_special(id))) run_.push(*token, out);
+  const auto token = tokenizer_.token(id);
+  if (token && !(skip_special_ && tokenizer_.is_special(id))) run_.push(*token, out);
   return out;
 }
 

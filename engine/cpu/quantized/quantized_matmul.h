@@ -11,7 +11,7 @@
 
 namespace baton::cpu {
 
-/// out[T, N] = x[T, C] * w^T + bias; see Operations::load_quantized_matrix. `instructions` are those that the processor
+/// out[T, N] = x[T, C] * w^T + bias; see Operations::load_quantized_rows. `instructions` are those that the processor
 /// has.
 void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instructions, TensorView out,
                       ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias);

@@ -240,8 +240,9 @@ const PartPanels& QuantizedMatrix::part_of_row(std::int64_t row) const {
   return parts[i];
 }
 
-std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockView> parts,
+std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
                                                 std::int64_t rows, Activations activations) {
+  constexpr std::int64_t kPiece = 1 << 22;  // bytes of blocks in memory, or one panel's
   auto matrix = std::make_unique<QuantizedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
@@ -249,24 +250,32 @@ std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool
   matrix->activations = activations;
   std::vector<std::size_t> begin;
   std::int64_t row = 0;
-  for (const BlockView& part : parts) {
+  for (const BlockRows& part : parts) {
     const std::int64_t bytes = panel_format(part.type).panel_bytes(part.cols);
     matrix->parts.push_back({part.type, row, part.rows, matrix->panels, bytes, nullptr});
     begin.push_back(matrix->bytes);
     row += part.rows;
     matrix->panels += panels_of(part.rows);
-    matrix->bytes += checked_bytes("load_quantized_matrix", panels_of(part.rows), bytes, 1);
+    matrix->bytes += checked_bytes("load_quantized_rows", panels_of(part.rows), bytes, 1);
   }
   matrix->storage = owner.allocate(matrix->bytes);
+  std::vector<std::byte> blocks;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const BlockView& part = parts[i];
+    const BlockRows& part = parts[i];
+    const std::int64_t stride = row_bytes(part.type, part.cols), panel_bytes = matrix->parts[i].panel_bytes;
+    const std::int64_t step = std::max<std::int64_t>(1, kPiece / (stride * kPanel)) * kPanel;  // rows of a piece
     std::byte* data = matrix->storage.data() + begin[i];
     matrix->parts[i].data = data;
-    with_block(part.type, [&]<class Block>(Block) {
-      pool.run(panels_of(part.rows), part.rows * part.cols, [&](std::int64_t index, int) {
-        pack_panel<Block>(data + index * matrix->parts[i].panel_bytes, part, index);
+    for (std::int64_t first = 0; first < part.rows; first += step, data += step / kPanel * panel_bytes) {
+      const std::int64_t count = std::min(step, part.rows - first);
+      blocks.resize(static_cast<std::size_t>(count * stride));
+      part.read(blocks, first);
+      const BlockView piece{blocks, part.type, count, part.cols};
+      with_block(part.type, [&]<class Block>(Block) {
+        pool.run(panels_of(count), count * part.cols,
+                 [&](std::int64_t index, int) { pack_panel<Block>(data + index * panel_bytes, piece, index); });
       });
-    });
+    }
   }
   return matrix;
 }

@@ -33,7 +33,7 @@ class QuantizedMatrix : public Matrix {
 };
 
 /// `parts` are checked (checks.h), have `rows` rows together and types that have panels.
-std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockView> parts,
+std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
                                                 std::int64_t rows, Activations activations);
 
 /// out[C] = row `row` of the matrix, the values of dequantize().

@@ -130,26 +130,25 @@ Quant quant_of(BlockType type, const std::byte* row, std::int64_t i) {
       const std::int64_t half_block = i / 128, at = i % 128;
       const int low = block.low[half_block * 64 + at % 64] >> (at / 64 * 4) & 15;
       const int high = block.high[half_block * 32 + at % 32] >> (at / 32 * 2) & 3;
-      return {(low | high << 4) - 32, f16_to_f32(block.d) * static_cast<float>(block.scales[i / 16]), 0, 16};
+      const std::int64_t group = i / 16;
+      return {(low | high << 4) - 32, f16_to_f32(block.d) * static_cast<float>(block.scales[group]), 0, 16};
     }
     default:
       throw std::logic_error("a block type without quants");
   }
 }
 
-ReferenceBlocks::ReferenceBlocks(std::span<const BlockView> parts, Activations activations)
-    : parts_(parts.begin(), parts.end()), activations_(activations) {
+ReferenceBlocks::ReferenceBlocks(std::span<const BlockRows> parts, Activations activations)
+    : activations_(activations) {
   cols = parts[0].cols;
   dtype = DType::f32;
-  for (const BlockView& part : parts) {
+  for (const BlockRows& part : parts) {
+    std::vector<std::byte>& blocks =
+        data_.emplace_back(static_cast<std::size_t>(part.rows * row_bytes(part.type, cols)));
+    part.read(blocks, 0);
     rows += part.rows;
-    bytes += part.data.size();
-    data_.insert(data_.end(), part.data.begin(), part.data.end());
-  }
-  std::size_t begin = 0;
-  for (BlockView& part : parts_) {
-    part.data = std::span(data_).subspan(begin, part.data.size());
-    begin += part.data.size();
+    bytes += blocks.size();
+    parts_.push_back({blocks, part.type, part.rows, cols});
   }
 }
 

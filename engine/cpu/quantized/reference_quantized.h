@@ -26,8 +26,8 @@ bool has_quants(BlockType type);
 
 class ReferenceBlocks final : public Matrix {
  public:
-  /// Copies the checked parts.
-  ReferenceBlocks(std::span<const BlockView> parts, Activations activations);
+  /// Reads the checked parts.
+  ReferenceBlocks(std::span<const BlockRows> parts, Activations activations);
 
   struct Row {
     BlockType type;
@@ -39,7 +39,7 @@ class ReferenceBlocks final : public Matrix {
 
  private:
   std::vector<BlockView> parts_;
-  std::vector<std::byte> data_;
+  std::vector<std::vector<std::byte>> data_;  // of the parts
   Activations activations_;
 };
 

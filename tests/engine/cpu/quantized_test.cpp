@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The integer products of the CPU: the bits of the oracle on every target, whatever rows share a call.
 #include <algorithm>
+#include <numeric>
 
+#include "engine/base/errors.h"
 #include "engine/cpu/quantized/reference_quantized.h"
 #include "targets.h"
 #include "tests/engine/ops/quantized_cases.h"
@@ -54,6 +56,35 @@ TEST_CASE("block types without integer products are kept in bf16") {
     const Values all = table.values();
     for (std::int64_t c = 0; c < 256; ++c) REQUIRE(out.at(0, c) == round_to(all.at(4, c), DType::bf16));
   }
+}
+
+TEST_CASE("rows of a large matrix are read once, in order, in pieces of a few megabytes") {
+  Random random(25);
+  const auto cpu = make_cpu_backend(2);
+  const Blocks table = random_blocks(random, BlockType::q4_0, 17'003, 1024);  // 9 MiB
+  const BlockView view = table.view();
+  std::int64_t next = 0, pieces = 0;
+  const BlockRows part{view.type, view.rows, view.cols, [&](std::span<std::byte> out, std::int64_t first) {
+                         REQUIRE(first == next);
+                         REQUIRE(out.size() <= std::size_t{4} << 20);
+                         REQUIRE(out.size() % static_cast<std::size_t>(row_bytes(view.type, view.cols)) == 0);
+                         std::memcpy(out.data(), view.row(first), out.size());
+                         next += static_cast<std::int64_t>(out.size()) / row_bytes(view.type, view.cols);
+                         ++pieces;
+                       }};
+  const auto matrix = cpu->load_quantized_rows({&part, 1}, Activations::int8);
+  CHECK(next == view.rows);
+  CHECK(pieces == 3);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(view.rows));
+  std::iota(ids.begin(), ids.end(), 0);
+  Values out(view.rows, view.cols);
+  cpu->embed(out.view(), *matrix, ids);
+  require_same_bits(out.data, table.values().data);
+
+  const BlockRows failing{view.type, view.rows, view.cols, [](std::span<std::byte>, std::int64_t first) {
+                            if (first > 0) throw ModelError("the file ends here");
+                          }};
+  CHECK_THROWS_AS(cpu->load_quantized_rows({&failing, 1}, Activations::int8), ModelError);
 }
 
 struct Shape {

@@ -302,5 +302,5 @@ TEST_CASE("what a GGUF file has that is not supported is refused by name") {
                w.texts("tokenizer.ggml.tokens", {"a", "a"});
                w.texts("tokenizer.ggml.merges", {});
              }),
-             Contains("whose tokens 0 and 1 are both \"a\""));
+             Contains("model.vocab: the token 'a' has two ids, 0 and 1"));
 }
