@@ -55,14 +55,16 @@ Json answer(baton::Backend& backend, const baton::Model& model, const Json& ques
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::cerr << "usage: baton_answer_check MODEL [bf16|f32] < questions\n";
+  if (argc < 2 || argc > 4) {
+    std::cerr << "usage: baton_answer_check MODEL [bf16|f32 [bf16|f32]] < questions   (weights, KV)\n";
     return 2;
   }
   try {
     const auto backend = baton::make_backend({"cpu", 0});
     baton::ModelOptions options;
-    if (argc == 3 && std::string(argv[2]) == "f32") options.dtype = options.kv_dtype = baton::DType::f32;
+    const auto type = [&](int at) { return std::string(argv[at]) == "f32" ? baton::DType::f32 : baton::DType::bf16; };
+    if (argc > 2) options.dtype = options.kv_dtype = type(2);
+    if (argc > 3) options.kv_dtype = type(3);
     const auto model = baton::open_model(*backend, argv[1], options);
     for (std::string line; std::getline(std::cin, line);)
       std::cout << answer(*backend, *model, Json::parse(line)).dump() << std::endl;

@@ -177,9 +177,10 @@ def same_answers(some, others):
     return sum(first_difference(a, b) is None for a, b in zip(some, others))
 
 
-def ask_ours(options, model, prompts, dtype):
+def ask_ours(options, model, prompts, dtype, kv_dtype):
     questions = [json.dumps({"text": text, "tokens": options.tokens}) for text in prompts]
-    return [json.loads(line) for line in ask([str(options.bin / "baton_answer_check"), str(model), dtype], questions)]
+    program = [str(options.bin / "baton_answer_check"), str(model), dtype, kv_dtype]
+    return [json.loads(line) for line in ask(program, questions)]
 
 
 def gaps_of(options, model, peer, prompts, ours, theirs):
@@ -199,7 +200,7 @@ def gaps_of(options, model, peer, prompts, ours, theirs):
 
 def compare(options, model, prompts, texts):
     """A row of the table, and whether the file passes."""
-    ours = ask_ours(options, model, prompts, options.dtype)
+    ours = ask_ours(options, model, prompts, options.dtype, options.kv_dtype or options.dtype)
     answers = {}
     for cache in reversed(CACHES):
         with Peer(model, cache, options.threads) as peer:
@@ -217,7 +218,7 @@ def compare(options, model, prompts, texts):
     passed = same_ids == len(prompts + texts) and beyond == 0 and len(gaps) * 10 <= len(prompts)
     reference = "-"
     if options.reference:
-        exact = [one["tokens"] for one in ask_ours(options, model, prompts, "f32")]
+        exact = [one["tokens"] for one in ask_ours(options, model, prompts, "f32", "f32")]
         reference = f"{same_answers([one['tokens'] for one in ours], exact)}, {same_answers(theirs, exact)}"
     print(f"| {model.name} | {same_ids} of {len(prompts + texts)} | {len(prompts) - len(gaps)} of {len(prompts)} | {own} | {reference} | "
           f"{limit:.4f} | {max(gaps, default=0.0):.4f} | {beyond} | {'yes' if passed else 'no'} |", flush=True)
@@ -234,6 +235,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--dtype", default="bf16", choices=("bf16", "f32"), help="of Baton's weights and KV")
+    parser.add_argument("--kv-dtype", choices=("bf16", "f32"), help="of its KV, where it differs")
     parser.add_argument("--threads", type=int, default=2, help="of the peer")
     parser.add_argument("--reference", action="store_true", help="also compare both with answers of dtype f32")
     parser.add_argument("--verbose", action="store_true", help="print where answers part")
