@@ -60,7 +60,7 @@ class SchemaReader {
 
  private:
   static std::string nested_too_deep() {
-    return fmt::format("its values are nested in more than {} levels, which cannot be enforced", kMaxDepth);
+    return fmt::format("schemas are nested in more than {} levels, which cannot be enforced", kMaxDepth);
   }
 
   [[noreturn]] static void fail(const std::string& pointer, const std::string& message) {
@@ -324,9 +324,8 @@ class SchemaReader {
       return call(found->second.rule);
     }
     definitions_[name] = {static_cast<std::int32_t>(rules_.size()), true};
-    const ExpressionPtr out = rule(name, depth, pointer, [&] {
-      return value(root_["definitions"][name], "/definitions/" + name, 0);
-    });
+    const ExpressionPtr out =
+        rule(name, depth, pointer, [&] { return value(root_["definitions"][name], "/definitions/" + name, 0); });
     definitions_[name].open = false;
     return out;
   }
@@ -347,7 +346,7 @@ class SchemaReader {
   std::vector<Rule> rules_;
   std::vector<std::int32_t> depths_;  // of each rule: how deep its schemas are nested, as the check counts
   std::map<std::string, Definition> definitions_;
-  std::vector<std::int32_t> heights_;  // the same, with the rules that they call
+  std::vector<std::int32_t> heights_;    // the same, with the rules that they call
   std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed
   std::int32_t open_rules_ = 0;
   std::size_t current_ = 0;  // rule
