@@ -312,8 +312,7 @@ TEST_CASE("what of a schema cannot be enforced, with the place") {
   CHECK_THAT(error_of(R"({"$ref": "#/definitions/a", "definitions": {
                           "a": {"type": "array", "minItems": 1, "items": {"$ref": "#/definitions/a"}}}})"),
              Contains("no text fulfils it"));
-  CHECK_THAT(error_of(R"({"type": "string", "maxLength": 50000})"),
-             Contains("schemas are nested in more than 64 levels"));
+  CHECK_THAT(error_of(R"({"type": "string", "maxLength": 50000})"), Contains("too large"));
   CHECK_THAT(error_of(R"({"type": "string", "maxLength": 5000000000})"), Contains("'maxLength' is too large"));
   CHECK_THAT(error_of(R"({"allOf": [{"$ref": "#/definitions/a"}],
                           "definitions": {"a": {"allOf": [{"$ref": "#/definitions/a"}]}}})"),
