@@ -64,12 +64,16 @@ std::unique_ptr<Matrix> Backend::load_quantized_rows(std::span<const BlockRows> 
   std::vector<std::byte> values(checked_bytes("load_quantized_rows", rows, cols, size_of(dtype)));
   const TensorView whole{values.data(), dtype, rows, cols, cols};
   std::vector<float> row(static_cast<std::size_t>(cols));
+  std::vector<std::byte> blocks;
   std::int64_t n = 0;
   for (const BlockRows& part : parts) {
-    std::vector<std::byte> blocks(static_cast<std::size_t>(row_bytes(part.type, cols)));
+    const std::int64_t stride = row_bytes(part.type, cols), step = std::max<std::int64_t>(1, kPieceBytes / stride);
     for (std::int64_t i = 0; i < part.rows; ++i, ++n) {
-      part.read(blocks, i);
-      dequantize(row, blocks, part.type);
+      if (i % step == 0) {
+        blocks.resize(static_cast<std::size_t>(std::min(step, part.rows - i) * stride));
+        part.read(blocks, i);
+      }
+      dequantize(row, std::span(blocks).subspan(static_cast<std::size_t>(i % step * stride)), part.type);
       if (dtype == DType::f32) {
         std::copy(row.begin(), row.end(), whole.f32(n));
       } else {

@@ -15,7 +15,7 @@ namespace baton {
 
 /// A weight matrix [rows, cols] as a file holds it: rows of blocks, aligned for every element type.
 struct StoredWeight {
-  std::shared_ptr<const std::byte[]> data;  // nullptr: its source holds a matrix that may be large; see whole
+  std::shared_ptr<const std::byte[]> data;  // nullptr: it is still in the file; see read and whole
   BlockType type = BlockType::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -41,7 +41,7 @@ struct StoredWeight {
     const std::int64_t head = output / interleaved * interleaved, at = output % interleaved, half = interleaved / 2;
     return head + (at < half ? 2 * at : 2 * (at - half) + 1);
   }
-  /// The blocks of row `row` of the matrix.
+  /// The blocks of row `row` of the matrix, whose data is in memory.
   std::span<const std::byte> row(std::int64_t row) const {
     const std::int64_t bytes = row_bytes(type, cols);
     return {data.get() + place(row) * bytes, static_cast<std::size_t>(bytes)};

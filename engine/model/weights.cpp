@@ -118,11 +118,13 @@ class Loader {
     return whole;
   }
 
-  /// So many bytes more were read.
+  /// Adds bytes that were read, and reports progress where it grew by a thousandth.
   void count(std::size_t bytes) {
     read_ += bytes;
-    if (progress_)
-      progress_(static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1)));
+    const double fraction = static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1));
+    if (!progress_ || fraction < reported_ + 0.001) return;
+    reported_ = fraction;
+    progress_(fraction);
   }
 
   std::unique_ptr<Matrix> quantized(const std::vector<StoredWeight>& stored, const std::vector<WeightPart>& parts) {
@@ -151,7 +153,7 @@ class Loader {
     };
   }
 
-  /// Of rows from the stored row `first` on.
+  /// Throws for a scale that is not finite; `blocks` are rows from the stored row `first` on.
   static void check_scales(std::span<const std::byte> blocks, const StoredWeight& weight, const std::string& name,
                            std::int64_t first) {
     const std::int64_t bad = first_infinite_block(blocks, weight.type);
@@ -205,6 +207,7 @@ class Loader {
   const LoadProgress& progress_;
   std::size_t bytes_ = 0;
   std::size_t read_ = 0;  // of the files
+  double reported_ = 0;
 };
 
 void load_mixture(Loader& loader, const ModelConfig& config, LayerWeights& layer, const std::string& prefix) {

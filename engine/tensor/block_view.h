@@ -11,7 +11,7 @@
 
 namespace baton {
 
-/// In memory that somebody else owns.
+/// A matrix in memory that somebody else owns.
 struct BlockView {
   std::span<const std::byte> data;  // rows * row_bytes(type, cols) bytes, at any address
   BlockType type = BlockType::q8_0;
@@ -21,7 +21,7 @@ struct BlockView {
   const std::byte* row(std::int64_t i) const { return data.data() + i * row_bytes(type, cols); }
 };
 
-/// Where the whole matrix need not be in memory: its rows are read in pieces, in order.
+/// A matrix that need not be in memory as a whole: its rows are read in pieces, in order.
 struct BlockRows {
   BlockType type = BlockType::q8_0;
   std::int64_t rows = 0;
@@ -29,5 +29,6 @@ struct BlockRows {
   /// Fills `out`, which has the size of some rows, with rows from `first` on. May throw.
   std::function<void(std::span<std::byte> out, std::int64_t first)> read;
 };
+inline constexpr std::int64_t kPieceBytes = 1 << 22;  // of a piece, where rows are smaller
 
 }  // namespace baton

@@ -38,8 +38,8 @@ class Vocabulary {
   Place kept(std::string_view token);
   std::string_view text_at(Place place) const;
 
-  // For 262,000 tokens, strings in a map of nodes took 17 MB more than texts one after another, their places and ids by
-  // the hash of the texts.
+  // For 262,000 tokens, a map of strings took 17 MB more than the texts one after another, their places by id, and a
+  // table of ids by hash.
   std::vector<std::string> blocks_;
   std::optional<std::uint32_t> open_;  // the block that has room
   std::vector<Place> by_id_;

@@ -283,10 +283,28 @@ TEST_CASE("a chain of definitions is enforced exactly as far as the check follow
     CHECK(enforced > 15);
     CHECK(enforced < 99);
   }
+  // A chain that leads back to its beginning has no depth of its own: its values are nested as deeply as the check
+  // reads.
+  std::string ring = R"({"$ref": "#/definitions/d0", "definitions": {)";
+  for (int i = 0; i < 66; ++i)
+    ring += fmt::format(R"({}"d{}": {{"properties": {{"a": {{"$ref": "#/definitions/d{}"}}}}}})", i == 0 ? "" : ", ", i,
+                        (i + 1) % 66);
+  CHECK(holds(ring + "}}", R"({"a": {"a": {"a": {}}}})"));
   // The first way leads deep into the chain, the second to what is known by then: 50 levels, and 40 to come there.
   const std::string known =
       chain(90, R"({{"$ref": "{}"}})", R"("anyOf": [{{"$ref": "#/definitions/d50"}}, {{"$ref": "{}"}}], )");
   CHECK_THAT(error_of(known), Contains("nested in more than 64 levels"));
+}
+
+TEST_CASE("\\v of a pattern is what the check takes it for") {
+  for (const char* pattern : {R"("^\\v$")", R"("^[^\\v]$")"}) {
+    const std::string schema = fmt::format(R"({{"type": "string", "pattern": {}}})", pattern);
+    for (const char* text : {R"("\n")", R"("\u000b")", "\"\u0085\"", "\"\u2028\"", R"("a")", R"(" ")"}) {
+      INFO(pattern << " " << text);
+      if (holds(schema, text)) CHECK(check_json(text, schema).empty());
+    }
+    CHECK(holds(schema, R"("a")") == (std::string(pattern).find('^', 2) != std::string::npos));
+  }
 }
 
 TEST_CASE("what of a schema cannot be enforced, with the place") {

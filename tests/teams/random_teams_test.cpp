@@ -2,8 +2,8 @@
 // The gate of exactness: random teams, run in every way of ways.cpp, give token for token the answers of `full`.
 //
 //   BATON_RANDOM_TEAMS=2000   how many teams, in place of 200
-//   BATON_RANDOM_TEAM=SEED    this team alone, as often as BATON_RANDOM_TEAMS says (once), since threads are not
-//   repeatable BATON_TEST_MODELS=DIR     also the smallest .gguf file of a folder, with BATON_RANDOM_TEAMS teams (20)
+//   BATON_RANDOM_TEAM=SEED    this team alone, as often as BATON_RANDOM_TEAMS says (once): threads differ each time
+//   BATON_TEST_MODELS=DIR     also the smallest .gguf file of a folder, with BATON_RANDOM_TEAMS teams (20)
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations are quantised once, then tasks multiply them with panels:
-// few rows   the packed codes are taken apart on their way into the sums; bound by reading the weights;
-// many rows  the codes of a chunk are widened to bytes once for all rows of a block; bound by multiplication.
+// few rows   the packed codes are taken apart on their way into the sums, once for each group of rows;
+// many rows  the codes of a chunk are widened to bytes once for all rows of a block.
 // With activations in f32, chunks are widened to floats and go through the kernel of all other products (tile-inl.h).
 #include "engine/cpu/simd_targets.h"
 
@@ -72,9 +72,10 @@ HWY_BEFORE_NAMESPACE();
 namespace baton::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows whose codes are not widened first. With groups of eight, each of which takes the codes apart, 10 to 24 rows are
-/// 4 to 10 % faster than with widening; with groups of four, a second group costs more than widening.
-inline constexpr std::int64_t kFewRows = kPackedRows == kQuantRows ? kQuantRows : 3 * kPackedRows;
+/// Rows for which codes are not widened first. With groups of eight, each of which takes the codes apart, 10 to 24 rows
+/// are 4 to 10 % faster than with widening; with groups of four, a second group costs more than widening.
+template <Dot kDot>
+inline constexpr std::int64_t kFewRows = kPackedRows<kDot> == kQuantRows ? kQuantRows : 3 * kPackedRows<kDot>;
 
 /// Calls fn with std::integral_constant<Dot, ...>: how this processor multiplies bytes.
 template <class Fn>
@@ -157,7 +158,7 @@ template <BlockType kType, Dot kDot>
 void multiply_few(const QuantizedTask& task, const PanelView& panel) {
   constexpr PanelFormat kFormat = panel_format(kType);
   const std::int64_t count = task.x.rows;
-  float c[kFewRows * kPanel];
+  float c[kFewRows<kDot> * kPanel];
   panel.start_chains(c, count, task.bias);
   const std::byte* chunk = panel.data;
   for (std::int64_t d = 0; d < task.w.cols; d += kQuantChunk, chunk += kFormat.chunk_bytes()) {
@@ -197,7 +198,7 @@ void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
       with_panel_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
-        if (task.x.rows <= kFewRows) {
+        if (task.x.rows <= kFewRows<kDot>) {
           multiply_few<kType, kDot>(task, panel);
         } else {
           multiply_many<kType, kDot>(task, panel, *reinterpret_cast<QuantizedScratch*>(scratch));
@@ -239,7 +240,11 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
   }
 }
 
-std::int64_t few_rows() { return kFewRows; }
+std::int64_t few_rows(DotInstructions has) {
+  std::int64_t rows = 0;
+  with_dot(has, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR { rows = kFewRows<kDot>; });
+  return rows;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::cpu
@@ -278,7 +283,7 @@ void matmul_quantized(ThreadPool& pool, Scratch& scratch, DotInstructions instru
                       ConstTensorView x, const QuantizedMatrix& w, std::span<const float> bias) {
   if (x.rows == 0) return;
   const bool floats = w.activations == Activations::f32;
-  const bool few = !floats && x.rows <= HWY_DYNAMIC_DISPATCH(few_rows)();
+  const bool few = !floats && x.rows <= HWY_DYNAMIC_DISPATCH(few_rows)(instructions);
   const ProductTasks tasks(x.rows, w.panels, pool.size(),
                            few      ? ProductTasks::Limits{}
                            : floats ? ProductTasks::Limits{kFloatRowBlock, kFloatPanels}

@@ -242,7 +242,6 @@ const PartPanels& QuantizedMatrix::part_of_row(std::int64_t row) const {
 
 std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool, std::span<const BlockRows> parts,
                                                 std::int64_t rows, Activations activations) {
-  constexpr std::int64_t kPiece = 1 << 22;  // bytes of blocks in memory, or one panel's
   auto matrix = std::make_unique<QuantizedMatrix>();
   matrix->rows = rows;
   matrix->cols = parts[0].cols;
@@ -263,17 +262,18 @@ std::unique_ptr<QuantizedMatrix> pack_quantized(Backend& owner, ThreadPool& pool
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockRows& part = parts[i];
     const std::int64_t stride = row_bytes(part.type, part.cols), panel_bytes = matrix->parts[i].panel_bytes;
-    const std::int64_t step = std::max<std::int64_t>(1, kPiece / (stride * kPanel)) * kPanel;  // rows of a piece
+    const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / (stride * kPanel)) * kPanel;  // rows of a piece
     std::byte* data = matrix->storage.data() + begin[i];
     matrix->parts[i].data = data;
-    for (std::int64_t first = 0; first < part.rows; first += step, data += step / kPanel * panel_bytes) {
+    for (std::int64_t first = 0; first < part.rows; first += step) {
       const std::int64_t count = std::min(step, part.rows - first);
       blocks.resize(static_cast<std::size_t>(count * stride));
       part.read(blocks, first);
       const BlockView piece{blocks, part.type, count, part.cols};
+      std::byte* panels = data + first / kPanel * panel_bytes;
       with_block(part.type, [&]<class Block>(Block) {
         pool.run(panels_of(count), count * part.cols,
-                 [&](std::int64_t index, int) { pack_panel<Block>(data + index * panel_bytes, piece, index); });
+                 [&](std::int64_t index, int) { pack_panel<Block>(panels + index * panel_bytes, piece, index); });
       });
     }
   }

@@ -20,7 +20,7 @@ constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of states between two calls of clear()
 
-/// Of a place and of the frame that may be its own.
+/// The memory of a place, and of the frame that may be its own.
 constexpr std::size_t kPlaceBytes = sizeof(GrammarPlace) + sizeof(GrammarFrame) + 2 * sizeof(void*);
 
 using Stack = std::shared_ptr<const GrammarFrame>;

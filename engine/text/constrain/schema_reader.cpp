@@ -26,6 +26,7 @@ constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr std::int32_t kMaxDepth = 64;  // of the values, and of the schemas of one value: the limits of json_check
 constexpr std::size_t kMaxName = 256;   // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
+constexpr std::int32_t kMaxOpen = 512;    // schemas that are read within one another: they take stack
 constexpr std::size_t kMaxValues = 1024;  // of one enum
 
 ExpressionPtr blank() { return maybe(text(" ")); }
@@ -67,7 +68,18 @@ class SchemaReader {
     throw ConstraintError(fmt::format("{}: {}", pointer.empty() ? "the schema" : pointer, message));
   }
 
-  /// The current rule has a schema at this depth, or calls one there that is so deep in all.
+  struct Level {
+    explicit Level(std::int32_t& open) : open_(open) { ++open_; }
+    ~Level() { --open_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    std::int32_t& open_;
+  };
+
+  /// The current rule has a schema at this depth, or calls a rule there that is `below` levels deep. What stands next
+  /// to `allOf` or `anyOf` is counted one level deeper than the check counts it.
   void deepen(std::int32_t depth, const std::string& pointer, std::int32_t below = 0) {
     depths_[current_] = std::max(depths_[current_], depth);
     heights_[current_] = std::max(heights_[current_], depth + below);
@@ -76,8 +88,9 @@ class SchemaReader {
 
   /// `depth`: of the schema within its rule.
   ExpressionPtr value(const Json& schema, const std::string& pointer, std::int32_t depth) {
-    if (++schemas_ > kMaxSchemas) fail(pointer, "the schema is too large to be enforced");
-    if (std::max(depth, open_rules_) > kMaxDepth) fail(pointer, nested_too_deep());  // an open rule is a level
+    const Level level(open_);
+    if (++schemas_ > kMaxSchemas || open_ > kMaxOpen) fail(pointer, "the schema is too large to be enforced");
+    if (depth > kMaxDepth) fail(pointer, nested_too_deep());
     deepen(depth, pointer);
     if (schema.is_boolean()) return schema.get<bool>() ? any_value() : choice({});
     if (schema.contains("$ref")) return definition(schema["$ref"].get<std::string>(), depth + 1, pointer);
@@ -300,9 +313,7 @@ class SchemaReader {
   template <class Body>
   ExpressionPtr rule(const std::string& name, std::int32_t depth, const std::string& pointer, const Body& body) {
     const std::size_t index = add_rule(name), outer = std::exchange(current_, index);
-    ++open_rules_;
     ExpressionPtr made = body();
-    --open_rules_;
     rules_[index].body = std::move(made);
     current_ = outer;
     deepen(depth, pointer, heights_[index]);
@@ -348,8 +359,8 @@ class SchemaReader {
   std::map<std::string, Definition> definitions_;
   std::vector<std::int32_t> heights_;    // the same, with the rules that they call
   std::optional<std::string> too_deep_;  // the first schema whose rule is higher than allowed
-  std::int32_t open_rules_ = 0;
-  std::size_t current_ = 0;  // rule
+  std::int32_t open_ = 0;                // schemas that are being read, each within the one before
+  std::size_t current_ = 0;              // rule
   std::size_t schemas_ = 0;
   std::int32_t any_ = -1;
   bool recursive_ = false;
