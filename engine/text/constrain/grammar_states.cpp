@@ -135,7 +135,7 @@ GrammarStates::State* GrammarStates::find(std::shared_ptr<const GrammarPlaces> p
   if (places->places.size() > kMaxPlaces) throw std::runtime_error("the answer's constraint is too ambiguous");
   if (states_.size() == kMaxStates)
     throw std::runtime_error(fmt::format("the answer's constraint needs more than {} states in a step", kMaxStates));
-  bytes_ += sizeof(State) + grammar_->classes() * sizeof(State*) + places->places.size() * kPlaceBytes;
+  bytes_ += sizeof(State) + grammar_->classes() * sizeof(void*) + places->places.size() * kPlaceBytes;
   if (bytes_ > kMaxBytes)
     throw std::runtime_error(
         fmt::format("the answer's constraint needs more than {} MiB for the states of a step", kMaxBytes >> 20));
