@@ -32,7 +32,7 @@ void open_halves(std::uint8_t* codes, const std::uint8_t* q) {
 void open_fifth_bit(std::uint8_t* codes, const std::uint8_t* high) {
   constexpr std::uint64_t kBitOfByte = 0x8040201008040201, kTopBits = 0x8080808080808080;
   for (int i = 0; i < 4; ++i) {
-    const std::uint64_t bits = high[i] * 0x0101010101010101 & kBitOfByte;
+    const std::uint64_t bits = std::uint64_t{high[i]} * 0x0101010101010101 & kBitOfByte;
     const std::uint64_t fifth = (bits | ((bits & ~kTopBits) + ~kTopBits)) & kTopBits;  // of bytes that are not zero
     std::uint64_t eight;
     std::memcpy(&eight, codes + 8 * i, sizeof(eight));
