@@ -296,7 +296,7 @@ TEST_CASE("a chain of definitions is enforced exactly as far as the check follow
   CHECK_THAT(error_of(known), Contains("nested in more than 64 levels"));
 }
 
-TEST_CASE("\\v of a pattern is what the check takes it for") {
+TEST_CASE("vertical space in a pattern is what the check takes it for") {
   for (const char* pattern : {R"("^\\v$")", R"("^[^\\v]$")"}) {
     const std::string schema = fmt::format(R"({{"type": "string", "pattern": {}}})", pattern);
     for (const char* text : {R"("\n")", R"("\u000b")", "\"\u0085\"", "\"\u2028\"", R"("a")", R"(" ")"}) {
