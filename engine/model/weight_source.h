@@ -23,6 +23,7 @@ struct StoredWeight {
   /// 0: outputs are stored in order. The engine's pairs are (j, j + D/2). Outputs are a matrix's rows, a bias's
   /// columns.
   std::int32_t interleaved = 0;
+
   /// Where `data` is nullptr: fills `out` with rows from `first` on, as they are stored. Throws ModelError when they
   /// cannot be read.
   std::function<void(std::span<std::byte> out, std::int64_t first)> read = nullptr;
@@ -35,6 +36,7 @@ struct StoredWeight {
     read({memory.get(), bytes}, 0);
     return {memory, type, rows, cols, interleaved};
   }
+
   /// Where an output is stored.
   std::int64_t place(std::int64_t output) const {
     if (interleaved == 0) return output;

@@ -77,7 +77,7 @@ class Loader {
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<StoredWeight> stored;
-    for (const WeightPart& part : parts) stored.push_back(find(part.name, part.rows, cols));
+    for (const WeightPart& part : parts) stored.push_back(files_.weight(part.name, part.rows, cols));
     const bool blocks = std::ranges::all_of(stored, [](const StoredWeight& part) { return is_quantized(part.type); });
     std::unique_ptr<Matrix> matrix = blocks ? quantized(stored, parts) : dense(stored, parts);
     bytes_ += matrix->bytes;
@@ -87,7 +87,7 @@ class Loader {
   std::vector<float> vector(const std::vector<WeightPart>& parts) {
     std::vector<float> values;
     for (const WeightPart& part : parts) {
-      const StoredWeight weight = read(find(part.name, 1, part.rows));
+      const StoredWeight weight = read(files_.weight(part.name, 1, part.rows));
       std::vector<float> stored(static_cast<std::size_t>(part.rows));
       dequantize(stored, weight.row(0), weight.type);
       check_finite(view_of(stored.data(), 1, part.rows), part.name, true);
@@ -108,10 +108,6 @@ class Loader {
   std::size_t bytes() const { return bytes_; }
 
  private:
-  StoredWeight find(const std::string& name, std::int64_t rows, std::int64_t cols) const {
-    return files_.weight(name, rows, cols);
-  }
-
   StoredWeight read(const StoredWeight& weight) {
     StoredWeight whole = weight.whole();
     count(static_cast<std::size_t>(whole.rows * row_bytes(whole.type, whole.cols)));
