@@ -10,6 +10,7 @@
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/grammar_states.h"
 #include "tests/support/random_schema.h"
+#include "tests/support/small_stack.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -294,6 +295,31 @@ TEST_CASE("a chain of definitions is enforced exactly as far as the check follow
   const std::string known =
       chain(90, R"({{"$ref": "{}"}})", R"("anyOf": [{{"$ref": "#/definitions/d50"}}, {{"$ref": "{}"}}], )");
   CHECK_THAT(error_of(known), Contains("nested in more than 64 levels"));
+}
+
+TEST_CASE("schemas that lead to one another fit into a small stack, or are refused") {
+  with_small_stack([] {
+    int enforced = 0, refused = 0;
+    for (const int length : {20, 60, 100, 140, 180, 300, 1000}) {
+      for (const char* link : {R"({{"properties": {{"a": {{"$ref": "{}"}}}}}})",
+                               R"({{"anyOf": [{{"type": "array", "items": {{"$ref": "{}"}}}}, {{"type": "null"}}]}})",
+                               R"({{"allOf": [{{"properties": {{"a": {{"$ref": "{}"}}}}}}], "required": []}})"}) {
+        std::string schema = R"({"$ref": "#/definitions/d0", "definitions": {)";
+        for (int i = 0; i < length; ++i)
+          schema += fmt::format(R"({}"d{}": {})", i == 0 ? "" : ", ", i,
+                                fmt::format(fmt::runtime(link), fmt::format("#/definitions/d{}", (i + 1) % length)));
+        try {
+          schema_grammar(schema + "}}");
+          ++enforced;
+        } catch (const ConstraintError& error) {
+          CHECK_THAT(error.what(), Contains("too large to be enforced"));
+          ++refused;
+        }
+      }
+    }
+    CHECK(enforced > 3);
+    CHECK(refused > 3);
+  });
 }
 
 TEST_CASE("vertical space in a pattern is what the check takes it for") {

@@ -26,7 +26,7 @@ constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr std::int32_t kMaxDepth = 64;  // of the values, and of the schemas of one value: the limits of json_check
 constexpr std::size_t kMaxName = 256;   // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
-constexpr std::int32_t kMaxOpen = 512;    // schemas that are read within one another: they take stack
+constexpr std::int32_t kMaxOpen = 256;    // schemas that are read within one another; each takes up to 1 KiB of stack
 constexpr std::size_t kMaxValues = 1024;  // of one enum
 
 ExpressionPtr blank() { return maybe(text(" ")); }

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <pthread.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -16,6 +15,7 @@
 #include "engine/text/chat_template.h"
 #include "tests/engine/text/hostile_templates.h"
 #include "tests/support/process_memory.h"
+#include "tests/support/small_stack.h"
 #include "tests/support/thread_time.h"
 
 namespace baton::test {
@@ -88,21 +88,6 @@ class Timer {
   std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::time_point::max();
   std::jthread thread_;
 };
-
-/// Calls the function on a thread with as much stack as the smallest that hosts have.
-void with_small_stack(void (*function)()) {
-  pthread_attr_t attributes;
-  REQUIRE(pthread_attr_init(&attributes) == 0);
-  REQUIRE(pthread_attr_setstacksize(&attributes, kSlowdown > 1 ? 8u << 20 : 512u << 10) == 0);
-  pthread_t thread{};
-  const auto start = [](void* argument) -> void* {
-    (*static_cast<void (**)()>(argument))();
-    return nullptr;
-  };
-  REQUIRE(pthread_create(&thread, &attributes, start, &function) == 0);
-  pthread_join(thread, nullptr);
-  pthread_attr_destroy(&attributes);
-}
 
 }  // namespace
 
