@@ -145,7 +145,10 @@ Arguments Renderer::arguments_of(const Expression& expression, const ScopePtr& s
   for (std::size_t i = 1; i < expression.items.size(); ++i) {
     out.positional.push_back(evaluate(*expression.items[i], scope));
   }
-  for (const auto& [name, value] : expression.named) out.named.emplace_back(name, evaluate(*value, scope));
+  for (const auto& [name, value] : expression.named) {
+    budget_.spend(name.size() / 16);  // dict() and namespace() keep the names
+    out.named.emplace_back(name, evaluate(*value, scope));
+  }
   return out;
 }
 
@@ -153,7 +156,7 @@ Value Renderer::compute_call(const Expression& expression, const ScopePtr& scope
   const Value callee = evaluate(*expression.items[0], scope);
   const auto* function = callee.get<std::shared_ptr<const Callable>>();
   if (function == nullptr) {
-    throw Fault(callee.is_undefined() ? callee.get<Undefined>()->what
+    throw Fault(callee.is_undefined() ? callee.why_undefined()
                                       : fmt::format("a {} cannot be called", type_name(callee)));
   }
   return (**function)(arguments_of(expression, scope));

@@ -200,15 +200,16 @@ class JsonWriter {
     const Dict* dict = value.as_dict();
     if (dict == nullptr) return out_.add(scalar(value));
     out_.budget().spend(2 * dict->items.size());
-    auto items = dict->items;
+    std::vector<const std::pair<Value, Value>*> items;
+    for (const auto& item : dict->items) items.push_back(&item);
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(),
-                       [&](const auto& a, const auto& b) { return compare(a.first, b.first, out_.budget()) < 0; });
+                       [&](const auto* a, const auto* b) { return compare(a->first, b->first, out_.budget()) < 0; });
     }
-    write_all(items, '{', '}', level, [&](const auto& item) {
-      write_string(item.first.is_string() ? item.first.text() : scalar(item.first));
+    write_all(items, '{', '}', level, [&](const auto* item) {
+      write_string(item->first.is_string() ? item->first.text() : scalar(item->first));
       out_.add(style_.key_separator);
-      write(item.second, level + 1);
+      write(item->second, level + 1);
     });
   }
 

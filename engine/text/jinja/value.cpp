@@ -28,7 +28,7 @@ bool is_ordered_list(const SequenceValue& sequence) {
   return sequence.kind == SequenceKind::list || sequence.kind == SequenceKind::tuple;
 }
 
-[[noreturn]] void fail_undefined(const Value& value) { throw Fault(value.get<Undefined>()->what); }
+[[noreturn]] void fail_undefined(const Value& value) { throw Fault(value.why_undefined()); }
 
 }  // namespace
 
@@ -37,6 +37,13 @@ const Value* Arguments::named_value(std::string_view name) const {
     if (key == name) return &value;
   }
   return nullptr;
+}
+
+Value Value::undefined(std::string_view what) {
+  constexpr std::size_t kMaxReason = 400;
+  std::string kept(what.substr(0, kMaxReason));
+  if (what.size() > kMaxReason) kept = utf8::repaired(kept) + "...";
+  return Value(Data(Undefined{std::make_shared<const std::string>(std::move(kept))}));
 }
 
 Value Value::sequence(SequenceKind kind, Values items) {

@@ -53,8 +53,9 @@ inline constexpr int kMaxValueDepth = 100;
 class Value;
 using Values = std::vector<Value>;
 
+/// All that look alike share the text, however many a template makes.
 struct Undefined {
-  std::string what;  // "'messages' is undefined"
+  std::shared_ptr<const std::string> what;  // "'messages' is undefined"
 };
 struct None {};
 struct String {
@@ -132,7 +133,8 @@ class Value {
   Value(std::string_view text) : Value(std::string(text)) {}
   Value(const char* text) : Value(std::string(text)) {}
   Value(Data data) : data_(std::move(data)) {}
-  static Value undefined(std::string what) { return Value(Data(Undefined{std::move(what)})); }
+  /// Keeps the beginning of a long reason, which may quote any text.
+  static Value undefined(std::string_view what);
   /// Throws Fault when the lists lie too deep in each other.
   static Value sequence(SequenceKind kind, Values items);
   static Value list(Values items) { return sequence(SequenceKind::list, std::move(items)); }
@@ -143,6 +145,7 @@ class Value {
     return std::get_if<T>(&data_);
   }
   bool is_undefined() const { return get<Undefined>() != nullptr; }
+  const std::string& why_undefined() const { return *get<Undefined>()->what; }  // only for undefined values
   bool is_none() const { return get<None>() != nullptr; }
   bool is_string() const { return get<String>() != nullptr; }
   bool is_safe() const { return is_string() && get<String>()->safe; }

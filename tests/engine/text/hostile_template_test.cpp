@@ -28,7 +28,8 @@ constexpr std::chrono::milliseconds kTimeout{250};  // after which a stop is req
 constexpr std::int64_t kBytes = std::int64_t{512} << 20;
 
 std::string render(const std::string& source, const std::stop_token& stop = {}) {
-  return ChatTemplate::parse(source, "t")->render({{"user", std::string(20'000, 'a') + "\n b"}}, {}, stop);
+  const std::vector<ChatMessage> messages{{"user", std::string(20'000, 'a') + "\n b"}};
+  return ChatTemplate::parse(source, "t")->render(messages, {}, stop);
 }
 
 std::string complaint(const std::string& source) {
@@ -185,6 +186,30 @@ TEST_CASE("every operation on texts and lists costs by what it touches") {
   std::string names;
   for (int i = 0; i < 40'000; ++i) names += fmt::format("{{% set a{} = 1 %}}", i);
   complaint(names);  // each is compared with all before
+}
+
+TEST_CASE("what is undefined, and names, cost memory once") {
+  std::string names;  // of members that a namespace keeps
+  for (int i = 0; i < 250; ++i) names += fmt::format("{}{}{}=1", i == 0 ? "" : ", ", std::string(196, 'n'), i);
+  const std::int64_t before = peak_resident();
+  for (const std::string& source :
+       {std::string("{% set u = {}['a' * 1000000] %}{% set l = [u] * 100000 %}{{ l|length }}"),
+        std::string("{% set u = 1['a' * 4000000] %}{% set l = [u] * 1000000 %}{{ l|length }}"),
+        std::string("{% set u = {}['a' * 4000000] %}{% set l = [u] * 10 %}{% for i in range(50000) %}"
+                    "{% if 3 in l %}{% endif %}{% endfor %}"),
+        "{% set l = [" + std::string(200, 'u') + "] * 1999000 %}",
+        "{% set n = namespace(l=[]) %}{% for i in range(100000) %}{% set n.l = [n.l|last, namespace(" + names +
+            ")] %}{% endfor %}",
+        "{% set n = namespace(l=0) %}{% for i in range(100000) %}{% set n.l = namespace(l=n.l, " + names +
+            ") %}{% endfor %}"}) {
+    complaint(source);
+    malloc_trim(0);
+    INFO(source.substr(0, 200));
+    if (!kFreedIsKept) CHECK(peak_resident() - before < kBytes / 2);
+  }
+  const std::string error = complaint("{{ {}['\xC3\xA9' * 1000000].x }}");
+  CHECK(error.size() < 1000);
+  CHECK_THAT(error, Contains("has no element"));
 }
 
 TEST_CASE("a stop ends rendering soon") {

@@ -32,7 +32,7 @@ class Generator {
 
   /// An expression that makes the member of the namespace larger, or another object around it.
   std::string growth() {
-    static constexpr std::array<std::string_view, 30> kGrowth = {
+    static constexpr std::array<std::string_view, 37> kGrowth = {
         "n.s = n.s + n.s",
         "n.s = n.s ~ n.t ~ n.s",
         "n.s = n.s.replace('a', 'aa')",
@@ -62,6 +62,13 @@ class Generator {
         "n.p = namespace(a=n.p)",
         "n.p = dict(a=n.p).items",
         "n.p = n.s.find",
+        "n.l = [{}[n.s]] * 1000",
+        "n.l = [1[n.s]] * 1000000",
+        "n.l = [n.s[n.i]] * 1000000",
+        "n.p = n.l[1000000000]",
+        "n.l = [unknown_name] * 1000000",
+        "n.d = {n.s[:100]: {}[n.s]}",
+        "n.p = namespace(a_name_of_many_characters_that_each_namespace_keeps_for_itself=n.p, and_yet_another_one=n.s)",
         "n.i = n.i + 1",
     };
     return "{% set " + one_of(kGrowth) + " %}";
