@@ -69,8 +69,7 @@ void check_step_count(std::size_t steps, const Where& where) {
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMaxShownBytes = 60;
-  return fmt::format("'{}'", text.size() <= kMaxShownBytes ? std::string(text)
-                                                           : utf8::repaired(text.substr(0, kMaxShownBytes)) + "...");
+  return fmt::format("'{}'", utf8::beginning(text, kMaxShownBytes));
 }
 
 }  // namespace baton::text

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/utf8.h"
+
 namespace baton {
 namespace {
 
@@ -18,6 +20,10 @@ constexpr std::size_t kElementBytes = 2 * sizeof(Json);  // a list's capacity do
 constexpr std::size_t kMemberBytes = 112;                // a node of the object's tree, with the key
 constexpr std::size_t kContainerBytes = 64;
 constexpr std::size_t kTextBytes = 48;
+
+// What is kept of the library's messages, which quote whole tokens, and of a key.
+constexpr std::size_t kMaxMessage = 500;
+constexpr std::size_t kMaxKey = 200;
 
 // NOLINTBEGIN(bugprone-exception-escape): the library's destructor allocates only for values that hold others.
 /// Frees the values inside of each other before those that hold them; the depth is limited.
@@ -32,6 +38,33 @@ void dismantle(Json& value) noexcept {
 }
 // NOLINTEND(bugprone-exception-escape)
 
+/// How far the text was read. The parser holds a string or number several times and quotes it in its errors, so that
+/// its size is limited while it is read.
+class Reading {
+ public:
+  Reading(std::string_view text, std::size_t max_token)
+      : begin_(text.data()), reached_(text.data()), token_(text.data()), max_token_(max_token) {}
+
+  std::size_t byte() const { return static_cast<std::size_t>(reached_ - begin_); }
+  void move_to(const char* at) {
+    reached_ = at;
+    if (static_cast<std::size_t>(at - token_) > max_token_)
+      exceed(fmt::format("expected strings and numbers of at most {} bytes, found a longer one", max_token_));
+  }
+  /// What comes next is another token.
+  void end_token() { token_ = reached_; }
+
+  [[noreturn]] void exceed(const std::string& expected) const {
+    throw JsonError(JsonError::Kind::limit, byte(), fmt::format("byte {}: {}", byte(), expected));
+  }
+
+ private:
+  const char* begin_;
+  const char* reached_;
+  const char* token_;
+  std::size_t max_token_;
+};
+
 /// The text as an input iterator that tells how far it was read.
 class Cursor {
  public:
@@ -41,10 +74,10 @@ class Cursor {
   using pointer = const char*;
   using reference = const char&;
 
-  Cursor(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  Cursor(const char* at, Reading* reading) : at_(at), reading_(reading) {}
   const char& operator*() const { return *at_; }
   Cursor& operator++() {
-    *reached_ = ++at_;
+    reading_->move_to(++at_);
     return *this;
   }
   Cursor operator++(int) {
@@ -57,17 +90,17 @@ class Cursor {
 
  private:
   const char* at_;
-  const char** reached_;
+  Reading* reading_;
 };
 
 /// Builds the values from the parser's events. Returning false from an event would stop the parser, as throwing does.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, const JsonLimits& limits, JsonDocument& document)
-      : text_(text), reached_(text.data()), limits_(limits), root_(document.root()) {}
+      : text_(text), reading_(text, limits.max_token), limits_(limits), root_(document.root()) {}
 
-  Cursor begin() { return {text_.data(), &reached_}; }
-  Cursor end() { return {text_.data() + text_.size(), &reached_}; }
+  Cursor begin() { return {text_.data(), &reading_}; }
+  Cursor end() { return {text_.data() + text_.size(), &reading_}; }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -86,12 +119,10 @@ class Builder : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
+    reading_.end_token();
     spend(kMemberBytes + name.size());
     const auto [member, added] = open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
-    if (!added && limits_.unique_keys)
-      throw JsonError(JsonError::Kind::repeated_key, byte(),
-                      fmt::format("byte {}: expected each key once, found \"{}\" twice", byte(), member->first),
-                      member->first);
+    if (!added && limits_.unique_keys) fail_repeated(utf8::beginning(member->first, kMaxKey));
     member_ = &member->second;
     dismantle(*member_);  // the value of the same key before
     return true;
@@ -101,27 +132,28 @@ class Builder : public nlohmann::json_sax<Json> {
     const std::string_view what = error.what();
     const std::size_t tag = what.find("] ");  // "[json.exception.parse_error.101] "
     const bool number = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;  // like 1e999
-    throw JsonError(number ? JsonError::Kind::number : JsonError::Kind::syntax, where,
-                    fmt::format("not JSON: {}", tag == what.npos ? what : what.substr(tag + 2)));
+    throw JsonError(
+        number ? JsonError::Kind::number : JsonError::Kind::syntax, where,
+        fmt::format("not JSON: {}", utf8::beginning(tag == what.npos ? what : what.substr(tag + 2), kMaxMessage)));
   }
 
  private:
-  std::size_t byte() const { return static_cast<std::size_t>(reached_ - text_.data()); }
-
-  [[noreturn]] void exceed(const std::string& expected) const {
-    throw JsonError(JsonError::Kind::limit, byte(), fmt::format("byte {}: {}", byte(), expected));
+  [[noreturn]] void fail_repeated(const std::string& name) const {
+    throw JsonError(JsonError::Kind::repeated_key, reading_.byte(),
+                    fmt::format("byte {}: expected each key once, found \"{}\" twice", reading_.byte(), name), name);
   }
 
   void spend(std::size_t bytes) {
     bytes_ += bytes;
     if (bytes_ > limits_.max_bytes)
-      exceed(fmt::format("expected values that fit into {} bytes of memory, found more", limits_.max_bytes));
+      reading_.exceed(fmt::format("expected values that fit into {} bytes of memory, found more", limits_.max_bytes));
   }
 
   /// Returns where the next value belongs.
   Json& place() {
+    reading_.end_token();
     if (++values_ > limits_.max_values)
-      exceed(fmt::format("expected at most {} values, found more", limits_.max_values));
+      reading_.exceed(fmt::format("expected at most {} values, found more", limits_.max_values));
     spend(kElementBytes);
     if (open_.empty()) return root_;
     return open_.back()->is_array() ? open_.back()->get_ref<Json::array_t&>().emplace_back() : *member_;
@@ -134,7 +166,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json::value_t kind) {
     if (open_.size() == limits_.max_depth)
-      exceed(fmt::format("expected lists and objects nested at most {} deep, found more", limits_.max_depth));
+      reading_.exceed(fmt::format("expected lists and objects nested at most {} deep, found more", limits_.max_depth));
     spend(kContainerBytes);
     Json& value = place();
     value = Json(kind);
@@ -148,7 +180,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   std::string_view text_;
-  const char* reached_;
+  Reading reading_;
   const JsonLimits& limits_;
   Json& root_;
   std::vector<Json*> open_;  // lists and objects that have begun, outermost first

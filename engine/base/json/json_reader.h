@@ -17,6 +17,7 @@ struct JsonLimits {
   std::size_t max_depth = 64;                      // of lists and objects inside each other
   std::size_t max_values = 8'000'000;              // of all kinds, members of objects and elements of lists
   std::size_t max_bytes = std::size_t{512} << 20;  // of the parsed values, estimated
+  std::size_t max_token = std::size_t{32} << 20;   // bytes of one string or number, which are held several times
   bool unique_keys = false;                        // refuse an object with two equal keys; else the last one counts
 };
 
@@ -30,7 +31,7 @@ class JsonError : public std::runtime_error {
 
   Kind kind;
   std::size_t byte;  // offset in the text
-  std::string key;   // that is repeated
+  std::string key;   // that is repeated, or the beginning of a long one
 };
 
 /// Owns parsed values. They are freed leaf by leaf, since the destructor of nlohmann::json allocates memory and would

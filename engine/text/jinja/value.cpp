@@ -41,9 +41,7 @@ const Value* Arguments::named_value(std::string_view name) const {
 
 Value Value::undefined(std::string_view what) {
   constexpr std::size_t kMaxReason = 400;
-  std::string kept(what.substr(0, kMaxReason));
-  if (what.size() > kMaxReason) kept = utf8::repaired(kept) + "...";
-  return Value(Data(Undefined{std::make_shared<const std::string>(std::move(kept))}));
+  return Value(Data(Undefined{std::make_shared<const std::string>(utf8::beginning(what, kMaxReason))}));
 }
 
 Value Value::sequence(SequenceKind kind, Values items) {

@@ -92,5 +92,18 @@ TEST_CASE("JSON: a hostile text costs no more time and memory than its limits sa
   CHECK_THAT(problem("[" + repeated(9'000'000, "0,") + "0]"), Contains("at most 8000000 values"));
   CHECK_THAT(problem("[" + repeated(6'000'000, "{},") + "{}]", {.max_bytes = 64 << 20}), Contains("fit into"));
   CHECK(problem("{\"a\":{}" + repeated(80'000, ",\"b\":{}") + "}").empty());
+  for (const std::string start : {"{\"a\": \"", "[9", "{\"", "[\"\\u00e9"}) {
+    const std::string long_token = start + std::string(34'000'000, '9');
+    CHECK_THAT(problem(long_token), Contains("expected strings and numbers of at most 33554432 bytes, found a longer"));
+    const std::string shorter = start + std::string(5'000'000, '9');
+    const std::string message = problem(shorter, {}, start == "[9" ? JsonError::Kind::number : JsonError::Kind::syntax);
+    CHECK_THAT(message, Contains("not JSON"));
+    CHECK(message.size() < 1000);
+  }
+  const std::string key(5'000'000, 'k');
+  CHECK(
+      problem("{\"" + key + "\": 1, \"" + key + "\": 2}", {.unique_keys = true}, JsonError::Kind::repeated_key).size() <
+      1000);
+  CHECK(peak_bytes() - before < 512 << 20);
   CHECK(test::thread_seconds() - begin < 4.0 * test::kSlowdown);
 }
