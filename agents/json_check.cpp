@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <stdexcept>
 
 #include "agents/pattern.h"
@@ -16,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 64;  // limit of $ref and nesting together
-constexpr int kMaxSteps = 1'000'000;
+constexpr int kMaxDepth = 64;             // limit of $ref and nesting together
+constexpr std::size_t kUnitsOfStep = 64;  // of an Effort: one value against one schema
 constexpr std::string_view kTypes[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
 constexpr std::string_view kDefinitions = "#/definitions/";
 
@@ -46,10 +47,15 @@ std::string at(const std::string& pointer, const std::string& message) {
 /// Checks one value against one schema; every function returns the first error, or an empty text.
 class Checker {
  public:
-  explicit Checker(const Json& root) : root_(root) {}
+  /// `bytes`: of the text.
+  Checker(const Json& root, std::size_t bytes) : root_(root), effort_(effort_for_output(bytes)) {}
 
-  std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) const {
-    if (depth > kMaxDepth || ++steps_ > kMaxSteps) return at(pointer, "too much nesting for the schema");
+  /// Throws std::runtime_error where it takes too many steps: nested alternatives double them with each level.
+  std::string check(const Json& value, const Json& schema, const std::string& pointer, int depth = 0) {
+    if (depth > kMaxDepth) return at(pointer, "too much nesting for the schema");
+    const std::size_t characters = value.is_string() ? value.get_ref<const std::string&>().size() : 0;
+    if (!effort_.take(kUnitsOfStep + pointer.size() + characters))
+      throw std::runtime_error("the check by the schema needs too many steps");
     if (schema.is_boolean()) return schema.get<bool>() ? "" : at(pointer, "is not allowed");
     if (schema.contains("$ref")) {
       const auto name = schema["$ref"].get<std::string>().substr(kDefinitions.size());
@@ -57,14 +63,14 @@ class Checker {
     }
     std::string wrong = check_any(value, schema, pointer, depth);
     if (wrong.empty() && value.is_number()) wrong = check_number(value.get<double>(), schema, pointer);
-    if (wrong.empty() && value.is_string()) wrong = check_string(value.get<std::string>(), schema, pointer);
+    if (wrong.empty() && value.is_string()) wrong = check_string(value.get_ref<const std::string&>(), schema, pointer);
     if (wrong.empty() && value.is_array()) wrong = check_array(value, schema, pointer, depth);
     if (wrong.empty() && value.is_object()) wrong = check_object(value, schema, pointer, depth);
     return wrong;
   }
 
  private:
-  std::string check_any(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+  std::string check_any(const Json& value, const Json& schema, const std::string& pointer, int depth) {
     if (schema.contains("type")) {
       const Json& type = schema["type"];
       const Json types = type.is_array() ? type : Json::array({type});
@@ -91,7 +97,7 @@ class Checker {
     return check_combined(value, schema, pointer, depth);
   }
 
-  std::string check_combined(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+  std::string check_combined(const Json& value, const Json& schema, const std::string& pointer, int depth) {
     for (const Json& part : schema.value("allOf", Json::array())) {
       const std::string wrong = check(value, part, pointer, depth + 1);
       if (!wrong.empty()) return wrong;
@@ -127,16 +133,16 @@ class Checker {
     return {};
   }
 
-  static std::string check_string(const std::string& value, const Json& schema, const std::string& pointer) {
+  std::string check_string(const std::string& value, const Json& schema, const std::string& pointer) {
     const std::string wrong = check_size(utf8::count(value), schema, "minLength", "maxLength", "characters", pointer);
     if (!wrong.empty()) return wrong;
-    if (schema.contains("pattern") && !Pattern(schema["pattern"].get<std::string>()).search(value)) {
+    if (schema.contains("pattern") && !matches(schema["pattern"].get_ref<const std::string&>(), value)) {
       return at(pointer, fmt::format("does not match '{}'", schema["pattern"].get<std::string>()));
     }
     return {};
   }
 
-  std::string check_array(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+  std::string check_array(const Json& value, const Json& schema, const std::string& pointer, int depth) {
     std::string wrong = check_size(value.size(), schema, "minItems", "maxItems", "items", pointer);
     if (!wrong.empty() || !schema.contains("items")) return wrong;
     for (std::size_t i = 0; i < value.size() && wrong.empty(); ++i) {
@@ -145,7 +151,7 @@ class Checker {
     return wrong;
   }
 
-  std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) const {
+  std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) {
     for (const Json& name : schema.value("required", Json::array())) {
       if (!value.contains(name.get<std::string>()))
         return at(pointer, fmt::format("'{}' is missing", name.get<std::string>()));
@@ -158,7 +164,7 @@ class Checker {
   }
 
   std::string check_member(const std::string& name, const Json& member, const Json& schema, const std::string& pointer,
-                           int depth) const {
+                           int depth) {
     const std::string below = pointer + "/" + name;
     bool known = false;
     if (schema.contains("properties") && schema["properties"].contains(name)) {
@@ -168,7 +174,7 @@ class Checker {
     }
     if (schema.contains("patternProperties")) {
       for (const auto& [pattern, rest] : schema["patternProperties"].items()) {
-        if (!Pattern(pattern).search(name)) continue;
+        if (!matches(pattern, name)) continue;
         known = true;
         const std::string wrong = check(member, rest, below, depth + 1);
         if (!wrong.empty()) return wrong;
@@ -178,8 +184,13 @@ class Checker {
     return check(member, schema["additionalProperties"], below, depth + 1);
   }
 
+  bool matches(const std::string& pattern, const std::string& text) {
+    return patterns_.try_emplace(pattern, pattern).first->second.search(text, effort_);
+  }
+
   const Json& root_;
-  mutable int steps_ = 0;  // nested alternatives double the steps with each level
+  Effort effort_;
+  std::map<std::string, Pattern> patterns_;
 };
 
 /// The supported keywords and the values that each of them may have.
@@ -277,9 +288,11 @@ class SchemaChecker {
 std::string check_json(std::string_view text, const std::string& schema) {
   try {
     const JsonDocument value = read_json(text), checked_schema = read_json(schema);
-    return Checker(*checked_schema).check(*value, *checked_schema, "");
+    return Checker(*checked_schema, text.size()).check(*value, *checked_schema, "");
   } catch (const JsonError& error) {
     return error.kind == JsonError::Kind::limit ? error.what() : "the text is not JSON";
+  } catch (const std::runtime_error& error) {
+    return error.what();
   }
 }
 

@@ -42,6 +42,7 @@ struct Regex::Compiled {
   Code code;
   Where where;
   std::size_t units_per_item = 1;  // a repeat of n characters is one item
+  std::size_t units_per_16 = 8;    // bytes that an item passes over
 };
 
 namespace {
@@ -50,6 +51,7 @@ namespace {
 struct MatchWatch {
   TextWork& work;
   std::size_t units_per_item;
+  std::size_t units_per_16;
   std::size_t last = 0;  // where the last item began to match
   bool ended = false;
 };
@@ -59,7 +61,7 @@ int watch(pcre2_callout_block* block, void* data) {
   const std::size_t at = block->current_position;
   const std::size_t passed = at > state.last ? at - state.last : state.last - at;
   state.last = at;
-  state.ended = !state.work.take(state.units_per_item + passed / 2);
+  state.ended = !state.work.take(state.units_per_item + passed * state.units_per_16 / 16);
   return state.ended ? PCRE2_ERROR_CALLOUT : 0;
 }
 
@@ -69,8 +71,8 @@ Regex::Regex(std::string_view oniguruma, const Where& where) {
   if (oniguruma.size() > kMaxPatternBytes)
     where.fail(
         fmt::format("the regular expression has {} bytes, expected at most {}", oniguruma.size(), kMaxPatternBytes));
-  std::size_t longest_repeat = 0;
-  const std::string pattern = translated_regex(oniguruma, where, longest_repeat);
+  RegexCosts costs;
+  const std::string pattern = translated_regex(oniguruma, where, costs);
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (!context) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -82,7 +84,8 @@ Regex::Regex(std::string_view oniguruma, const Where& where) {
   if (!code)
     where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without a JIT, pcre2_match interprets the code
-  compiled_ = std::make_unique<Compiled>(Compiled{std::move(code), where, 1 + longest_repeat / 8});
+  compiled_ = std::make_unique<Compiled>(
+      Compiled{std::move(code), where, 1 + costs.longest_repeat / 8, 8 + costs.widest_class / 8});
 }
 
 Regex::~Regex() = default;
@@ -95,7 +98,7 @@ void Regex::split(std::string_view text, std::vector<Span>& out, TextWork& work)
   pcre2_set_match_limit(context.get(), kMatchLimit);
   pcre2_set_depth_limit(context.get(), kDepthLimit);
   pcre2_set_heap_limit(context.get(), kHeapLimitKib);
-  MatchWatch state{work, compiled_->units_per_item};
+  MatchWatch state{work, compiled_->units_per_item, compiled_->units_per_16};
   pcre2_set_callout(context.get(), watch, &state);
   JitStack stack;  // allocated only when the 32 KiB that PCRE2 uses of the thread's own stack are not enough
 

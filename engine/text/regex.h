@@ -21,9 +21,15 @@ struct Span {
   bool match = false;
 };
 
+/// What makes single items of a pattern expensive.
+struct RegexCosts {
+  std::size_t longest_repeat = 0;  // the largest number in braces, as in a{3}
+  std::size_t widest_class = 0;  // bytes of the longest class, as in [abc]: each character is compared with its members
+};
+
 /// Returns a PCRE2 pattern that matches what the Oniguruma pattern matches. Throws ModelError that names the construct,
-/// for constructs that tokenisers do not use. `longest_repeat`: the largest number in braces, as in a{3}.
-std::string translated_regex(std::string_view oniguruma, const Where& where, std::size_t& longest_repeat);
+/// for constructs that tokenisers do not use.
+std::string translated_regex(std::string_view oniguruma, const Where& where, RegexCosts& costs);
 
 /// Immutable and safe from any thread.
 class Regex {

@@ -35,10 +35,10 @@ constexpr std::array<std::string_view, 40> kCategories = {
 
 class Translation {
  public:
-  Translation(std::string_view pattern, const Where& where, std::size_t& longest_repeat)
+  Translation(std::string_view pattern, const Where& where, RegexCosts& costs)
       : pattern_(pattern),
         where_(where),
-        longest_repeat_(longest_repeat),
+        costs_(costs),
         word_(members_of({"Alphabetic", "M", "Nd", "Pc"}) + R"(\xb2\xb3\xb9\xbc-\xbe)"),
         digit_(members_of({"Nd"})) {}
 
@@ -155,6 +155,7 @@ class Translation {
   }
 
   void bracket() {
+    const std::size_t begin = at_;
     take(1);
     if (rest().starts_with('^')) take(1);
     if (rest().starts_with(']')) unsupported("an empty class");
@@ -171,6 +172,7 @@ class Translation {
     }
     if (at_ == pattern_.size()) unsupported("an unclosed class");
     take(1);
+    costs_.widest_class = std::max(costs_.widest_class, at_ - begin);
   }
 
   void group() {
@@ -195,7 +197,7 @@ class Translation {
       if (number.empty()) continue;
       if (read.ec != std::errc() || repeats > kMaxRepeat)
         unsupported(fmt::format("a repeat of more than {} times", kMaxRepeat));
-      longest_repeat_ = std::max(longest_repeat_, repeats);
+      costs_.longest_repeat = std::max(costs_.longest_repeat, repeats);
     }
   }
 
@@ -212,7 +214,7 @@ class Translation {
 
   std::string_view pattern_;
   const Where& where_;
-  std::size_t& longest_repeat_;
+  RegexCosts& costs_;
   // Oniguruma's word characters (including marks, and the numbers of Latin-1 that are not digits), and its digits.
   std::string word_, digit_;
   std::size_t at_ = 0;
@@ -221,8 +223,8 @@ class Translation {
 
 }  // namespace
 
-std::string translated_regex(std::string_view oniguruma, const Where& where, std::size_t& longest_repeat) {
-  return Translation(oniguruma, where, longest_repeat).run();
+std::string translated_regex(std::string_view oniguruma, const Where& where, RegexCosts& costs) {
+  return Translation(oniguruma, where, costs).run();
 }
 
 }  // namespace baton::text

@@ -119,6 +119,19 @@ TEST_CASE("a stop ends encoding soon") {
   }
 }
 
+TEST_CASE("a class costs by its members") {
+  std::string wide = "[^";
+  for (int i = 0; i < 1500; ++i) wide += fmt::format("\\u{:04X}", 0x100 + 3 * i);
+  Json json = golden_json("tokenizers/gpt2.json");
+  json["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", wide + "]++x|."}}}, {"behavior", "Isolated"}};
+  json["pre_tokenizer"]["invert"] = false;
+  const auto tokenizer = Tokenizer::parse(json.dump(), "wide");
+  const double begin = thread_seconds();
+  CHECK_THROWS_WITH(tokenizer->encode(repeated("\xE0\xB0\xB5", 60'000), SpecialTokens::as_text),
+                    Catch::Matchers::Contains("more than the tokenizer's limit of steps"));
+  CHECK(thread_seconds() - begin < 1.0 * kSlowdown);
+}
+
 TEST_CASE("replacements that grow a text without end are refused") {
   Json json = golden_json("tokenizers/gpt2.json");
   Json list = Json::array();
