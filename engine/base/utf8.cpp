@@ -46,12 +46,6 @@ std::string repaired(std::string_view bytes) {
   return out;
 }
 
-std::string beginning(std::string_view text, std::size_t bytes) {
-  if (text.size() <= bytes) return std::string(text);
-  while (bytes > 0 && continues(text[bytes])) --bytes;
-  return std::string(text.substr(0, bytes)) + "...";
-}
-
 std::size_t count(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
 }

@@ -33,9 +33,6 @@ struct CodePoint {
 /// True for a byte that continues a character, false for a byte that begins one.
 constexpr bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
-/// The text for a message: the whole of it, or whole characters from its first `bytes` bytes with "..." behind them.
-std::string beginning(std::string_view text, std::size_t bytes);
-
 /// Returns the number of characters in valid UTF-8.
 std::size_t count(std::string_view text);
 

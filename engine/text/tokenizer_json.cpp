@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/base/utf8.h"
+#include "engine/base/json/beginning.h"
 
 namespace baton::text {
 
@@ -69,7 +69,7 @@ void check_step_count(std::size_t steps, const Where& where) {
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMaxShownBytes = 60;
-  return fmt::format("'{}'", utf8::beginning(text, kMaxShownBytes));
+  return fmt::format("'{}'", beginning(text, kMaxShownBytes));
 }
 
 }  // namespace baton::text

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/utf8.h"
+#include "engine/base/json/beginning.h"
 
 namespace baton {
 namespace {
@@ -122,7 +122,7 @@ class Builder : public nlohmann::json_sax<Json> {
     reading_.end_token();
     spend(kMemberBytes + name.size());
     const auto [member, added] = open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
-    if (!added && limits_.unique_keys) fail_repeated(utf8::beginning(member->first, kMaxKey));
+    if (!added && limits_.unique_keys) fail_repeated(beginning(member->first, kMaxKey));
     member_ = &member->second;
     dismantle(*member_);  // the value of the same key before
     return true;
@@ -134,7 +134,7 @@ class Builder : public nlohmann::json_sax<Json> {
     const bool number = dynamic_cast<const Json::out_of_range*>(&error) != nullptr;  // like 1e999
     throw JsonError(
         number ? JsonError::Kind::number : JsonError::Kind::syntax, where,
-        fmt::format("not JSON: {}", utf8::beginning(tag == what.npos ? what : what.substr(tag + 2), kMaxMessage)));
+        fmt::format("not JSON: {}", beginning(tag == what.npos ? what : what.substr(tag + 2), kMaxMessage)));
   }
 
  private:

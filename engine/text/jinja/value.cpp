@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/base/errors.h"
+#include "engine/base/json/beginning.h"
 #include "engine/base/string_search.h"
 #include "engine/base/utf8.h"
 
@@ -41,7 +42,7 @@ const Value* Arguments::named_value(std::string_view name) const {
 
 Value Value::undefined(std::string_view what) {
   constexpr std::size_t kMaxReason = 400;
-  return Value(Data(Undefined{std::make_shared<const std::string>(utf8::beginning(what, kMaxReason))}));
+  return Value(Data(Undefined{std::make_shared<const std::string>(beginning(what, kMaxReason))}));
 }
 
 Value Value::sequence(SequenceKind kind, Values items) {
