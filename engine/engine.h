@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,12 @@ struct EngineStats {
 class InferenceEngine {
  public:
   virtual ~InferenceEngine() = default;
+
+  /// Reads what requests with a constraint need of the model's vocabulary, once, so that `submit` does not have to:
+  /// takes about a tenth of a second. Throws ModelError for a tokenizer whose tokens take too many steps, and
+  /// Interrupted soon after a stop was requested; a later call begins anew then. An engine that needs nothing returns
+  /// at once.
+  virtual void read_vocabulary(const std::stop_token&) {}
 
   /// Accepts the request and returns its id. Throws EngineError when the prompt does not fit the context (the message
   /// holds both numbers), when there is not enough memory, or when a parameter is out of range. The engine reduces

@@ -22,7 +22,10 @@ class Effort {
     used_ += std::min(units, std::numeric_limits<std::size_t>::max() - used_);
     return used_ < next_look_ || look();
   }
+  /// Allows for more work than the constructor did.
+  void allow(std::size_t units) noexcept { limit_ += units; }
   bool stop_requested() const noexcept { return stop_.stop_requested(); }
+  std::size_t used() const noexcept { return used_; }
 
  private:
   static constexpr std::size_t kUnitsBetweenLooks = 16'384;

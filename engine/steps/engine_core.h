@@ -31,6 +31,7 @@ namespace baton {
 class EngineCore {
  public:
   EngineCore(std::unique_ptr<Backend> backend, std::shared_ptr<const Model> model, const LocalEngineOptions& options);
+  void read_vocabulary(const std::stop_token& stop) { masks_.vocabulary(stop); }
   RequestId submit(GenerationRequest request);
   void cancel(RequestId id);
   EarlyId prepare(EarlyPrompt prompt);

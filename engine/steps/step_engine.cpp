@@ -33,6 +33,8 @@ StepEngine::~StepEngine() {
   }
 }
 
+void StepEngine::read_vocabulary(const std::stop_token& stop) { core_->read_vocabulary(stop); }
+
 RequestId StepEngine::submit(GenerationRequest request) {
   const EarlyId early = request.early;
   try {

@@ -23,6 +23,7 @@ class StepEngine final : public LocalEngine {
   /// Open requests finish as cancelled.
   ~StepEngine() override;
 
+  void read_vocabulary(const std::stop_token& stop) override;
   RequestId submit(GenerationRequest request) override;
   void cancel(RequestId id) override;
   EarlyId prepare(EarlyPrompt prompt) override;

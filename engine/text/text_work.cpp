@@ -19,21 +19,32 @@ constexpr std::size_t kTokenUnits = 1'000'000;
 }  // namespace
 
 TextWork::TextWork(std::string_view origin, std::size_t bytes, std::stop_token stop)
-    : TextWork(origin, bytes, kGrowth * bytes + kFreeBytes, kUnitsPerByte * bytes + kFreeUnits, std::move(stop)) {}
+    : TextWork(origin, "text", bytes, {kGrowth * bytes + kFreeBytes, kUnitsPerByte * bytes + kFreeUnits},
+               std::move(stop)) {}
 
-TextWork TextWork::of_token(std::string_view origin, std::size_t bytes) {
-  return {origin, bytes, std::max(bytes, kMaxTokenBytes), kUnitsPerByte * bytes + kTokenUnits, {}};
+TextWork TextWork::of_token(std::string_view origin, std::size_t bytes, std::stop_token stop) {
+  return {
+      origin, "token", bytes, {std::max(bytes, kMaxTokenBytes), kUnitsPerByte * bytes + kTokenUnits}, std::move(stop)};
+}
+
+TextWork TextWork::of_vocabulary(std::string_view origin, std::size_t bytes, std::stop_token stop) {
+  return {origin, "vocabulary", bytes, {2 * bytes + kFreeBytes, kUnitsPerByte * bytes + kFreeUnits}, std::move(stop)};
+}
+
+void TextWork::allow(std::size_t bytes) {
+  effort_.allow(kUnitsPerByte * bytes);
+  max_bytes_ = std::max(max_bytes_, bytes);
 }
 
 void TextWork::fail() const {
   if (effort_.stop_requested()) throw Interrupted();
   throw ModelError(
-      fmt::format("{}: a text of {} bytes needs more than the tokenizer's limit of steps", origin_, bytes_));
+      fmt::format("{}: a {} of {} bytes needs more than the tokenizer's limit of steps", origin_, what_, bytes_));
 }
 
 void TextWork::fail_size() const {
-  throw ModelError(
-      fmt::format("{}: the tokenizer makes more than {} bytes of a text of {} bytes", origin_, max_bytes_, bytes_));
+  throw ModelError(fmt::format("{}: the tokenizer makes more than {} bytes of a {} of {} bytes", origin_, max_bytes_,
+                               what_, bytes_));
 }
 
 }  // namespace baton::text

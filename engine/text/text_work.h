@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextWork: the bounds of encoding one text. Every step of a tokenizer counts the bytes and attempts that it spends
-// here.
+// TextWork: the bounds of encoding one text, or of decoding tokens. Every step of a tokenizer counts the bytes and
+// attempts that it spends here.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,11 @@ class TextWork {
  public:
   /// For a text of `bytes`. Published tokenizers spend up to 40 units on a byte; one takes about 5 ns.
   TextWork(std::string_view origin, std::size_t bytes, std::stop_token stop = {});
-  /// For one token that is decoded.
-  static TextWork of_token(std::string_view origin, std::size_t bytes);
+  /// For one token that is decoded, by all steps of a decoder together.
+  static TextWork of_token(std::string_view origin, std::size_t bytes, std::stop_token stop = {});
+  /// For decoding each token of a vocabulary by itself: `bytes` of all tokens. It may take as long as encoding a text
+  /// of that size. The result may be twice as long and 1 MiB; published decoders make it shorter.
+  static TextWork of_vocabulary(std::string_view origin, std::size_t bytes, std::stop_token stop);
 
   /// Throws ModelError when the text needs more than its limit, and Interrupted after a stop was requested.
   void spend(std::size_t units) {
@@ -27,6 +30,10 @@ class TextWork {
   /// For callbacks that cannot throw; when it returns false, `fail` says why.
   [[nodiscard]] bool take(std::size_t units) noexcept { return effort_.take(units); }
   [[noreturn]] void fail() const;
+  std::size_t spent() const noexcept { return effort_.used(); }
+
+  /// Allows for what a decoder had held back, which is decoded with the token.
+  void allow(std::size_t bytes);
 
   /// Throws ModelError for a rewritten text that has grown beyond what the text's size allows.
   void check_size(std::size_t bytes) const {
@@ -34,12 +41,17 @@ class TextWork {
   }
 
  private:
-  TextWork(std::string_view origin, std::size_t bytes, std::size_t max_bytes, std::size_t units, std::stop_token stop)
-      : effort_(units, std::move(stop)), origin_(origin), bytes_(bytes), max_bytes_(max_bytes) {}
+  struct Limits {
+    std::size_t bytes;
+    std::size_t units;
+  };
+  TextWork(std::string_view origin, std::string_view what, std::size_t bytes, Limits limits, std::stop_token stop)
+      : effort_(limits.units, std::move(stop)), origin_(origin), what_(what), bytes_(bytes), max_bytes_(limits.bytes) {}
   [[noreturn]] void fail_size() const;
 
   Effort effort_;
   std::string_view origin_;
+  std::string_view what_;  // is bounded; for messages
   std::size_t bytes_;
   std::size_t max_bytes_;
 };

@@ -75,9 +75,12 @@ void TokenDecoder::add(const Json& value, const Where& where, int depth) {
   }
 }
 
-std::string TokenDecoder::bytes(std::string token) const {
+std::string TokenDecoder::bytes(std::string token, TextWork& work) const {
   bool is_bytes = false;
-  for (const auto& step : steps_) token = step->bytes(std::move(token), is_bytes);
+  for (const auto& step : steps_) {
+    work.spend(1 + token.size() / 16);
+    token = step->bytes(std::move(token), is_bytes, work);
+  }
   return token;
 }
 
@@ -85,19 +88,23 @@ TokenDecoder::Run::Run(const TokenDecoder& decoder) {
   for (const auto& step : decoder.steps_) steps_.push_back(step->run());
 }
 
-void TokenDecoder::Run::push_from(std::size_t step, std::string_view token, std::string& out) {
+void TokenDecoder::Run::push_from(std::size_t step, std::string_view token, std::string& out, TextWork& work) {
   if (step == steps_.size()) {
     out += token;
     return;
   }
-  steps_[step]->push(token, [&](std::string_view piece) { push_from(step + 1, piece, out); });
+  work.spend(1 + token.size() / 16);
+  steps_[step]->push(
+      token, [&](std::string_view piece) { push_from(step + 1, piece, out, work); }, work);
 }
 
-void TokenDecoder::Run::push(std::string_view token, std::string& out) { push_from(0, token, out); }
+void TokenDecoder::Run::push(std::string_view token, std::string& out, TextWork& work) {
+  push_from(0, token, out, work);
+}
 
-void TokenDecoder::Run::finish(std::string& out) {
+void TokenDecoder::Run::finish(std::string& out, TextWork& work) {
   for (std::size_t step = 0; step < steps_.size(); ++step) {
-    steps_[step]->finish([&](std::string_view piece) { push_from(step + 1, piece, out); });
+    steps_[step]->finish([&](std::string_view piece) { push_from(step + 1, piece, out, work); }, work);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The "decoder" of tokenizer.json: a chain of steps that tokens pass through one by one, so that the same code decodes
-// a growing text and a whole text.
+// a growing text and a whole text. All steps share the bounds of a token.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/text_work.h"
 #include "engine/text/tokenizer_json.h"
 
 namespace baton::text {
@@ -19,8 +20,8 @@ using Emit = std::function<void(std::string_view)>;
 class DecoderRun {
  public:
   virtual ~DecoderRun() = default;
-  virtual void push(std::string_view token, const Emit& emit) = 0;
-  virtual void finish(const Emit&) {}
+  virtual void push(std::string_view token, const Emit& emit, TextWork& work) = 0;
+  virtual void finish(const Emit&, TextWork&) {}
 };
 
 /// Immutable and safe from any thread.
@@ -30,7 +31,7 @@ class DecoderStep {
   virtual std::unique_ptr<DecoderRun> run() const = 0;
   /// Returns the bytes of a token in the middle of a text after this step. `is_bytes`: an earlier step already resolved
   /// the token to bytes.
-  virtual std::string bytes(std::string token, bool& is_bytes) const = 0;
+  virtual std::string bytes(std::string token, bool& is_bytes, TextWork& work) const = 0;
 };
 
 class TokenDecoder {
@@ -42,16 +43,17 @@ class TokenDecoder {
   class Run {
    public:
     explicit Run(const TokenDecoder& decoder);
-    /// Adds a token and appends the text that became final.
-    void push(std::string_view token, std::string& out);
-    void finish(std::string& out);
+    /// Adds a token and appends the text that became final. Throws as TextWork does.
+    void push(std::string_view token, std::string& out, TextWork& work);
+    void finish(std::string& out, TextWork& work);
 
    private:
-    void push_from(std::size_t step, std::string_view token, std::string& out);
+    void push_from(std::size_t step, std::string_view token, std::string& out, TextWork& work);
     std::vector<std::unique_ptr<DecoderRun>> steps_;
   };
 
-  std::string bytes(std::string token) const;
+  /// Returns the bytes of a token in the middle of a text. Throws as TextWork does.
+  std::string bytes(std::string token, TextWork& work) const;
 
  private:
   void add(const Json& value, const Where& where, int depth);

@@ -16,8 +16,8 @@ class Step : public DecoderStep {
  public:
   Step(MakeRun make_run, Bytes to_bytes) : make_run_(std::move(make_run)), to_bytes_(std::move(to_bytes)) {}
   std::unique_ptr<DecoderRun> run() const override { return make_run_(); }
-  std::string bytes(std::string token, bool& is_bytes) const override {
-    return is_bytes ? token : to_bytes_(std::move(token), is_bytes);
+  std::string bytes(std::string token, bool& is_bytes, TextWork& work) const override {
+    return is_bytes ? token : to_bytes_(std::move(token), is_bytes, work);
   }
 
  private:
@@ -30,12 +30,12 @@ StepPtr make_step(MakeRun make_run, Bytes to_bytes) {
   return std::make_shared<Step<MakeRun, Bytes>>(std::move(make_run), std::move(to_bytes));
 }
 
-std::string as_is(std::string token, bool&) { return token; }
+std::string as_is(std::string token, bool&, TextWork&) { return token; }
 
 /// The step of a tokenizer without decoder: joins tokens with spaces.
 class Spaced : public DecoderRun {
  public:
-  void push(std::string_view token, const Emit& emit) override {
+  void push(std::string_view token, const Emit& emit, TextWork&) override {
     if (!first_) emit(" ");
     first_ = false;
     emit(token);
@@ -48,7 +48,7 @@ class Spaced : public DecoderRun {
 /// Joins the bytes of all tokens to one text and holds back an incomplete character.
 class ByteLevel : public DecoderRun {
  public:
-  void push(std::string_view token, const Emit& emit) override {
+  void push(std::string_view token, const Emit& emit, TextWork&) override {
     pending_ += byte_level_bytes(token);
     std::size_t done = 0;
     while (done < pending_.size()) {
@@ -59,7 +59,7 @@ class ByteLevel : public DecoderRun {
     emit(utf8::repaired(std::string_view(pending_).substr(0, done)));
     pending_.erase(0, done);
   }
-  void finish(const Emit& emit) override {
+  void finish(const Emit& emit, TextWork&) override {
     emit(utf8::repaired(pending_));
     pending_.clear();
   }
@@ -80,16 +80,17 @@ std::optional<char> fallback_byte(std::string_view token) {
 /// is known only when the run ends.
 class ByteFallback : public DecoderRun {
  public:
-  void push(std::string_view token, const Emit& emit) override {
+  void push(std::string_view token, const Emit& emit, TextWork& work) override {
     if (const auto byte = fallback_byte(token)) {
       bytes_ += *byte;
       return;
     }
-    finish(emit);
+    finish(emit, work);
     emit(token);
   }
-  void finish(const Emit& emit) override {
+  void finish(const Emit& emit, TextWork& work) override {
     if (bytes_.empty()) return;
+    work.allow(bytes_.size());
     if (utf8::is_valid(bytes_)) {
       emit(bytes_);
     } else {
@@ -104,19 +105,15 @@ class ByteFallback : public DecoderRun {
 
 class PassOn : public DecoderRun {
  public:
-  void push(std::string_view token, const Emit& emit) override { emit(token); }
+  void push(std::string_view token, const Emit& emit, TextWork&) override { emit(token); }
 };
-
-/// A token's text with every match replaced.
-std::string replaced_in_token(std::string_view token, const TextPattern& pattern, std::string_view content) {
-  TextWork work = TextWork::of_token("the decoder", token.size());
-  return replaced(token, pattern, content, work);
-}
 
 class Replace : public DecoderRun {
  public:
   Replace(PatternPtr pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void push(std::string_view token, const Emit& emit) override { emit(replaced_in_token(token, *pattern_, content_)); }
+  void push(std::string_view token, const Emit& emit, TextWork& work) override {
+    emit(replaced(token, *pattern_, content_, work));
+  }
 
  private:
   PatternPtr pattern_;
@@ -142,7 +139,7 @@ struct StripRule {
 class StripEach : public DecoderRun {
  public:
   explicit StripEach(StripRule rule) : rule_(std::move(rule)) {}
-  void push(std::string_view token, const Emit& emit) override {
+  void push(std::string_view token, const Emit& emit, TextWork&) override {
     emit(without_end(without_start(token, rule_.content, rule_.start), rule_.content, rule_.stop));
   }
 
@@ -153,7 +150,7 @@ class StripEach : public DecoderRun {
 class StripJoined : public DecoderRun {
  public:
   explicit StripJoined(StripRule rule) : rule_(std::move(rule)), start_left_(rule_.start) {}
-  void push(std::string_view piece, const Emit& emit) override {
+  void push(std::string_view piece, const Emit& emit, TextWork&) override {
     const std::string_view body = without_start(piece, rule_.content, start_left_);
     start_left_ = body.empty() ? start_left_ - (piece.size() - body.size()) / rule_.content.size() : 0;
     held_ += body;  // held back, since it may be the end of the token
@@ -171,8 +168,8 @@ class StripJoined : public DecoderRun {
 class Metaspace : public DecoderRun {
  public:
   Metaspace(PatternPtr mark, bool first_is_prefix) : mark_(std::move(mark)), drop_(first_is_prefix) {}
-  void push(std::string_view token, const Emit& emit) override {
-    emit(replaced_in_token(token, *mark_, drop_ ? "" : " "));
+  void push(std::string_view token, const Emit& emit, TextWork& work) override {
+    emit(replaced(token, *mark_, drop_ ? "" : " ", work));
     drop_ = false;
   }
 
@@ -189,7 +186,7 @@ StepPtr spaced_step() {
 
 StepPtr byte_level_step() {
   return make_step([] { return std::make_unique<ByteLevel>(); },
-                   [](std::string token, bool& is_bytes) {
+                   [](std::string token, bool& is_bytes, TextWork&) {
                      is_bytes = true;
                      return byte_level_bytes(token);
                    });
@@ -197,7 +194,7 @@ StepPtr byte_level_step() {
 
 StepPtr byte_fallback_step() {
   return make_step([] { return std::make_unique<ByteFallback>(); },
-                   [](std::string token, bool& is_bytes) {
+                   [](std::string token, bool& is_bytes, TextWork&) {
                      const auto byte = fallback_byte(token);
                      is_bytes = byte.has_value();
                      return byte ? std::string(1, *byte) : token;
@@ -209,9 +206,10 @@ StepPtr fuse_step() {
 }
 
 StepPtr replace_step(PatternPtr pattern, std::string content) {
-  return make_step(
-      [pattern, content] { return std::make_unique<Replace>(pattern, content); },
-      [pattern, content](const std::string& token, bool&) { return replaced_in_token(token, *pattern, content); });
+  return make_step([pattern, content] { return std::make_unique<Replace>(pattern, content); },
+                   [pattern, content](const std::string& token, bool&, TextWork& work) {
+                     return replaced(token, *pattern, content, work);
+                   });
 }
 
 StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, bool joined) {
@@ -221,15 +219,16 @@ StepPtr strip_step(std::string content, std::size_t start, std::size_t stop, boo
   }
   return make_step(
       [rule] { return std::make_unique<StripEach>(rule); },
-      [rule](const std::string& token, bool&) {
+      [rule](const std::string& token, bool&, TextWork&) {
         return std::string(without_end(without_start(token, rule.content, rule.start), rule.content, rule.stop));
       });
 }
 
 StepPtr metaspace_step(std::string mark, bool first_is_prefix) {
   const PatternPtr pattern = string_pattern(std::move(mark), {});
-  return make_step([=] { return std::make_unique<Metaspace>(pattern, first_is_prefix); },
-                   [pattern](const std::string& token, bool&) { return replaced_in_token(token, *pattern, " "); });
+  return make_step(
+      [=] { return std::make_unique<Metaspace>(pattern, first_is_prefix); },
+      [pattern](const std::string& token, bool&, TextWork& work) { return replaced(token, *pattern, " ", work); });
 }
 
 }  // namespace baton::text

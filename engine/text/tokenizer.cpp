@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -85,7 +86,36 @@ class BpeTokenizer : public Tokenizer {
 
   std::string token_bytes(TokenId id) const override {
     const auto shown = token(id);
-    return !shown || is_special(id) ? std::string() : decoder_.bytes(std::string(*shown));
+    if (!shown || is_special(id)) return {};
+    text::TextWork work = work_of_token(*shown);
+    return decoder_.bytes(std::string(*shown), work);
+  }
+
+  void read_tokens(const ReadToken& read, const std::stop_token& stop) const override {
+    std::size_t size_of_all = 0;
+    for (TokenId id = 0; id < size(); ++id) size_of_all += token(id).value_or("").size();
+    text::TextWork all = text::TextWork::of_vocabulary(origin_, size_of_all, stop);
+    std::size_t made = 0;
+    for (TokenId id = 0; id < size(); ++id) {
+      const auto shown = token(id);
+      all.spend(1);
+      if (!shown || is_special(id)) {
+        read(id, {}, {});
+        continue;
+      }
+      text::TextWork work = work_of_token(*shown, stop);
+      const std::string bytes = decoder_.bytes(std::string(*shown), work);
+      std::string first = bytes;
+      if (bytes.starts_with(' ')) {  // some tokenizers drop it there
+        text::TokenDecoder::Run run(decoder_);
+        first.clear();
+        run.push(*shown, first, work);
+        run.finish(first, work);
+      }
+      all.spend(work.spent());
+      all.check_size(made += std::max(bytes.size(), first.size()));
+      read(id, bytes, first);
+    }
   }
 
   std::optional<TokenId> token_id(std::string_view token) const override { return vocabulary_.id(token); }
@@ -97,6 +127,9 @@ class BpeTokenizer : public Tokenizer {
   }
 
   const text::TokenDecoder& decoder() const { return decoder_; }
+  text::TextWork work_of_token(std::string_view token, const std::stop_token& stop = {}) const {
+    return text::TextWork::of_token(origin_, token.size(), stop);
+  }
   /// Returns the text that a token is decoded to.
   std::optional<std::string_view> token(TokenId id) const {
     const auto it = normalized_.find(id);
@@ -151,13 +184,17 @@ BpeDecodeStream::BpeDecodeStream(const BpeTokenizer& tokenizer, bool skip_specia
 std::string BpeDecodeStream::push(TokenId id) {
   std::string out;
   const auto token = tokenizer_.token(id);
-  if (token && !(skip_special_ && tokenizer_.is_special(id))) run_.push(*token, out);
+  if (token && !(skip_special_ && tokenizer_.is_special(id))) {
+    text::TextWork work = tokenizer_.work_of_token(*token);
+    run_.push(*token, out, work);
+  }
   return out;
 }
 
 std::string BpeDecodeStream::finish() {
   std::string out;
-  run_.finish(out);
+  text::TextWork work = tokenizer_.work_of_token({});
+  run_.finish(out, work);
   return out;
 }
 

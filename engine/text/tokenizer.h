@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,12 +54,19 @@ class Tokenizer {
   /// plain completion).
   virtual std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop = {}) const = 0;
 
-  /// Ids that do not exist stand for nothing.
+  /// Ids that do not exist stand for nothing. Throws ModelError where a tokenizer.json asks for more steps or memory
+  /// than a token's size allows.
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
 
   /// The raw bytes a token stands for after the first one (byte-level and byte-fallback resolved); empty for special
   /// tokens.
   virtual std::string token_bytes(TokenId id) const = 0;
+
+  /// `bytes`: token_bytes(id); `first`: the bytes that the token stands for at the beginning of a text.
+  using ReadToken = std::function<void(TokenId id, std::string_view bytes, std::string_view first)>;
+  /// Reads every token, in the order of the ids from 0 to size(). The time is bounded by the size of all tokens: throws
+  /// ModelError where a tokenizer.json asks for more steps or memory, and Interrupted soon after a stop was requested.
+  virtual void read_tokens(const ReadToken& read, const std::stop_token& stop) const = 0;
 
   virtual std::optional<TokenId> token_id(std::string_view token) const = 0;
   virtual bool is_special(TokenId id) const = 0;

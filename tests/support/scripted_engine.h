@@ -44,6 +44,10 @@ class ScriptedEngine final : public InferenceEngine {
     thread_.join();
   }
 
+  void read_vocabulary(const std::stop_token& stop) override {
+    if (on_vocabulary) on_vocabulary(stop);
+  }
+
   RequestId submit(GenerationRequest request) override {
     const std::lock_guard lock(mutex_);
     std::vector<TokenId> ids;
@@ -90,6 +94,8 @@ class ScriptedEngine final : public InferenceEngine {
     const std::lock_guard lock(mutex_);
     return sequences_.size();
   }
+
+  std::function<void(const std::stop_token& stop)> on_vocabulary;  // set before the run
 
   // For the tests to look at once their runs are over.
   std::vector<std::string> prompts;  // in the order of submit

@@ -44,6 +44,9 @@ class ByteTokenizer : public Tokenizer {
     return text;
   }
   std::string token_bytes(TokenId id) const override { return id < 256 ? std::string(1, static_cast<char>(id)) : ""; }
+  void read_tokens(const ReadToken& read, const std::stop_token&) const override {
+    for (TokenId id = 0; id < size(); ++id) read(id, token_bytes(id), token_bytes(id));
+  }
   std::optional<TokenId> token_id(std::string_view token) const override {
     const TokenId found = special_at(token);
     return found < 0 ? std::nullopt : std::optional<TokenId>(found);

@@ -20,6 +20,7 @@ class Tap final : public InferenceEngine {
  public:
   Tap(std::shared_ptr<InferenceEngine> engine, bool logits) : engine_(std::move(engine)), logits_(logits) {}
 
+  void read_vocabulary(const std::stop_token& stop) override { engine_->read_vocabulary(stop); }
   RequestId submit(GenerationRequest request) override {
     auto answer = std::make_shared<TurnAnswer>();
     for (const PromptPart& part : request.prompt)

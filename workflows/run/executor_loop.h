@@ -44,7 +44,7 @@ class RunLoop {
     RequestId request = 0;
     TurnTimes times;
     std::optional<Clock::time_point> due;  // its timeout, or the end of the pause before the next one
-    std::stop_source stop;                 // of its tools, rendering and tokenizing
+    std::stop_source stop;                 // of its tools, rendering, tokenizing and reading the vocabulary
     std::string cut;                       // why it was cut off: its timeout
   };
 

@@ -54,6 +54,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     };
     prepared.prompt =
         input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value, input.stop);
+    if (input.turn->enforce && input.turn->grammar) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

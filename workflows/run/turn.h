@@ -39,7 +39,7 @@ struct TurnInput {
   PromptFrame frame;             // null: it is built first
   std::vector<SlotInput> slots;  // every slot of the turn
   std::vector<ToolInput> tools;
-  std::stop_token stop;  // of rendering and tokenizing; the tools have it too
+  std::stop_token stop;  // of rendering, tokenizing and reading the vocabulary; the tools have it too
 };
 
 struct ToolOutcome {

@@ -19,23 +19,24 @@ bool may_all_follow(const TokenTrie::Below& below, const GrammarStates::FreeRun&
          (below.ascii[1] & ~run.ascii[1]) == 0;
 }
 
-bool drops_blanks(const Tokenizer& tokenizer) {
-  for (TokenId id = 0; id < tokenizer.size(); ++id) {
-    const std::string bytes = tokenizer.token_bytes(id);
-    if (bytes.starts_with(' ') && tokenizer.decode({&id, 1}, true) != bytes) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
-MaskVocabulary::MaskVocabulary(const Tokenizer& tokenizer, std::int32_t ids, std::span<const TokenId> eos_ids)
-    : size(ids),
-      eos(eos_ids.begin(), eos_ids.end()),
-      later(std::make_shared<const TokenTrie>(tokenizer, TokenTrie::Place::later, ids, eos_ids)),
-      first(drops_blanks(tokenizer)
-                ? std::make_shared<const TokenTrie>(tokenizer, TokenTrie::Place::first, ids, eos_ids)
-                : later) {}
+MaskVocabulary::MaskVocabulary(const Tokenizer& tokenizer, std::int32_t ids, std::span<const TokenId> eos_ids,
+                               const std::stop_token& stop)
+    : size(ids), eos(eos_ids.begin(), eos_ids.end()) {
+  TokenBytes at_first, behind;
+  bool differ = false;
+  const auto read = [&](TokenId id, std::string_view bytes, std::string_view bytes_at_first) {
+    if (id >= ids) return;
+    const bool ends = std::find(eos.begin(), eos.end(), id) != eos.end();
+    behind.add(ends ? std::string_view() : bytes);
+    at_first.add(ends ? std::string_view() : bytes_at_first);
+    differ = differ || behind.of(id) != at_first.of(id);
+  };
+  tokenizer.read_tokens(read, stop);
+  later = std::make_shared<const TokenTrie>(std::move(behind), stop);
+  first = differ ? std::make_shared<const TokenTrie>(std::move(at_first), stop) : later;
+}
 
 TokenMasks::TokenMasks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const MaskVocabulary> vocabulary,
                        std::size_t max_bytes)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -16,12 +17,15 @@ namespace baton {
 
 /// The vocabulary of a model: all that masks need to know of it. Immutable and safe from any thread.
 struct MaskVocabulary {
-  MaskVocabulary(const Tokenizer& tokenizer, std::int32_t size, std::span<const TokenId> eos);
+  /// `size`: the model's number of ids; `eos`: ids that end an answer. Reads every token: takes about a tenth of a
+  /// second and throws as Tokenizer::read_tokens.
+  MaskVocabulary(const Tokenizer& tokenizer, std::int32_t size, std::span<const TokenId> eos,
+                 const std::stop_token& stop = {});
 
   std::int32_t size;
   std::vector<TokenId> eos;                // allowed exactly where the answer may end
   std::shared_ptr<const TokenTrie> later;  // of the tokens behind the first
-  std::shared_ptr<const TokenTrie> first;  // of the first token; mostly the same
+  std::shared_ptr<const TokenTrie> first;  // of the first token; mostly the same: some tokenizers drop a blank there
 };
 
 /// One bit for each id, 32 in a word.

@@ -2,31 +2,31 @@
 #include "engine/text/constrain/token_trie.h"
 
 #include <algorithm>
-#include <string>
+#include <limits>
+#include <utility>
+
+#include "engine/base/effort.h"
+#include "engine/base/errors.h"
 
 namespace baton {
-namespace {
 
-std::string bytes_at(const Tokenizer& tokenizer, TokenId id, TokenTrie::Place place) {
-  std::string bytes = tokenizer.token_bytes(id);
-  if (place == TokenTrie::Place::first && bytes.starts_with(' ')) return tokenizer.decode({&id, 1}, true);
-  return bytes;
+std::string_view TokenBytes::of(TokenId id) const {
+  const auto at = static_cast<std::size_t>(id);
+  if (id < 0 || at >= ends_.size()) return {};
+  const std::size_t begin = at == 0 ? 0 : ends_[at - 1];
+  return std::string_view(bytes_).substr(begin, ends_[at] - begin);
 }
 
-}  // namespace
-
-TokenTrie::TokenTrie(const Tokenizer& tokenizer, Place place, std::int32_t vocabulary,
-                     std::span<const TokenId> excluded) {
-  const std::int32_t size = std::min(tokenizer.size(), vocabulary);
-  for (TokenId id = 0; id < size; ++id) {
-    begin_.push_back(static_cast<std::uint32_t>(bytes_.size()));
-    if (std::find(excluded.begin(), excluded.end(), id) == excluded.end()) bytes_ += bytes_at(tokenizer, id, place);
-  }
-  begin_.push_back(static_cast<std::uint32_t>(bytes_.size()));
-  for (TokenId id = 0; id < size; ++id) {
+TokenTrie::TokenTrie(TokenBytes bytes_of_tokens, const std::stop_token& stop) : bytes_(std::move(bytes_of_tokens)) {
+  Effort effort(std::numeric_limits<std::size_t>::max() - 1, stop);  // only for the stop: the bytes are bounded
+  const auto spend = [&](std::size_t units) {
+    if (!effort.take(units)) throw Interrupted();
+  };
+  for (TokenId id = 0; id < bytes_.size(); ++id) {
     if (!bytes_of(id).empty()) tokens_.push_back(id);
   }
-  std::sort(tokens_.begin(), tokens_.end(), [this](TokenId a, TokenId b) {
+  std::sort(tokens_.begin(), tokens_.end(), [&](TokenId a, TokenId b) {
+    spend(1 + std::min(bytes_of(a).size(), bytes_of(b).size()) / 16);
     const int order = bytes_of(a).compare(bytes_of(b));
     return order != 0 ? order < 0 : a < b;
   });
@@ -38,6 +38,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, Place place, std::int32_t vocab
   };
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::string_view bytes = bytes_of(tokens_[i]);
+    spend(1 + bytes.size());
     max_depth_ = std::max(max_depth_, bytes.size());
     close(static_cast<std::size_t>(std::mismatch(before.begin(), before.end(), bytes.begin(), bytes.end()).first -
                                    before.begin()));
@@ -53,6 +54,7 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, Place place, std::int32_t vocab
 
   below_.resize(nodes_.size());
   for (std::size_t i = nodes_.size(); i-- > 0;) {  // children come behind their parents
+    spend(1);
     for (std::size_t child = i + 1; child < nodes_[i].skip; child = nodes_[child].skip) {
       const std::uint8_t byte = nodes_[child].byte;
       Below& below = below_[i];
@@ -62,12 +64,6 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, Place place, std::int32_t vocab
       if (byte < 128) below.ascii[byte / 64] |= std::uint64_t{1} << (byte % 64);
     }
   }
-}
-
-std::string_view TokenTrie::bytes_of(TokenId id) const {
-  const auto at = static_cast<std::size_t>(id);
-  if (id < 0 || at + 1 >= begin_.size()) return {};
-  return std::string_view(bytes_).substr(begin_[at], begin_[at + 1] - begin_[at]);
 }
 
 }  // namespace baton

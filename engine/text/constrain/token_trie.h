@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenTrie: the bytes of all tokens of a vocabulary as one tree, so that tokens that begin alike are tried together.
+// TokenBytes: the bytes of all tokens of a vocabulary. TokenTrie: the same as one tree, so that tokens that begin alike
+// are tried together.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,14 +16,28 @@
 
 namespace baton {
 
+/// The bytes of the tokens, one after another.
+class TokenBytes {
+ public:
+  /// Adds those of the next id, from 0.
+  void add(std::string_view bytes) {
+    bytes_ += bytes;
+    ends_.push_back(static_cast<std::uint32_t>(bytes_.size()));
+  }
+  TokenId size() const { return static_cast<TokenId>(ends_.size()); }
+  /// Empty for ids that do not exist.
+  std::string_view of(TokenId id) const;
+
+ private:
+  std::string bytes_;
+  std::vector<std::uint32_t> ends_;  // of each id
+};
+
 /// Immutable and safe from any thread. Tokens without bytes, which are special or do not exist, are not in it.
 class TokenTrie {
  public:
-  /// Some tokenizers drop a blank at the beginning of a text.
-  enum class Place : std::uint8_t { first, later };
-
-  /// `vocabulary`: the model's number of ids; `excluded`: ids that end an answer.
-  TokenTrie(const Tokenizer& tokenizer, Place place, std::int32_t vocabulary, std::span<const TokenId> excluded);
+  /// Takes n log n steps of the tokens' bytes. Throws Interrupted soon after a stop was requested.
+  explicit TokenTrie(TokenBytes bytes, const std::stop_token& stop = {});
 
   struct Node {
     std::uint32_t skip = 0;    // index of the first node that is not below this one
@@ -47,14 +63,13 @@ class TokenTrie {
     return node.skip < nodes_.size() ? nodes_[node.skip].tokens : tokens_.size();
   }
   std::size_t max_depth() const { return max_depth_; }
-  std::string_view bytes_of(TokenId id) const;
+  std::string_view bytes_of(TokenId id) const { return bytes_.of(id); }
 
  private:
   std::vector<Node> nodes_;
   std::vector<Below> below_;  // of each node
   std::vector<TokenId> tokens_;
-  std::string bytes_;                 // of all tokens
-  std::vector<std::uint32_t> begin_;  // of each id and one more, in bytes_
+  TokenBytes bytes_;
   std::size_t max_depth_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 
+#include "engine/base/errors.h"
 #include "engine/steps/step_engine.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/support/tiny_engine.h"
@@ -57,6 +58,18 @@ TEST_CASE("constrained answers are texts of their grammar, greedy and sampled", 
       CHECK(engine->model().tokenizer->decode(result.tokens, true) == result.text);
     }
   }
+}
+
+TEST_CASE("a vocabulary whose reading was stopped is read by the next request", "[engine][constrain]") {
+  const auto engine = tiny_engine();
+  std::stop_source stopped;
+  stopped.request_stop();
+  CHECK_THROWS_AS(engine->read_vocabulary(stopped.get_token()), Interrupted);
+  CHECK_THROWS_AS(engine->read_vocabulary(stopped.get_token()), Interrupted);
+  const auto grammar = grammars().front();
+  CHECK(accepts(*grammar, start(*engine, request_for(grammar, 0)).get().text));
+  engine->read_vocabulary({});
+  CHECK_NOTHROW(engine->read_vocabulary(stopped.get_token()));  // it is there
 }
 
 TEST_CASE("constrained answers do not depend on other requests, nor on drafts", "[engine][constrain]") {

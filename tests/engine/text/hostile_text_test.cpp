@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "engine/base/errors.h"
+#include "engine/text/constrain/token_masks.h"
 #include "tests/engine/text/hostile_texts.h"
 #include "tests/support/golden_files.h"
 #include "tests/support/thread_time.h"
@@ -119,6 +120,7 @@ TEST_CASE("a stop ends encoding soon") {
   }
 }
 
+<<<<<<< HEAD
 TEST_CASE("a class costs by its members") {
   std::string wide = "[^";
   for (int i = 0; i < 1500; ++i) wide += fmt::format("\\u{:04X}", 0x100 + 3 * i);
@@ -130,6 +132,33 @@ TEST_CASE("a class costs by its members") {
   CHECK_THROWS_WITH(tokenizer->encode(repeated("\xE0\xB0\xB5", 60'000), SpecialTokens::as_text),
                     Catch::Matchers::Contains("more than the tokenizer's limit of steps"));
   CHECK(thread_seconds() - begin < 1.0 * kSlowdown);
+=======
+TEST_CASE("reading a vocabulary for masks takes no longer than its size allows, and a stop ends it") {
+  const auto read = [](const Tokenizer& tokenizer, const std::stop_token& stop = {}) {
+    return MaskVocabulary(tokenizer, tokenizer.size(), {}, stop);
+  };
+  for (const auto& [replacements, message] :
+       {std::pair(60, "hostile: a token of 90"), std::pair(1, "hostile: a vocabulary of 90")}) {
+    CAPTURE(replacements);
+    const auto hostile = hostile_decoder(replacements);
+    const double begin = thread_seconds();
+    CHECK_THROWS_WITH(read(*hostile), Catch::Matchers::Contains(message));
+    CHECK(thread_seconds() - begin < seconds_for(1'000'000));
+  }
+  const auto tokenizer = hostile_decoder(1);
+  std::stop_source stopped, later;
+  stopped.request_stop();
+  double begin = thread_seconds();
+  CHECK_THROWS_AS(read(*tokenizer, stopped.get_token()), Interrupted);
+  CHECK(thread_seconds() - begin < 0.1 * kSlowdown);
+  std::jthread timer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    later.request_stop();
+  });
+  begin = thread_seconds();
+  CHECK_THROWS(read(*tokenizer, later.get_token()));  // a fast machine uses up the steps before
+  CHECK(thread_seconds() - begin < 0.5 * kSlowdown);
+>>>>>>> 96777fd (Reading a vocabulary for constraints has one bound, and a timeout and a stop end it)
 }
 
 TEST_CASE("replacements that grow a text without end are refused") {

@@ -165,6 +165,16 @@ std::vector<TextSubject> hostile_tokenizers() {
   return out;
 }
 
+std::shared_ptr<const Tokenizer> hostile_decoder(int replacements) {
+  Json steps = Json::array();
+  for (int i = 0; i < replacements; ++i)
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"Regex", "a+(?=b)|a"}}}, {"content", "a"}});
+  Json json = with("decoder", {{"type", "Sequence"}, {"decoders", steps}});
+  const std::size_t ids = json["model"]["vocab"].size() + json["added_tokens"].size();
+  for (std::size_t i = 0; i < 1000; ++i) json["model"]["vocab"][std::string(900, 'a') + std::to_string(i)] = ids + i;
+  return parse(json);
+}
+
 std::string hostile_text(std::mt19937& random, std::size_t bytes) {
   const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random() % limit); };
   const auto unit = [&] { return kUnits[below(kUnits.size())]; };

@@ -23,6 +23,9 @@ std::vector<TextSubject> honest_tokenizers();
 /// Growing replacements, patterns that try again and again, long tokens, blanks around tokens.
 std::vector<TextSubject> hostile_tokenizers();
 
+/// A decoder of replacements by a regular expression that tries each position again, and 1,000 long tokens.
+std::shared_ptr<const Tokenizer> hostile_decoder(int replacements);
+
 /// A text of about `bytes`: repeated, nested, mixed or in two halves.
 std::string hostile_text(std::mt19937& random, std::size_t bytes);
 

@@ -5,6 +5,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "engine/base/errors.h"
 #include "tests/support/plans.h"
 #include "workflows/run/inputs.h"
 
@@ -302,6 +307,34 @@ TEST_CASE("an output that is constrained as a whole is the answer, and is enforc
     CHECK(run_with(schema, "4", enforced).state == RunState::failed);
   }
   CHECK_THAT(run_with(choice, "maybe", true).error, Catch::Contains("none of the texts of its enum"));
+}
+
+TEST_CASE("a timeout and a stop end a run while a vocabulary is read for its constraint") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.agent("a").output.schema = R"({"type": "object"})";
+  const auto engine = std::make_shared<ScriptedEngine>(named_answers());
+  std::promise<void> reading;
+  engine->on_vocabulary = [&](const std::stop_token& stop) {
+    reading.set_value();
+    while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    throw Interrupted();
+  };
+  RunRequest request = builder.request(engine);
+  SECTION("timeout") {
+    request.timeout = Milliseconds(50);
+    CHECK(run_plan(request).state == RunState::timeout);
+  }
+  SECTION("stop") {
+    std::stop_source source;
+    request.stop = source.get_token();
+    std::jthread stopper([&] {
+      reading.get_future().wait();
+      source.request_stop();
+    });
+    CHECK(run_plan(request).state == RunState::cancelled);
+  }
+  CHECK(engine->prompts.empty());
 }
 
 TEST_CASE("an output that is cut off before it is what is enforced says so") {
