@@ -24,8 +24,7 @@ MergeTable::MergeTable(std::size_t merges) : slots_(merges + merges / 2 + 2) {}
 std::size_t MergeTable::slot_of(TokenId left, TokenId right) const {
   const std::uint64_t key =
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-  const std::uint64_t hash = key * 0x9E3779B97F4A7C15ull;
-  std::size_t slot = (hash >> 32) * slots_.size() >> 32;
+  std::size_t slot = (hash_(key) >> 32) * slots_.size() >> 32;
   const auto other = [&](const Slot& at) { return at.rank != kNoMerge && (at.left != left || at.right != right); };
   while (other(slots_[slot])) slot = slot + 1 == slots_.size() ? 0 : slot + 1;
   return slot;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/seeded_hash.h"
 #include "engine/text/text_work.h"
 #include "engine/text/vocabulary.h"
 
@@ -37,6 +38,7 @@ class MergeTable {
   };
   std::size_t slot_of(TokenId left, TokenId right) const;
 
+  SeededHash hash_;
   std::vector<Slot> slots_;
 };
 
@@ -90,12 +92,13 @@ class Bpe {
   void merge_short(Scratch& scratch) const;
   void merge_long(Scratch& scratch, TextWork& work) const;
 
-  std::unordered_map<char32_t, TokenId> characters_;
+  std::unordered_map<char32_t, TokenId, SeededHash> characters_;
   std::array<TokenId, 0x180> low_characters_{};  // those of the byte-level alphabet without a hash
   std::optional<std::array<TokenId, 256>> bytes_;
   std::optional<TokenId> unknown_;
   bool fuse_unknown_ = false;
-  std::unordered_map<std::string_view, TokenId> words_;  // of the vocabulary's strings; filled only for ignore_merges
+  /// Of the vocabulary's strings; filled only for ignore_merges.
+  std::unordered_map<std::string_view, TokenId, SeededHash> words_;
   MergeTable merges_{0};
   std::vector<TokenId> merged_;  // [rank]
 };

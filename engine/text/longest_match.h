@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/seeded_hash.h"
 #include "engine/text/text_work.h"
 
 namespace baton::text {
@@ -38,10 +39,11 @@ class LongestMatch {
   };
   std::uint32_t next(std::uint32_t node, unsigned char byte) const;
 
-  std::vector<std::size_t> sizes_;                          // of the texts
-  std::vector<Node> nodes_;                                 // node 0 is the root
-  std::array<std::uint32_t, 256> first_{};                  // the root's edges
-  std::unordered_map<std::uint64_t, std::uint32_t> edges_;  // (node, byte) -> node, of the other nodes
+  std::vector<std::size_t> sizes_;          // of the texts
+  std::vector<Node> nodes_;                 // node 0 is the root
+  std::array<std::uint32_t, 256> first_{};  // the root's edges
+  /// (node, byte) -> node, of the other nodes.
+  std::unordered_map<std::uint64_t, std::uint32_t, SeededHash> edges_;
 };
 
 }  // namespace baton::text

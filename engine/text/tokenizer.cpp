@@ -9,6 +9,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/json_fields.h"
+#include "engine/base/seeded_hash.h"
 #include "engine/base/utf8.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe.h"
@@ -172,9 +173,10 @@ class BpeTokenizer : public Tokenizer {
   text::Normalizer normalizer_;
   text::PreTokenizer pre_tokenizer_;
   text::TokenDecoder decoder_;
-  std::unordered_set<TokenId> special_;
+  std::unordered_set<TokenId, SeededHash> special_;
   text::AddedTokens added_;
-  std::unordered_map<TokenId, std::string> normalized_;  // added tokens that are searched for in the normalised text
+  /// Added tokens that are searched for in the normalised text.
+  std::unordered_map<TokenId, std::string, SeededHash> normalized_;
   text::PostProcessor around_;
 };
 

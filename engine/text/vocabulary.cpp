@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 namespace baton::text {
@@ -51,7 +50,7 @@ std::string_view Vocabulary::text_at(Place place) const {
 /// Returns the slot that holds the token, or the empty one that would.
 std::size_t Vocabulary::slot_of(std::string_view token) const {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = std::hash<std::string_view>()(token) & mask;
+  std::size_t slot = hash_(token) & mask;
   while (slots_[slot] >= 0 && text_at(by_id_[static_cast<std::size_t>(slots_[slot])]) != token)
     slot = (slot + 1) & mask;
   return slot;

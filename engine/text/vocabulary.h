@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/seeded_hash.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_json.h"
 
@@ -44,6 +45,7 @@ class Vocabulary {
   std::optional<std::uint32_t> open_;  // the block that has room
   std::vector<Place> by_id_;
   std::size_t count_ = 0;
+  SeededHash hash_;
   std::vector<TokenId> slots_ = std::vector<TokenId>(2, -1);  // open addressing; -1: empty
 };
 

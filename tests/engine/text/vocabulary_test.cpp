@@ -2,8 +2,11 @@
 #include "engine/text/vocabulary.h"
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "tests/support/thread_time.h"
 
 namespace baton::text {
 namespace {
@@ -35,6 +38,20 @@ TEST_CASE("a vocabulary keeps every token by its id, and views of them while it 
   CHECK_FALSE(vocabulary.id(std::string(65'532, 'x')).has_value());
   CHECK_FALSE(vocabulary.token(-1).has_value());
   CHECK_FALSE(vocabulary.token(vocabulary.size()).has_value());
+}
+
+TEST_CASE("tokens that meet in one place of the standard library's hash do not make a vocabulary slow") {
+  constexpr std::size_t kTokens = 60'000, kSlots = 1 << 17;
+  std::vector<std::string> tokens;
+  for (std::size_t i = 0; tokens.size() < kTokens; ++i) {
+    std::string token = std::to_string(i);
+    if (std::hash<std::string_view>()(token) % kSlots < kSlots / 64) tokens.push_back(std::move(token));
+  }
+  const double begin = test::thread_seconds();
+  Vocabulary vocabulary;
+  for (std::size_t i = 0; i < kTokens; ++i) vocabulary.add(tokens[i], static_cast<TokenId>(i), kWhere);
+  for (std::size_t i = 0; i < kTokens; ++i) REQUIRE(vocabulary.id(tokens[i]) == static_cast<TokenId>(i));
+  CHECK(test::thread_seconds() - begin < 0.5 * test::kSlowdown);
 }
 
 TEST_CASE("a vocabulary refuses a token with two ids and an id with two tokens") {
