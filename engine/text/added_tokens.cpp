@@ -54,6 +54,7 @@ std::vector<AddedTokenFinder::Part> AddedTokenFinder::split(std::string_view tex
   for (const auto& [match, end, index] : written_.find(text, work)) {
     if (match < at) continue;
     work.spend(2);
+    work.check_pieces(parts.size() + 2);
     const AddedToken& token = tokens_[static_cast<std::size_t>(index)];
     at = end;  // also for a rejected match, since `tokenizers` does not search inside a match
     if (skip_markers && token.is_marker()) continue;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "engine/base/utf8.h"
 
@@ -74,6 +75,7 @@ void Bpe::encode(std::string_view word, std::vector<TokenId>& out, Scratch& scra
   scratch.ids.clear();
   to_symbols(word, scratch.ids);
   if (scratch.ids.size() >= kEnd) throw ModelError("the text has too many characters; expected fewer than 2^32");
+  work.check_symbols(scratch.ids.size());
   scratch.ids.size() <= kShortWord ? merge_short(scratch) : merge_long(scratch, work);
   out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
 }
@@ -103,9 +105,13 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
   next.resize(count);
   previous.resize(count);
   heap.clear();
+  heap.reserve(ids.size() + ids.size() / 2);
   const auto set_rank = [&, &rank_of = ranks, &pending = heap](std::uint32_t at, std::uint32_t value) {
-    rank_of[at] = value;
-    if (value == kNoMerge) return;
+    if (std::exchange(rank_of[at], value) == value || value == kNoMerge) return;
+    if (pending.size() == pending.capacity()) {  // at least a third is of pairs that are no more
+      std::erase_if(pending, [&](std::uint64_t one) { return rank_of[static_cast<std::uint32_t>(one)] != one >> 32; });
+      std::make_heap(pending.begin(), pending.end(), std::greater<>());
+    }
     pending.push_back(static_cast<std::uint64_t>(value) << 32 | at);  // the lowest rank first, then the leftmost
     std::push_heap(pending.begin(), pending.end(), std::greater<>());
   };
@@ -125,7 +131,7 @@ void Bpe::merge_long(Scratch& scratch, TextWork& work) const {
     const std::uint32_t right = next[at];
     ids[at] = merged_[found];
     ids[right] = kMissing;
-    ranks[right] = kNoMerge;
+    ranks[at] = ranks[right] = kNoMerge;
     next[at] = next[right];
     if (next[at] != kEnd) previous[next[at]] = at;
     set_rank(at, next[at] == kEnd ? kNoMerge : merges_.rank(ids[at], ids[next[at]]));

@@ -59,7 +59,9 @@ std::vector<LongestMatch::Match> LongestMatch::find(std::string_view text, TextW
     work.spend(node == 0 ? 1 : 4);
     node = next(node, static_cast<unsigned char>(text[i]));
     const std::int32_t longest = nodes_[node].longest;
-    if (longest >= 0) out.push_back({i, i + sizes_[static_cast<std::size_t>(longest)], longest});
+    if (longest < 0) continue;
+    work.check_pieces(out.size() + 1);
+    out.push_back({i, i + sizes_[static_cast<std::size_t>(longest)], longest});
   }
   std::reverse(out.begin(), out.end());
   return out;

@@ -124,6 +124,7 @@ void Regex::split(std::string_view text, std::vector<Span>& out, TextWork& work)
       if (any && end == end_of_last) continue;  // an empty match right after a match does not count
     }
     if (begin < end_of_last) compiled_->where.fail("a match began before the end of the last one");
+    work.check_pieces(out.size() + 2);
     if (begin != end_of_last) out.push_back({end_of_last, begin, false});
     out.push_back({begin, end, true});
     end_of_last = end;

@@ -30,6 +30,7 @@ class StringPattern : public TextPattern {
     std::size_t done = 0;
     for (std::size_t at = 0; (at = search_.find(text, at)) != std::string_view::npos; done = at) {
       work.spend(2);
+      work.check_pieces(out.size() + 2);
       if (at != done) out.push_back({done, at, false});
       out.push_back({at, at + search_.size(), true});
       at += search_.size();
@@ -51,6 +52,7 @@ class CharacterPattern : public TextPattern {
       const auto [c, bytes] = utf8::at(text, at);
       work.spend(2);
       if (member_(c)) {
+        work.check_pieces(out.size() + 2);
         if (at != done) out.push_back({done, at, false});
         out.push_back({at, at + bytes, true});
         done = at + bytes;

@@ -37,23 +37,33 @@ class TextWork {
 
   /// Throws ModelError for a rewritten text that has grown beyond what the text's size allows.
   void check_size(std::size_t bytes) const {
-    if (bytes > max_bytes_) fail_size();
+    if (bytes > limits_.bytes) fail_size(limits_.bytes, "bytes");
+  }
+  /// Throws ModelError for more matches, spans or words, of about 24 bytes each, than the text's size allows.
+  void check_pieces(std::size_t pieces) const {
+    if (pieces > limits_.pieces) fail_size(limits_.pieces, "pieces");
+  }
+  /// Throws ModelError for more symbols of one word, of about 28 bytes each, than the text's size allows.
+  void check_symbols(std::size_t symbols) const {
+    if (symbols > limits_.symbols) fail_size(limits_.symbols, "symbols of one word");
   }
 
  private:
   struct Limits {
     std::size_t bytes;
+    std::size_t pieces;
+    std::size_t symbols;
     std::size_t units;
   };
   TextWork(std::string_view origin, std::string_view what, std::size_t bytes, Limits limits, std::stop_token stop)
-      : effort_(limits.units, std::move(stop)), origin_(origin), what_(what), bytes_(bytes), max_bytes_(limits.bytes) {}
-  [[noreturn]] void fail_size() const;
+      : effort_(limits.units, std::move(stop)), origin_(origin), what_(what), bytes_(bytes), limits_(limits) {}
+  [[noreturn]] void fail_size(std::size_t limit, std::string_view unit) const;
 
   Effort effort_;
   std::string_view origin_;
   std::string_view what_;  // is bounded; for messages
   std::size_t bytes_;
-  std::size_t max_bytes_;
+  Limits limits_;
 };
 
 }  // namespace baton::text

@@ -144,12 +144,12 @@ class BpeTokenizer : public Tokenizer {
     const std::string_view valid = fixed.empty() ? input : std::string_view(fixed);
     const bool skip_markers = special == SpecialTokens::as_text;
     text::TextWork work(origin_, valid.size(), stop);
-    text::Bpe::Scratch scratch;
     for (const auto& part : added_.raw.split(valid, skip_markers, work)) {
       if (part.token != nullptr) {
         ids.push_back(part.token->id);
         continue;
       }
+      text::Bpe::Scratch scratch;  // released before the next part is normalised
       bool at_start = part.begin == 0;
       const std::string normal = normalizer_.apply(valid.substr(part.begin, part.end - part.begin), at_start, work);
       for (const auto& piece : added_.normalized.split(normal, skip_markers, work)) {

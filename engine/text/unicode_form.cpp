@@ -52,6 +52,7 @@ void add_piece(std::string& out, std::string_view piece, NormalForm form, CodePo
     const auto [c, bytes] = utf8::at(piece, i);
     work.spend(2);
     decompose(characters, c, options);
+    work.check_size(out.size() + characters.size());
     i += bytes;
   }
   order_marks(characters, work);

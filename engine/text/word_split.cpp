@@ -61,6 +61,7 @@ void WordSplit::apply(Words& words, TextWork& work) const {
       for (Span& span : spans) span.match = !span.match;
     }
     arrange(spans, behaviour_);
+    work.check_pieces(out.size() + spans.size());
     for (const Span& span : spans) {
       if (span.begin == span.end) continue;
       out.push_back({word.begin + span.begin, word.begin + span.end, word.starts_text && span.begin == 0});

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <string>
 
 namespace baton::test {
 
@@ -36,5 +37,15 @@ struct ProcessMemory {
     return {static_cast<std::int64_t>(heap.uordblks + heap.hblkhd), resident * sysconf(_SC_PAGESIZE)};
   }
 };
+
+/// The largest part of the process that was ever in physical memory, in bytes.
+inline std::int64_t peak_resident() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::int64_t kib = 0;
+    if (word == "VmHWM:" && file >> kib) return kib * 1024;
+  }
+  return 0;
+}
 
 }  // namespace baton::test

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -49,16 +48,6 @@ std::string repeated(const std::string& text, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) out += text;
   return out;
-}
-
-/// The largest part of the process that was ever in physical memory, in bytes.
-std::int64_t peak_resident() {
-  std::ifstream file("/proc/self/status");
-  for (std::string word; file >> word;) {
-    std::int64_t kib = 0;
-    if (word == "VmHWM:" && file >> kib) return kib * 1024;
-  }
-  return 0;
 }
 
 /// Requests a stop of what runs, a while after it began.

@@ -165,6 +165,43 @@ std::vector<TextSubject> hostile_tokenizers() {
   return out;
 }
 
+std::vector<TextSubject> growing_tokenizers() {
+  std::vector<TextSubject> out;
+  const auto add = [&](const std::string& name, const std::string& content, const Json& split, Json json) {
+    Json normalizer = replacements({{{{"String", "a"}}, content}});
+    if (!json["normalizer"].is_null()) normalizer["normalizers"].push_back(json["normalizer"]);
+    json["normalizer"] = normalizer;
+    json["pre_tokenizer"] = split;
+    out.push_back({name, parse(json), true});
+  };
+  const Json plain = with("normalizer", nullptr);
+  const std::string sixteen(16, 'b');
+  add("one word", sixteen, nullptr, plain);
+  add("words of one character", sixteen,
+      {{"type", "Split"}, {"pattern", {{"String", "b"}}}, {"behavior", "Isolated"}}, plain);
+  add("words by a regular expression", sixteen, split_at("b"), plain);
+  add("every other character", "bcbcbcbcbcbcbcbc", split_at("b"), plain);
+  add("digits", std::string(16, '1'), {{"type", "Digits"}, {"individual_digits", true}}, plain);
+  add("replaced twice", sixteen, nullptr, with("normalizer", replacements({{{{"Regex", "b"}}, "c"}})));
+  std::string ligatures;
+  for (int i = 0; i < 5; ++i) ligatures += "\xEF\xB7\xBA";
+  add("compatibility characters", ligatures, nullptr, with("normalizer", {{"type", "NFKC"}}));
+  Json token = with("normalizer", nullptr);
+  token["added_tokens"].push_back(added("b", false, false, false, token["model"]["vocab"]["b"]));
+  token["added_tokens"].back()["normalized"] = true;
+  add("an added token", sixteen, nullptr, token);
+  Json merges = with("normalizer", nullptr);
+  Json& model = merges["model"];
+  std::size_t id = 6000;
+  for (const std::string text : {"bb", "bbbb", "bbbbbbbb"}) {
+    if (!model["vocab"].contains(text)) model["vocab"][text] = id++;
+    const std::string half = text.substr(text.size() / 2);
+    model["merges"].push_back(half + " " + half);
+  }
+  add("one word that merges", std::string(12, 'b'), nullptr, merges);
+  return out;
+}
+
 std::shared_ptr<const Tokenizer> hostile_decoder(int replacements) {
   Json steps = Json::array();
   for (int i = 0; i < replacements; ++i)

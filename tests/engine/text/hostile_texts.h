@@ -23,6 +23,8 @@ std::vector<TextSubject> honest_tokenizers();
 /// Growing replacements, patterns that try again and again, long tokens, blanks around tokens.
 std::vector<TextSubject> hostile_tokenizers();
 
+/// Tokenizers that make much more of a text of `a`: characters, words, matches, symbols of one word.
+std::vector<TextSubject> growing_tokenizers();
 /// A decoder of replacements by a regular expression that tries each position again, and 1,000 long tokens.
 std::shared_ptr<const Tokenizer> hostile_decoder(int replacements);
 
