@@ -39,7 +39,6 @@ struct baton_run {
   baton::Run run;
   std::vector<std::string> outputs;
   std::shared_ptr<Listener> listener;
-  std::shared_ptr<InCallback> in_tool;
 };
 
 namespace {
@@ -197,7 +196,7 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
         if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
       };
     }
-    result = new baton_run{by.start(of.workflow, translated), of.workflow.outputs(), listener, of.in_tool};
+    result = new baton_run{by.start(of.workflow, translated), of.workflow.outputs(), listener};
     return BATON_OK;
   });
 }
@@ -269,15 +268,5 @@ void baton_run_cancel(baton_run* run) {
 void baton_run_free(baton_run* run) {
   if (run == nullptr) return;
   run->listener->gone = true;
-  run->run.cancel();
-  if (run->run.wait_for(milliseconds(0)) || !run->in_tool->here()) {
-    delete run;  // in a callback on the run's own thread it does not wait
-    return;
-  }
-  // The run waits for this tool.
-  try {
-    std::thread([run] { delete run; }).detach();
-  } catch (const std::exception&) {
-    // No thread could be started, or there is no memory: one handle is leaked.
-  }
+  delete run;  // in a callback that holds the run up it does not wait
 }

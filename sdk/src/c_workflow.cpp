@@ -14,7 +14,6 @@ using Json = nlohmann::ordered_json;
 
 struct baton_tools {
   baton::Tools tools;
-  std::shared_ptr<InCallback> in_tool = std::make_shared<InCallback>();
 };
 
 struct baton_tool_call {
@@ -40,11 +39,10 @@ baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_ca
     required(tools, "tools");
     const std::string read_name = read_text(name, "name");
     if (callback == nullptr) throw baton::InputError("callback is NULL");
-    tools->tools.add(read_name, [callback, user_data, in = tools->in_tool](const baton::ToolCall& call) {
+    tools->tools.add(read_name, [callback, user_data](const baton::ToolCall& call) {
       baton_tool_call given{baton::utf8::repaired(call.text), {}, {}, call.timeout, call.stop, {}};
       for (const auto& [key, value] : call.options) given.options[key] = baton::utf8::repaired(value);
       given.options_json = baton::dump(Json(given.options), -1);
-      const InCallback::Scope scope(*in);
       const bool ok = callback(&given, user_data);
       if (!ok && given.result.empty()) given.result = "error: the tool failed";
       return baton::ToolResult{ok, std::move(given.result)};
@@ -97,13 +95,9 @@ baton_workflow_options read(const baton_workflow_options* options) {
 template <typename Read>
 baton_workflow* make_workflow(const baton_workflow_options& options, Read read_workflow) {
   baton::WorkflowOptions translated;
-  auto in_tool = std::make_shared<InCallback>();
-  if (options.tools != nullptr) {
-    translated.tools = options.tools->tools;
-    in_tool = options.tools->in_tool;
-  }
+  if (options.tools != nullptr) translated.tools = options.tools->tools;
   translated.set = read_pairs(options.set, options.set_count, "set");
-  return new baton_workflow{read_workflow(translated), std::move(in_tool)};
+  return new baton_workflow{read_workflow(translated)};
 }
 
 }  // namespace

@@ -104,9 +104,16 @@ struct Engine::Impl {
   }
 
   EngineOptions options;
+  std::shared_ptr<InCallback> in_callback = std::make_shared<InCallback>();
   std::mutex mutex;
   std::map<Key, Opened> models;
   std::mutex profiling;
+
+  /// Throws in a callback of the engine, which holds up what `call` waits for.
+  void may_wait(const char* call) const {
+    if (in_callback->here())
+      throw InputError(fmt::format("{}: called from a callback of the engine, which would wait for itself", call));
+  }
 
   OpenPlan open(std::shared_ptr<const Plan> plan, const std::stop_token& stop) {
     OpenPlan open;
@@ -182,6 +189,7 @@ struct Engine::Impl {
   /// Waits until the engines have measured the places about which they know too little. Returns false when they have
   /// not.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop) {
+    if (time > time.zero()) may_wait("finish_measuring");
     const auto end = Clock::now() + time;
     const auto measuring = [](const auto& entry) {
       if (entry.second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
@@ -323,10 +331,16 @@ Engine Engine::open(const EngineOptions& options) {
     throw InputError(fmt::format("kv_budget: expected at least 0, found {}", options.kv_budget));
   auto impl = std::make_shared<Impl>();
   impl->options = options;
+  impl->options.on_warning = counted(impl->in_callback, options.on_warning);
+  impl->options.on_load = counted(impl->in_callback, options.on_load);
+  impl->options.on_profile = counted(impl->in_callback, options.on_profile);
   return Engine(std::move(impl));
 }
 
-void Engine::prepare(const Workflow& workflow) const { impl_->open(workflow.impl().plan, {}); }
+void Engine::prepare(const Workflow& workflow) const {
+  impl_->may_wait("prepare");
+  impl_->open(workflow.impl().plan, {});
+}
 
 OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::stop_token& stop) {
   return engine.impl().open(workflow.impl().plan, stop);
@@ -364,9 +378,9 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
-  request.on_logits = options.on_logits;
+  request.on_logits = counted(impl_->in_callback, options.on_logits);
   request.version = version();
-  return start_run(std::move(request), [impl = impl_, plan](RunRequest& of) {
+  return start_run(std::move(request), impl_->in_callback, [impl = impl_, plan](RunRequest& of) {
     OpenPlan open = impl->open(plan, of.stop);
     of.plan = std::move(open.plan);
     of.engines.insert(open.engines.begin(), open.engines.end());

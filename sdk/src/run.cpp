@@ -10,6 +10,35 @@
 #include "sdk/src/internal.h"
 
 namespace baton::inline v1 {
+namespace {
+
+/// A tool as one run calls it: while it works, its thread is inside a callback of that run.
+class ToolOfRun : public Tool {
+ public:
+  ToolOfRun(std::shared_ptr<const ToolRegistry> owner, const Tool& tool, std::shared_ptr<InCallback> in)
+      : owner_(std::move(owner)), tool_(tool), in_(std::move(in)) {}
+  std::string name() const override { return tool_.name(); }
+  std::string check(const std::map<std::string, std::string>& options) const override { return tool_.check(options); }
+  ToolResult call(const ToolCall& call) const override {
+    const InCallback::Scope scope(*in_);
+    return tool_.call(call);
+  }
+  std::vector<IsolationFact> isolation() const override { return tool_.isolation(); }
+
+ private:
+  std::shared_ptr<const ToolRegistry> owner_;  // of the tool
+  const Tool& tool_;
+  std::shared_ptr<InCallback> in_;
+};
+
+std::shared_ptr<const ToolRegistry> tools_of_run(const std::shared_ptr<const ToolRegistry>& all,
+                                                 const std::shared_ptr<InCallback>& in) {
+  auto tools = std::make_shared<ToolRegistry>();
+  for (const std::string& name : all->names()) tools->add(std::make_shared<ToolOfRun>(all, *all->find(name), in));
+  return tools;
+}
+
+}  // namespace
 
 struct Run::State {
   std::mutex mutex;
@@ -21,12 +50,22 @@ struct Run::State {
   std::exception_ptr error;
   std::stop_source stop;
   std::thread worker;
-  std::thread::id callback;  // the thread that is inside of on_event
+  std::shared_ptr<InCallback> in_tool = std::make_shared<InCallback>();
+  std::shared_ptr<InCallback> in_engine;  // in a callback of the engine
+
+  /// Why the run cannot end before the calling thread goes on; null: it can.
+  const char* held_up_here() const {
+    if (worker.get_id() == std::this_thread::get_id())  // of on_event, and of what the run has called to open models
+      return "called from a callback of the run itself, which would wait for itself";
+    if (in_tool->here()) return "called from a tool that the run itself waits for, which would wait for itself";
+    if (in_engine->here()) return "called from a callback of the run's engine, which would wait for itself";
+    return nullptr;
+  }
 
   /// Throws where the calling thread would wait for itself. The mutex is held.
   void may_wait() const {
-    if (!over && callback == std::this_thread::get_id())
-      throw InputError("called from the run's own on_event callback, which would wait for itself");
+    if (over) return;
+    if (const char* reason = held_up_here()) throw InputError(reason);
   }
 
   /// Takes the texts out of a cancelled run's record. The mutex is held.
@@ -44,7 +83,6 @@ struct Run::State {
       const std::lock_guard lock(mutex);
       if (auto* finished = std::get_if<RunFinished>(&event)) drop_texts(finished->record);
       events.push_back(event);
-      if (on_event) callback = std::this_thread::get_id();
     }
     changed.notify_all();
     if (!on_event) return;
@@ -56,7 +94,6 @@ struct Run::State {
     }
     {
       const std::lock_guard lock(mutex);
-      callback = {};
       if (!error) error = thrown;
     }
     if (thrown) stop.request_stop();
@@ -86,10 +123,10 @@ struct Run::State {
     stop.request_stop();
   }
 
-  /// Waits for the thread; a Run that dies in its own callback leaves the thread to end by itself.
+  /// Waits for the thread; a Run that dies in a callback that holds it up leaves the thread to end by itself.
   void join() noexcept {
     if (!worker.joinable()) return;
-    if (worker.get_id() == std::this_thread::get_id()) {
+    if (held_up_here() != nullptr) {
       worker.detach();
     } else {
       worker.join();
@@ -97,8 +134,11 @@ struct Run::State {
   }
 };
 
-Run start_run(RunRequest request, std::function<std::function<void()>(RunRequest& request)> prepare) {
+Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
+              std::function<std::function<void()>(RunRequest& request)> prepare) {
   auto state = std::make_shared<Run::State>();
+  state->in_engine = std::move(in_engine);
+  request.tools = tools_of_run(request.tools, state->in_tool);
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
   auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare)]() mutable {

@@ -390,28 +390,75 @@ TEST_CASE("C: on_event ends the run with false, and keeps what there is") {
   CHECK(outcome.message() == "a host in C++");
 }
 
-TEST_CASE("C: on_event cannot wait for its own run") {
-  struct Seen {
-    std::atomic<baton_run*> run = nullptr;
-    std::vector<baton_status> statuses;
-  } seen;
-  auto options = run_options();
-  options.user_data = &seen;
-  options.on_event = [](const baton_event* event, void* data) {
-    auto& all = *static_cast<Seen*>(data);
-    if (baton_event_get_type(event) != BATON_EVENT_RUN_FINISHED) return true;
-    while (all.run == nullptr) std::this_thread::sleep_for(1ms);
+namespace {
+
+/// Tries every way of waiting for a run, where it should be refused.
+struct HeldUp {
+  std::atomic<baton_run*> run = nullptr;
+  std::vector<baton_status> statuses;
+  std::string message;
+  baton_status other = BATON_FAILED;
+
+  void try_to_wait() {
+    while (run == nullptr) std::this_thread::sleep_for(1ms);
     char* text = nullptr;
     baton_event* next = nullptr;
-    all.statuses = {
-        baton_run_wait(all.run, -1, nullptr),        baton_run_wait(all.run, 5, nullptr),
-        baton_run_record(&text, all.run, nullptr),   baton_run_output(&text, nullptr, all.run, "answer", nullptr),
-        baton_run_next(&next, all.run, -1, nullptr), baton_run_wait(all.run, 0, nullptr)};
+    baton_run* mine = run;
+    statuses = {baton_run_wait(mine, -1, nullptr),        baton_run_wait(mine, 5, nullptr),
+                baton_run_record(&text, mine, nullptr),   baton_run_output(&text, nullptr, mine, "answer", nullptr),
+                baton_run_next(&next, mine, -1, nullptr), baton_run_wait(mine, 0, nullptr)};
+    message = outcome_of(baton_run_wait, mine, std::int64_t{-1}).message();
+  }
+};
+
+const std::vector<baton_status> kRefused = {BATON_USAGE, BATON_USAGE, BATON_USAGE,
+                                            BATON_USAGE, BATON_USAGE, BATON_PENDING};
+
+}  // namespace
+
+TEST_CASE("C: on_event cannot wait for its own run") {
+  HeldUp held;
+  auto options = run_options();
+  options.user_data = &held;
+  options.on_event = [](const baton_event* event, void* data) {
+    if (baton_event_get_type(event) == BATON_EVENT_RUN_FINISHED) static_cast<HeldUp*>(data)->try_to_wait();
     return true;
   };
   const auto run = start(engine(), parse(team(4)), options);
-  seen.run = run.get();
+  held.run = run.get();
   CHECK(wait(run) == BATON_OK);
-  CHECK(seen.statuses ==
-        std::vector<baton_status>{BATON_USAGE, BATON_USAGE, BATON_USAGE, BATON_USAGE, BATON_USAGE, BATON_PENDING});
+  CHECK(held.statuses == kRefused);
+}
+
+TEST_CASE("C: a tool cannot wait for its own run, but for another") {
+  HeldUp held;
+  const auto tools = tools_with(
+      "tool",
+      [](baton_tool_call*, void* data) {
+        auto& all = *static_cast<HeldUp*>(data);
+        all.try_to_wait();
+        all.other = wait(start(engine(), parse(team(4))));
+        return true;
+      },
+      &held);
+  const auto run = start(engine(), parse(team(4, "tool"), tools.get()));
+  held.run = run.get();
+  CHECK(wait(run) == BATON_OK);
+  CHECK(held.statuses == kRefused);
+  CHECK(held.message == "called from a tool that the run itself waits for, which would wait for itself");
+  CHECK(held.other == BATON_OK);
+}
+
+TEST_CASE("C: a callback of the engine cannot wait for a run of it") {
+  HeldUp held;
+  baton_engine_options options{};
+  options.user_data = &held;
+  options.on_load = [](const char*, double, void* data) {
+    if (auto& all = *static_cast<HeldUp*>(data); all.statuses.empty()) all.try_to_wait();
+  };
+  const auto own = open_engine(options);
+  const auto run = start(own, parse(team(4)));
+  held.run = run.get();
+  CHECK(wait(run) == BATON_OK);
+  CHECK(held.statuses == kRefused);
 }

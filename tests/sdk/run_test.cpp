@@ -51,19 +51,9 @@ outputs: {answer: "{{ agent_checker_current }}"}
 /// Long enough that a run can be caught in the middle.
 baton::Workflow slow_team() { return team(400); }
 
-/// A host's tool that the test holds until it lets go.
-struct Gate {
-  std::atomic<bool> entered = false;
-  std::atomic<bool> open = false;
-
-  baton::Workflow workflow(const std::string& solver_output = "{}") {
-    baton::Tools tools;
-    tools.add("gate", [this](const baton::ToolCall& call) {
-      entered = true;
-      while (!open && !call.stop.stop_requested()) std::this_thread::sleep_for(1ms);
-      return baton::ToolResult{true, "opened"};
-    });
-    return baton::Workflow::parse(R"(
+/// A team of which the second agent calls a host's tool.
+baton::Workflow with_tool(baton::ToolFunction tool, const std::string& solver_output = "{}") {
+  return baton::Workflow::parse(R"(
 version: 1
 name: gated
 inputs: {question: {type: string, required: true}}
@@ -71,18 +61,61 @@ models: {main: {path: nano}}
 defaults: {max_tokens: 8}
 agents:
   solver: {prompt: {user: "{{ question }}"}, output: )" +
-                                      solver_output + R"(}
+                                    solver_output + R"(}
   checker:
     prompt: {user: "{{ agent_solver_current }} {{ condition_checker_current }}"}
     tools: [{gate: {from: agent_solver_current}}]
 workflow: {topology: chain, agents: [solver, checker]}
 outputs: {answer: "{{ agent_checker_current }}"}
 )",
-                                  {.tools = tools});
+                                {.tools = baton::Tools().add("gate", std::move(tool))});
+}
+
+/// A host's tool that the test holds until it lets go.
+struct Gate {
+  std::atomic<bool> entered = false;
+  std::atomic<bool> open = false;
+
+  baton::Workflow workflow(const std::string& solver_output = "{}") {
+    return with_tool(
+        [this](const baton::ToolCall& call) {
+          entered = true;
+          while (!open && !call.stop.stop_requested()) std::this_thread::sleep_for(1ms);
+          return baton::ToolResult{true, "opened"};
+        },
+        solver_output);
   }
 
   void wait_until_entered() const {
     while (!entered) std::this_thread::sleep_for(1ms);
+  }
+};
+
+/// Waits for a run where it should be refused, and keeps the messages.
+struct HeldUp {
+  std::atomic<baton::Run*> run = nullptr;
+  std::vector<std::string> messages;
+
+  template <typename Wait>
+  static std::string message_of(Wait wait) {
+    try {
+      wait();
+    } catch (const baton::InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  void try_to_wait() {
+    while (run == nullptr) std::this_thread::sleep_for(1ms);
+    baton::Run& mine = *run;
+    CHECK_FALSE(mine.wait_for(0ms));
+    messages = {message_of([&] { mine.get(); }), message_of([&] { mine.wait_for(1ms); }),
+                message_of([&] { mine.events().begin(); })};
+  }
+
+  static std::vector<std::string> messages_for(const std::string& place) {
+    return std::vector<std::string>(3, "called from " + place + ", which would wait for itself");
   }
 };
 
@@ -287,27 +320,85 @@ TEST_CASE("a callback that throws stops the run and comes out of get") {
 
 TEST_CASE("a callback cannot wait for its own run") {
   auto options = kInputs;
-  std::atomic<baton::Run*> mine = nullptr;
-  int refused = 0;
+  HeldUp held;
   options.on_event = [&](const baton::Event& event) {
-    if (!std::holds_alternative<baton::RunStarted>(event)) return;
-    while (mine == nullptr) std::this_thread::sleep_for(1ms);
-    const auto refuses = [&](auto wait) {
-      try {
-        wait();
-      } catch (const baton::InputError&) {
-        ++refused;
-      }
-    };
-    refuses([&] { mine.load()->get(); });
-    refuses([&] { mine.load()->wait_for(1ms); });
-    refuses([&] { mine.load()->events().begin(); });
-    CHECK_FALSE(mine.load()->wait_for(0ms));
+    if (std::holds_alternative<baton::RunStarted>(event)) held.try_to_wait();
   };
   auto run = engine().start(team(2), options);
-  mine = &run;
+  held.run = &run;
   CHECK(run.get().state == RunState::ok);
-  CHECK(refused == 3);
+  CHECK(held.messages == HeldUp::messages_for("a callback of the run itself"));
+}
+
+TEST_CASE("a tool cannot wait for its own run, but for another") {
+  HeldUp held;
+  RunState other = RunState::failed;
+  auto run = engine().start(with_tool([&](const baton::ToolCall&) {
+                              held.try_to_wait();
+                              other = engine().run(team(2), kInputs).state;
+                              return baton::ToolResult{true, "done"};
+                            }),
+                            kInputs);
+  held.run = &run;
+  CHECK(run.get().state == RunState::ok);
+  CHECK(held.messages == HeldUp::messages_for("a tool that the run itself waits for"));
+  CHECK(other == RunState::ok);
+}
+
+TEST_CASE("a run may be dropped in its own tool") {
+  std::optional<baton::Run> run;
+  std::atomic<bool> started = false, dropped = false, over = false;
+  auto options = kInputs;
+  options.on_event = [&](const baton::Event& event) {
+    if (std::holds_alternative<baton::RunFinished>(event)) over = true;
+  };
+  run.emplace(engine().start(with_tool([&](const baton::ToolCall&) {
+                               while (!started) std::this_thread::sleep_for(1ms);
+                               run.reset();
+                               dropped = true;
+                               return baton::ToolResult{true, "done"};
+                             }),
+                             options));
+  started = true;
+  while (!dropped || !over) std::this_thread::sleep_for(1ms);
+  CHECK(engine().run(team(2), kInputs).state == RunState::ok);
+}
+
+TEST_CASE("an engine's callback cannot wait for the engine") {
+  HeldUp held;
+  std::vector<std::string> of_engine;
+  bool first = true;
+  const auto wait_for = [&](const baton::Engine& which) {
+    if (!std::exchange(first, false)) return;
+    held.try_to_wait();
+    of_engine = {HeldUp::message_of([&] { which.prepare(team(2)); }),
+                 HeldUp::message_of([&] { which.finish_measuring(1ms); })};
+    CHECK_FALSE(HeldUp::message_of([&] { which.run(team(2), kInputs); }).empty());  // it is refused, and cancelled
+    CHECK(which.finish_measuring(0ms));
+  };
+  std::string place;
+  SECTION("on_logits") {
+    place = "a callback of the run's engine";
+    auto options = kInputs;
+    options.on_logits = [&](const std::string&, std::span<const float>) { wait_for(engine()); };
+    auto run = engine().start(team(2), options);
+    held.run = &run;
+    CHECK(run.get().state == RunState::ok);
+  }
+  SECTION("on_load") {
+    place = "a callback of the run itself";
+    std::optional<baton::Engine> own;
+    own = baton::Engine::open({.model = (baton::test::source_folder() / "samples/models/nano").string(),
+                               .device = "cpu",
+                               .threads = 1,
+                               .on_load = [&](const std::string&, double) { wait_for(*own); }});
+    auto run = own->start(team(2), kInputs);
+    held.run = &run;
+    CHECK(run.get().state == RunState::ok);
+  }
+  CHECK(held.messages == HeldUp::messages_for(place));
+  const std::string rest = ": called from a callback of the engine, which would wait for itself";
+  CHECK(of_engine == std::vector<std::string>{"prepare" + rest, "finish_measuring" + rest});
 }
 
 TEST_CASE("the longest time that can be written is as long as it takes") {

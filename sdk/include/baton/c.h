@@ -13,7 +13,9 @@
 // Threads   Every function may be called from any thread, also at the same time with the same handle, but for
 //           baton_tools (one thread at a time) and baton_tool_call (the thread that it was given to).
 // Callbacks run on threads of the library. They return soon (a tool may take its time), and neither throw nor jump
-//           out. None comes any more when the engine and all its runs have been freed.
+//           out. None comes any more when the engine and all its runs have been freed. What would wait for itself is
+//           BATON_USAGE: waiting for a run in its own on_event or tool, or, in a callback of an engine, for any run
+//           of that engine or for baton_engine_prepare. A tool may wait for another run.
 // Growth    Option structs begin with their size, so that a later library takes those of an earlier header; in each
 //           member zero means the default. Enums may grow: an unknown status is a failure, an unknown event to be
 //           skipped.
@@ -78,7 +80,7 @@ typedef struct baton_tool_call baton_tool_call;
 
 /// Runs a tool; called concurrently from several threads, each with its own call. The text given to
 /// baton_tool_call_return fills condition_<agent>_current. False: the call failed; the text, then an error message, is
-/// used nevertheless.
+/// used nevertheless. The run waits for the tool, so that the tool must not wait for that run; others it may wait for.
 typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
 
 baton_status baton_tools_create(baton_tools** tools, baton_error** error);
@@ -183,7 +185,8 @@ typedef struct baton_engine baton_engine;
 /// Reads no weights yet. `options` may be NULL. BATON_RESOURCES when `model` is not found.
 baton_status baton_engine_open(baton_engine** engine, const baton_engine_options* options, baton_error** error);
 
-/// Opens the models that a workflow needs, so that its first run does not wait. BATON_RESOURCES.
+/// Opens the models that a workflow needs, so that its first run does not wait. BATON_RESOURCES; BATON_USAGE in
+/// a callback of the engine.
 baton_status baton_engine_prepare(const baton_engine* engine, const baton_workflow* workflow, baton_error** error);
 
 /// Models stay open until the engine and its last run are freed; the last of these calls waits until the models are
@@ -256,20 +259,22 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
 
 /// The next event, for which it waits `timeout_ms`; below 0: as long as it takes. Events are kept until read; of
 /// several readers each event reaches one. BATON_PENDING: none came. BATON_END: all were read and the run is over. In
-/// the run's own on_event only with 0.
+/// the run's own on_event and tools, and in its engine's callbacks, only with 0.
 baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error);
 
 /// Waits for the end, `timeout_ms` or, below 0, as long as it takes. BATON_PENDING: it goes on. Otherwise what became
 /// of the run: BATON_OK, BATON_FAILED, BATON_RESOURCES, BATON_TIMEOUT or BATON_STOPPED, with why in `error`. In the
-/// run's own on_event only with 0; a tool that waits for its own run waits for ever.
+/// run's own on_event and tools, and in its engine's callbacks, only with 0.
 baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error);
 
 /// Waits for the end. The record as `baton run --json` prints it (docs/cli.md), whatever became of the run.
-/// BATON_RESOURCES when a model could not be opened: such a run has no record. Not in the run's own on_event.
+/// BATON_RESOURCES when a model could not be opened: such a run has no record. Not in the run's own on_event and tools,
+/// nor in its engine's callbacks.
 baton_status baton_run_record(char** json, const baton_run* run, baton_error** error);
 
 /// Waits for the end. One output of the workflow; after a failure, stop or timeout, what was completed of it; empty
-/// after baton_run_cancel. BATON_USAGE for an unknown output. `length` may be NULL. Not in the run's own on_event.
+/// after baton_run_cancel. BATON_USAGE for an unknown output. `length` may be NULL. Not in the run's own on_event and
+/// tools, nor in its engine's callbacks.
 baton_status baton_run_output(char** text, size_t* length, const baton_run* run, const char* name, baton_error** error);
 
 /// Ends the run soon; its record keeps what the agents wrote so far. Returns at once.
@@ -279,8 +284,8 @@ void baton_run_stop(baton_run* run);
 void baton_run_cancel(baton_run* run);
 
 /// Cancels the run if it is not over, waits for its end and its callbacks, and frees it. The caller must hold no lock
-/// that the callbacks take. on_event is not called any more. In a callback of this run, or in a tool of its workflow
-/// while it goes on, it does not wait: the run ends by itself.
+/// that the callbacks take. on_event is not called any more. In the run's own on_event and tools, and in its engine's
+/// callbacks, it does not wait: the run ends by itself.
 void baton_run_free(baton_run* run);
 
 #ifdef __cplusplus

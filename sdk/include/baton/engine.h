@@ -36,7 +36,9 @@ struct EngineOptions {
   /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
   /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
   std::string anchors_folder{};
-  /// Called for problems that end no run, on the thread that met the problem; must not throw.
+  /// Called for problems that end no run, on the thread that met the problem; must not throw. In this and the other
+  /// callbacks of the engine (on_load, on_profile, on_logits) waiting for its runs, prepare() and finish_measuring()
+  /// throw InputError: what they wait for would wait for the callback.
   std::function<void(const std::string& message)> on_warning{};
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
@@ -51,13 +53,15 @@ struct RunOptions {
   std::optional<std::uint64_t> seed{};   // takes precedence over the workflow's
   std::chrono::milliseconds timeout{0};  // of the whole run; 0: none. After a timeout the record's state is "timeout"
   std::stop_token stop{};                // a request has the effect of Run::stop()
-  /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
+  /// Called in order on a thread of the library; must return soon, and not wait for its own run (Run::get throws
+  /// InputError). An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
-  /// thread of the library, concurrently for several turns. Must return soon and not throw.
+  /// thread of the library, concurrently for several turns. Must return soon and not throw, and not wait for a run of
+  /// the engine.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
 };
 
@@ -69,8 +73,8 @@ class Engine {
   /// folders that were searched), and InputError for an option that is out of range.
   static Engine open(const EngineOptions& options = {});
 
-  /// Opens the models that a workflow needs, so that its first run does not wait. Throws ResourceError, and
-  /// WorkflowError for layers of `relay` that a model does not have.
+  /// Opens the models that a workflow needs, so that its first run does not wait. Throws ResourceError,
+  /// WorkflowError for layers of `relay` that a model does not have, and InputError in a callback of the engine.
   void prepare(const Workflow& workflow) const;
 
   /// Starts a run and returns at once; models that are not open yet are opened by the run.

@@ -54,19 +54,21 @@ class Run {
  public:
   Run(Run&&) noexcept;
   Run& operator=(Run&&) noexcept;  // cancels the run that was owned before
-  /// Cancels the run if it is not over, and waits for its end. Inside the run's own callback it does not wait.
+  /// Cancels the run if it is not over, and waits for its end. In the run's own on_event and tools, and in its engine's
+  /// callbacks, it does not wait.
   ~Run();
 
   /// Events are kept until they are read; with several readers, each event reaches one of them. Not in the run's own
-  /// on_event, where reading throws InputError.
+  /// on_event and tools, nor in its engine's callbacks, where reading throws InputError.
   EventRange events() const { return EventRange(this); }
 
   /// Waits for the end. Failures of agents, timeouts and stops are reported by the record's state, not thrown. Throws
   /// ResourceError when a model could not be opened, WorkflowError when a setting does not fit the model, InputError in
-  /// the run's own on_event, which it would wait for, and rethrows what on_event threw. May be called again.
+  /// the run's own on_event and tools and in its engine's callbacks, which the run itself waits for, and rethrows what
+  /// on_event threw. May be called again.
   RunRecord get() const;
 
-  /// Waits at most `time` for the end; in the run's own on_event, 0 alone is allowed. True when the run is over.
+  /// Waits at most `time` for the end. True when the run is over. Where get() throws InputError, only with 0.
   bool wait_for(std::chrono::milliseconds time) const;
 
   /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless the run was over
