@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "agents/sandbox_process.h"
+#include "engine/base/clock.h"
 
 namespace baton {
 namespace {
@@ -45,7 +46,7 @@ std::vector<std::filesystem::path> readable_paths(const SandboxRequest& request)
 }
 
 std::vector<SandboxChild::Limit> limits_of(const SandboxRequest& request) {
-  const auto seconds = static_cast<rlim_t>((request.timeout.count() + 999) / 1000 + 1);
+  const auto seconds = static_cast<rlim_t>((bounded_wait(request.timeout).count() + 999) / 1000 + 1);
   const std::pair<int, rlim_t> wanted[] = {
       {RLIMIT_AS, static_cast<rlim_t>(request.memory_bytes)},
       {RLIMIT_CPU, seconds},

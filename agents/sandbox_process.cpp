@@ -131,7 +131,7 @@ int SandboxProcess::end(siginfo_t& status) {
 
 End SandboxProcess::watch(int stream, KeptOutput& output, const SandboxRequest& request,
                           const std::function<bool()>& exceeds) const {
-  const Clock::time_point deadline = Clock::now() + std::min(request.timeout, kMaxWait);
+  const Clock::time_point deadline = Clock::now() + bounded_wait(request.timeout);
   const UniqueFd stopped(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stopped) fail("cannot make an event", errno);
   const std::stop_callback on_stop(request.stop, [&] { eventfd_write(stopped.get(), 1); });

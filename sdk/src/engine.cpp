@@ -189,6 +189,7 @@ struct Engine::Impl {
   /// Waits until the engines have measured the places about which they know too little. Returns false when they have
   /// not.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop) {
+    time = bounded_wait(time);
     if (time > time.zero()) may_wait("finish_measuring");
     const auto end = Clock::now() + time;
     const auto measuring = [](const auto& entry) {

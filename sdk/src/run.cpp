@@ -189,7 +189,7 @@ RunRecord Run::get() const {
 bool Run::wait_for(std::chrono::milliseconds time) const {
   std::unique_lock lock(state_->mutex);
   if (time > time.zero()) state_->may_wait();
-  return state_->changed.wait_for(lock, std::clamp(time, time.zero(), kMaxWait), [&] { return state_->over; });
+  return state_->changed.wait_for(lock, bounded_wait(time), [&] { return state_->over; });
 }
 
 void Run::stop() noexcept { state_->end(false); }
@@ -201,7 +201,7 @@ Run::Next Run::next(Event& event, std::optional<std::chrono::milliseconds> time)
   if (!time || *time > time->zero()) state_->may_wait();
   if (!time) {
     state_->changed.wait(lock, known);
-  } else if (!state_->changed.wait_for(lock, std::clamp(*time, time->zero(), kMaxWait), known)) {
+  } else if (!state_->changed.wait_for(lock, bounded_wait(*time), known)) {
     return Next::pending;
   }
   if (state_->events.empty()) return Next::over;

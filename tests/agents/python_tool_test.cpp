@@ -2,6 +2,7 @@
 #include "agents/python_tool.h"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -88,6 +89,20 @@ TEST_CASE("python: code that hangs is ended, with what it had printed") {
   CHECK(std::chrono::steady_clock::now() - begin < 3s);
   CHECK_FALSE(result.ok);
   CHECK(result.text == "start\n[stopped: ran longer than 1000 ms]");
+}
+
+TEST_CASE("python: every time limit that can be written is one") {
+  const std::string limit = "import resource\nprint(resource.getrlimit(resource.RLIMIT_CPU)[0])";
+  const auto longest = std::to_string(10 * 365 * 24 * 3600 + 1);  // ten years, or what the host may use
+  rlimit host{};
+  REQUIRE(getrlimit(RLIMIT_CPU, &host) == 0);
+  if (host.rlim_max == RLIM_INFINITY) CHECK(run(limit, std::chrono::milliseconds::max()).text == longest);
+  CHECK(run("print(1)", std::chrono::milliseconds::max()).text == "1");
+  for (const auto below : {std::chrono::milliseconds::min(), std::chrono::milliseconds(-1)}) {
+    const ToolResult result = run("while True: pass", below);
+    CHECK_FALSE(result.ok);
+    CHECK(result.text.find("[stopped: ran longer than") != std::string::npos);
+  }
 }
 
 TEST_CASE("python: a stop is honoured at once") {

@@ -12,7 +12,7 @@ namespace baton::inline v1 {
 struct ToolCall {
   std::string text;                            // the tool's input: the output named by `from`
   std::map<std::string, std::string> options;  // the tool's other keys in the YAML, as text
-  std::chrono::milliseconds timeout{10000};    // the longest time that the caller will wait
+  std::chrono::milliseconds timeout{10000};    // the longest time that the caller will wait; below 0: 0
   std::stop_token stop;                        // the tool must return soon once a stop is requested
 };
 

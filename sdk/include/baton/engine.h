@@ -90,9 +90,9 @@ class Engine {
   /// Runs a workflow and waits for its end: start() and Run::get().
   RunRecord run(const Workflow& workflow, const RunOptions& options = {}) const;
 
-  /// Waits, at most `time`, while turns of method auto are measured for places about which too little is known
-  /// (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured when the engine
-  /// is destroyed is lost. Returns false when `time` is over or a stop was requested.
+  /// Waits, at most `time` (as in Run::wait_for), while turns of method auto are measured for places about which too
+  /// little is known (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured
+  /// when the engine is destroyed is lost. Returns false when `time` is over or a stop was requested.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop = {}) const;
 
   /// For the library's own use.

@@ -68,7 +68,8 @@ class Run {
   /// on_event threw. May be called again.
   RunRecord get() const;
 
-  /// Waits at most `time` for the end. True when the run is over. Where get() throws InputError, only with 0.
+  /// Waits at most `time` for the end; below 0 is 0, and milliseconds::max() as long as it takes. True when the run is
+  /// over. Where get() throws InputError, only with 0.
   bool wait_for(std::chrono::milliseconds time) const;
 
   /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless the run was over
