@@ -4,6 +4,7 @@
 
 #include <grp.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -11,6 +12,8 @@
 
 #include <cstdint>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 
@@ -54,6 +57,20 @@ inline bool become_nobody() {
 
 inline std::string as_nobody(const std::function<std::string()>& function) {
   return in_child([&] { return become_nobody() ? function() : std::string("not nobody"); });
+}
+
+inline bool write_to(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  return file.good();
+}
+
+/// Makes this process the only user of a new user namespace, root there, with all capabilities.
+inline bool become_root_of_own_namespace() {
+  const std::string map = "0 " + std::to_string(geteuid()) + " 1";
+  const std::string groups = "0 " + std::to_string(getegid()) + " 1";
+  return unshare(CLONE_NEWUSER) == 0 && write_to("/proc/self/setgroups", "deny") &&
+         write_to("/proc/self/uid_map", map) && write_to("/proc/self/gid_map", groups);
 }
 
 /// Takes a capability from this thread.

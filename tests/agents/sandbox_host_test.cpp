@@ -69,20 +69,6 @@ IsolationFact fact_of(const std::vector<IsolationFact>& facts, const std::string
 
 bool has_namespaces(const Sandbox& sandbox) { return fact_of(sandbox.isolation(), "namespaces").in_force; }
 
-bool write_to(const fs::path& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text << std::flush;
-  return file.good();
-}
-
-/// Makes this process the only user of a new user namespace, root there, with all capabilities.
-bool become_root_of_own_namespace() {
-  const std::string map = fmt::format("0 {} 1", geteuid());
-  const std::string groups = fmt::format("0 {} 1", getegid());
-  return unshare(CLONE_NEWUSER) == 0 && write_to("/proc/self/setgroups", "deny") &&
-         write_to("/proc/self/uid_map", map) && write_to("/proc/self/gid_map", groups);
-}
-
 /// A folder for temporary files, of which nothing may stay.
 class Scratch {
  public:
