@@ -110,6 +110,18 @@ class Checks(Cli):
             self.assertTrue(text.startswith(f"error: d.jsonl:{number}: " if number == 1 else f"d.jsonl:{number}: ") or f"d.jsonl:{number}: " in text, text)
             self.assertIn(expected, text)
 
+    def test_lines_within_limits(self):
+        """A line may be nested and wide within limits; what is beyond is named with its place."""
+        begin = '{"id": "x", "answer": "1", "inputs": {"said": '
+        for deep, wide, expected in ((62, 1, None), (63, 1, "nested at most 64 deep"), (1_000_000, 1, "nested at most 64 deep"),
+                                     (1, 100_000, None), (1, 8_000_001, "at most 8000000 values")):
+            line = begin + "[" * deep + ",".join(["0"] * wide) + "]" * deep + "}}"
+            data = self.write("d.jsonl", '{"id": "first", "answer": "1", "inputs": {"said": "1"}}\n' + line + "\n")
+            said = self.baton("eval", self.echo, "--dataset", data, "--methods", "full", "-q", code=0 if expected is None else 3).stderr
+            if expected is not None:
+                self.assertIn("d.jsonl:2: byte ", said)
+                self.assertIn(expected, said)
+
 
 class Paired(Cli):
     TEAM = str(ROOT / "workflows/library/binding_team.yaml")
