@@ -54,6 +54,13 @@ foreach(milliseconds 100 200 300 500 800)
   set_tests_properties("leaked run: ${milliseconds} ms" PROPERTIES LABELS sdk TIMEOUT 60 ENVIRONMENT ASAN_OPTIONS=detect_leaks=0)
 endforeach()
 
+# A host beside the runner.
+add_executable(baton_isolation_host hosts/isolation_host.cpp)
+target_link_libraries(baton_isolation_host PRIVATE baton::baton nlohmann_json::nlohmann_json)
+add_test(NAME "host: isolation" COMMAND baton_isolation_host $<TARGET_FILE:baton>)
+add_test(NAME "host: isolation without Landlock" COMMAND baton_isolation_host $<TARGET_FILE:baton> without-landlock)
+set_tests_properties("host: isolation" "host: isolation without Landlock" PROPERTIES LABELS sdk TIMEOUT 120)
+
 # Hosts that treat the library badly.
 foreach(host chaos signalled)
   add_executable(baton_${host}_host hosts/${host}_host.cpp)
