@@ -36,9 +36,8 @@ struct EngineOptions {
   /// A folder for the files of method anchors, one for each model: read when the model is opened, written when the
   /// engine is destroyed. A file that cannot be used is left unchanged, with a warning. Empty: anchors are not kept.
   std::string anchors_folder{};
-  /// Called for problems that end no run, on the thread that met the problem; must not throw. In this and the other
-  /// callbacks of the engine (on_load, on_profile, on_logits) waiting for its runs, prepare() and finish_measuring()
-  /// throw InputError: what they wait for would wait for the callback.
+  /// Called for problems that end no run, on the thread that met the problem; must not throw. Here, in on_load,
+  /// on_profile and on_logits, waiting for a run of the engine, prepare() and finish_measuring() throw InputError.
   std::function<void(const std::string& message)> on_warning{};
   std::string kv_dtype{};  // bf16 or f32, in place of the type that the workflow gives; empty: the workflow's
   /// Called while weights are read, with the fraction read, 0 to 1, on the thread that loads; must not throw.
@@ -53,15 +52,13 @@ struct RunOptions {
   std::optional<std::uint64_t> seed{};   // takes precedence over the workflow's
   std::chrono::milliseconds timeout{0};  // of the whole run; 0: none. After a timeout the record's state is "timeout"
   std::stop_token stop{};                // a request has the effect of Run::stop()
-  /// Called in order on a thread of the library; must return soon, and not wait for its own run (Run::get throws
-  /// InputError). An exception stops the run; Run::get() rethrows it.
+  /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
-  /// thread of the library, concurrently for several turns. Must return soon and not throw, and not wait for a run of
-  /// the engine.
+  /// thread of the library, concurrently for several turns. Must return soon and not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};
 };
 
@@ -90,9 +87,9 @@ class Engine {
   /// Runs a workflow and waits for its end: start() and Run::get().
   RunRecord run(const Workflow& workflow, const RunOptions& options = {}) const;
 
-  /// Waits, at most `time` (as in Run::wait_for), while turns of method auto are measured for places about which too
-  /// little is known (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured
-  /// when the engine is destroyed is lost. Returns false when `time` is over or a stop was requested.
+  /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is
+  /// known (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured when it
+  /// is destroyed is lost. Returns false when `time` is over or a stop was requested.
   bool finish_measuring(std::chrono::milliseconds time, const std::stop_token& stop = {}) const;
 
   /// For the library's own use.

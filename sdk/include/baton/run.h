@@ -58,18 +58,16 @@ class Run {
   /// callbacks, it does not wait.
   ~Run();
 
-  /// Events are kept until they are read; with several readers, each event reaches one of them. Not in the run's own
-  /// on_event and tools, nor in its engine's callbacks, where reading throws InputError.
+  /// Events are kept until they are read; with several readers, each event reaches one of them. Where the destructor
+  /// does not wait, reading throws InputError.
   EventRange events() const { return EventRange(this); }
 
   /// Waits for the end. Failures of agents, timeouts and stops are reported by the record's state, not thrown. Throws
-  /// ResourceError when a model could not be opened, WorkflowError when a setting does not fit the model, InputError in
-  /// the run's own on_event and tools and in its engine's callbacks, which the run itself waits for, and rethrows what
-  /// on_event threw. May be called again.
+  /// ResourceError when a model could not be opened, WorkflowError when a setting does not fit the model, InputError
+  /// where the destructor does not wait, and rethrows what on_event threw. May be called again.
   RunRecord get() const;
 
-  /// Waits at most `time` for the end; below 0 is 0, and milliseconds::max() as long as it takes. True when the run is
-  /// over. Where get() throws InputError, only with 0.
+  /// Waits at most `time` (below 0: 0) for the end; where get() throws InputError, only with 0. True: the run is over.
   bool wait_for(std::chrono::milliseconds time) const;
 
   /// Ends the run soon; the record keeps what the agents wrote so far. Its state is "cancelled" unless the run was over

@@ -11,8 +11,8 @@
 
 namespace baton::inline v1 {
 
-/// Called from several threads at once. An exception makes the call fail. The run waits for its tools: waiting in one
-/// for that run throws InputError (Run::get), while other runs may be waited for.
+/// Called from several threads at once. An exception makes the call fail. In a tool, waiting for the run that
+/// called it throws InputError; other runs may be waited for.
 using ToolFunction = std::function<ToolResult(const ToolCall&)>;
 
 /// Checks a tool's options when a workflow is loaded: returns an empty text for valid options, otherwise what is wrong.
