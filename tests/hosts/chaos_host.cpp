@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "tests/support/process_memory.h"
+#include "tests/support/process_threads.h"
 #include "tests/support/thread_time.h"
 
 namespace {
@@ -463,10 +464,6 @@ class Chaos {
   std::map<std::string, int> counts_;
 };
 
-std::ptrdiff_t threads_of_process() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-}
-
 /// Ends the process, with a core where the system keeps one, when nothing has happened for a long time.
 void watch(const std::stop_token& stop, const std::atomic<std::int64_t>& progress) {
   auto since = std::chrono::steady_clock::now();
@@ -482,7 +479,7 @@ void watch(const std::stop_token& stop, const std::atomic<std::int64_t>& progres
 
 int run(const std::string& model, unsigned seed) {
   const int rounds = baton::test::nightly() ? 100 : 3;
-  const auto threads = threads_of_process();
+  const auto threads = baton::test::threads_of_process();
   Chaos chaos(model, seed);
   std::jthread watchdog([&](const std::stop_token& stop) { watch(stop, chaos.progress); });
   chaos.round(0);
@@ -498,8 +495,8 @@ int run(const std::string& model, unsigned seed) {
     ++problems;
   };
   for (const auto& problem : chaos.broken()) report(problem);
-  for (int i = 0; i < 2000 && threads_of_process() > threads; ++i) std::this_thread::sleep_for(2ms);
-  if (threads_of_process() > threads) report("threads stay behind: " + std::to_string(threads_of_process()));
+  if (!baton::test::threads_end(threads))
+    report("threads stay behind: " + std::to_string(baton::test::threads_of_process()));
   std::printf("  in use %lld bytes after a round, then %lld\n", static_cast<long long>(before.in_use),
               static_cast<long long>(after.in_use));
   if (!baton::test::kFreedIsKept && after.in_use - before.in_use >= baton::test::kThreadCache)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <functional>
 #include <random>
 #include <thread>
@@ -11,25 +10,13 @@
 
 #include "tests/sdk/c_handles.h"
 #include "tests/support/process_memory.h"
+#include "tests/support/process_threads.h"
 
 namespace {
 
 using namespace baton::test::c;
 using namespace std::chrono_literals;
-using baton::test::ProcessMemory;
-
-std::ptrdiff_t threads_of_process() {
-  // The first thread of a process starts one more under ThreadSanitizer, which stays.
-  static const bool started = (std::thread([] {}).join(), std::this_thread::sleep_for(10ms), true);
-  static_cast<void>(started);
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-}
-
-/// True when the process comes to have no more than `count` threads.
-bool threads_end(std::ptrdiff_t count) {
-  for (int i = 0; i < 5000 && threads_of_process() > count; ++i) std::this_thread::sleep_for(2ms);
-  return threads_of_process() <= count;
-}
+using baton::test::ProcessMemory, baton::test::threads_end, baton::test::threads_of_process;
 
 }  // namespace
 
