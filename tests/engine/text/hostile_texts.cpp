@@ -177,8 +177,8 @@ std::vector<TextSubject> growing_tokenizers() {
   const Json plain = with("normalizer", nullptr);
   const std::string sixteen(16, 'b');
   add("one word", sixteen, nullptr, plain);
-  add("words of one character", sixteen,
-      {{"type", "Split"}, {"pattern", {{"String", "b"}}}, {"behavior", "Isolated"}}, plain);
+  add("words of one character", sixteen, {{"type", "Split"}, {"pattern", {{"String", "b"}}}, {"behavior", "Isolated"}},
+      plain);
   add("words by a regular expression", sixteen, split_at("b"), plain);
   add("every other character", "bcbcbcbcbcbcbcbc", split_at("b"), plain);
   add("digits", std::string(16, '1'), {{"type", "Digits"}, {"individual_digits", true}}, plain);
