@@ -153,7 +153,6 @@ TEST_CASE("a stop ends encoding soon") {
   }
 }
 
-<<<<<<< HEAD
 TEST_CASE("a class costs by its members") {
   std::string wide = "[^";
   for (int i = 0; i < 1500; ++i) wide += fmt::format("\\u{:04X}", 0x100 + 3 * i);
@@ -165,7 +164,8 @@ TEST_CASE("a class costs by its members") {
   CHECK_THROWS_WITH(tokenizer->encode(repeated("\xE0\xB0\xB5", 60'000), SpecialTokens::as_text),
                     Catch::Matchers::Contains("more than the tokenizer's limit of steps"));
   CHECK(thread_seconds() - begin < 1.0 * kSlowdown);
-=======
+}
+
 TEST_CASE("reading a vocabulary for masks takes no longer than its size allows, and a stop ends it") {
   const auto read = [](const Tokenizer& tokenizer, const std::stop_token& stop = {}) {
     return MaskVocabulary(tokenizer, tokenizer.size(), {}, stop);
@@ -191,7 +191,6 @@ TEST_CASE("reading a vocabulary for masks takes no longer than its size allows, 
   begin = thread_seconds();
   CHECK_THROWS(read(*tokenizer, later.get_token()));  // a fast machine uses up the steps before
   CHECK(thread_seconds() - begin < 0.5 * kSlowdown);
->>>>>>> 96777fd (Reading a vocabulary for constraints has one bound, and a timeout and a stop end it)
 }
 
 TEST_CASE("replacements that grow a text without end are refused") {
