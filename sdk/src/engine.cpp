@@ -120,7 +120,7 @@ struct Engine::Impl {
     std::set<const InferenceEngine*> counted;
     for (const PlannedTurn& turn : plan->turns) {
       if (open.engines.count(turn.model) != 0) continue;
-      const OpenModel model = open_model(*plan->spec, turn.model);
+      const OpenModel model = open_model(*plan->spec, turn.model, stop);
       if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
       open.engines.emplace(turn.model, model.engine);
     }
@@ -212,13 +212,24 @@ struct Engine::Impl {
     };
   }
 
-  /// A model of the workflow, opened if need be. Throws ResourceError.
-  OpenModel open_model(const WorkflowSpec& workflow, const std::string& name) {
+  /// A model of the workflow, opened if need be. Throws ResourceError, and Interrupted soon after a stop was requested.
+  OpenModel open_model(const WorkflowSpec& workflow, const std::string& name, const std::stop_token& stop) {
     LocatedModel model = locate_model(workflow, name, options.model);
     if (!options.kv_dtype.empty()) model.spec.kv_dtype = options.kv_dtype == "f32" ? DType::f32 : DType::bf16;
     std::error_code error;
     const Key key(std::filesystem::canonical(model.folder, error), model.spec.dtype, model.spec.kv_dtype,
                   model.spec.activations, model.spec.context);
+    while (true) {
+      try {
+        return open_model(model, key, workflow, stop);
+      } catch (const Interrupted&) {
+        if (stop.stop_requested()) throw;  // else it was the run that opened the model for both
+      }
+    }
+  }
+
+  OpenModel open_model(const LocatedModel& model, const Key& key, const WorkflowSpec& workflow,
+                       const std::stop_token& stop) {
     std::promise<OpenModel> promise;
     Opened opened;
     bool ours = false;
@@ -231,7 +242,7 @@ struct Engine::Impl {
     }
     if (ours) {
       try {
-        promise.set_value(with_resource_errors([&] { return load(model, workflow.relay); }));
+        promise.set_value(with_resource_errors([&] { return load(model, workflow.relay, stop); }));
       } catch (...) {
         {
           const std::lock_guard lock(mutex);
@@ -239,6 +250,9 @@ struct Engine::Impl {
         }
         promise.set_exception(std::current_exception());
       }
+    }
+    while (opened.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+      if (stop.stop_requested()) throw Interrupted();
     }
     OpenModel found = opened.get();
     if (!ours) check_budgets(found, workflow, model.folder);
@@ -295,7 +309,7 @@ struct Engine::Impl {
     save_anchors(anchor_file(engine), anchor_model_key(engine.model()), engine.anchors());
   }
 
-  OpenModel load(const LocatedModel& model, const RelaySpec& relay) const {
+  OpenModel load(const LocatedModel& model, const RelaySpec& relay, const std::stop_token& stop) const {
     const auto begin = std::chrono::steady_clock::now();
     LocalEngineOptions engine;
     engine.device = options.device;
@@ -308,9 +322,10 @@ struct Engine::Impl {
     engine.model.kv_dtype = model.spec.kv_dtype;
     engine.model.activations = model.spec.activations;
     engine.model.context = model.spec.context;
-    if (options.on_load) {
-      engine.model.progress = [&](double share) { options.on_load(model.folder.string(), share); };
-    }
+    engine.model.progress = [&](double share) {
+      if (stop.stop_requested()) throw Interrupted();
+      if (options.on_load) options.on_load(model.folder.string(), share);
+    };
     auto opened = open_engine(model.folder, engine);
     read_anchors(*opened);
     read_corrections(*opened);
@@ -381,15 +396,17 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.forced = options.forced_outputs;
   request.on_logits = counted(impl_->in_callback, options.on_logits);
   request.version = version();
-  return start_run(std::move(request), impl_->in_callback, [impl = impl_, plan](RunRequest& of) {
-    OpenPlan open = impl->open(plan, of.stop);
-    of.plan = std::move(open.plan);
-    of.engines.insert(open.engines.begin(), open.engines.end());
-    of.load_ms = open.load_ms;
-    return [engines = std::move(open.engines)] {
-      for (const auto& [name, engine] : engines) keep_relay_history(*engine);
-    };
-  });
+  request.plan = plan;
+  return start_run(std::move(request), impl_->in_callback,
+                   [impl = impl_, plan](RunRequest& of, const std::stop_token& stop) {
+                     OpenPlan open = impl->open(plan, stop);
+                     of.plan = std::move(open.plan);
+                     of.engines.insert(open.engines.begin(), open.engines.end());
+                     of.load_ms = open.load_ms;
+                     return [engines = std::move(open.engines)] {
+                       for (const auto& [name, engine] : engines) keep_relay_history(*engine);
+                     };
+                   });
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

@@ -40,11 +40,12 @@ std::shared_ptr<const Model> open_model_text(const LocatedModel& located);
 
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model);
 
-/// Starts the thread of a run; `prepare` runs on it first, may complete the request, whose stop is the run's, and what
-/// it throws comes out of Run::get(). What `prepare` returns is called after the run. `in_engine` knows the threads
-/// inside the engine's callbacks, where nobody may wait for the run.
+/// Starts the thread of a run; `prepare` runs on it first and may complete the request. Its `stop` is requested when
+/// the run is stopped or its time has passed; it may throw Interrupted then. What else it throws comes out of
+/// Run::get(). What `prepare` returns is called after the run. `in_engine` knows the threads inside the engine's
+/// callbacks, where nobody may wait for the run.
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
-              std::function<std::function<void()>(RunRequest& request)> prepare);
+              std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare);
 
 /// Runs `make` and gives what the engine throws its public type.
 template <typename Make>

@@ -38,6 +38,33 @@ std::shared_ptr<const ToolRegistry> tools_of_run(const std::shared_ptr<const Too
   return tools;
 }
 
+/// Requests a stop when another one is requested, and at a point in time.
+class StopAt {
+ public:
+  StopAt(const std::stop_token& other, const std::optional<Clock::time_point>& due)
+      : forward_(other, [this] { source_.request_stop(); }) {
+    if (due)
+      timer_ = with_resource_errors([&] { return std::jthread([this, due](const auto& end) { wait(*due, end); }); });
+  }
+  StopAt(const StopAt&) = delete;
+  StopAt& operator=(const StopAt&) = delete;
+
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  void wait(Clock::time_point due, const std::stop_token& end) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_until(lock, end, due, [] { return false; });
+    if (!end.stop_requested()) source_.request_stop();
+  }
+
+  std::stop_source source_;
+  std::stop_callback<std::function<void()>> forward_;
+  std::jthread timer_;
+};
+
 }  // namespace
 
 struct Run::State {
@@ -135,10 +162,11 @@ struct Run::State {
 };
 
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
-              std::function<std::function<void()>(RunRequest& request)> prepare) {
+              std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare) {
   auto state = std::make_shared<Run::State>();
   state->in_engine = std::move(in_engine);
   request.tools = tools_of_run(request.tools, state->in_tool);
+  if (request.timeout.count() > 0) request.due = Clock::now() + request.timeout;
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
   auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare)]() mutable {
@@ -149,7 +177,12 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
       request.on_event = [raw = state.get(), callback = std::move(request.on_event)](const Event& event) {
         raw->emit(event, callback);
       };
-      const std::function<void()> after = prepare(request);
+      std::function<void()> after = [] {};
+      try {
+        const StopAt end(request.stop, request.due);
+        after = prepare(request, end.token());
+      } catch (const Interrupted&) {  // the run is over before its first turn, and its record says why
+      }
       state->finish(run_plan(request));
       try_to(after);
     } catch (const std::bad_alloc&) {

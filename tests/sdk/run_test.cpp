@@ -294,6 +294,40 @@ TEST_CASE("the host's stop token and timeout end a run") {
   CHECK(engine().run(gate.workflow(), options).state == RunState::timeout);
 }
 
+TEST_CASE("a timeout and a stop end a run while its model is opened, and another run opens it") {
+  std::atomic<bool> slow = true, loading = false;
+  std::atomic<int> reports = 0;
+  baton::EngineOptions options;
+  options.model = (baton::test::source_folder() / "samples/models/nano").string();
+  options.device = "cpu";
+  options.threads = 1;
+  options.on_load = [&](const std::string&, double) {
+    loading = true;
+    ++reports;
+    if (slow) std::this_thread::sleep_for(50ms);
+  };
+  const auto engine = baton::Engine::open(options);
+  const auto late = engine.run(team(4), {.inputs = kInputs.inputs, .timeout = 120ms});
+  CHECK(late.state == RunState::timeout);
+  CHECK(late.error == "the run took longer than 120 ms");
+  CHECK(late.agents.at(0).state != TurnState::ok);
+  CHECK(reports < 10);
+
+  loading = false;
+  auto stopped = engine.start(team(4), kInputs);
+  while (!loading) std::this_thread::sleep_for(1ms);
+  auto waiting = engine.start(team(4), kInputs);  // for the model that the first run opens
+  auto impatient = engine.start(team(4), kInputs);
+  std::this_thread::sleep_for(30ms);
+  impatient.stop();
+  CHECK(impatient.get().state == RunState::cancelled);
+  stopped.stop();
+  CHECK(stopped.get().state == RunState::cancelled);
+  slow = false;
+  CHECK(waiting.get().state == RunState::ok);
+  CHECK(engine.run(team(4), kInputs).state == RunState::ok);
+}
+
 TEST_CASE("a run may be dropped, moved and waited for at any time") {
   { auto dropped = engine().start(slow_team(), kInputs); }
   Gate gate;

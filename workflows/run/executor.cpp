@@ -11,7 +11,9 @@ namespace baton {
 
 RunRecord run_plan(const RunRequest& request) {
   if (!request.plan || !request.plan->spec) throw std::invalid_argument("run_plan: no plan");
+  const bool over = request.stop.stop_requested() || (request.due && Clock::now() >= *request.due);
   for (const PlannedTurn& turn : request.plan->turns) {
+    if (over) break;  // no turn starts
     const auto engine = request.engines.find(turn.model);
     if (engine == request.engines.end() || !engine->second)
       throw std::invalid_argument(fmt::format("run_plan: no engine for model '{}'", turn.model));

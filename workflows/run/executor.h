@@ -14,6 +14,7 @@
 #include <string>
 
 #include "agents/tool.h"
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"
 
@@ -26,6 +27,7 @@ struct RunRequest {
   std::map<std::string, std::string> inputs;  // complete: complete_inputs (workflows/run/inputs.h)
   std::optional<std::uint64_t> seed;          // takes precedence over the workflow's
   Milliseconds timeout{0};                    // of the whole run; 0: none
+  std::optional<Clock::time_point> due;       // when it has passed; without a value, it counts from the run's beginning
   std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
@@ -38,8 +40,9 @@ struct RunRequest {
 };
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
-/// Throws std::invalid_argument for a model without an engine (before anything starts). Any number of runs at once.
-/// After the return no callback is made, and no request of the run is left in an engine.
+/// Throws std::invalid_argument for a model without an engine (before anything starts), unless the run is stopped or
+/// its time has passed already. Any number of runs at once. After the return no callback is made, and no request of the
+/// run is left in an engine.
 ///
 /// - A turn's timeout covers one attempt, its tools included.
 /// - An attempt fails when the engine fails, the timeout passes, or the output does not fit output.pattern, schema,

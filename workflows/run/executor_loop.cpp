@@ -123,7 +123,7 @@ void RunLoop::start() {
   });
   on_stop_.emplace(request_.stop, [this] { mailbox_->post(std::move(stop_task_)); });
   if (request_.timeout.count() > 0) {
-    run_due_ = begin_ + request_.timeout;
+    run_due_ = request_.due.value_or(begin_ + request_.timeout);
     wake_at(*run_due_);
   }
   emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
@@ -299,7 +299,9 @@ void RunLoop::describe_engines() {
     record_.memory.anchors_bytes += stats.anchors.bytes;
   }
   if (plan_.turns.empty()) return;
-  const InferenceEngine& first = *request_.engines.at(plan_.turns.front().model);
+  const auto found = request_.engines.find(plan_.turns.front().model);
+  if (found == request_.engines.end()) return;  // stopped while models were opened
+  const InferenceEngine& first = *found->second;
   record_.model_path = first.text().path.string();
   record_.model_fingerprint = first.text().fingerprint;
   record_.device = first.info().device;

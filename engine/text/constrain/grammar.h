@@ -74,7 +74,8 @@ class Grammar {
   std::size_t class_count_ = 1;
 };
 
-/// True when `text` as a whole is a text of the grammar.
+/// True when `text` as a whole is a text of the grammar. Throws std::runtime_error where the grammar is so ambiguous
+/// that this needs more than a bound by the size of the text: 0.4 s and 3 s per MiB.
 bool accepts(const Grammar& grammar, std::string_view text);
 
 /// A regular expression that the whole text must match, in the subset of ECMAScript's that docs/yaml.md lists.

@@ -20,6 +20,10 @@ constexpr std::size_t kMaxStates = 100'000;  // between two calls of clear()
 constexpr std::size_t kCrowdedBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of states between two calls of clear()
 
+// What checking a whole text may cost, in visits.
+constexpr std::size_t kPlacesPerByte = 16;
+constexpr std::size_t kFreePlaces = 2'000'000;
+
 /// The memory of a place, and of the frame that may be its own.
 constexpr std::size_t kPlaceBytes = sizeof(GrammarPlace) + sizeof(GrammarFrame) + 2 * sizeof(void*);
 
@@ -211,10 +215,15 @@ bool accepts(const Grammar& grammar, std::string_view text) {
   // The states do not outlive the call, so they need not own the grammar.
   GrammarStates states(std::shared_ptr<const Grammar>(std::shared_ptr<const Grammar>(), &grammar));
   GrammarStates::State* state = states.start();
+  std::size_t work = 0;  // before the last clear()
   for (const char byte : text) {
     state = states.next(state, static_cast<std::uint8_t>(byte));
     if (state->dead()) return false;
+    if (work + states.work() > kPlacesPerByte * text.size() + kFreePlaces)
+      throw std::runtime_error(
+          fmt::format("the check by the grammar needs more steps than a text of {} bytes may cost", text.size()));
     if (!states.crowded()) continue;
+    work += states.work();
     const std::shared_ptr<const GrammarPlaces> places = state->places;
     states.clear();
     state = states.find(places);

@@ -77,6 +77,7 @@ class GrammarStates {
   const FreeRun& free_run(State* state);
 
   std::size_t size() const { return states_.size(); }
+  std::size_t work() const { return work_; }  // places visited since the last clear(), about 0.1 us each
   /// True when clear() should be called before the next step: states or work are near their limits.
   bool crowded() const;
   /// Forgets all states. Places stay valid.

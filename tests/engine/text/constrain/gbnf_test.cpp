@@ -4,6 +4,7 @@
 #include <random>
 
 #include "engine/text/constrain/grammar.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using Catch::Contains;
@@ -83,6 +84,19 @@ TEST_CASE("changed grammars and expressions are compiled or refused", "[constrai
   }
   CHECK(compiled > 500);
   CHECK(refused > 500);
+}
+
+TEST_CASE("GBNF: checking a text costs no more than its size allows") {
+  // Each byte makes a new state, of which each has many ways to go on.
+  const auto grammar =
+      gbnf_grammar("root ::= [^\\x00]{0,400} x\nx ::= (" + std::string(1000, '|') + "){900} [^\\x00]{0,1500}\n");
+  const double begin = test::thread_seconds();
+  CHECK_THROWS_WITH(accepts(*grammar, std::string(1500, 'a')), Contains("more steps than a text of 1500 bytes"));
+  CHECK(test::thread_seconds() - begin < 2.0 * test::kSlowdown);
+  const auto plain = gbnf_grammar("root ::= (word \" \")* word\nword ::= [a-z]{1,20}");
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "abcdefgh ";
+  CHECK(accepts(*plain, text + "a"));
 }
 
 TEST_CASE("gbnf: errors name the rule or the place", "[constrain]") {
