@@ -10,6 +10,7 @@ import importlib.util
 import json
 import math
 import random
+import resource
 import subprocess
 import sys
 import unittest
@@ -81,6 +82,14 @@ class Checks(Cli):
         self.scores("choice", ("B", "B", 1), ("B", "b", 1), ("B", "(B)", 1), ("B", "The answer is B.", 1), ("B", "The answer is (B) because A is wrong", 1),
                     ("B", "A is wrong. The answer is: B", 1), ("A", "A dog is an animal, I think C", 0), ("C", "A dog is an animal, I think C", 1),
                     ("B", "BCD", 0), ("B", "", 0), ("A", "Answer: A", 1), ("D", "the correct answer is B", 0))
+
+    def test_a_long_choice(self):
+        """Judging takes time in proportion to what the model wrote, whatever words it repeats."""
+        long = "answer" * 50_000
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.scores("choice", ("B", "the answer is B " + long, 1), ("B", "(B) " + long.replace("r", "r "), 1), ("B", long + ".\nC", 0))
+        end = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertLess(end.ru_utime - begin.ru_utime, 5)
 
     def test_f1(self):
         self.scores("f1", ("Benjamin Cheney", "Benjamin Cheney", 1), ("Benjamin Cheney", "the Benjamin, Cheney!", 1), ("Benjamin Cheney", "Cheney", 2 / 3),

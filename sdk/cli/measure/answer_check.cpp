@@ -77,13 +77,14 @@ std::optional<char> option_of(const std::string& text) {
     return static_cast<char>(std::toupper(static_cast<unsigned char>(all[0])));
   std::string small = all;
   std::transform(small.begin(), small.end(), small.begin(), lower);
+  // From each "answer" to the end of its sentence, the last first; behind `searched` no sentence names an option.
+  std::size_t searched = all.size();
   for (std::size_t at = small.rfind("answer"); at != std::string::npos;
-       at = at == 0 ? at : small.rfind("answer", at - 1)) {
-    const std::size_t end = std::min(all.find_first_of(".\n", at), all.size());
-    for (std::size_t i = at; i < end; ++i) {
+       at = at == 0 ? std::string::npos : small.rfind("answer", at - 1)) {
+    for (std::size_t i = at; i < searched && all[i] != '.' && all[i] != '\n'; ++i) {
       if (is_option(i)) return all[i];
     }
-    if (at == 0) break;
+    searched = at;
   }
   for (std::size_t at = all.size(); at-- > 0;) {
     const bool bracketed = at > 0 && at + 1 < all.size() && all[at - 1] == '(' && all[at + 1] == ')';
