@@ -119,6 +119,13 @@ class Checks(Cli):
             self.assertTrue(text.startswith(f"error: d.jsonl:{number}: " if number == 1 else f"d.jsonl:{number}: ") or f"d.jsonl:{number}: " in text, text)
             self.assertIn(expected, text)
 
+    def test_many_mistakes(self):
+        data = self.write("d.jsonl", "x\n" * 5000)
+        said = self.baton("eval", self.echo, "--dataset", data, code=3).stderr.splitlines()
+        self.assertEqual(len(said), 101)
+        self.assertIn("d.jsonl:100: ", said[99])
+        self.assertEqual(said[100], "only the first 100 errors are shown")
+
     def test_lines_within_limits(self):
         """A line may be nested and wide within limits; what is beyond is named with its place."""
         begin = '{"id": "x", "answer": "1", "inputs": {"said": '

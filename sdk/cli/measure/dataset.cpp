@@ -14,6 +14,8 @@
 namespace baton::cli {
 namespace {
 
+constexpr std::size_t kMaxMistakes = 100;  // as many as of a workflow file (Diagnostics)
+
 std::string as_text(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
 /// What is wrong with `check`, or empty.
@@ -76,15 +78,20 @@ std::vector<Question> read_dataset(const std::filesystem::path& file, std::size_
   std::vector<Question> questions;
   std::set<std::string> ids;
   std::string mistakes;
-  std::size_t line_number = 0;
+  std::size_t mistake_count = 0, line_number = 0;
   for (std::string line; std::getline(lines, line) && (limit == 0 || questions.size() < limit);) {
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Question question;
     std::string mistake = parse(line, question);
     if (mistake.empty() && !ids.insert(question.id).second) mistake = fmt::format("duplicate id '{}'", question.id);
-    if (!mistake.empty())
+    if (!mistake.empty()) {
       mistakes += fmt::format("{}{}:{}: {}", mistakes.empty() ? "" : "\n", file.string(), line_number, mistake);
+      if (++mistake_count == kMaxMistakes) {
+        mistakes += fmt::format("\nonly the first {} errors are shown", kMaxMistakes);
+        break;
+      }
+    }
     questions.push_back(std::move(question));
   }
   if (!mistakes.empty()) throw Failure(kInvalidFile, mistakes);

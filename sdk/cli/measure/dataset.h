@@ -19,7 +19,8 @@ struct Question {
   AnswerCheck check;
 };
 
-/// The first `limit` questions (0: all). Throws Failure with kInvalidFile and every mistake as file:line: text.
+/// The first `limit` questions (0: all). Throws Failure with kInvalidFile and every mistake as file:line: text, but
+/// not more than the first 100.
 std::vector<Question> read_dataset(const std::filesystem::path& file, std::size_t limit);
 
 }  // namespace baton::cli
