@@ -12,6 +12,7 @@
 
 #include "sdk/hub/model_source.h"
 #include "sdk/pull/file_lock.h"
+#include "sdk/pull/hub_listing.h"
 #include "sdk/pull/pull.h"
 
 namespace baton {
@@ -21,6 +22,14 @@ namespace {
 using Kind = HttpError::Kind;
 
 constexpr std::int64_t kProgressBytes = 64 * 1024;  // an attempt that came so much further counts as progress
+
+/// Bytes that a file whose size was not announced may add to a folder: nine tenths of what is free.
+std::int64_t room_in(const fs::path& folder) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  const std::uintmax_t most = static_cast<std::uintmax_t>(kMaxFileBytes);
+  return static_cast<std::int64_t>(error ? most : std::min(most, space.available - space.available / 10));
+}
 
 [[noreturn]] void stopped() { throw PullError(PullError::Kind::stopped, "stopped"); }
 
@@ -57,7 +66,9 @@ std::string validator_of(const HttpReply& reply) {
 class Fetch {
  public:
   Fetch(HttpClient& client, const Download& what, const DownloadSettings& settings)
-      : client_(client), what_(what), settings_(settings), part_(what.target) {}
+      : client_(client), what_(what), settings_(settings), part_(what.target) {
+    if (what.bytes < 0) limit_ = part_.bytes() + room_in(what.target.parent_path());
+  }
 
   std::int64_t run() {
     const bool has_checksum = what_.checksum.kind != Checksum::Kind::none;
@@ -118,6 +129,10 @@ class Fetch {
         [&](std::span<const std::byte> bytes) {
           if (expected >= 0 && static_cast<std::int64_t>(bytes.size()) > expected - part_.bytes())
             throw refused(fmt::format("it sends more than the {} bytes that were announced", expected));
+          if (static_cast<std::int64_t>(bytes.size()) > limit_ - part_.bytes()) {
+            part_.discard();
+            throw too_large();
+          }
           part_.append(bytes);
           if (settings_.on_bytes) settings_.on_bytes(part_.bytes());
         });
@@ -150,6 +165,7 @@ class Fetch {
     }
     if (what_.bytes >= 0 && total >= 0 && total != what_.bytes)
       throw refused(fmt::format("the file has {} bytes, expected the {} that were announced", total, what_.bytes));
+    if (total > limit_) throw too_large();
     return what_.bytes >= 0 ? what_.bytes : total;
   }
 
@@ -179,6 +195,12 @@ class Fetch {
     return found_ == what_.checksum.hex;
   }
 
+  PullError too_large() const {
+    return {PullError::Kind::storage,
+            fmt::format("{}: its size was not announced, and it has more than the {} that it may take in {}",
+                        what_.name, size_text(limit_), what_.target.parent_path().string())};
+  }
+
   [[noreturn]] void refuse_contents() {
     part_.discard();
     throw PullError(PullError::Kind::checksum,
@@ -201,8 +223,9 @@ class Fetch {
   const Download& what_;
   const DownloadSettings& settings_;
   PartFile part_;
-  bool resumed_ = false;  // some bytes are older than this download
-  std::string found_;     // the checksum of what came
+  std::int64_t limit_ = kMaxFileBytes;  // of the bytes of the file
+  bool resumed_ = false;                // some bytes are older than this download
+  std::string found_;                   // the checksum of what came
 };
 
 }  // namespace

@@ -14,14 +14,13 @@ namespace {
 
 constexpr JsonLimits kAnswer = {.max_depth = 32};
 constexpr std::size_t kMaxFiles = 50'000;
-constexpr std::int64_t kMaxBytes = std::int64_t{1} << 47;  // of a file; the sum of all files fits as well
 constexpr std::size_t kMaxLicence = 200;
 
 std::int64_t size_of(const JsonFields& fields, const std::string& key) {
   const Json* value = fields.find(key);
   if (value == nullptr) return -1;
-  if (!value->is_number_unsigned() || value->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxBytes))
-    fields.fail(key, fmt::format("expected a size from 0 to {}", kMaxBytes));
+  if (!value->is_number_unsigned() || value->get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxFileBytes))
+    fields.fail(key, fmt::format("expected a size from 0 to {}", kMaxFileBytes));
   return value->get<std::int64_t>();
 }
 

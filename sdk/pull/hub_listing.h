@@ -3,6 +3,7 @@
 // checksum is checked here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "sdk/pull/checksum.h"
 
 namespace baton {
+
+constexpr std::int64_t kMaxFileBytes = std::int64_t{1} << 47;  // the sum over a listing fits as well
 
 struct ListedFile {
   HubFile file;

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import unittest
 
-from hub_server import Repository, Server
+from hub_server import COMMIT, Repository, Server
 from runner import Cli, QUESTION, ROOT, RUNNER, TEAM
 
 NIGHTLY = os.environ.get("BATON_TEST_NIGHTLY", "0") not in ("", "0")
@@ -192,6 +192,32 @@ class FullDisk(Cli):
             path = self.baton("pull", "org/one", **settings).stdout.strip()
             self.assertEqual(pathlib.Path(path).read_bytes(), data)
             self.assertEqual([name for name in place.names() if ".incomplete" in name], [])
+
+    @unittest.skipUnless(MOUNTS, "this process may not mount a small file system")
+    def test_pull_without_an_end(self):
+        """A file whose size nobody states ends before the disk is full."""
+        server = Server()
+        self.addCleanup(server.close)
+        server.add("org/one", Repository({"one-Q8_0.gguf": b"GGUF"}))
+        server.knows_blobs = server.knows_tree = False
+
+        def endless(handler):
+            handler.send_response(200)
+            handler.send_header("ETag", '"x"')
+            handler.send_header("Connection", "close")
+            handler.end_headers()
+            try:
+                while handler.command != "HEAD":
+                    handler.wfile.write(b"x" * 10_000)
+            except OSError:
+                pass
+            handler.close_connection = True
+        server.override["/org/one/resolve/%s/one-Q8_0.gguf" % COMMIT] = endless
+        place = Place(self, self.folder / "small", 0, mounted=True)
+        done = self.within(place, "pull", "org/one", HF_ENDPOINT=server.url, HF_HOME=str(place.folder / "hf"), HOME=str(self.folder))
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertRegex(done.stderr, r"one-Q8_0\.gguf: its size was not announced, and it has more than the 3\.[56] MiB that it may take in ")
+        self.assertEqual([name for name in place.names() if ".incomplete" in name or name.endswith(".gguf")], [])
 
     def test_eval(self):
         arguments = ["eval", self.team, "--dataset", "two.jsonl", "--methods", "full,direct", "--floor-limit", "0", "--jobs", "1", "-q"]

@@ -462,6 +462,22 @@ class Hostile(Pull):
             self.cdn.override[path] = (200, {}, body)
             self.refused("expected the 1000 that were announced")
 
+        # A size that only the download states.
+        def large(handler):
+            handler.send_response(200)
+            handler.send_header("ETag", '"x"')
+            if handler.command == "GET":
+                handler.send_header("Content-Length", str(100 << 40))
+            handler.send_header("Connection", "close")
+            handler.end_headers()
+            handler.wfile.write(b"GGUF" if handler.command == "GET" else b"")
+            handler.close_connection = True
+        self.hub.override[f"/org/one/resolve/{COMMIT}/one-Q8_0.gguf"] = large
+        self.hub.knows_blobs = self.hub.knows_tree = False
+        self.refused("its size was not announced", code=4)
+        self.hub.override.clear()
+        self.hub.knows_blobs = self.hub.knows_tree = True
+
         def endless(handler):
             handler.send_response(200)
             handler.send_header("Connection", "close")
