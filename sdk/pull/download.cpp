@@ -121,6 +121,7 @@ class Fetch {
     HttpRequest request;
     request.url = what_.url;
     request.token = what_.token;
+    request.is_file = true;
     request.from = part_.bytes();
     if (what_.checksum.kind == Checksum::Kind::none) request.if_range = part_.validator();
     std::int64_t expected = what_.bytes;

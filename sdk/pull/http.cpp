@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -19,10 +20,13 @@
 namespace baton {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int kMaxRedirects = 10;
 constexpr std::size_t kMaxHeaderBytes = 128 * 1024;  // of one answer
 constexpr std::size_t kMaxIgnoredBytes = 64 * 1024;  // of the body of an answer that is not 2xx
 constexpr long kConnectSeconds = 20;
+constexpr long kMinSpeed = 1024;          // bytes per second; a slower connection counts as lost
 constexpr std::size_t kMaxMessage = 300;  // characters of a server's own words in an error
 
 std::string_view trimmed(std::string_view text) {
@@ -131,7 +135,8 @@ struct HttpClient::Hop {
   const std::function<void(std::span<const std::byte>)>* write = nullptr;
   const std::stop_token* stop = nullptr;
   void* handle = nullptr;
-  bool at_first = false;  // at the host of the request
+  bool at_first = false;       // at the host of the request
+  Clock::time_point deadline;  // unless it is a file
   HttpReply reply;
   std::size_t header_bytes = 0;
   std::size_t ignored_bytes = 0;
@@ -231,8 +236,12 @@ std::unique_ptr<HttpError> HttpClient::perform(Hop& hop) {
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   set(CURLOPT_USERAGENT, settings_.user_agent.c_str());
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_LIMIT, kMinSpeed);
   set(CURLOPT_LOW_SPEED_TIME, settings_.stall_seconds);
+  if (!hop.request->is_file) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(hop.deadline - Clock::now()).count();
+    set(CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(left)));
+  }
   set(CURLOPT_ERRORBUFFER, problem.data());
   set(CURLOPT_HEADERFUNCTION, &Hop::on_header);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&hop));
@@ -267,7 +276,9 @@ std::unique_ptr<HttpError> HttpClient::perform(Hop& hop) {
   if (code == CURLE_OK || hop.enough) return nullptr;
   std::string words = problem.front() != '\0' ? problem.data() : curl_easy_strerror(code);
   if (code == CURLE_OPERATION_TIMEDOUT && words.starts_with("Operation too slow"))
-    words = fmt::format("no data for {} s", settings_.stall_seconds);
+    words = fmt::format("less than 1 KiB/s for {} s", settings_.stall_seconds);
+  if (code == CURLE_OPERATION_TIMEDOUT && words.starts_with("Operation timed out"))
+    words = fmt::format("no complete answer within {} s", settings_.answer_seconds);
   return std::make_unique<HttpError>(is_transient(code) ? Kind::transient : Kind::refused,
                                      fmt::format("{}: {}", shown_url(hop.reply.url), words));
 }
@@ -277,6 +288,7 @@ HttpReply HttpClient::send(const HttpRequest& request, const std::function<void(
   const std::string first = origin_of(request.url);
   std::map<std::string, std::string> linked;
   std::string url = request.url;
+  const auto deadline = Clock::now() + std::chrono::seconds(settings_.answer_seconds);
   for (int hops = 0; hops <= kMaxRedirects; ++hops) {
     const bool at_first = origin_of(url) == first;
     Hop hop;
@@ -284,6 +296,7 @@ HttpReply HttpClient::send(const HttpRequest& request, const std::function<void(
     hop.begin = &begin;
     hop.write = &write;
     hop.at_first = at_first;
+    hop.deadline = deadline;
     hop.reply.url = url;
     hop.reply.linked = linked;
     if (const auto error = perform(hop)) throw HttpError(*error);

@@ -43,6 +43,7 @@ struct HttpRequest {
   std::string url;
   bool head = false;
   bool stay = false;      // answer with a redirect to another host in place of following it
+  bool is_file = false;   // it may take any time while bytes keep coming; else HttpSettings::answer_seconds
   std::int64_t from = 0;  // first byte asked for
   std::string if_range;   // validator that a range depends on, or empty
   std::string token;      // sent to the host of `url`, and to no other
@@ -50,7 +51,8 @@ struct HttpRequest {
 
 struct HttpSettings {
   std::string user_agent;
-  long stall_seconds = 30;  // without a byte
+  long stall_seconds = 30;    // at less than 1 KiB/s
+  long answer_seconds = 300;  // for an answer that is no file, with its redirects
   std::stop_token stop;
 };
 

@@ -27,6 +27,7 @@ namespace {
 using Kind = PullError::Kind;
 
 constexpr long kStallSeconds = 30;
+constexpr long kAnswerStalls = 10;  // an answer that is no file may take so many times as long in all
 
 long stall_seconds() {
   const std::string text = environment("HF_HUB_DOWNLOAD_TIMEOUT");
@@ -71,7 +72,8 @@ struct PulledPiece {
 class Puller {
  public:
   explicit Puller(const PullRequest& request)
-      : request_(request), client_({std::string("baton/") + version(), stall_seconds(), request.stop}) {}
+      : request_(request),
+        client_({std::string("baton/") + version(), stall_seconds(), stall_seconds() * kAnswerStalls, request.stop}) {}
 
   PullPlan run() {
     const ModelSource source = parse_source();

@@ -310,8 +310,33 @@ class Transfer(Pull):
         data = self.one()
         self.hub.override["/api/models/org/one/revision/main"] = lambda handler: time.sleep(5)
         begin = time.monotonic()
-        self.assertIn("no data for 1 s", self.baton("pull", "org/one", "--retries", "0", code=1, HF_HUB_DOWNLOAD_TIMEOUT="1").stderr)
+        self.assertIn("less than 1 KiB/s for 1 s", self.baton("pull", "org/one", "--retries", "0", code=1, HF_HUB_DOWNLOAD_TIMEOUT="1").stderr)
         self.assertLess(time.monotonic() - begin, 4)
+
+    def test_a_server_that_sends_slowly(self):
+        self.one()
+
+        def pull():
+            return self.baton("pull", "org/one", "--retries", "0", code=1, HF_HUB_DOWNLOAD_TIMEOUT="1").stderr
+
+        def slowly(begin, piece):
+            def answer(handler):
+                handler.close_connection = True
+                try:
+                    handler.wfile.write(begin)
+                    while True:
+                        handler.wfile.write(piece)
+                        time.sleep(0.1)
+                except OSError:
+                    pass
+            self.hub.override["/api/models/org/one/revision/main"] = answer
+        self.cdn.bytes_per_second = 200
+        self.assertIn("less than 1 KiB/s for 1 s", pull())
+        for begin in (b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Long: "):
+            slowly(begin, b" ")
+            self.assertIn("less than 1 KiB/s for 1 s", pull())
+        slowly(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 2000)
+        self.assertIn("no complete answer within 10 s", pull())
 
     def test_two_pulls_at_once_download_once(self):
         data = self.one(MIB)
