@@ -24,7 +24,7 @@ bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 std::string trimmed(const std::string& text) {
-  const char* const kAround = " \t\r\n";
+  constexpr const char* kAround = " \t\r\n";
   const auto begin = text.find_first_not_of(kAround);
   if (begin == std::string::npos) return {};
   std::string out = text.substr(begin, text.find_last_not_of(kAround) - begin + 1);
