@@ -166,7 +166,7 @@ TEST_CASE("the runs under faults do what they are about", "[exhaustion]") {
   const auto shows = [&](const std::string& relay, std::int64_t baton::KvRecord::*count) {
     const baton::Engine engine = baton::Engine::open(options_of(folder));
     for (int i = 0; i < 50; ++i) {
-      const baton::RunRecord record = engine.run(team(relay), {.inputs = {{"question", "why " + std::to_string(i)}}});
+      const baton::RunRecord record = engine.run(team(relay), {.inputs = {{"question", "why?"}}});
       REQUIRE(record.state == baton::RunState::ok);
       if (record.agents.at(2).kv.*count > 0) return true;
     }
