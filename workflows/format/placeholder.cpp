@@ -91,6 +91,17 @@ std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std:
   return found;
 }
 
+PlaceholderNames::PlaceholderNames(const WorkflowSpec& spec) {
+  for (const InputSpec& input : spec.inputs) inputs_.insert(input.name);
+  for (const AgentSpec& agent : spec.agents) agents_.insert(agent.id);
+}
+
+std::optional<Placeholder> PlaceholderNames::find(const std::string& name) const {
+  if (inputs_.contains(name)) return Placeholder{Placeholder::Kind::input, name, 0};
+  std::optional<Placeholder> found = parse_placeholder(name);
+  return found && agents_.contains(found->id) ? found : std::nullopt;
+}
+
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
                                 const SourceLocation& where, Diagnostics& diagnostics) {
   const std::string near = diagnostics.full() ? "" : closest_placeholder(spec, name);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "workflows/format/spec.h"
@@ -27,6 +28,16 @@ std::string placeholder_name(const Placeholder& placeholder);
 
 /// The placeholder of a name in this workflow; empty when there is no such input or agent.
 std::optional<Placeholder> find_placeholder(const WorkflowSpec& spec, const std::string& name);
+
+/// The same for many names of one workflow, whose inputs and agents do not change in the meantime.
+class PlaceholderNames {
+ public:
+  explicit PlaceholderNames(const WorkflowSpec& spec);
+  std::optional<Placeholder> find(const std::string& name) const;
+
+ private:
+  std::unordered_set<std::string> inputs_, agents_;
+};
 
 /// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

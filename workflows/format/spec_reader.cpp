@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "workflows/format/agent_reader.h"
 #include "workflows/format/format_table.h"
@@ -44,7 +45,8 @@ class SpecReader {
     check_models(file);
     read_topology(file, spec_, agents_, diagnostics_);
     read_relay(file, spec_.relay, diagnostics_);
-    for_each(file, "outputs", [&](const YamlEntry& entry) { read_output(entry); });
+    const PlaceholderNames names(spec_);
+    for_each(file, "outputs", [&](const YamlEntry& entry) { read_output(entry, names); });
     return std::move(spec_);
   }
 
@@ -138,14 +140,14 @@ class SpecReader {
   }
 
   /// Outputs are built when everything is over: they see inputs and the last output of each agent.
-  void read_output(const YamlEntry& entry) {
+  void read_output(const YamlEntry& entry, const PlaceholderNames& names) {
     if (entry.value.broken) return;
     const std::string owner = fmt::format("output '{}'", entry.key.text);
     PromptItem item = read_template(entry.value, owner, diagnostics_);
     for (std::size_t i = 0; i < item.pieces.size(); ++i) {
       const std::string& name = item.pieces[i].placeholder;
       if (name.empty()) continue;
-      const auto found = find_placeholder(spec_, name);
+      const auto found = names.find(name);
       if (!found) {
         report_unknown_placeholder(spec_, owner, name, item.place(i), diagnostics_);
       } else if (found->history > 0) {
@@ -164,7 +166,12 @@ class SpecReader {
 /// The names that one text may hold.
 class PlaceholderChecker {
  public:
-  PlaceholderChecker(const WorkflowSpec& spec, Diagnostics& diagnostics) : spec_(spec), diagnostics_(diagnostics) {}
+  PlaceholderChecker(const WorkflowSpec& spec, Diagnostics& diagnostics)
+      : spec_(spec), names_(spec), diagnostics_(diagnostics) {
+    for (const AgentSpec& agent : spec.agents) {
+      if (!agent.tools.empty()) with_tools_.insert(agent.id);
+    }
+  }
 
   void check(const AgentSpec& agent) {
     owner_ = fmt::format("agent '{}'", agent.id);
@@ -200,9 +207,9 @@ class PlaceholderChecker {
   }
 
   void check(const std::string& name, const SourceLocation& where) {
-    const std::optional<Placeholder> found = find_placeholder(spec_, name);
+    const std::optional<Placeholder> found = names_.find(name);
     if (!found) return report_unknown_placeholder(spec_, owner_, name, where, diagnostics_);
-    if (found->kind == Placeholder::Kind::condition && spec_.agent(found->id)->tools.empty()) {
+    if (found->kind == Placeholder::Kind::condition && !with_tools_.contains(found->id)) {
       diagnostics_.error(
           where, "E0208",
           fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
@@ -210,6 +217,8 @@ class PlaceholderChecker {
   }
 
   const WorkflowSpec& spec_;
+  PlaceholderNames names_;
+  std::unordered_set<std::string> with_tools_;  // agents
   Diagnostics& diagnostics_;
   std::string owner_;
 };

@@ -10,32 +10,60 @@
 namespace baton {
 namespace {
 
-/// For each turn the turns that are over when it begins, as bits.
-class Ancestors {
+/// Turns as bits.
+class TurnSet {
  public:
-  explicit Ancestors(const std::vector<PlannedTurn>& turns) : words_((turns.size() + 63) / 64), bits_(turns.size()) {
-    for (std::size_t i = 0; i < turns.size(); ++i) {
-      bits_[i].assign(words_, 0);
-      for (const int need : turns[i].needs) {
-        const auto before = static_cast<std::size_t>(need);
-        for (std::size_t w = 0; w < words_; ++w) bits_[i][w] |= bits_[before][w];
-        bits_[i][before / 64] |= std::uint64_t{1} << before % 64;
-      }
-    }
+  explicit TurnSet(std::size_t turns) : bits_((turns + 63) / 64) {}
+  void add(int turn) { word(turn) |= bit(turn); }
+  void add(const TurnSet& other) {
+    for (std::size_t w = 0; w < bits_.size(); ++w) bits_[w] |= other.bits_[w];
   }
-  bool has(int turn, int before) const {
-    const auto at = static_cast<std::size_t>(before);
-    return (bits_[static_cast<std::size_t>(turn)][at / 64] >> at % 64 & 1) != 0;
+  bool has(int turn) const { return (bits_[static_cast<std::size_t>(turn) / 64] & bit(turn)) != 0; }
+  /// True when all turns of the set but `but` are in `other`.
+  bool within(const TurnSet& other, int but) const {
+    for (std::size_t w = 0; w < bits_.size(); ++w) {
+      const std::uint64_t allowed = static_cast<std::size_t>(but) / 64 == w ? bit(but) : 0;
+      if ((bits_[w] & ~(other.bits_[w] | allowed)) != 0) return false;
+    }
+    return true;
   }
 
  private:
-  std::size_t words_;
-  std::vector<std::vector<std::uint64_t>> bits_;
+  static std::uint64_t bit(int turn) { return std::uint64_t{1} << static_cast<std::size_t>(turn) % 64; }
+  std::uint64_t& word(int turn) { return bits_[static_cast<std::size_t>(turn) / 64]; }
+
+  std::vector<std::uint64_t> bits_;
+};
+
+/// For each turn the turns that are over when it begins.
+std::vector<TurnSet> ancestors_of(const std::vector<PlannedTurn>& turns) {
+  std::vector<TurnSet> out;
+  for (const PlannedTurn& turn : turns) {
+    TurnSet& own = out.emplace_back(turns.size());
+    for (const int need : turn.needs) {
+      own.add(out[static_cast<std::size_t>(need)]);
+      own.add(need);
+    }
+  }
+  return out;
+}
+
+/// The turns whose text stands before a slot.
+struct TurnsBefore {
+  explicit TurnsBefore(std::size_t turns) : set(turns) {}
+  void add(int turn) {
+    if (turn < 0 || set.has(turn)) return;
+    set.add(turn);
+    in_order.push_back(turn);
+  }
+
+  TurnSet set;
+  std::vector<int> in_order;
 };
 
 class Forecast {
  public:
-  explicit Forecast(std::vector<PlannedTurn>& turns) : turns_(turns), ancestors_(turns) {}
+  explicit Forecast(std::vector<PlannedTurn>& turns) : turns_(turns), ancestors_(ancestors_of(turns)) {}
 
   void fill(std::size_t index) {
     PlannedTurn& turn = turns_[index];
@@ -51,7 +79,7 @@ class Forecast {
       turn.order = fmt::format("{}; {} of its answers are mirrored, {} as written ({})", fmt::join(names, ", "),
                                mirrored(turn, names), mirrored(turn, turn.written), fmt::join(turn.written, ", "));
     }
-    std::vector<int> before;  // turns whose text stands before the slot
+    TurnsBefore before(turns_.size());
     for (SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       const bool own = slot.kind == SlotSource::Kind::tool_result && slot.turn == static_cast<int>(index);
@@ -64,7 +92,7 @@ class Forecast {
         slot.method = &method_of(MethodId::lockstep);
         slot.reason = reason(turn, slot, before);
       }
-      if (slot.turn >= 0) before.push_back(slot.turn);
+      before.add(slot.turn);
     }
   }
 
@@ -74,24 +102,28 @@ class Forecast {
   /// Answers that can be mirrored while they are decoded, with the slots in this order.
   int mirrored(const PlannedTurn& turn, const std::vector<std::string>& order) const {
     int count = 0;
-    std::vector<int> before;
+    const auto slots = slots_by_name(turn);
+    TurnsBefore before(turns_.size());
     for (const std::string& name : order) {
-      const SlotSource& slot = *turn.slot(name);
+      const SlotSource& slot = *slots.at(name);
       if (slot.kind == SlotSource::Kind::agent_output && follows_all(slot.turn, before)) ++count;
-      if (slot.turn >= 0) before.push_back(slot.turn);
+      before.add(slot.turn);
     }
     return count;
   }
 
-  bool follows_all(int turn, const std::vector<int>& before) const {
-    return std::all_of(before.begin(), before.end(),
-                       [&](int earlier) { return earlier == turn || ancestors_.has(turn, earlier); });
+  bool follows(int turn, int earlier) const {
+    return earlier == turn || ancestors_[static_cast<std::size_t>(turn)].has(earlier);
+  }
+  bool follows_all(int turn, const TurnsBefore& before) const {
+    return before.set.within(ancestors_[static_cast<std::size_t>(turn)], turn);
   }
 
-  std::string reason(const PlannedTurn& turn, const SlotSource& slot, const std::vector<int>& before) const {
-    for (const int earlier : before) {
-      if (slot.turn < 0 || (earlier != slot.turn && !ancestors_.has(slot.turn, earlier)))
-        return fmt::format("computed ahead once {}, which stands before it, has ended", id(earlier));
+  std::string reason(const PlannedTurn& turn, const SlotSource& slot, const TurnsBefore& before) const {
+    if (slot.turn < 0 ? !before.in_order.empty() : !follows_all(slot.turn, before)) {
+      const int first = *std::find_if(before.in_order.begin(), before.in_order.end(),
+                                      [&](int earlier) { return slot.turn < 0 || !follows(slot.turn, earlier); });
+      return fmt::format("computed ahead once {}, which stands before it, has ended", id(first));
     }
     if (slot.kind == SlotSource::Kind::input) return "computed ahead while others decode";
     if (slot.kind == SlotSource::Kind::tool_result)
@@ -102,7 +134,7 @@ class Forecast {
   }
 
   std::vector<PlannedTurn>& turns_;
-  Ancestors ancestors_;
+  std::vector<TurnSet> ancestors_;
 };
 
 }  // namespace

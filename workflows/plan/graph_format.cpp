@@ -21,12 +21,11 @@ struct Edge {
 std::vector<Edge> edges_of(const Plan& plan, int to) {
   const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(to)];
   std::vector<Edge> edges;
-  for (const int need : turn.needs) {
-    Edge edge{need, to, {}};
-    for (const SlotSource& slot : turn.slots) {
-      if (slot.turn == need) edge.slots.push_back(slot.name);
-    }
-    edges.push_back(std::move(edge));
+  for (const int need : turn.needs) edges.push_back({need, to, {}});
+  for (const SlotSource& slot : turn.slots) {
+    const auto need = std::lower_bound(turn.needs.begin(), turn.needs.end(), slot.turn);
+    if (need != turn.needs.end() && *need == slot.turn)
+      edges[static_cast<std::size_t>(need - turn.needs.begin())].slots.push_back(slot.name);
   }
   return edges;
 }

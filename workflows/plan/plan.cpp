@@ -4,31 +4,55 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
 
 #include "workflows/plan/ahead_forecast.h"
 
 namespace baton {
 namespace {
 
-/// The turn, before `reader`, whose KV of the slot the reader can have: its author, or the first turn that shows it.
-/// Null: there is none.
-const PlannedTurn* source_of(const Plan& plan, std::size_t reader, const SlotSource& slot) {
-  if (slot.kind == SlotSource::Kind::agent_output) return &plan.turns[static_cast<std::size_t>(slot.turn)];
-  const auto end = plan.turns.begin() + static_cast<std::ptrdiff_t>(reader);
-  const auto first = std::find_if(plan.turns.begin(), end, [&](const PlannedTurn& turn) {
-    return shows_source(turn, slot) && (plan.reuse.method->models || turn.model == plan.turns[reader].model);
-  });
-  return first == end ? nullptr : &*first;
-}
+/// The first turns that show each value, of those that were passed.
+class FirstTurns {
+ public:
+  explicit FirstTurns(const Method& method) : any_model_(method.models) {}
+
+  /// The turn whose KV of the slot a turn after those that were passed can have: its author, or the first that shows
+  /// it. Null: there is none.
+  const PlannedTurn* source_of(const Plan& plan, const PlannedTurn& reader, const SlotSource& slot) const {
+    if (slot.kind == SlotSource::Kind::agent_output) return &plan.turns[static_cast<std::size_t>(slot.turn)];
+    const auto first = first_.find(value_of(reader, slot));
+    return first == first_.end() ? nullptr : &plan.turns[first->second];
+  }
+
+  void pass(const Plan& plan, std::size_t index) {
+    for (const SlotSource& slot : plan.turns[index].slots) {
+      const bool asked_for = slot.kind == SlotSource::Kind::input || slot.kind == SlotSource::Kind::tool_result;
+      if (asked_for) first_.try_emplace(value_of(plan.turns[index], slot), index);
+    }
+  }
+
+ private:
+  using Value = std::tuple<SlotSource::Kind, int, std::string, std::string>;  // kind, turn, input, model
+
+  /// Equal where shows_source() says so, and, unless the method hands KV over between models, the model is the same.
+  Value value_of(const PlannedTurn& turn, const SlotSource& slot) const {
+    return {slot.kind, slot.turn, slot.kind == SlotSource::Kind::input ? slot.name : "", any_model_ ? "" : turn.model};
+  }
+
+  bool any_model_;
+  std::map<Value, std::size_t> first_;
+};
 
 /// Where the method hands the slot over, fills in the slot's method and reason.
-void forecast_hand_over(Plan& plan, std::size_t reader, SlotSource& slot) {
-  const PlannedTurn* source = source_of(plan, reader, slot);
+void forecast_hand_over(const Plan& plan, const FirstTurns& before, const PlannedTurn& reader, SlotSource& slot) {
+  const PlannedTurn* source = before.source_of(plan, reader, slot);
   if (source == nullptr) {
     if (!plan.reuse.method->ahead) slot.reason = "computed here first";
     return;
   }
-  const bool between = source->model != plan.turns[reader].model;
+  const bool between = source->model != reader.model;
   if (between && !plan.reuse.method->models) {
     if (!plan.reuse.method->ahead) slot.reason = fmt::format("decoded by {}, of another model", source->id);
     return;
@@ -47,15 +71,18 @@ void forecast(Plan& plan) {
   if (method.ahead) forecast_ahead(plan.turns);
   const bool segments = takes_segments(plan.reuse);
   if (!segments && (method.ahead || method.prefixes == Method::Prefixes::never)) return;
+  FirstTurns before(method);
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
-    for (SlotSource& slot : plan.turns[i].slots) {
+    PlannedTurn& turn = plan.turns[i];
+    for (SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!segments) {
         slot.reason = "exact where the prompt begins like one before it";
-      } else if (!plan.turns[i].exact || !method.ahead) {
-        forecast_hand_over(plan, i, slot);
+      } else if (!turn.exact || !method.ahead) {
+        forecast_hand_over(plan, before, turn, slot);
       }
     }
+    if (segments) before.pass(plan, i);
   }
 }
 
@@ -72,6 +99,12 @@ const SlotSource* PlannedTurn::slot(const std::string& name) const {
   const auto found =
       std::find_if(slots.begin(), slots.end(), [&](const SlotSource& slot) { return slot.name == name; });
   return found == slots.end() ? nullptr : &*found;
+}
+
+std::unordered_map<std::string_view, const SlotSource*> slots_by_name(const PlannedTurn& turn) {
+  std::unordered_map<std::string_view, const SlotSource*> out;
+  for (const SlotSource& slot : turn.slots) out.try_emplace(slot.name, &slot);
+  return out;
 }
 
 int Plan::last_turn_of(const std::string& agent, int round) const {

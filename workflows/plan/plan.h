@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "agents/prompt.h"
@@ -58,6 +60,9 @@ struct Plan {
   int last_turn_of(const std::string& agent, int round) const;  // -1: none
   ReuseOptions reuse_of(const PlannedTurn& turn) const;         // of the turn's request
 };
+
+/// The slots of a turn, which must not change in the meantime, for many look-ups.
+std::unordered_map<std::string_view, const SlotSource*> slots_by_name(const PlannedTurn& turn);
 
 /// True when the turn has a slot with the value of `source`, under whatever name.
 bool shows_source(const PlannedTurn& turn, const SlotSource& source);

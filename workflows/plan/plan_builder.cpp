@@ -7,6 +7,8 @@
 #include <climits>
 #include <map>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 
 #include "engine/base/clock.h"
 #include "workflows/format/output_grammar.h"
@@ -23,7 +25,7 @@ constexpr std::size_t kBytesOfPiece = 64;
 class PlanBuilder {
  public:
   PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics)
-      : spec_(spec), topology_(spec.topology), diagnostics_(diagnostics) {}
+      : spec_(spec), topology_(spec.topology), names_(spec), diagnostics_(diagnostics) {}
 
   std::vector<PlannedTurn> build() {
     if (std::max(topology_.agents.size(), topology_.nodes.size()) > kMaxNodes) {
@@ -147,10 +149,13 @@ class PlanBuilder {
   /// Reorders blocks with placeholders, so that those known first come first. All turns sort in the same way, so that
   /// prompts that read the same outputs share a prefix. True when the order changed.
   bool in_order_of_completion(std::vector<Blocks>& messages, const PlannedTurn& turn) const {
+    const bool any_free = std::any_of(messages.begin(), messages.end(), [](const Blocks& m) { return m.free_order; });
+    if (!any_free) return false;
+    const auto slots = slots_by_name(turn);
     const auto known_after = [&](const PromptMessage& block) {
       std::pair<int, int> latest{0, -1};  // depth in the graph, step
       for (const PromptPiece& piece : block.pieces) {
-        const SlotSource* slot = piece.slot.empty() ? nullptr : turn.slot(piece.slot);
+        const SlotSource* slot = piece.slot.empty() ? nullptr : slots.at(piece.slot);
         if (slot == nullptr || slot->turn < 0) continue;
         const bool own = slot->turn == static_cast<int>(turns_.size());
         const int depth = own ? INT_MAX : depth_[static_cast<std::size_t>(slot->turn)];
@@ -215,8 +220,9 @@ class PlanBuilder {
   }
 
   void add_slots(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
+    std::unordered_set<std::string_view> added;
     const auto add_name = [&](const std::string& name) {
-      if (!name.empty() && turn.slot(name) == nullptr) turn.slots.push_back(source(name, turn.round, node, visibility));
+      if (!name.empty() && added.insert(name).second) turn.slots.push_back(source(name, turn.round, node, visibility));
     };
     for (const PromptMessage& message : turn.messages) {
       for (const PromptPiece& piece : message.pieces) add_name(piece.slot);
@@ -225,7 +231,7 @@ class PlanBuilder {
   }
 
   SlotSource source(const std::string& name, int round, const GraphNode& node, const Visibility& visibility) const {
-    const Placeholder placeholder = *find_placeholder(spec_, name);
+    const Placeholder placeholder = *names_.find(name);
     SlotSource out;
     out.name = name;
     out.reason = "full prefill";
@@ -321,6 +327,7 @@ class PlanBuilder {
 
   const WorkflowSpec& spec_;
   const TopologySpec& topology_;
+  PlaceholderNames names_;
   Diagnostics& diagnostics_;
   std::vector<GraphNode> nodes_;
   std::vector<int> ends_;

@@ -45,7 +45,8 @@ class GraphExpansion {
       : spec_(spec), specs_(spec.topology.nodes), needs_(specs_.size()), diagnostics_(diagnostics) {}
 
   std::vector<GraphNode> expand() {
-    for (int i = 0; i < count(); ++i) needs_[i] = specs_[i].infers_needs ? inferred(i) : declared(i);
+    const PlaceholderNames names(spec_);
+    for (int i = 0; i < count(); ++i) needs_[i] = specs_[i].infers_needs ? inferred(i, names) : declared(i);
     const std::vector<int> order = sorted();
     if (order.empty()) return {};
     std::vector<int> position(specs_.size());
@@ -77,13 +78,13 @@ class GraphExpansion {
   }
 
   /// The nodes behind everything that the prompt, the tools and the condition name.
-  std::set<int> inferred(int index) const {
+  std::set<int> inferred(int index, const PlaceholderNames& names) const {
     std::set<int> needs;
     const auto add_agent = [&](const std::string& agent) {
       if (const auto node = node_of(agent, index)) needs.insert(*node);
     };
     const auto add = [&](const std::string& name) {
-      const auto found = find_placeholder(spec_, name);
+      const auto found = names.find(name);
       const bool own_result = found && found->kind == Placeholder::Kind::condition && found->id == specs_[index].agent;
       if (found && found->kind != Placeholder::Kind::input && found->history == 0 && !own_result) add_agent(found->id);
     };

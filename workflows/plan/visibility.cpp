@@ -7,19 +7,23 @@
 
 namespace baton {
 
+Visibility::Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes)
+    : spec_(spec), nodes_(nodes), names_(spec) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) nodes_of_[nodes[i].agent].push_back(static_cast<int>(i));
+}
+
 std::optional<int> Visibility::node_of(const std::string& agent, const GraphNode& viewer) const {
-  std::optional<int> found;
-  for (const int seen : viewer.sees) {
-    if (nodes_[static_cast<std::size_t>(seen)].agent == agent) found = seen;
-  }
-  return found;
+  const auto found = nodes_of_.find(agent);
+  if (found == nodes_of_.end()) return std::nullopt;
+  const auto last = std::find_if(found->second.rbegin(), found->second.rend(), [&](int node) {
+    return std::binary_search(viewer.sees.begin(), viewer.sees.end(), node);
+  });
+  return last == found->second.rend() ? std::nullopt : std::optional(*last);
 }
 
 std::optional<int> Visibility::last_node_of(const std::string& agent) const {
-  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
-    if (nodes_[static_cast<std::size_t>(i)].agent == agent) return i;
-  }
-  return std::nullopt;
+  const auto found = nodes_of_.find(agent);
+  return found == nodes_of_.end() ? std::nullopt : std::optional(found->second.back());
 }
 
 void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const {
@@ -28,7 +32,7 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
   if (viewer.id != viewer.agent) owner += fmt::format(" in step '{}'", viewer.id);
 
   const auto check_name = [&](const std::string& name, const SourceLocation& where) {
-    const std::optional<Placeholder> placeholder = find_placeholder(spec_, name);
+    const std::optional<Placeholder> placeholder = names_.find(name);
     if (!placeholder) return;  // reported when the file was read, or of a loop
     if (const std::optional<Refusal> no = refusal(*placeholder, viewer)) {
       diagnostics.error(where, no->code, fmt::format("{}: '{}' {}", owner, name, no->reason), no->hint);

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "workflows/format/placeholder.h"
@@ -15,7 +16,7 @@ namespace baton {
 /// Says which outputs the turns of a round can see; the decision agent is one more turn that sees all of them.
 class Visibility {
  public:
-  Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes) : spec_(spec), nodes_(nodes) {}
+  Visibility(const WorkflowSpec& spec, const std::vector<GraphNode>& nodes);
 
   /// The turn of the same round whose output a placeholder without history stands for; empty: there is no such output
   /// yet.
@@ -36,6 +37,8 @@ class Visibility {
 
   const WorkflowSpec& spec_;
   const std::vector<GraphNode>& nodes_;
+  PlaceholderNames names_;
+  std::unordered_map<std::string, std::vector<int>> nodes_of_;  // an agent; ascending
 };
 
 }  // namespace baton

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a small file may cost: the processor time and the memory of reading and planning it stay near its size.
+#include <catch2/catch.hpp>
+
+#include "tests/support/process_memory.h"
+#include "tests/support/thread_time.h"
+#include "tests/support/workflow_files.h"
+#include "workflows/format/source_text.h"
+
+namespace baton::test {
+namespace {
+
+/// "a0: {...}", "a1: {...}", ...: the first has `first`, which may set anchors, and the others `other`.
+std::string agents(int count, const std::string& first, const std::string& other) {
+  std::string out = "agents:\n";
+  for (int i = 0; i < count; ++i) out += "  a" + std::to_string(i) + ": {" + (i == 0 ? first : other) + "}\n";
+  return out;
+}
+
+std::string joined(int count, const std::string& prefix, const std::string& suffix = ",") {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += prefix + std::to_string(i) + suffix;
+  return out;
+}
+
+/// Processor time of reading and planning, in seconds.
+double seconds_of(const std::string& yaml, const std::string& expected_error = "") {
+  const double begin = thread_seconds();
+  const std::string errors = errors_of(yaml);
+  const double spent = thread_seconds() - begin;
+  if (expected_error.empty())
+    CHECK(errors == "");
+  else
+    CHECK(errors.find(expected_error) != std::string::npos);
+  return spent;
+}
+
+TEST_CASE("the hand-over of many results of tools is planned in one walk over the turns") {
+  const std::string reads = joined(60, "{{ condition_a", "_history_1 }}");
+  const std::string yaml =
+      with_header(agents(64, "tools: [python], prompt: &p {user: \"" + reads + "\"}", "tools: [python], prompt: *p") +
+                  "workflow: {topology: chain, rounds: 16}\nrelay: {method: rectify}\n");
+  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);  // 64,512 slots
+
+  const Plan made = plan(
+      with_header("agents:\n"
+                  "  a: {tools: [python], prompt: 'x'}\n"
+                  "  b: {tools: [python], prompt: '{{ condition_a_current }}'}\n"
+                  "  c: {prompt: '{{ condition_b_current }} {{ condition_a_current }} {{ condition_a_current }}'}\n"
+                  "workflow: {topology: chain}\nrelay: {method: rectify}\n"));
+  CHECK(made.turns[1].slots[0].reason.find("computed by") == std::string::npos);  // nobody before it shows it
+  CHECK(made.turns[2].slots[0].reason.find("computed by") == std::string::npos);
+  CHECK(made.turns[2].slots[1].reason.starts_with("computed by b"));
+}
+
+}  // namespace
+}  // namespace baton::test
