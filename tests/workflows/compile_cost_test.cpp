@@ -53,5 +53,19 @@ TEST_CASE("the hand-over of many results of tools is planned in one walk over th
   CHECK(made.turns[2].slots[1].reason.starts_with("computed by b"));
 }
 
+TEST_CASE("what every turn copies counts as text of the plan") {
+  const std::int64_t peak = peak_resident();
+  const auto debate = [](int stops, const std::string& fallback) {
+    return with_header("defaults: {stop: [" + joined(stops, "s") + "]}\n" +
+                       agents(256, "prompt: hi, on_error: fallback, fallback: &f \"" + fallback + '"',
+                              "prompt: hi, on_error: fallback, fallback: *f") +
+                       "workflow: {topology: debate, rounds: 16}\n");
+  };
+  CHECK(errors_of(debate(4000, "x")).find("error[E0308]") != std::string::npos);
+  CHECK(errors_of(debate(1, std::string(50'000, 'x'))).find("error[E0308]") != std::string::npos);
+  CHECK(errors_of(debate(100, std::string(5'000, 'x'))) == "");
+  CHECK(peak_resident() - peak < (std::int64_t{200} << 20));
+}
+
 }  // namespace
 }  // namespace baton::test

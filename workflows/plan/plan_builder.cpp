@@ -17,9 +17,10 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxNodes = 256;              // of one round
-constexpr std::size_t kMaxTurns = 4096;             // of all rounds
-constexpr std::size_t kMaxPromptBytes = 64u << 20;  // of all prompts, without the values of slots
+constexpr std::size_t kMaxNodes = 256;            // of one round
+constexpr std::size_t kMaxTurns = 4096;           // of all rounds
+constexpr std::size_t kMaxPlanBytes = 64u << 20;  // of all prompts, without the values of slots, and of what else
+                                                  // a turn copies from its agent
 constexpr std::size_t kBytesOfPiece = 64;
 
 class PlanBuilder {
@@ -47,14 +48,18 @@ class PlanBuilder {
     if (!diagnostics_.empty()) return {};  // also those found before: a name that means nothing has no source
 
     for (int round = 1; round <= topology_.rounds; ++round) {
-      for (const GraphNode& node : nodes_) add(node, round, visibility);
+      for (const GraphNode& node : nodes_) {
+        if (plan_bytes_ <= kMaxPlanBytes) add(node, round, visibility);
+      }
     }
-    if (!topology_.then.empty()) {
+    if (!topology_.then.empty() && plan_bytes_ <= kMaxPlanBytes) {
       add(decision_, topology_.rounds, visibility);
       turns_.back().decides = true;
     }
-    if (prompt_bytes_ > kMaxPromptBytes)
-      too_large(fmt::format("the prompts of all turns have more than {} MiB", kMaxPromptBytes >> 20));
+    if (plan_bytes_ > kMaxPlanBytes)
+      too_large(
+          fmt::format("the prompts of all turns have more than {} MiB, with their stop texts, fallbacks and tools",
+                      kMaxPlanBytes >> 20));
     return std::move(turns_);
   }
 
@@ -91,6 +96,7 @@ class PlanBuilder {
     set_handling(turn, agent, node.spec);
     set_generation(turn, agent.generation);
     set_constraint(turn, agent);
+    plan_bytes_ += bytes_of_settings(turn);
     int depth = 0;
     for (const int need : turn.needs) depth = std::max(depth, depth_[static_cast<std::size_t>(need)]);
     depth_.push_back(depth + 1);
@@ -113,7 +119,7 @@ class PlanBuilder {
         add_pieces(blocks.blocks.emplace_back(), item, peer, history);
       };
       for (const PromptItem& item : message.items) {
-        if (prompt_bytes_ > kMaxPromptBytes) return out;
+        if (plan_bytes_ > kMaxPlanBytes) return out;
         if (item.loop == PromptItem::Loop::none) {
           add(item, "", 0);
         } else if (item.loop == PromptItem::Loop::peers) {
@@ -198,7 +204,7 @@ class PlanBuilder {
 
   void add_pieces(PromptMessage& message, const PromptItem& item, const std::string& peer, int history) {
     for (const TemplatePiece& piece : item.pieces) {
-      prompt_bytes_ += kBytesOfPiece;
+      plan_bytes_ += kBytesOfPiece;
       if (piece.placeholder == "it.output") {
         message.pieces.push_back({"", placeholder_name({Placeholder::Kind::agent, peer, history})});
       } else if (piece.placeholder == "it.name") {
@@ -214,7 +220,7 @@ class PlanBuilder {
   }
 
   void add_text(PromptMessage& message, const std::string& text, bool data = false) {
-    prompt_bytes_ += text.size();
+    plan_bytes_ += text.size();
     if (text.empty()) return;
     append(message, {text, "", data});
   }
@@ -290,6 +296,17 @@ class PlanBuilder {
     turn.retry = own->retry.value_or(turn.retry);
   }
 
+  /// Of all that may be long.
+  static std::size_t bytes_of_settings(const PlannedTurn& turn) {
+    std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0);
+    for (const std::string& stop : turn.stop) bytes += sizeof stop + stop.size();
+    for (const ToolSpec& tool : turn.tools) {
+      bytes += sizeof tool;
+      for (const auto& [name, value] : tool.options) bytes += kBytesOfPiece + name.size() + value.size();
+    }
+    return bytes;
+  }
+
   void set_generation(PlannedTurn& turn, const GenerationSpec& own) const {
     const auto choose = [](const auto& first, const auto& second, auto otherwise) {
       return first ? *first : second.value_or(otherwise);
@@ -336,7 +353,7 @@ class PlanBuilder {
   std::vector<PlannedTurn> turns_;
   std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // of the outputs, by agent
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included
-  std::size_t prompt_bytes_ = 0;
+  std::size_t plan_bytes_ = 0;
 };
 
 }  // namespace
