@@ -67,5 +67,28 @@ TEST_CASE("what every turn copies counts as text of the plan") {
   CHECK(peak_resident() - peak < (std::int64_t{200} << 20));
 }
 
+TEST_CASE("places on a long line are found without counting from its beginning") {
+  Diagnostics diagnostics;
+  const std::string text = "first\n" + std::string(500'000, 'x') + "\xC3\xA9" + std::string(500'000, 'y') + "\nlast";
+  const SourcePtr source = make_source("long.yaml", {}, text, diagnostics);
+  const double begin = thread_seconds();
+  long columns = 0;
+  for (std::size_t i = 0; i < 20'000; ++i) columns += source->at(6 + 50 * i, 10).column;
+  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
+  CHECK(columns == 50L * 19'999 * 20'000 / 2 + 20'000 - 9'999);  // those behind the letter of two bytes, one less
+
+  for (const std::size_t offset : {0u, 4u, 5u, 6u, 255u, 256u, 257u, 500'006u, 500'008u, 500'009u, 1'000'008u}) {
+    const SourceLocation where = source->at(offset, 3);
+    const std::size_t line = offset < 6 ? 0 : offset < 1'000'009 ? 6 : 1'000'009;
+    const std::size_t less = offset >= 500'008 && line == 6 ? 1 : 0;
+    CHECK(where.column == static_cast<int>(offset - line - less) + 1);
+    CHECK(where.line == (line == 0 ? 1 : 2));
+  }
+  CHECK(source->at(500'005, 3).length == 2);
+  CHECK(source->at(3, 10).length == 2);  // cut at the end of the line
+  CHECK(source->at(text.size(), 1).line == 3);
+  CHECK(source->at(text.size(), 1).column == 5);
+}
+
 }  // namespace
 }  // namespace baton::test

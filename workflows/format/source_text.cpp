@@ -13,6 +13,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 1u << 20;
+constexpr std::size_t kBlockBytes = 256;  // whose characters are counted together
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_control(char c) {
@@ -27,19 +28,29 @@ SourceText::SourceText(std::string name, std::filesystem::path folder, std::stri
   for (std::size_t i = 0; i < text_.size(); ++i) {
     if (text_[i] == '\n') line_starts_.push_back(i + 1);
   }
+  characters_.push_back(0);
+  for (std::size_t end = kBlockBytes; end <= text_.size(); end += kBlockBytes)
+    characters_.push_back(characters_.back() +
+                          utf8::count(std::string_view(text_).substr(end - kBlockBytes, kBlockBytes)));
+}
+
+/// Characters that begin before `offset`.
+std::size_t SourceText::characters_before(std::size_t offset) const {
+  const std::size_t block = offset / kBlockBytes, begin = block * kBlockBytes;
+  return characters_[block] + utf8::count(std::string_view(text_).substr(begin, offset - begin));
 }
 
 SourceLocation SourceText::at(std::size_t offset, std::size_t length_bytes) const {
   offset = std::min(offset, text_.size());
   const auto line = std::upper_bound(line_starts_.begin(), line_starts_.end(), offset) - 1;
-  const std::size_t end_of_line = std::min(text_.find('\n', offset), text_.size());
+  const std::size_t end_of_line = line + 1 == line_starts_.end() ? text_.size() : *(line + 1) - 1;
   const std::size_t end = std::min(offset + length_bytes, end_of_line);
-  const std::string_view view(text_);
+  const std::size_t before = characters_before(offset);
   SourceLocation found;
   found.file = name_;
   found.line = static_cast<int>(line - line_starts_.begin()) + 1;
-  found.column = static_cast<int>(utf8::count(view.substr(*line, offset - *line))) + 1;
-  found.length = std::max(1, static_cast<int>(utf8::count(view.substr(offset, end - offset))));
+  found.column = static_cast<int>(before - characters_before(*line)) + 1;
+  found.length = std::max(1, static_cast<int>(characters_before(end) - before));
   return found;
 }
 

@@ -27,10 +27,13 @@ class SourceText {
   SourceLocation at(std::size_t offset, std::size_t length_bytes) const;
 
  private:
+  std::size_t characters_before(std::size_t offset) const;
+
   std::string name_;
   std::filesystem::path folder_;
   std::string text_;
   std::vector<std::size_t> line_starts_;
+  std::vector<std::size_t> characters_;  // before each block of bytes: a line may be as long as the file
 };
 
 using SourcePtr = std::shared_ptr<const SourceText>;
