@@ -62,9 +62,8 @@ std::vector<TemplatePiece> parse_template(std::string_view source, std::vector<T
     }
 
     const std::size_t inside = open + 2;
-    const std::size_t close = source.find("}}", inside);
-    const std::size_t next_open = source.find("{{", inside);
-    if (close == std::string_view::npos || next_open < close) {
+    const std::size_t close = source.substr(0, source.find("{{", inside)).find("}}", inside);
+    if (close == std::string_view::npos) {
       errors.push_back({open, "'{{' is not closed with '}}' (write '{{{{' for a literal '{{')"});
       at = inside;
       continue;

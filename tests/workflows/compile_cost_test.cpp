@@ -90,5 +90,30 @@ TEST_CASE("places on a long line are found without counting from its beginning")
   CHECK(source->at(text.size(), 1).column == 5);
 }
 
+TEST_CASE("the places of all placeholders of a text are found in one pass") {
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += "{ ";
+  for (int i = 0; i < 450; ++i) text += "{{ user_question }} ";
+  const std::string yaml = with_header(agents(4, "prompt: {user: &t \"" + text + "\"}", "prompt: {user: *t}") +
+                                       "workflow: {topology: chain}\n");
+  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);
+}
+
+TEST_CASE("a text whose braces are escapes is not looked for in the rest of the file") {
+  std::string yaml = "agents:\n";
+  for (int i = 0; i < 500; ++i) yaml += "  a" + std::to_string(i) + ": {prompt: \"\\x7b{ nobody }} \\x7b{ none }}\"}\n";
+  std::string rest;
+  for (int i = 0; i < 400'000; ++i) rest += "{ ";
+  CHECK(seconds_of(with_header(yaml + "workflow: {topology: chain}\ndescription: \"" + rest + "\"\n"), "E0203") <
+        0.8 * kSlowdown);
+}
+
+TEST_CASE("openings of placeholders that are never closed cost one pass") {
+  std::string text;
+  for (int i = 0; i < 30'000; ++i) text += "{{ } } } ";
+  CHECK(seconds_of(with_header("agents: {a: {prompt: \"" + text + "\"}}\nworkflow: {agents: [a]}\n"), "E0205") <
+        0.8 * kSlowdown);
+}
+
 }  // namespace
 }  // namespace baton::test

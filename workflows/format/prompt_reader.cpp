@@ -135,12 +135,13 @@ PromptItem read_template(const YamlNode& text, const std::string& owner, Diagnos
     return {};
   }
   if (errors.size() > kMaxErrors) errors.resize(kMaxErrors);
+  TextPlaces error_places(text), places(text);
   for (const TemplateError& error : errors) {
-    diagnostics.error(text.where_in_text(error.offset, 2), "E0205", fmt::format("{}: {}", owner, error.message));
+    diagnostics.error(error_places.at(error.offset, 2), "E0205", fmt::format("{}: {}", owner, error.message));
   }
   for (TemplatePiece& piece : pieces) {
     if (!piece.placeholder.empty()) {
-      item.piece_where.push_back(text.where_in_text(piece.offset, piece.placeholder.size()));
+      item.piece_where.push_back(places.at(piece.offset, piece.placeholder.size()));
       item.pieces.push_back(std::move(piece));
       continue;
     }

@@ -47,27 +47,32 @@ bool is_number(std::string_view text) {
   return all_digits(whole, is_digit) && (fraction.empty() || all_digits(fraction, is_digit));
 }
 
-std::size_t count_openings(std::string_view text) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find("{{"); at != std::string_view::npos; at = text.find("{{", at + 2)) ++count;
-  return count;
-}
-
 }  // namespace
 
-SourceLocation YamlNode::where_in_text(std::size_t text_offset, std::size_t length_bytes) const {
+TextPlaces::TextPlaces(const YamlNode& text) : text_(text), file_(text.source->text()) {
+  // In quotes '{{' may be written as escapes, so that it need not be in the file; elsewhere it is near.
+  const std::string_view marked = file_.substr(std::min(text.offset, file_.size()), text.length);
+  const bool quoted =
+      marked.size() > 1 && marked.front() == marked.back() && (marked.front() == '"' || marked.front() == '\'');
+  if (quoted) file_ = file_.substr(0, text.offset + text.length);
+}
+
+SourceLocation TextPlaces::at(std::size_t text_offset, std::size_t length_bytes) {
   // The n-th '{{' of the text is the n-th '{{' of the source from the scalar on, whatever the style of the scalar:
   // folding, indentation and quotes change only what lies between.
-  const std::string_view value(text), file(source->text());
+  const std::string_view value(text_.text);
   const std::size_t opening = value.rfind("{{", text_offset);
-  if (opening == std::string_view::npos) return where();
-  const std::size_t nth = count_openings(value.substr(0, opening));
-  std::size_t at = file.find("{{", offset);
-  for (std::size_t i = 0; i < nth && at != std::string_view::npos; ++i) at = file.find("{{", at + 2);
-  if (at == std::string_view::npos) return where();
+  if (opening == std::string_view::npos) return text_.where();
+  if (!in_file_) in_file_ = file_.find("{{", text_.offset);
+  const std::string_view ahead_of_it = value.substr(0, opening);
+  for (std::size_t next; (next = ahead_of_it.find("{{", passed_)) != std::string_view::npos; passed_ = next + 2) {
+    if (*in_file_ != std::string_view::npos) in_file_ = file_.find("{{", *in_file_ + 2);
+  }
+  const std::size_t at = *in_file_;
+  if (at == std::string_view::npos) return text_.where();
   const std::size_t ahead = text_offset - opening;
-  const bool same = file.substr(at, ahead + length_bytes) == value.substr(opening, ahead + length_bytes);
-  return same ? source->at(at + ahead, length_bytes) : source->at(at, 2);
+  const bool same = file_.substr(at, ahead + length_bytes) == value.substr(opening, ahead + length_bytes);
+  return same ? text_.source->at(at + ahead, length_bytes) : text_.source->at(at, 2);
 }
 
 const YamlEntry* YamlNode::entry(std::string_view key) const {

@@ -31,8 +31,6 @@ struct YamlNode {
 
   bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
   SourceLocation where() const { return source->at(offset, length); }
-  /// The place of bytes of the text of a string that holds placeholders. Exact except for escapes inside a placeholder.
-  SourceLocation where_in_text(std::size_t text_offset, std::size_t length_bytes) const;
 
   const YamlEntry* entry(std::string_view key) const;
   YamlEntry* entry(std::string_view key);
@@ -41,6 +39,21 @@ struct YamlNode {
 struct YamlEntry {
   YamlNode key;  // always a scalar
   YamlNode value;
+};
+
+/// Places in the text of a string that holds placeholders, found in one pass.
+class TextPlaces {
+ public:
+  /// `text` must outlive this.
+  explicit TextPlaces(const YamlNode& text);
+  /// The place of bytes of the text. Exact except for escapes inside a placeholder. Offsets must ascend.
+  SourceLocation at(std::size_t text_offset, std::size_t length_bytes);
+
+ private:
+  const YamlNode& text_;
+  std::string_view file_;               // up to the end of the text, where that is known
+  std::size_t passed_ = 0;              // of the text: behind the last '{{' that was passed
+  std::optional<std::size_t> in_file_;  // where the next '{{' stands; npos: nowhere
 };
 
 /// "a map", "a list", "an integer", ...: what stands there, for messages.

@@ -69,7 +69,7 @@ std::string place_of_name(const std::string& yaml) {
   const Parsed parsed = parse(yaml);
   REQUIRE(parsed.root);
   const YamlNode& node = parsed.root->entry("a")->value;
-  const SourceLocation where = node.where_in_text(node.text.rfind("name"), 4);
+  const SourceLocation where = TextPlaces(node).at(node.text.rfind("name"), 4);
   return std::to_string(where.line) + ":" + std::to_string(where.column) + ":" + std::to_string(where.length);
 }
 
