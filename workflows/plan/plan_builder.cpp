@@ -299,7 +299,7 @@ class PlanBuilder {
   /// Of all that may be long.
   static std::size_t bytes_of_settings(const PlannedTurn& turn) {
     std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0);
-    for (const std::string& stop : turn.stop) bytes += sizeof stop + stop.size();
+    for (const std::string& stop : turn.stop) bytes += sizeof(std::string) + stop.size();
     for (const ToolSpec& tool : turn.tools) {
       bytes += sizeof tool;
       for (const auto& [name, value] : tool.options) bytes += kBytesOfPiece + name.size() + value.size();
