@@ -49,10 +49,9 @@ struct EngineOptions {
 
 struct RunOptions {
   std::map<std::string, std::string> inputs{};
-  std::optional<std::uint64_t> seed{};  // takes precedence over the workflow's
-  /// Of the whole run, with opening its models; 0: none. After a timeout the record's state is "timeout".
-  std::chrono::milliseconds timeout{0};
-  std::stop_token stop{};  // a request has the effect of Run::stop()
+  std::optional<std::uint64_t> seed{};   // takes precedence over the workflow's
+  std::chrono::milliseconds timeout{0};  // of the whole run, with opening its models (state "timeout"); 0: none
+  std::stop_token stop{};                // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
