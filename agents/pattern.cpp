@@ -15,8 +15,7 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxPatternBytes = 4096;
-constexpr std::uint32_t kMatchLimit =
-    1'000'000;  // maximum backtracks from one position, which take tens of milliseconds
+constexpr std::uint32_t kMatchLimit = 1'000'000;  // backtracks from one position, which take tens of milliseconds
 constexpr std::uint32_t kHeapLimitKib = 16'384;
 
 constexpr std::size_t kUnitsPerByte = 256;

@@ -309,7 +309,7 @@ TEST_CASE("sandbox: where writing is counted from outside, little more than the 
       "    time.sleep(0.01)\n"
       "except OSError as error: print(error.strerror)\n"
       "else: print('ESCAPED')";
-  constexpr int kBound = 64, kMost = 2 * kBound;  // MiB
+  constexpr int kBoundMib = 64, kLateMib = 2 * kBoundMib;
   in_all_layers([&](SandboxLayers layers) -> std::string {
     const Sandbox sandbox(layers);
     const SandboxResult result = sandbox.run(request_of(code));
@@ -318,8 +318,8 @@ TEST_CASE("sandbox: where writing is counted from outside, little more than the 
     for (std::string line; std::getline(lines, line);) {
       if (std::all_of(line.begin(), line.end(), [](char c) { return c >= '0' && c <= '9'; })) written = std::stoi(line);
     }
-    const int most = in_force(sandbox, "namespaces") ? kBound : kMost;
-    if (written >= kBound / 2 && written <= most) return {};
+    const int max = in_force(sandbox, "namespaces") ? kBoundMib : kLateMib;
+    if (written >= kBoundMib / 2 && written <= max) return {};
     return fmt::format("{} MiB written, end {}: {}", written, static_cast<int>(result.end), result.exceeded);
   });
 }

@@ -101,7 +101,7 @@ class Anchors : public Scenario {
     options_.anchors_folder = (folder.path() / "anchors").string();
   }
   std::string run() override {
-    std::filesystem::remove_all(options_.anchors_folder);
+    options_.anchors_folder += 'x';  // a new one: to empty it, libstdc++ allocates where it must not throw
     std::string answers;
     for (const char* question : {"why?", "why so?"}) {
       const baton::Engine engine = baton::Engine::open(options_);
