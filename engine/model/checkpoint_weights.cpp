@@ -48,12 +48,7 @@ StoredWeight CheckpointWeights::weight(const std::string& name, std::int64_t row
 }
 
 std::size_t CheckpointWeights::total_bytes() const {
-  std::size_t bytes = files_.total_bytes();
-  for (const std::string& name : files_.names()) {
-    const TensorInfo& info = *files_.find(name);
-    if (info.type == "F8_E4M3") bytes += (sizeof(float) - 1) * (info.end - info.begin);
-  }
-  return bytes;
+  return files_.total_bytes() + (sizeof(float) - 1) * files_.bytes_of_type("F8_E4M3");
 }
 
 /// The data of a tensor that has to be of that type and shape.

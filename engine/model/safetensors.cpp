@@ -300,6 +300,14 @@ std::size_t SafetensorsFolder::total_bytes() const {
   return bytes;
 }
 
+std::size_t SafetensorsFolder::bytes_of_type(std::string_view type) const {
+  std::size_t bytes = 0;
+  for (const auto& file : files_)
+    for (const auto& [name, info] : file->tensors)
+      if (info.type == type) bytes += info.end - info.begin;
+  return bytes;
+}
+
 std::string SafetensorsFolder::fingerprint(std::string_view config_json) const {
   std::vector<FingerprintPart> parts;
   for (const auto& file : files_) parts.push_back({file->file, file->data_offset});

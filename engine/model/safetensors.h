@@ -64,6 +64,8 @@ class SafetensorsFolder final : public WeightSource {
   /// Throws ModelError when it is missing.
   std::vector<std::int64_t> shape(const std::string& name) const;
   std::size_t total_bytes() const override;
+  /// Of all tensors of a type, as files write it.
+  std::size_t bytes_of_type(std::string_view type) const;
   /// fingerprint_of config.json and the files.
   std::string fingerprint(std::string_view config_json) const;
 

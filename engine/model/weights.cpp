@@ -73,7 +73,8 @@ class Loader {
         files_(files),
         dtype_(dtype),
         activations_(activations == DType::bf16 ? Activations::bf16 : Activations::f32),
-        progress_(progress) {}
+        progress_(progress),
+        file_bytes_(files.total_bytes()) {}
 
   std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
     std::vector<StoredWeight> stored;
@@ -117,7 +118,7 @@ class Loader {
   /// Adds bytes that were read, and reports progress where it grew by a thousandth.
   void count(std::size_t bytes) {
     read_ += bytes;
-    const double fraction = static_cast<double>(read_) / static_cast<double>(std::max(files_.total_bytes(), read_ + 1));
+    const double fraction = static_cast<double>(read_) / static_cast<double>(std::max(file_bytes_, read_ + 1));
     if (!progress_ || fraction < reported_ + 0.001) return;
     reported_ = fraction;
     progress_(fraction);
@@ -201,6 +202,7 @@ class Loader {
   DType dtype_;
   Activations activations_;
   const LoadProgress& progress_;
+  const std::size_t file_bytes_;  // in all; sources look at every tensor for it
   std::size_t bytes_ = 0;
   std::size_t read_ = 0;  // of the files
   double reported_ = 0;

@@ -108,6 +108,13 @@ TEST_CASE("quantised checkpoints have the values that other packages read", "[go
   }
 }
 
+TEST_CASE("FP8 takes the bytes of f32 in the sum of all weights") {
+  const TempFolder folder;
+  folder.write("model.safetensors", fp8_of({1}).file.bytes());
+  const SafetensorsFolder files(folder.path());
+  CHECK(CheckpointWeights(files, {.format = WeightFormat::fp8}).total_bytes() == 512 * 4 + 4);
+}
+
 TEST_CASE("4-bit checkpoints that lie are refused") {
   CHECK(gptq_of({}).read().type == BlockType::q5_0);
   CHECK(gptq_of({.group = Ints(64, 1)}).read().type == BlockType::q5_0);

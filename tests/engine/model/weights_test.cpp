@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/model/weights.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <catch2/catch.hpp>
 #include <limits>
 #include <stdexcept>
 
+#include "engine/model/checkpoint_weights.h"
 #include "engine/model/safetensors.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/host_backend.h"
 #include "tests/support/golden.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -208,6 +213,33 @@ TEST_CASE("NaN is found in bf16 and f16, at any place of a long tensor") {
                  Contains(c.finite ? "\"model.norm.weight\" is missing" : " at " + where + ", expected finite"));
     }
   }
+}
+
+TEST_CASE("a tensor is read in time that does not depend on the number of others") {
+  Tiny tiny;
+  tiny.config.layers = 40;
+  const auto first = tiny.tensors;
+  for (std::int32_t layer = 1; layer < tiny.config.layers; ++layer)
+    for (const auto& [name, tensor] : first)
+      if (const std::string prefix = "model.layers.0."; name.starts_with(prefix))
+        tiny.add("model.layers." + std::to_string(layer) + "." + name.substr(prefix.size()), tensor.first);
+  std::string header = "{", data;
+  for (const auto& [name, tensor] : tiny.tensors) {
+    const std::size_t begin = data.size();
+    data.resize(begin + tensor.second.size() * sizeof(float));  // zeros
+    header += fmt::format(R"("{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}},)", name,
+                          fmt::join(tensor.first, ","), begin, data.size());
+  }
+  for (int i = 0; i < 20'000; ++i)
+    header += fmt::format(R"({}"x{}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", i > 0 ? "," : "", i);
+  const TempFolder folder;
+  folder.write("model.safetensors", safetensors(header + "}", data));
+  const SafetensorsFolder files(folder.path());
+  const CheckpointWeights source(files, {});
+  HostBackend backend;
+  const double begin = thread_seconds();
+  CHECK(load_weights(backend, tiny.config, source, DType::f32).layers.size() == 40);
+  CHECK(thread_seconds() - begin < 0.4 * kSlowdown);
 }
 
 TEST_CASE("matrices are not kept in f16") {
