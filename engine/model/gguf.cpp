@@ -10,6 +10,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/input_file.h"
+#include "engine/base/json_fields.h"
 #include "engine/model/fingerprint.h"
 
 namespace baton {
@@ -89,7 +90,8 @@ GgufFiles::GgufFiles(const std::filesystem::path& path) {
     for (const auto& [tensor, info] : parts_.back()->contents.tensors) {
       const auto [first, added] = owner.emplace(tensor, parts_.back()->file.path().string());
       if (!added)
-        throw ModelError(fmt::format("{}: tensor \"{}\" is in {} too", metadata.origin(), tensor, first->second));
+        throw ModelError(
+            fmt::format("{}: tensor {} is in {} too", metadata.origin(), describe(Json(tensor)), first->second));
     }
   }
   const std::int64_t tensors =

@@ -118,8 +118,8 @@ void reject_unknown_tensors(const GgufFiles& files, std::string_view architectur
     const std::size_t first = name.find('.'), dot = name.find('.', first + 1), kind = name.rfind('.');
     const bool layer = name.starts_with("blk.") && dot != name.npos && kind > dot;
     if (layer && known.contains(std::string_view(name).substr(dot + 1, kind - dot - 1))) continue;
-    throw ModelError(fmt::format("{}: tensor \"{}\" is not one of a model of the architecture {} as it is supported",
-                                 files.metadata().origin(), name, architecture));
+    throw ModelError(fmt::format("{}: tensor {} is not one of a model of the architecture {} as it is supported",
+                                 files.metadata().origin(), describe(Json(name)), architecture));
   }
 }
 

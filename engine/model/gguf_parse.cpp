@@ -49,6 +49,24 @@ constexpr std::uint32_t kDefaultAlignment = 32;
 constexpr std::size_t kMinPairBytes = 8 + 4 + 1;        // bytes of a metadata pair: length, type, a value of one byte
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 4 + 8;  // bytes of a table entry: length, rank, type, offset
 
+/// What is read, for errors: "the version", or "key \"x\": its type". Names have up to kMaxName bytes, and there are
+/// millions of reads: the text is only made where an error is.
+class What {
+ public:
+  What(const char* kind, std::string_view name = {}, const char* detail = "")
+      : kind_(kind), name_(name), detail_(detail) {}
+
+  What with(const char* detail) const { return {kind_, name_, detail}; }
+  std::string text() const {
+    return name_.empty() ? kind_ : fmt::format("{} {}{}", kind_, describe(Json(std::string(name_))), detail_);
+  }
+
+ private:
+  const char* kind_;
+  std::string_view name_;
+  const char* detail_;
+};
+
 /// The file has what is to be read, the part of it that is there has not.
 struct HeadEnds {};
 
@@ -65,9 +83,9 @@ class Reader {
     throw ModelError(fmt::format("{}: byte {}: {}", origin_, place, problem));
   }
 
-  std::span<const std::byte> take(std::uint64_t bytes, std::string_view what) {
+  std::span<const std::byte> take(std::uint64_t bytes, const What& what) {
     if (bytes > left())
-      fail(place_, fmt::format("{} takes {} bytes, but only {} follow; truncated?", what, bytes, left()));
+      fail(place_, fmt::format("{} takes {} bytes, but only {} follow; truncated?", what.text(), bytes, left()));
     if (bytes > head_.size() - place_) throw HeadEnds();
     const auto taken = head_.subspan(place_, static_cast<std::size_t>(bytes));
     place_ += taken.size();
@@ -75,43 +93,44 @@ class Reader {
   }
 
   template <class Value>
-  Value number(std::string_view what) {
+  Value number(const What& what) {
     Value value;
     std::memcpy(&value, take(sizeof(Value), what).data(), sizeof(Value));
     return value;
   }
 
-  std::span<const std::byte> text(std::string_view what) {
+  std::span<const std::byte> text(const What& what) {
     const std::uint64_t begin = place_;
     const auto length = number<std::uint64_t>(what);
     if (length > left())
-      fail(begin, fmt::format("{} has a length of {}, but only {} bytes follow; truncated?", what, length, left()));
+      fail(begin,
+           fmt::format("{} has a length of {}, but only {} bytes follow; truncated?", what.text(), length, left()));
     return take(length, what);
   }
 
-  std::string name(std::string_view what) {
+  std::string name(const What& what) {
     const std::uint64_t begin = place_;
     const auto bytes = text(what);
     if (bytes.empty() || bytes.size() > kMaxName)
-      fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what, bytes.size(), kMaxName));
+      fail(begin, fmt::format("{} has {} bytes, expected 1 to {}", what.text(), bytes.size(), kMaxName));
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
   /// Of a count whose elements take at least `least` bytes each.
-  std::uint64_t count(std::string_view what, std::size_t least) {
+  std::uint64_t count(const What& what, std::size_t least) {
     const std::uint64_t begin = place_;
     const auto value = number<std::uint64_t>(what);
     if (value > left() / least)
-      fail(begin, fmt::format("{} is {}, but only {} bytes follow, enough for {}; truncated?", what, value, left(),
-                              left() / least));
+      fail(begin, fmt::format("{} is {}, but only {} bytes follow, enough for {}; truncated?", what.text(), value,
+                              left(), left() / least));
     return value;
   }
 
-  GgufType type(std::string_view what) {
+  GgufType type(const What& what) {
     const std::uint64_t begin = place_;
     const auto id = number<std::uint32_t>(what);
     if (id > static_cast<std::uint32_t>(GgufType::f64))
-      fail(begin, fmt::format("{} is {}, expected the number of a type, 0 to 12", what, id));
+      fail(begin, fmt::format("{} is {}, expected the number of a type, 0 to 12", what.text(), id));
     return static_cast<GgufType>(id);
   }
 
@@ -122,14 +141,15 @@ class Reader {
   std::uint64_t place_ = 0;
 };
 
-GgufValue read_value(Reader& in, GgufType type, const std::string& what, int depth);
+GgufValue read_value(Reader& in, GgufType type, const What& what, int depth);
 
-void read_array(Reader& in, GgufValue& value, const std::string& what, int depth) {
-  if (depth == kMaxDepth) in.fail(value.place, fmt::format("{} has arrays in arrays deeper than {}", what, kMaxDepth));
-  value.element = in.type(what + ": the type of its elements");
+void read_array(Reader& in, GgufValue& value, const What& what, int depth) {
+  if (depth == kMaxDepth)
+    in.fail(value.place, fmt::format("{} has arrays in arrays deeper than {}", what.text(), kMaxDepth));
+  value.element = in.type(what.with(": the type of its elements"));
   const std::size_t size = size_of(value.element);
   const std::size_t least = size != 0 ? size : value.element == GgufType::text ? 8 : 12;
-  value.count = in.count(what + ": the number of its elements", least);
+  value.count = in.count(what.with(": the number of its elements"), least);
   if (size != 0) {
     value.bytes = in.take(value.count * size, what);
     return;
@@ -146,7 +166,7 @@ void read_array(Reader& in, GgufValue& value, const std::string& what, int depth
   value.bytes = Reader(start).take(left - in.left(), what);
 }
 
-GgufValue read_value(Reader& in, GgufType type, const std::string& what, int depth) {
+GgufValue read_value(Reader& in, GgufType type, const What& what, int depth) {
   GgufValue value;
   value.type = type;
   value.place = in.place();
@@ -157,7 +177,8 @@ GgufValue read_value(Reader& in, GgufType type, const std::string& what, int dep
   } else {
     value.bytes = in.take(size_of(type), what);
     if (type == GgufType::boolean && std::to_integer<unsigned>(value.bytes[0]) > 1)
-      in.fail(value.place, fmt::format("{} is {}, expected 0 or 1", what, std::to_integer<unsigned>(value.bytes[0])));
+      in.fail(value.place,
+              fmt::format("{} is {}, expected 0 or 1", what.text(), std::to_integer<unsigned>(value.bytes[0])));
   }
   return value;
 }
@@ -167,50 +188,50 @@ std::map<std::string, GgufValue, std::less<>> read_metadata(Reader& in, std::uin
   for (std::uint64_t i = 0; i < pairs; ++i) {
     const std::uint64_t begin = in.place();
     const std::string key = in.name("a key");
-    const std::string what = fmt::format("key {}", baton::quoted(key));
-    const GgufType type = in.type(what + ": its type");
-    if (!values.emplace(key, read_value(in, type, what, 0)).second) in.fail(begin, what + " is there twice");
+    const What what("key", key);
+    const GgufType type = in.type(what.with(": its type"));
+    if (!values.emplace(key, read_value(in, type, what, 0)).second) in.fail(begin, what.text() + " is there twice");
   }
   return values;
 }
 
 struct TableEntry {
   std::string name;
-  std::string what;       // for errors
   std::size_t place = 0;  // of its offset in the file
   std::uint64_t offset = 0;
   GgufTensor tensor;
+
+  What what() const { return {"tensor", name}; }
 };
 
 TableEntry read_entry(Reader& in) {
   TableEntry entry;
   entry.name = in.name("a tensor's name");
-  entry.what = fmt::format("tensor {}", baton::quoted(entry.name));
   const std::uint64_t rank_place = in.place();
-  const auto rank = in.number<std::uint32_t>(entry.what);
+  const auto rank = in.number<std::uint32_t>(entry.what());
   if (rank == 0 || rank > kMaxRank)
-    in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what, rank, kMaxRank));
+    in.fail(rank_place, fmt::format("{} has {} dimensions, expected 1 to {}", entry.what().text(), rank, kMaxRank));
   std::uint64_t product = 1;
   for (std::uint32_t axis = 0; axis < rank; ++axis) {
     const std::uint64_t place = in.place();
-    const auto extent = in.number<std::uint64_t>(entry.what);
+    const auto extent = in.number<std::uint64_t>(entry.what());
     if (extent == 0 || extent > kMaxElements || product > kMaxElements / extent)
       in.fail(place, fmt::format("{} has an extent of {} behind {} elements, expected at least 1 and at most {} in all",
-                                 entry.what, extent, product, kMaxElements));
+                                 entry.what().text(), extent, product, kMaxElements));
     product *= extent;
     entry.tensor.shape.insert(entry.tensor.shape.begin(), static_cast<std::int64_t>(extent));
   }
   const std::uint64_t type_place = in.place();
-  entry.tensor.type_id = in.number<std::uint32_t>(entry.what);
+  entry.tensor.type_id = in.number<std::uint32_t>(entry.what());
   entry.tensor.type = block_type_of(entry.tensor.type_id);
   if (entry.tensor.type) {
     const BlockFormat& format = format_of(*entry.tensor.type);
     if (entry.tensor.shape.back() % format.values != 0)
       in.fail(type_place, fmt::format("{} has rows of {} values, expected a multiple of {}, the block of {}",
-                                      entry.what, entry.tensor.shape.back(), format.values, format.name));
+                                      entry.what().text(), entry.tensor.shape.back(), format.values, format.name));
   }
   entry.place = in.place();
-  entry.offset = in.number<std::uint64_t>(entry.what);
+  entry.offset = in.number<std::uint64_t>(entry.what());
   return entry;
 }
 
@@ -221,16 +242,16 @@ void place_tensors(const Reader& in, std::vector<TableEntry>& table, std::uint64
   for (TableEntry& entry : table) {
     if (entry.offset % alignment != 0)
       in.fail(entry.place,
-              fmt::format("{} begins at {}, expected a multiple of {}", entry.what, entry.offset, alignment));
+              fmt::format("{} begins at {}, expected a multiple of {}", entry.what().text(), entry.offset, alignment));
     if (entry.offset > data_bytes)
-      in.fail(entry.place,
-              fmt::format("{} begins at {} of {} bytes of data; truncated?", entry.what, entry.offset, data_bytes));
+      in.fail(entry.place, fmt::format("{} begins at {} of {} bytes of data; truncated?", entry.what().text(),
+                                       entry.offset, data_bytes));
     if (!entry.tensor.type) continue;  // its size is not known
     std::int64_t values = 1;
     for (const std::int64_t extent : entry.tensor.shape) values *= extent;
     const auto bytes = static_cast<std::uint64_t>(row_bytes(*entry.tensor.type, values));
     if (bytes > data_bytes - entry.offset)
-      in.fail(entry.place, fmt::format("{} takes bytes {} to {} of {} bytes of data; truncated?", entry.what,
+      in.fail(entry.place, fmt::format("{} takes bytes {} to {} of {} bytes of data; truncated?", entry.what().text(),
                                        entry.offset, entry.offset + bytes, data_bytes));
     entry.tensor.begin = data_offset + entry.offset;
     entry.tensor.bytes = bytes;
@@ -240,8 +261,8 @@ void place_tensors(const Reader& in, std::vector<TableEntry>& table, std::uint64
   for (std::size_t i = 1; i < order.size(); ++i) {
     const TableEntry &before = *order[i - 1], &entry = *order[i];
     if (before.offset + before.tensor.bytes > entry.offset)
-      in.fail(entry.place, fmt::format("{} begins at {}, expected {} or more: it overlaps {}", entry.what, entry.offset,
-                                       before.offset + before.tensor.bytes, before.what));
+      in.fail(entry.place, fmt::format("{} begins at {}, expected {} or more: it overlaps {}", entry.what().text(),
+                                       entry.offset, before.offset + before.tensor.bytes, before.what().text()));
   }
 }
 
@@ -283,7 +304,7 @@ GgufContents parse(Reader& in, std::uint64_t file_bytes, const std::string& orig
   place_tensors(in, table, contents.data_offset, file_bytes - contents.data_offset, contents.alignment);
   for (TableEntry& entry : table) {
     if (!contents.tensors.emplace(entry.name, std::move(entry.tensor)).second)
-      in.fail(entry.place, fmt::format("{} is listed twice", entry.what));
+      in.fail(entry.place, fmt::format("{} is listed twice", entry.what().text()));
   }
   return contents;
 }

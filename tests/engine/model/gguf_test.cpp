@@ -8,6 +8,7 @@
 #include "engine/base/errors.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using namespace baton::test;
@@ -148,6 +149,26 @@ TEST_CASE("types that do not exist, deep arrays and truth values beside 0 and 1 
   CHECK_THAT(problem(head(0, 1) + pair("k", 9, nested)), Contains("deeper than 4"));
   const std::string twice = pair("k", 0, "1") + pair("k", 0, "2");
   CHECK_THAT(problem(head(0, 2) + twice), Contains("byte 38: key \"k\" is there twice"));
+}
+
+TEST_CASE("arrays in arrays are read in time in proportion to their bytes, however long their key is") {
+  constexpr std::uint64_t kArrays = 500'000;
+  std::string nested = raw(std::uint32_t{9}) + raw(kArrays);
+  for (std::uint64_t i = 0; i < kArrays; ++i) nested += raw(std::uint32_t{0}) + raw(std::uint64_t{0});
+  const std::string file = head(0, 1) + pair(std::string(65'535, 'k'), 9, nested);
+  const double begin = thread_seconds();
+  CHECK(parse(file).metadata.keys().size() == 1);
+  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
+}
+
+TEST_CASE("errors show the beginning of a long name") {
+  const std::string name(65'535, 'k');
+  const std::string of_key = problem(head(0, 1) + pair(name, 7, "\2"));
+  CHECK_THAT(of_key, Contains("byte 65571: key \"kkkk") && Contains("kk... is 2, expected 0 or 1"));
+  CHECK(of_key.size() < 200);
+  const std::string of_tensor = problem(head(1, 0) + entry(name, {}, 0, 0));
+  CHECK_THAT(of_tensor, Contains("tensor \"kkkk") && Contains("kk... has 0 dimensions, expected 1 to 4"));
+  CHECK(of_tensor.size() < 200);
 }
 
 TEST_CASE("an alignment that is no power of two is refused") {
