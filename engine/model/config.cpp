@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/json_fields.h"
@@ -18,6 +19,7 @@ constexpr std::int32_t kMaxHeads = 1 << 12;
 constexpr std::int32_t kMaxHeadDim = 1 << 12;
 constexpr std::int32_t kMaxFfnWidth = 1 << 20;
 constexpr std::int32_t kMaxVocabulary = 1 << 24;
+constexpr std::size_t kMaxEndTokens = 64;
 
 Family read_family(ModelConfig& config, const JsonFields& fields) {
   constexpr std::pair<std::string_view, Family> kFamilies[] = {
@@ -157,7 +159,25 @@ void read_gemma(ModelConfig& config, const JsonFields& fields) {
   config.logit_cap = static_cast<float>(fields.number_or("final_logit_softcapping", 0.0, 0.0, 1e30));
 }
 
+std::size_t count_distinct(std::span<const std::int32_t> ids) {
+  std::vector<std::int32_t> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  return static_cast<std::size_t>(std::unique(sorted.begin(), sorted.end()) - sorted.begin());
+}
+
 }  // namespace
+
+std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const std::string& origin) {
+  std::vector<std::int32_t> ends;
+  for (const std::int32_t id : ids) {
+    if (std::ranges::find(ends, id) != ends.end()) continue;
+    if (ends.size() == kMaxEndTokens)
+      throw ModelError(
+          fmt::format("{}: {} tokens end an answer, expected at most {}", origin, count_distinct(ids), kMaxEndTokens));
+    ends.push_back(id);
+  }
+  return ends;
+}
 
 ModelConfig parse_config(std::string_view json, const std::string& origin) {
   const JsonDocument root = parse_json(json, origin);
@@ -172,7 +192,7 @@ ModelConfig parse_config(std::string_view json, const std::string& origin) {
   if (family == Family::mixtral || family == Family::qwen3_moe) read_mixture(config, fields, family);
   read_rope(config, fields, family, origin);
   read_windows(config, fields, family);
-  config.eos_tokens = fields.integers("eos_token_id", 0, config.vocabulary - 1);
+  config.eos_tokens = end_tokens(fields.integers("eos_token_id", 0, config.vocabulary - 1), origin);
   config.bos_token = fields.integer_or("bos_token_id", -1, 0, config.vocabulary - 1);
   config.quantization = read_quantization(fields, origin);
   return config;

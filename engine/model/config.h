@@ -79,7 +79,7 @@ struct ModelConfig {
   RopeConfig local_rope;                 // RopeKind::local
   std::vector<RopeKind> rope_kinds;      // [L], or empty: all global
   std::vector<std::int32_t> window;      // [L] sliding window in tokens, 0: none
-  std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json
+  std::vector<std::int32_t> eos_tokens;  // of config.json and generation_config.json; see end_tokens
   std::int32_t bos_token = -1;           // -1: none
   QuantizationConfig quantization;       // of safetensors
 
@@ -92,6 +92,10 @@ struct ModelConfig {
     return 1.0f / std::sqrt(query_divisor > 0.0f ? query_divisor : static_cast<float>(head_dim));
   }
 };
+
+/// The ids that end an answer, in their order and each once. Every token of an answer is compared with all of them, and
+/// published models have up to a handful: throws ModelError for more than 64. `origin` names the file in errors.
+std::vector<std::int32_t> end_tokens(std::span<const std::int32_t> ids, const std::string& origin);
 
 /// Parses the bytes of a config.json; `origin` names the file in errors. Throws ModelError: not JSON, a missing or
 /// impossible value, or something that is not supported, by name.

@@ -281,20 +281,19 @@ std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata) {
                                         "<|eot|>",    "<|endoftext|>", "<|end_of_text|>", "</s>"};
   constexpr std::int64_t kControl = 3;  // of tokenizer.ggml.token_type
   std::vector<std::int32_t> ids;
-  const auto add = [&](std::int64_t id) {
-    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(static_cast<std::int32_t>(id));
-  };
+  const auto add = [&](std::int64_t id) { ids.push_back(static_cast<std::int32_t>(id)); };
   for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
     const std::string full = fmt::format("tokenizer.ggml.{}", key);
     if (metadata.contains(full)) add(metadata.integer(full, 0, kMax));
   }
-  if (!metadata.contains("tokenizer.ggml.tokens") || !metadata.contains("tokenizer.ggml.token_type")) return ids;
+  if (!metadata.contains("tokenizer.ggml.tokens") || !metadata.contains("tokenizer.ggml.token_type"))
+    return end_tokens(ids, metadata.origin());
   const std::vector<std::string_view> tokens = metadata.texts("tokenizer.ggml.tokens");
   const std::vector<std::int64_t> types = metadata.integers("tokenizer.ggml.token_type");
   for (std::size_t id = 0; id < std::min(tokens.size(), types.size()); ++id)
     if (types[id] == kControl && std::ranges::find(kEnds, tokens[id]) != std::end(kEnds))
       add(static_cast<std::int64_t>(id));
-  return ids;
+  return end_tokens(ids, metadata.origin());
 }
 
 ModelConfig gguf_config(const GgufFiles& files, const Json& changes) {

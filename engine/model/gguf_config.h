@@ -16,7 +16,7 @@ namespace baton {
 /// config.json. Throws ModelError for an architecture, a tensor or a setting that is not supported, by name.
 ModelConfig gguf_config(const GgufFiles& files, const nlohmann::json& changes);
 
-/// Ids that end an answer: those that the file names, and control tokens of known texts.
+/// Ids that end an answer: those that the file names, and control tokens of known texts. See end_tokens.
 std::vector<std::int32_t> gguf_eos_tokens(const GgufMetadata& metadata);
 
 /// The weights under the names of Hugging Face's checkpoints. `files` must outlive it.

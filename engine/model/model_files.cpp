@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <system_error>
 
@@ -58,10 +57,11 @@ class Folder final : public ModelFiles {
     ModelConfig config = parse_config(config_, (path_ / "config.json").string());
     const JsonDocument json = generation_json();
     if (json->is_null()) return config;
-    std::vector<std::int32_t>& eos = config.eos_tokens;
     const std::string origin = generation_path().string();
-    for (const std::int32_t token : JsonFields(*json, origin).integers("eos_token_id", 0, config.vocabulary - 1))
-      if (std::find(eos.begin(), eos.end(), token) == eos.end()) eos.push_back(token);
+    std::vector<std::int32_t> ends = config.eos_tokens;
+    const auto more = JsonFields(*json, origin).integers("eos_token_id", 0, config.vocabulary - 1);
+    ends.insert(ends.end(), more.begin(), more.end());
+    config.eos_tokens = end_tokens(ends, origin);
     return config;
   }
 

@@ -396,6 +396,19 @@ TEST_CASE("broken and hostile values are refused by name") {
       Contains("expected more than low_freq_factor, 4"));
 }
 
+TEST_CASE("an answer may be ended by at most 64 tokens") {
+  json ends = json::array();
+  for (std::int32_t id = 0; id < 64; ++id) ends.push_back(id);
+  for (std::int32_t id = 0; id < 64; ++id) ends.push_back(id);
+  const std::vector<std::int32_t> tokens = parse(with(base(), {{"eos_token_id", ends}})).eos_tokens;
+  CHECK(tokens.size() == 64);
+  CHECK(tokens.front() == 0);
+  CHECK(tokens.back() == 63);
+  ends.push_back(319);
+  CHECK_THAT(problem(with(base(), {{"eos_token_id", ends}})),
+             Equals("config.json: 65 tokens end an answer, expected at most 64"));
+}
+
 TEST_CASE("a number that no double holds is no JSON") {
   CHECK_THAT(test::error_of<ModelError>([] { parse_config("{\"rope_theta\": 1e999}", "config.json"); }),
              Contains("config.json: not JSON: number overflow"));

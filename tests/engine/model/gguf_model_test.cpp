@@ -6,12 +6,14 @@
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/forward.h"
+#include "engine/model/gguf_config.h"
 #include "engine/model/gguf_tokenizer.h"
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/gguf_checkpoint.h"
 #include "tests/engine/model/host_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_files.h"
+#include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -201,6 +203,19 @@ TEST_CASE("chat template, special tokens and ends of an answer come from the met
   CHECK(model->chat_template->render({{"user", "hi"}}, model->chat_options) == "<|start|>hi<|end|>");
   CHECK(model->tokenizer->encode_with_template("a") == std::vector<TokenId>{256, 'a'});
   CHECK(model->generation.temperature == 1.0f);
+}
+
+TEST_CASE("a GGUF file of many tokens that end an answer is refused in time in proportion to its size") {
+  GgufWriter writer;
+  writer.texts("tokenizer.ggml.tokens", std::vector<std::string>(150'000, "</s>"));
+  writer.integers("tokenizer.ggml.token_type", std::vector<std::int32_t>(150'000, 3));
+  const std::string file = writer.bytes();
+  const auto contents = parse_gguf(as_bytes(file), file.size(), "x.gguf");
+  REQUIRE(contents.has_value());
+  const double begin = thread_seconds();
+  CHECK_THAT(error_of<ModelError>([&] { gguf_eos_tokens(contents->metadata); }),
+             Equals("x.gguf: 150000 tokens end an answer, expected at most 64"));
+  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
 }
 
 TEST_CASE("files beside a GGUF file change its configuration and its tokenizer") {

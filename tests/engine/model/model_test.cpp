@@ -2,10 +2,12 @@
 #include "engine/model/model.h"
 
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "tests/engine/model/checkpoint.h"
 #include "tests/engine/model/host_backend.h"
 #include "tests/support/golden.h"
+#include "tests/support/thread_time.h"
 #include "tests/support/tiny_model.h"
 
 using namespace baton;
@@ -77,6 +79,22 @@ TEST_CASE("generation_config.json gives the sampling defaults") {
   CHECK_THAT(folder.problem(), Contains("generation_config.json: \"eos_token_id\" is a list of 2"));
   folder.write("generation_config.json", "");
   CHECK_THAT(folder.problem(), Contains("generation_config.json: not JSON"));
+}
+
+TEST_CASE("many tokens that end an answer are refused in time in proportion to the file's size") {
+  Folder folder;
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(folder.path() / "config.json"));
+  config["vocab_size"] = 1 << 20;
+  folder.write("config.json", config.dump());
+  std::vector<std::int32_t> ends(150'000);
+  std::iota(ends.begin(), ends.end(), 1000);
+  folder.write("generation_config.json", nlohmann::json{{"eos_token_id", ends}}.dump());
+  const auto files = open_model_files(folder.path());
+  const double begin = thread_seconds();
+  const std::string problem = error_of<ModelError>([&] { files->config(); });
+  CHECK(thread_seconds() - begin < 0.3 * kSlowdown);
+  CHECK_THAT(problem,
+             Equals(folder.file("generation_config.json") + ": 150001 tokens end an answer, expected at most 64"));
 }
 
 TEST_CASE("the chat template comes from a key, a named list or a file, which wins") {
