@@ -140,10 +140,14 @@ void read_mixture(ModelConfig& config, const JsonFields& fields, Family family) 
     mixture.chosen = fields.integer_or("num_experts_per_tok", 8, 1, kMaxExperts);
     mixture.ffn_width = fields.integer_or("moe_intermediate_size", 768, 1, kMaxFfnWidth);
     mixture.normalized = fields.flag_or("norm_topk_prob", false);
-    mixture.dense_layers = fields.integers("mlp_only_layers", 0, config.layers - 1);
     const std::int32_t period = fields.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
+    std::vector<std::int32_t>& dense = mixture.dense_layers;
+    dense = fields.integers("mlp_only_layers", 0, config.layers - 1);
     for (std::int32_t layer = 0; layer < config.layers; ++layer)
-      if ((layer + 1) % period != 0) mixture.dense_layers.push_back(layer);
+      if ((layer + 1) % period != 0) dense.push_back(layer);
+    std::ranges::sort(dense);
+    dense.erase(std::unique(dense.begin(), dense.end()), dense.end());
+    dense.shrink_to_fit();
   }
   if (mixture.chosen > mixture.experts)
     fields.fail("num_experts_per_tok", fmt::format("expected at most {}, the number of experts", mixture.experts));

@@ -45,11 +45,9 @@ struct MixtureConfig {
   std::int32_t chosen = 0;                 // experts of a token
   std::int32_t ffn_width = 0;              // of an expert
   bool normalized = true;                  // the weights of a token's experts sum up to 1
-  std::vector<std::int32_t> dense_layers;  // which have an MLP all the same
+  std::vector<std::int32_t> dense_layers;  // which have an MLP all the same; ascending, each once
 
-  bool in(std::int32_t layer) const {
-    return experts > 0 && std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
-  }
+  bool in(std::int32_t layer) const { return experts > 0 && !std::ranges::binary_search(dense_layers, layer); }
 };
 
 struct ModelConfig {

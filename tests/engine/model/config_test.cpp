@@ -8,6 +8,7 @@
 
 #include "tests/engine/model/checkpoint.h"
 #include "tests/support/golden.h"
+#include "tests/support/thread_time.h"
 
 using namespace baton;
 using Catch::Matchers::Contains;
@@ -407,6 +408,17 @@ TEST_CASE("an answer may be ended by at most 64 tokens") {
   ends.push_back(319);
   CHECK_THAT(problem(with(base(), {{"eos_token_id", ends}})),
              Equals("config.json: 65 tokens end an answer, expected at most 64"));
+}
+
+TEST_CASE("a mixture's list of layers with an MLP is read once, however long it is") {
+  json layers = json::array();
+  for (int i = 0; i < 200'000; ++i) layers.push_back(0);
+  const MixtureConfig mixture = parse(with(base("Qwen3MoeForCausalLM"), {{"mlp_only_layers", layers}})).mixture;
+  const double begin = test::thread_seconds();
+  int mixtures = 0;
+  for (int step = 0; step < 40'000; ++step) mixtures += mixture.in(step % 4) ? 1 : 0;
+  CHECK(mixtures == 30'000);
+  CHECK(test::thread_seconds() - begin < 0.1 * test::kSlowdown);
 }
 
 TEST_CASE("a number that no double holds is no JSON") {
