@@ -20,6 +20,8 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kMaxNames = 1000;  // of agents, inputs and models each
+
 /// A file of another version is not held against the keys of this one.
 bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {
   const YamlEntry* version = root.entry("version");
@@ -28,6 +30,17 @@ bool is_other_version(const YamlNode& root, Diagnostics& diagnostics) {
                     fmt::format("unknown version {} of the format", version->value.text),
                     "this program reads version 1");
   return true;
+}
+
+/// Later passes look at each of them for each of them.
+void check_counts(const YamlNode& root, Diagnostics& diagnostics) {
+  for (const char* key : {"agents", "inputs", "models"}) {
+    const YamlEntry* entry = root.entry(key);
+    if (entry == nullptr || entry->value.entries.size() <= kMaxNames) continue;
+    diagnostics.error(entry->key.where(), "E0308",
+                      fmt::format("{} {}; expected at most {}", entry->value.entries.size(), key, kMaxNames));
+    diagnostics.fail();
+  }
 }
 
 /// Only a model that the file declares has a path that can be replaced.
@@ -69,9 +82,9 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
 }
 
 /// The last passes, for a spec from wherever. `sound`: its topology is as it was meant.
-Plan finish(WorkflowSpec spec, bool sound, Diagnostics& diagnostics) {
+Plan finish(WorkflowSpec spec, bool sound, OutputGrammars& grammars, Diagnostics& diagnostics) {
   std::vector<PlannedTurn> turns;
-  if (sound) turns = build_turns(spec, diagnostics);
+  if (sound) turns = build_turns(spec, grammars, diagnostics);
   if (!diagnostics.empty()) diagnostics.fail();
   if (spec.outputs.empty() && !turns.empty())
     spec.outputs.push_back({"answer", {{"", fmt::format("agent_{}_current", turns.back().agent), 0}}});
@@ -85,16 +98,19 @@ Plan compile_source(const SourcePtr& source, const ReadOptions& options, Diagnos
   for (const auto& [path, value] : options.set) set_value(*root, path, value, diagnostics);
   for (const auto& [name, path] : options.models) set_model(*root, name, path, diagnostics);
   if (is_other_version(*root, diagnostics)) diagnostics.fail();
+  check_counts(*root, diagnostics);
   if (YamlEntry* agents = root->entry("agents")) {
-    for (YamlEntry& agent : agents->value.entries) apply_role_file(agent.value, options.role_folders, diagnostics);
+    RoleFiles roles(options.role_folders, diagnostics);
+    for (YamlEntry& agent : agents->value.entries) roles.apply(agent.value);
   }
   check_format(*root, format_file(), "", root->where(), diagnostics);
   if (root->kind != YamlNode::Kind::map) diagnostics.fail();
 
   const ToolRegistry builtins = options.tools == nullptr ? ToolRegistry::with_builtins() : ToolRegistry();
-  WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, diagnostics);
+  OutputGrammars grammars;
+  WorkflowSpec spec = read_spec(*root, options.tools == nullptr ? builtins : *options.tools, grammars, diagnostics);
   check_placeholders(spec, diagnostics);
-  return finish(std::move(spec), topology_is_sound(diagnostics), diagnostics);
+  return finish(std::move(spec), topology_is_sound(diagnostics), grammars, diagnostics);
 }
 
 }  // namespace
@@ -117,7 +133,8 @@ Plan compile(WorkflowSpec spec) {
   check_references(spec, diagnostics);
   check_placeholders(spec, diagnostics);
   const bool sound = diagnostics.empty();
-  return finish(std::move(spec), sound, diagnostics);
+  OutputGrammars grammars;
+  return finish(std::move(spec), sound, grammars, diagnostics);
 }
 
 }  // namespace baton

@@ -22,6 +22,7 @@
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
+#include "sdk/src/owner.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -345,7 +346,7 @@ Engine Engine::open(const EngineOptions& options) {
     throw InputError(fmt::format("threads: expected a value in [0, 4096], found {}", options.threads));
   if (options.kv_budget < 0)
     throw InputError(fmt::format("kv_budget: expected at least 0, found {}", options.kv_budget));
-  auto impl = std::make_shared<Impl>();
+  auto impl = make_owned<Impl>();
   impl->options = options;
   impl->options.on_warning = counted(impl->in_callback, options.on_warning);
   impl->options.on_load = counted(impl->in_callback, options.on_load);

@@ -9,6 +9,8 @@
 #include "engine/base/clock.h"
 #include "sdk/src/internal.h"
 
+#include "sdk/src/owner.h"
+
 namespace baton::inline v1 {
 namespace {
 
@@ -68,6 +70,7 @@ class StopAt {
 }  // namespace
 
 struct Run::State {
+  Owner owner;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Event> events;
@@ -163,7 +166,7 @@ struct Run::State {
 
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare) {
-  auto state = std::make_shared<Run::State>();
+  auto state = make_owned<Run::State>();
   state->in_engine = std::move(in_engine);
   request.tools = tools_of_run(request.tools, state->in_tool);
   if (request.timeout.count() > 0) request.due = Clock::now() + request.timeout;
@@ -206,7 +209,7 @@ Run& Run::operator=(Run&& other) noexcept {
 }
 
 Run::~Run() {
-  if (!state_) return;
+  if (!state_ || !state_->owner.here()) return;
   state_->end(true);
   state_->join();
 }

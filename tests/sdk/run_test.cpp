@@ -25,9 +25,13 @@ using baton::test::ProcessMemory;
 
 const std::string kQuestion = "Mia has 12 apples. She buys 7 more apples. How many apples does Mia have?";
 
-baton::Engine& engine() {
-  static baton::Engine shared = baton::Engine::open(
+baton::Engine open_engine() {
+  return baton::Engine::open(
       {.model = (baton::test::source_folder() / "samples/models/nano").string(), .device = "cpu", .threads = 1});
+}
+
+baton::Engine& engine() {
+  static baton::Engine shared = open_engine();
   return shared;
 }
 
@@ -472,10 +476,16 @@ TEST_CASE("measuring is waited for as long as it takes") {
 
 TEST_CASE("a host may fork: its engine answers as before, and the child ends") {
   const auto before = engine().run(team(4), kInputs);
+  std::optional<baton::Engine> another = open_engine();
+  another->run(team(4), kInputs);
   auto running = engine().start(team(64), kInputs);
   const bool exits = GENERATE(false, true);  // with what exit() does, or without
   const pid_t child = ::fork();
-  if (child == 0) exits ? std::exit(7) : ::_exit(7);
+  if (child == 0) {
+    { const auto dropped = std::move(running); }
+    another.reset();
+    exits ? std::exit(7) : ::_exit(7);
+  }
   REQUIRE(child > 0);
   int status = 0;
   pid_t ended = 0;

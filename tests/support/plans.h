@@ -61,8 +61,9 @@ class PlanBuilder {
 
   /// A request for this plan against one engine.
   RunRequest request(std::shared_ptr<InferenceEngine> engine) {
+    OutputGrammars grammars;
     for (PlannedTurn& turn : plan.turns) {
-      turn.grammar = output_grammar(agent(turn.agent).output);
+      turn.grammar = grammars.get(agent(turn.agent).output);
       turn.enforce = turn.grammar != nullptr && agent(turn.agent).output.enforce;
     }
     plan.spec = std::make_shared<const WorkflowSpec>(spec);

@@ -115,5 +115,91 @@ TEST_CASE("openings of placeholders that are never closed cost one pass") {
         1.2 * kSlowdown);
 }
 
+TEST_CASE("agents with the same constraint share one grammar, compiled once") {
+  std::string letters;
+  for (char c = 'A'; c < 'Z'; c += 2) letters += c;
+  const std::string regex = joined(30, "[" + letters + "]{0,1000}", "");
+  const std::string yaml =
+      with_header(agents(20, "prompt: hi, output: &o {regex: \"" + regex + "\"}", "prompt: hi, output: *o") +
+                  "workflow: {topology: chain}\n");
+  CHECK(seconds_of(yaml) < 0.8 * kSlowdown);
+
+  const Plan made =
+      plan(with_header("agents:\n"
+                       "  a: {prompt: hi, output: {regex: 'x+'}}\n"
+                       "  b: {prompt: hi, output: {regex: 'x+'}}\n"
+                       "  c: {prompt: hi, output: {enum: ['x+']}}\n"
+                       "  d: {prompt: hi, output: {schema: {type: string}}}\n"
+                       "  e: {prompt: hi, output: {schema: {type: string}, enforce: false}}\n"
+                       "workflow: {topology: chain}\n"));
+  CHECK(made.turns[0].grammar == made.turns[1].grammar);
+  CHECK(made.turns[0].grammar != made.turns[2].grammar);
+  CHECK(made.turns[3].grammar != nullptr);
+  CHECK(made.turns[4].grammar == nullptr);
+}
+
+TEST_CASE("a file that prompts name many times is read and kept once") {
+  const Folder folder;
+  folder.add("big.txt", std::string(900'000, 'x'));
+  folder.add("twice.txt", "once");
+  const auto naming = [](int count, const std::string& file) {
+    std::string list;
+    for (int i = 0; i < count; ++i) list += "{file: " + file + "},";
+    return with_header("agents: {a: {prompt: {user: [" + list + "]}}}\nworkflow: {agents: [a]}\n");
+  };
+  const Plan made = plan(naming(50, "twice.txt"), {}, folder.path() / "team.yaml");
+  CHECK(made.spec->sources.size() == 2);
+  CHECK(errors_of(naming(60, "big.txt"), folder.path() / "team.yaml") == "");
+  CHECK(errors_of(naming(200, "big.txt"), folder.path() / "team.yaml").find("error[E0502]") != std::string::npos);
+}
+
+TEST_CASE("an agent file is read once for all agents that use it") {
+  const Folder folder;
+  folder.add("small.yaml", "prompt: {user: hi}\n");
+  folder.add("large.yaml", "prompt: {user: hi}\nx-a: [" + joined(5000, "a") + "]\n");
+  const auto team = [&](int count, const std::string& role) {
+    const std::string use = "use: " + role;
+    return with_header(agents(count, use, use) + "workflow: {topology: chain}\n");
+  };
+  const std::filesystem::path file = folder.path() / "team.yaml";
+  CHECK(plan(team(50, "small"), {}, file).spec->sources.size() == 2);
+  CHECK(errors_of(team(10, "large"), file) == "");
+
+  const double begin = thread_seconds();
+  CHECK(errors_of(team(250, "large"), file).find("error[E0106]") != std::string::npos);
+  CHECK(thread_seconds() - begin < 0.8 * kSlowdown);
+
+  const std::string many = errors_of(team(1001, "nobody"), file);  // no file is looked for
+  CHECK(many.find("error[E0308]") != std::string::npos);
+  CHECK(many.find("error[E0501]") == std::string::npos);
+}
+
+TEST_CASE("large maps are read and merged in time near their size") {
+  const Folder folder;
+  folder.add("base.yaml", "x-a: {" + joined(16'000, "base", ": 1,") + "}\n");
+  const std::string yaml =
+      with_header("extends: base.yaml\nagents: {a: {prompt: hi}}\nworkflow: {agents: [a]}\nx-a: {" +
+                  joined(16'000, "own", ": 1,") + "}\n");
+  const double begin = thread_seconds();
+  CHECK(errors_of(yaml, folder.path() / "team.yaml") == "");
+  CHECK(thread_seconds() - begin < 1.0 * kSlowdown);
+}
+
+TEST_CASE("schemas that hold together are merged in time near their size, and not without end") {
+  const auto team = [](const std::string& schema) {
+    return with_header("agents: {a: {prompt: hi, output: {schema: " + schema + "}}}\nworkflow: {agents: [a]}\n");
+  };
+  std::string ways;
+  for (int i = 0; i < 10; ++i) ways += "{$ref: '#/definitions/d'},";
+  CHECK(seconds_of(team("{type: string, properties: {" + joined(5000, "p", ": true,") + "}, anyOf: [" + ways +
+                        "], definitions: {d: {properties: {" + joined(5000, "q", ": true,") + "}}}}")) <
+        0.8 * kSlowdown);
+
+  std::string all;
+  for (int i = 0; i < 3000; ++i) all += "true,";
+  CHECK(seconds_of(team("{type: string, properties: {" + joined(8000, "p", ": true,") + "}, anyOf: [" + all + "]}"),
+                   "error[E0414]") < 1.0 * kSlowdown);
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -8,7 +8,6 @@
 #include "agents/json_check.h"
 #include "agents/pattern.h"
 #include "workflows/format/format_table.h"
-#include "workflows/format/output_grammar.h"
 #include "workflows/format/prompt_reader.h"
 #include "workflows/format/yaml_json.h"
 
@@ -188,7 +187,7 @@ void AgentReader::check_output(const OutputSpec& output, std::string_view kind, 
     if (const std::string wrong = check_json_schema(output.schema); !wrong.empty())
       return diagnostics_.error(fields.where(kind), "E0408", fmt::format("{}: output schema: {}", owner, wrong));
   }
-  if (kind.empty() || kind == "pattern" || fields.get(kind) == nullptr) return;
+  if (kind.empty() || kind == "pattern" || fields.get(kind) == nullptr || diagnostics_.full()) return;
   if ((kind == "regex" && output.regex.empty()) || (kind == "grammar" && output.grammar.empty()))
     return diagnostics_.error(fields.where(kind), "E0404", fmt::format("{}: output {}: it is empty", owner, kind));
   OutputSpec one = output;
@@ -196,7 +195,7 @@ void AgentReader::check_output(const OutputSpec& output, std::string_view kind, 
   if (kind == "schema") one.regex.clear();
   if (kind != "grammar") one.grammar.clear();
   try {
-    output_grammar(one);
+    grammars_.get(one);
   } catch (const ConstraintError& error) {
     const std::string message = fmt::format("{}: output {}: {}", owner, kind, error.what());
     if (kind == "schema")

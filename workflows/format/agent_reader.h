@@ -7,6 +7,7 @@
 
 #include "agents/tool.h"
 #include "workflows/format/fields.h"
+#include "workflows/format/output_grammar.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
@@ -14,7 +15,8 @@ namespace baton {
 /// Reads agents. Errors go to the diagnostics; without errors the agents are complete.
 class AgentReader {
  public:
-  AgentReader(const ToolRegistry& tools, Diagnostics& diagnostics) : tools_(tools), diagnostics_(diagnostics) {}
+  AgentReader(const ToolRegistry& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : tools_(tools), grammars_(grammars), diagnostics_(diagnostics) {}
 
   AgentSpec agent(const YamlEntry& entry);
   GenerationSpec generation(const Fields& fields);
@@ -36,6 +38,7 @@ class AgentReader {
   void check_output(const OutputSpec& output, std::string_view kind, const Fields& fields, const std::string& owner);
 
   const ToolRegistry& tools_;
+  OutputGrammars& grammars_;
   Diagnostics& diagnostics_;
 };
 

@@ -3,6 +3,8 @@
 // suggestion. Codes are listed in docs/yaml.md.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,8 @@
 #include <baton/errors.h>
 
 namespace baton {
+
+class SourceText;
 
 struct SourceLocation {
   std::string file;
@@ -32,6 +36,12 @@ class Diagnostics {
   void add_source(const std::string& file, std::string text);
   void add_sources(const std::vector<std::pair<std::string, std::string>>& sources);
   const std::vector<std::pair<std::string, std::string>>& sources() const { return sources_; }
+  /// Files that were read, by name; null: one that cannot be used.
+  struct Files {
+    std::map<std::string, std::shared_ptr<const SourceText>> read;
+    std::size_t bytes = 0;  // of each time that one is named
+  };
+  Files& files() { return files_; }
   std::string format() const;
   /// Throws WorkflowError with all errors.
   [[noreturn]] void fail() const;
@@ -39,6 +49,7 @@ class Diagnostics {
  private:
   std::vector<Diagnostic> items_;
   std::vector<std::pair<std::string, std::string>> sources_;
+  Files files_;
 };
 
 /// The closest of `candidates` to a misspelt word, or empty when none is close (edit distance).

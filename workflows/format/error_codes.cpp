@@ -31,7 +31,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0305", "A history placeholder reaches back further than there are rounds."},
       {"E0306", "Steps depend on each other in a cycle."},
       {"E0307", "The decision agent also takes part in the rounds."},
-      {"E0308", "The plan has too many turns or too much text."},
+      {"E0308", "The plan has too many turns or too much text, or the file too many names."},
       {"E0309", "No step has this id."},
       {"E0310", "A condition tests an agent whose output it cannot see."},
 
@@ -50,7 +50,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0414", "A schema for an output holds what cannot be enforced while it is decoded."},
 
       {"E0501", "A file does not exist."},
-      {"E0502", "A file cannot be read, or is larger than 1 MiB."},
+      {"E0502", "A file cannot be read or is larger than 1 MiB, or all that are named have more than 64 MiB."},
       {"E0503", "An environment variable is not set, or `${env:...}` is malformed."},
       {"E0504", "A secret is used where it would be printed."},
       {"E0505", "Files extend each other in a cycle, an extended file is not a map, or an agent file uses another."},

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The constraint of an agent's output, compiled.
+// The constraints of agents' outputs, compiled.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "engine/text/constrain/grammar.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
 
-/// Null where the whole output is not constrained, and for a schema that is only checked. Throws ConstraintError.
-std::shared_ptr<const Grammar> output_grammar(const OutputSpec& output);
+/// The grammars of one workflow: equal constraints are compiled once, and all of them together have a bound of size.
+class OutputGrammars {
+ public:
+  /// Null where the whole output is not constrained, and for a schema that is only checked. Throws ConstraintError.
+  std::shared_ptr<const Grammar> get(const OutputSpec& output);
+
+ private:
+  struct Compiled {
+    std::shared_ptr<const Grammar> grammar;
+    std::string error;  // where there is no grammar
+  };
+
+  std::map<std::string, Compiled> compiled_;  // by the constraint with its kind
+  std::size_t nodes_ = 0;
+};
 
 }  // namespace baton

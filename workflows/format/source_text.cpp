@@ -13,7 +13,8 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 1u << 20;
-constexpr std::size_t kBlockBytes = 256;  // whose characters are counted together
+constexpr std::size_t kMaxNamedBytes = 64u << 20;  // texts of prompts are copied
+constexpr std::size_t kBlockBytes = 256;           // whose characters are counted together
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 bool is_control(char c) {
@@ -88,7 +89,9 @@ SourcePtr make_source(std::string name, std::filesystem::path folder, std::strin
   return source;
 }
 
-SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
+namespace {
+
+SourcePtr read_new_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
   std::error_code code;
   const auto status = std::filesystem::status(file, code);
   if (!std::filesystem::exists(status)) {
@@ -108,6 +111,20 @@ SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& w
   }
   bytes.resize(static_cast<std::size_t>(in.gcount()));
   return make_source(file.string(), file.parent_path(), std::move(bytes), diagnostics);
+}
+
+}  // namespace
+
+SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
+  Diagnostics::Files& files = diagnostics.files();
+  const auto [found, added] = files.read.try_emplace(file.string());
+  if (added) found->second = read_new_source(file, where, diagnostics);
+  if (found->second != nullptr) files.bytes += found->second->text().size();
+  if (files.bytes <= kMaxNamedBytes) return found->second;
+  diagnostics.error(
+      where, "E0502",
+      fmt::format("the files that are named, each time that one is, have more than {} MiB", kMaxNamedBytes >> 20));
+  return nullptr;
 }
 
 }  // namespace baton

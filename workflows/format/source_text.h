@@ -42,7 +42,8 @@ using SourcePtr = std::shared_ptr<const SourceText>;
 /// Errors go to `diagnostics`; null when the text cannot be used. The text is added to the diagnostics' sources.
 SourcePtr make_source(std::string name, std::filesystem::path folder, std::string bytes, Diagnostics& diagnostics);
 
-/// Reads a file named at `where`; null, with an error at `where`, when the file does not exist or is too large.
+/// Reads a file named at `where`, where it was not read before; null, with an error at `where`, when it does not exist,
+/// is too large, or is one too many.
 SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics);
 
 }  // namespace baton

@@ -16,14 +16,12 @@
 namespace baton {
 namespace {
 
-constexpr std::size_t kMaxNames = 1000;  // of agents, inputs and models each
-
 DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DType::bf16; }
 
 class SpecReader {
  public:
-  SpecReader(const ToolRegistry& tools, Diagnostics& diagnostics)
-      : agents_(tools, diagnostics), diagnostics_(diagnostics) {}
+  SpecReader(const ToolRegistry& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : agents_(tools, grammars, diagnostics), diagnostics_(diagnostics) {}
 
   WorkflowSpec read(const YamlNode& root) {
     const Fields file(root);
@@ -36,11 +34,6 @@ class SpecReader {
     for_each(file, "agents", [&](const YamlEntry& entry) { spec_.agents.push_back(agents_.agent(entry)); });
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");
-    }
-    if (std::max({spec_.agents.size(), spec_.inputs.size(), spec_.models.size()}) > kMaxNames) {
-      diagnostics_.error({spec_.file.string(), 0, 0, 1}, "E0308",
-                         fmt::format("more than {} agents, inputs or models", kMaxNames));
-      diagnostics_.fail();
     }
     check_models(file);
     read_topology(file, spec_, agents_, diagnostics_);
@@ -230,8 +223,9 @@ const AgentSpec* WorkflowSpec::agent(const std::string& id) const {
   return found == agents.end() ? nullptr : &*found;
 }
 
-WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, Diagnostics& diagnostics) {
-  return SpecReader(tools, diagnostics).read(root);
+WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGrammars& grammars,
+                       Diagnostics& diagnostics) {
+  return SpecReader(tools, grammars, diagnostics).read(root);
 }
 
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics) {

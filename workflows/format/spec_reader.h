@@ -4,13 +4,16 @@
 #pragma once
 
 #include "agents/tool.h"
+#include "workflows/format/output_grammar.h"
 #include "workflows/format/spec.h"
 #include "workflows/format/yaml_tree.h"
 
 namespace baton {
 
-/// `root` has passed the format check; broken nodes are passed over. The spec is complete where `diagnostics` is empty.
-WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, Diagnostics& diagnostics);
+/// `root` has passed the format check; broken nodes are passed over. The spec is complete where `diagnostics` is empty,
+/// and `grammars` has those of its outputs then.
+WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGrammars& grammars,
+                       Diagnostics& diagnostics);
 
 /// Checks what every placeholder of the prompts and tools names.
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <system_error>
+#include <unordered_map>
 
+#include "engine/base/seeded_hash.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/values.h"
 
@@ -81,20 +83,25 @@ YamlNode* element(YamlNode& list, std::string_view name) {
 
 YamlNode merged(YamlNode base, YamlNode child) {
   if (base.kind != YamlNode::Kind::map || child.kind != YamlNode::Kind::map) return child;
+  std::unordered_map<std::string, std::size_t, SeededHash> places;
+  for (std::size_t i = 0; i < base.entries.size(); ++i) places.emplace(base.entries[i].key.text, i);
+  std::vector<bool> removed(base.entries.size(), false);
   for (YamlEntry& entry : child.entries) {
-    const bool removes = entry.value.kind == YamlNode::Kind::null;
-    if (YamlEntry* old = base.entry(entry.key.text)) {
-      if (removes) {
-        base.entries.erase(base.entries.begin() + (old - base.entries.data()));
-      } else {
-        old->value = merged(std::move(old->value), std::move(entry.value));
-        old->key = std::move(entry.key);
-      }
-    } else {
+    const auto found = places.find(entry.key.text);
+    if (found == places.end()) {
       base.entries.push_back(std::move(entry));
+    } else if (entry.value.kind == YamlNode::Kind::null) {
+      removed[found->second] = true;
+    } else {
+      YamlEntry& old = base.entries[found->second];
+      old.value = merged(std::move(old.value), std::move(entry.value));
+      old.key = std::move(entry.key);
     }
   }
-  child.entries = std::move(base.entries);
+  child.entries.clear();
+  for (std::size_t i = 0; i < base.entries.size(); ++i) {
+    if (i >= removed.size() || !removed[i]) child.entries.push_back(std::move(base.entries[i]));
+  }
   return child;
 }
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <map>
 #include <sstream>
+#include <unordered_map>
 
+#include "engine/base/seeded_hash.h"
 #include "workflows/format/yaml_tree.h"
 
 namespace baton {
@@ -37,21 +39,6 @@ std::size_t quoted_length(std::string_view text) {
     }
   }
   return 0;
-}
-
-struct TreeSize {
-  std::size_t nodes = 0, bytes = 0, depth = 0;
-};
-
-void measure(const YamlNode& node, std::size_t depth, TreeSize& size) {
-  ++size.nodes;
-  size.bytes += node.text.size();
-  size.depth = std::max(size.depth, depth);
-  for (const YamlNode& item : node.items) measure(item, depth + 1, size);
-  for (const YamlEntry& entry : node.entries) {
-    measure(entry.key, depth + 1, size);
-    measure(entry.value, depth + 1, size);
-  }
 }
 
 /// yaml-cpp's words for the commonest mistakes, in those of a user.
@@ -129,8 +116,9 @@ class TreeBuilder final : public YAML::EventHandler {
     YamlNode node;
     YAML::anchor_t anchor = 0;
     YAML::Mark mark;
-    std::optional<YamlNode> key;   // read, its value not yet
-    std::vector<YamlNode> merged;  // maps behind '<<'
+    std::optional<YamlNode> key;                                    // read, its value not yet
+    std::vector<YamlNode> merged;                                   // maps behind '<<'
+    std::unordered_map<std::string, std::size_t, SeededHash> keys;  // of the entries so far
   };
 
   [[noreturn]] void fail(const YAML::Mark& mark, std::string code, std::string message) const {
@@ -145,12 +133,11 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void count_copy(const YamlNode& node, const YAML::Mark& mark) {
-    TreeSize size;
-    measure(node, open_.size() + 1, size);
+    const TreeSize size = size_of(node);
     nodes_ += size.nodes;
     bytes_ += size.bytes;
     check_size(mark);
-    check_depth(mark, size.depth);
+    check_depth(mark, open_.size() + 1 + size.levels);
   }
 
   void check_depth(const YAML::Mark& mark, std::size_t depth) const {
@@ -171,7 +158,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::size_t past_anchor(std::size_t offset) const {
     const std::string_view text(source_->text());
     while (offset < text.size() && (text[offset] == '&' || text[offset] == '!')) {
-      const std::size_t end = text.find_first_of(" \t\r\n", offset);
+      const std::size_t end = text.find_first_of(" \t\r\n,[]{}", offset);
       const std::size_t next = text.find_first_not_of(" \t\r\n", end);
       if (end == std::string_view::npos || next == std::string_view::npos) break;
       offset = next;
@@ -181,7 +168,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     check_depth(mark, open_.size() + 1);
-    Open added{begin(mark, tag), anchor, mark, {}, {}};
+    Open added{begin(mark, tag), anchor, mark, {}, {}, {}};
     added.node.kind = kind;
     open_.push_back(std::move(added));
   }
@@ -191,7 +178,7 @@ class TreeBuilder final : public YAML::EventHandler {
     open_.pop_back();
     for (const YamlNode& map : done.merged) {
       for (const YamlEntry& entry : map.entries) {
-        if (done.node.entry(entry.key.text) == nullptr) done.node.entries.push_back(entry);
+        if (done.keys.try_emplace(entry.key.text, done.node.entries.size()).second) done.node.entries.push_back(entry);
       }
     }
     if (done.anchor != 0) count_copy(done.node, done.mark);
@@ -221,11 +208,11 @@ class TreeBuilder final : public YAML::EventHandler {
       diagnostics_.error(key.where(), "E0108", fmt::format("{} cannot be a key", described(key.kind)));
     } else if (key.plain && key.text == "<<") {
       merge(map, key, std::move(value));
-    } else if (const YamlEntry* first = map.node.entry(key.text)) {
-      diagnostics_.error(key.where(), "E0103", fmt::format("duplicate key '{}'", key.text),
-                         fmt::format("first in line {}", first->key.where().line));
-    } else {
+    } else if (const auto [first, added] = map.keys.try_emplace(key.text, map.node.entries.size()); added) {
       map.node.entries.push_back({std::move(key), std::move(value)});
+    } else {
+      diagnostics_.error(key.where(), "E0103", fmt::format("duplicate key '{}'", key.text),
+                         fmt::format("first in line {}", map.node.entries[first->second].key.where().line));
     }
   }
 

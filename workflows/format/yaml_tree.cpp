@@ -75,6 +75,22 @@ SourceLocation TextPlaces::at(std::size_t text_offset, std::size_t length_bytes)
   return same ? text_.source->at(at + ahead, length_bytes) : text_.source->at(at, 2);
 }
 
+TreeSize size_of(const YamlNode& node) {
+  TreeSize size{1, node.text.size(), 0};
+  const auto add = [&](const YamlNode& part) {
+    const TreeSize more = size_of(part);
+    size.nodes += more.nodes;
+    size.bytes += more.bytes;
+    size.levels = std::max(size.levels, more.levels + 1);
+  };
+  for (const YamlNode& item : node.items) add(item);
+  for (const YamlEntry& entry : node.entries) {
+    add(entry.key);
+    add(entry.value);
+  }
+  return size;
+}
+
 const YamlEntry* YamlNode::entry(std::string_view key) const {
   const auto found =
       std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& e) { return e.key.text == key; });

@@ -56,6 +56,14 @@ class TextPlaces {
   std::optional<std::size_t> in_file_;  // where the next '{{' stands; npos: nowhere
 };
 
+/// How much a node holds, with all that is in it.
+struct TreeSize {
+  std::size_t nodes = 0;
+  std::size_t bytes = 0;   // of scalar text
+  std::size_t levels = 0;  // of nesting; a scalar has none
+};
+TreeSize size_of(const YamlNode& node);
+
 /// "a map", "a list", "an integer", ...: what stands there, for messages.
 std::string_view described(YamlNode::Kind kind);
 

@@ -11,7 +11,6 @@
 #include <unordered_set>
 
 #include "engine/base/clock.h"
-#include "workflows/format/output_grammar.h"
 #include "workflows/plan/visibility.h"
 
 namespace baton {
@@ -25,8 +24,8 @@ constexpr std::size_t kBytesOfPiece = 64;
 
 class PlanBuilder {
  public:
-  PlanBuilder(const WorkflowSpec& spec, Diagnostics& diagnostics)
-      : spec_(spec), topology_(spec.topology), names_(spec), diagnostics_(diagnostics) {}
+  PlanBuilder(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : spec_(spec), topology_(spec.topology), names_(spec), grammars_(grammars), diagnostics_(diagnostics) {}
 
   std::vector<PlannedTurn> build() {
     if (std::max(topology_.agents.size(), topology_.nodes.size()) > kMaxNodes) {
@@ -328,10 +327,10 @@ class PlanBuilder {
 
   /// All turns of an agent share its grammar.
   void set_constraint(PlannedTurn& turn, const AgentSpec& agent) {
-    const auto [found, added] = grammars_.try_emplace(agent.id);
+    const auto [found, added] = grammar_of_.try_emplace(agent.id);
     if (added) {
       try {
-        found->second = output_grammar(agent.output);
+        found->second = grammars_.get(agent.output);
       } catch (const ConstraintError& error) {
         diagnostics_.error(agent.output.where, agent.output.schema.empty() ? "E0413" : "E0414",
                            fmt::format("agent '{}': output: {}", agent.id, error.what()));
@@ -345,21 +344,22 @@ class PlanBuilder {
   const WorkflowSpec& spec_;
   const TopologySpec& topology_;
   PlaceholderNames names_;
+  OutputGrammars& grammars_;
   Diagnostics& diagnostics_;
   std::vector<GraphNode> nodes_;
   std::vector<int> ends_;
   std::vector<std::string> members_;  // of a round, in the order of their turns
   GraphNode decision_;                // sees all of them; runs where the workflow has a `then`
   std::vector<PlannedTurn> turns_;
-  std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // of the outputs, by agent
+  std::map<std::string, std::shared_ptr<const Grammar>> grammar_of_;  // the output, by agent
   std::vector<int> depth_;  // of each step: turns one behind the other, itself included
   std::size_t plan_bytes_ = 0;
 };
 
 }  // namespace
 
-std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, Diagnostics& diagnostics) {
-  return PlanBuilder(spec, diagnostics).build();
+std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics) {
+  return PlanBuilder(spec, grammars, diagnostics).build();
 }
 
 }  // namespace baton

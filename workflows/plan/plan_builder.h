@@ -4,11 +4,12 @@
 
 #include <vector>
 
+#include "workflows/format/output_grammar.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
 
 /// All turns of all rounds and the decision. With errors the result is of no use.
-std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, Diagnostics& diagnostics);
+std::vector<PlannedTurn> build_turns(const WorkflowSpec& spec, OutputGrammars& grammars, Diagnostics& diagnostics);
 
 }  // namespace baton

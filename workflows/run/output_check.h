@@ -14,7 +14,7 @@ struct CheckedOutput {
   std::string problem;  // empty: the output passes
 };
 
-/// `grammar`: that of output_grammar(spec). JSON may stand alone or in the last fenced code block. A pattern that takes
+/// `grammar`: that of the spec. JSON may stand alone or in the last fenced code block. A pattern that takes
 /// too long is a problem, not an exception.
 CheckedOutput check_output(const OutputSpec& spec, const Grammar* grammar, const std::string& output);
 

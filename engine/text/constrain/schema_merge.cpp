@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "engine/base/seeded_hash.h"
 #include "engine/text/constrain/grammar.h"
 
 namespace baton::constrain {
@@ -33,11 +36,17 @@ OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
 
 OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b, const std::string& pointer) {
   OrderedJson out = a;
+  auto& members = out.get_ref<OrderedJson::object_t&>();
+  std::unordered_map<std::string, std::size_t, SeededHash> places;
+  for (const auto& [name, schema] : members) places.emplace(name, places.size());
   for (const auto& [name, schema] : b.items()) {
-    if (out.contains(name))
-      out[name] = merged(out[name], schema, pointer + "/properties/" + name);
-    else
-      out[name] = schema;
+    const auto [found, added] = places.try_emplace(name, members.size());
+    if (added) {
+      members.push_back({name, schema});
+    } else {
+      OrderedJson& own = std::next(members.begin(), static_cast<std::ptrdiff_t>(found->second))->second;
+      own = merged(own, schema, pointer + "/properties/" + name);
+    }
   }
   return out;
 }
@@ -67,8 +76,10 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b, const std::string
     if (keyword == "type") {
       own = common_types(own, value);
     } else if (keyword == "required") {
+      std::unordered_set<std::string, SeededHash> names;
+      for (const OrderedJson& name : own) names.insert(name.get<std::string>());
       for (const OrderedJson& name : value) {
-        if (!has(own, name)) own.push_back(name);
+        if (names.insert(name.get<std::string>()).second) own.push_back(name);
       }
     } else if (keyword == "properties") {
       own = merged_properties(own, value, pointer);
@@ -87,8 +98,10 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b, const std::string
     if (!one->contains("additionalProperties") || (*one)["additionalProperties"] == true) continue;
     const OrderedJson own = one->value("properties", OrderedJson::object());
     const OrderedJson others = other->value("properties", OrderedJson::object());
+    std::unordered_set<std::string, SeededHash> names;
+    for (const auto& [name, schema] : own.items()) names.insert(name);
     for (const auto& [name, schema] : others.items()) {
-      if (!own.contains(name)) fail(pointer, "additionalProperties");
+      if (!names.contains(name)) fail(pointer, "additionalProperties");
     }
   }
   return out;

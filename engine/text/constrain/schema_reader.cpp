@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "engine/base/json/json_reader.h"
+#include "engine/base/seeded_hash.h"
 #include "engine/base/utf8.h"
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/number_range.h"
@@ -26,6 +28,7 @@ constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr std::int32_t kMaxDepth = 64;  // of the values, and of the schemas of one value: the limits of json_check
 constexpr std::size_t kMaxName = 256;   // each character is a level of nesting
 constexpr std::size_t kMaxSchemas = 4096;
+constexpr std::size_t kMaxMerged = 1'000'000;  // values of schemas that are merged, all merges together
 constexpr std::int32_t kMaxOpen = 256;    // schemas that are read within one another; each takes up to 1 KiB of stack
 constexpr std::size_t kMaxValues = 1024;  // of one enum
 
@@ -35,6 +38,12 @@ ExpressionPtr json_of(const Json& value) { return text(value.dump()); }
 ExpressionPtr any_character() {
   static const ExpressionPtr& any = *new ExpressionPtr(in_json_string(characters(CodePointSet().complement())));
   return any;
+}
+
+std::size_t values_in(const Json& value) {
+  std::size_t count = 1;
+  for (const Json& part : value) count += value.is_structured() ? values_in(part) : 0;
+  return count;
 }
 
 bool has_type(const Json& value, const std::string& type) {
@@ -123,11 +132,16 @@ class SchemaReader {
     return out;
   }
 
+  Json both(const Json& a, const Json& b, const std::string& pointer) {
+    merged_ += values_in(a) + values_in(b);
+    if (merged_ > kMaxMerged) fail(pointer, "the schema is too large to be enforced");
+    return merged(a, b, pointer);
+  }
+
   ExpressionPtr all_of(const Json& schema, const std::string& pointer, std::int32_t depth) {
     Json whole = without(schema, "allOf");
     std::int32_t deepest = depth + 1;
-    for (const Json& part : schema["allOf"])
-      whole = merged(whole, resolved(part, pointer, depth + 1, deepest), pointer);
+    for (const Json& part : schema["allOf"]) whole = both(whole, resolved(part, pointer, depth + 1, deepest), pointer);
     return value(whole, pointer, deepest);
   }
 
@@ -139,7 +153,7 @@ class SchemaReader {
       if (others.empty()) {
         ways.push_back(value(way, pointer, below));
       } else {
-        const Json whole = merged(others, resolved(way, pointer, depth + 1, below), pointer);
+        const Json whole = both(others, resolved(way, pointer, depth + 1, below), pointer);
         ways.push_back(value(whole, pointer, below));
       }
     }
@@ -249,18 +263,19 @@ class SchemaReader {
     const Json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(free);
     const Json any = schema.contains("additionalProperties") ? others : Json(true);
     Members all;
+    std::unordered_set<std::string, SeededHash> needed_names, known;
+    for (const Json& name : required) needed_names.insert(name.get<std::string>());
     std::vector<std::string> names;
     const auto add = [&](const std::string& name, const Json& member, bool needed) {
       names.push_back(name);
+      known.insert(name);
       all.optional.push_back(!needed);
       all.parts.push_back(
           sequence({json_of(name), text(":"), blank(), value(member, pointer + "/properties/" + name, depth + 1)}));
     };
-    for (const auto& [name, member] : properties.items())
-      add(name, member, std::find(required.begin(), required.end(), name) != required.end());
+    for (const auto& [name, member] : properties.items()) add(name, member, needed_names.contains(name));
     for (const Json& name : required) {
-      if (std::find(names.begin(), names.end(), name.get<std::string>()) == names.end())
-        add(name.get<std::string>(), any, true);
+      if (!known.contains(name.get<std::string>())) add(name.get<std::string>(), any, true);
     }
     all.between = separator();
     for (const std::string& name : names) {
@@ -362,6 +377,7 @@ class SchemaReader {
   std::int32_t open_ = 0;                // schemas that are being read, each within the one before
   std::size_t current_ = 0;              // rule
   std::size_t schemas_ = 0;
+  std::size_t merged_ = 0;  // values
   std::int32_t any_ = -1;
   bool recursive_ = false;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -23,6 +24,7 @@ int signal_pipe[2] = {-1, -1};
 
 struct Watch {
   std::stop_source stop;
+  std::atomic<bool> obeyed = false;  // something asks for the token
   std::mutex mutex;
   std::vector<LastWords*> words;
   std::mutex writing;
@@ -39,14 +41,14 @@ void on_signal(int) {
   errno = error;
 }
 
-/// The first signal requests a stop, the second one ends the program.
+/// The first signal requests a stop, the second one ends the program; where nothing asks for stops, the first one does.
 void wait_for_signals() {
   Watch& state = watch();
   char byte = 0;
   while (::read(signal_pipe[0], &byte, 1) != 1) {
   }
   state.stop.request_stop();
-  while (::read(signal_pipe[0], &byte, 1) != 1) {
+  while (state.obeyed && ::read(signal_pipe[0], &byte, 1) != 1) {
   }
   // A reader that does not read must not keep the program alive. (try_lock_for is unknown to the thread sanitizer.)
   for (int tries = 0; tries < 200 && !state.writing.try_lock(); ++tries) {
@@ -79,7 +81,10 @@ void watch_interrupts() {
     sigaction(SIGHUP, &action, nullptr);
 }
 
-std::stop_token interrupted() { return watch().stop.get_token(); }
+std::stop_token interrupted() {
+  watch().obeyed = true;
+  return watch().stop.get_token();
+}
 
 Whole::Whole() { watch().writing.lock(); }
 Whole::~Whole() { watch().writing.unlock(); }

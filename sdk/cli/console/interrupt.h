@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C: the first asks the work to stop and keep what it has, the second ends the program at once.
+// Ctrl-C: the first asks the work to stop and keep what it has, the second ends the program at once. A command that
+// never asks for stops is ended by the first.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@ namespace baton::cli {
 /// SIGXFSZ. Once, from main.
 void watch_interrupts();
 
-/// Requested by the first signal. Any thread.
+/// Requested by the first signal, which ends the program where this was never called. Any thread.
 std::stop_token interrupted();
 
 /// While an object exists, a second signal ends the program only after up to two seconds, so that output in progress is

@@ -4,7 +4,10 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "tests/support/thread_time.h"
+
 using baton::StopStrings;
+using namespace baton::test;
 
 namespace {
 
@@ -67,4 +70,17 @@ TEST_CASE("any split of any text gives the text before the first stop string", "
     CHECK(out.size() >= whole.size());
     for (const std::string& stop : list) CHECK(out.find(stop) == std::string::npos);
   }
+}
+
+TEST_CASE("many and long stop strings cost steps by the bytes of the output", "[stop]") {
+  std::vector<std::string> stops;
+  for (int i = 0; i < 4000; ++i) stops.push_back("ab" + std::to_string(i));
+  std::string near;
+  while (near.size() < 500'000) near += "ab";
+  stops.push_back(near + "c");
+  StopStrings under_test(stops);
+  const double begin = thread_seconds();
+  for (int i = 0; i < 1000; ++i) under_test.push("abab");
+  CHECK(thread_seconds() - begin < 0.5 * kSlowdown);
+  CHECK(under_test.length() == 0);  // all of it may be the beginning of the last one
 }

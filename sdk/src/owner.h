@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What has threads of the library belongs to the process that made it. In a child of fork() those threads do not exist
+// and their locks may be held, so that not even a destructor touches it there.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+namespace baton::inline v1 {
+
+class Owner {
+ public:
+  bool here() const { return ::getpid() == process_; }
+
+ private:
+  pid_t process_ = ::getpid();
+};
+
+/// An object that is destroyed in the process that made it, and left alone in its children.
+template <typename T>
+std::shared_ptr<T> make_owned() {
+  return std::shared_ptr<T>(new T, [owner = Owner()](T* object) {
+    static std::vector<T*>& left_alone = *new std::vector<T*>;  // reachable, so that it is no leak
+    if (owner.here())
+      delete object;
+    else
+      left_alone.push_back(object);
+  });
+}
+
+}  // namespace baton::inline v1
