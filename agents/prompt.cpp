@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +26,7 @@ struct Mark {
   std::string name() const { return piece->data ? "a value of the environment" : piece->slot; }
 };
 
+constexpr std::size_t kMaxTokens = 1u << 24;  // more than any context: a value may stand in a prompt many times
 constexpr std::string_view kMarkBegin = "\uE0B1", kMarkEnd = "\uE0B2";
 
 /// Reads the digits at the start of `text`; nothing when there are none, or too many for a number.
@@ -147,14 +149,17 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value) {
   std::vector<PromptPart> prompt;
   std::map<std::string, std::vector<TokenId>> values;  // the value of a repeated slot is requested once
+  std::size_t length = 0;
   for (const PromptPart& part : frame) {
-    if (!part.tokens.empty()) {
-      prompt.push_back(part);
-      continue;
+    const std::vector<TokenId>* tokens = &part.tokens;
+    if (part.tokens.empty()) {
+      const auto [at, is_new] = values.try_emplace(part.slot);
+      if (is_new) at->second = value(part.slot);
+      tokens = &at->second;
     }
-    const auto [at, is_new] = values.try_emplace(part.slot);
-    if (is_new) at->second = value(part.slot);
-    if (!at->second.empty()) prompt.push_back({part.slot, at->second});
+    length += tokens->size();
+    if (length > kMaxTokens) throw std::length_error(fmt::format("the prompt has more than {} tokens", kMaxTokens));
+    if (!tokens->empty()) prompt.push_back({part.slot, *tokens});
   }
   return prompt;
 }

@@ -35,7 +35,8 @@ std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<Pr
                                     const std::stop_token& stop = {});
 
 /// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
-/// tokens. `value` is called once for each slot; its exceptions pass through.
+/// tokens. `value` is called once for each slot; its exceptions pass through. Throws std::length_error beyond 16 Mi
+/// tokens.
 std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const SlotValue& value);
 
 /// Makes the frame and fills it. Fixed text, which the workflow's author wrote, recognises special tokens, unless it is

@@ -121,3 +121,10 @@ TEST_CASE("text that looks like a mark is left alone") {
   const auto parts = build_prompt(*model, {{"user", {{mark, ""}, {"", "a"}}}}, text_values(*model, {{"a", mark}}));
   CHECK(prompt_text(*model, parts) == "<|im_start|>user\n" + mark + mark + "<|im_end|>\n<|im_start|>assistant\n");
 }
+
+TEST_CASE("a value that stands in a prompt very often is refused before it fills the memory") {
+  const std::vector<PromptPart> frame(1000, {"answer", {}});
+  const SlotValue value = [](const std::string&) { return std::vector<TokenId>(20'000, 7); };
+  CHECK_THROWS_WITH(fill_frame(frame, value), "the prompt has more than 16777216 tokens");
+  CHECK(fill_frame(std::vector<PromptPart>(800, {"answer", {}}), value).size() == 800);
+}

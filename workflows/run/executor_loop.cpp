@@ -261,7 +261,12 @@ void RunLoop::complete_record() {
     if (state.phase == TurnProgress::Phase::waiting) skip(i, "not started: " + record_.error);
     record_.agents.push_back(state.record);
   }
-  record_.outputs = state_.outputs();
+  if (std::optional<NamedTexts> outputs = state_.outputs()) {
+    record_.outputs = std::move(*outputs);
+  } else if (record_.state == RunState::ok) {
+    record_.state = RunState::failed;
+    record_.error = "the outputs of the workflow have more than 64 MiB";
+  }
   describe_engines();
   if (callback_failed_) {
     record_.state = RunState::failed;

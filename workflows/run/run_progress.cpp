@@ -9,6 +9,8 @@
 
 namespace baton {
 
+constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
+
 RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs)
     : plan_(plan), inputs_(inputs), turns_(plan.turns.size()) {
   for (std::size_t i = 0; i < turns_.size(); ++i) {
@@ -123,12 +125,16 @@ std::string_view RunProgress::final_text(const std::string& placeholder) const {
   return {};
 }
 
-NamedTexts RunProgress::outputs() const {
+std::optional<NamedTexts> RunProgress::outputs() const {
   NamedTexts outputs;
+  std::size_t bytes = 0;
   for (const auto& [name, pieces] : plan_.spec->outputs) {
     std::string& text = outputs[name];
     for (const TemplatePiece& piece : pieces) {
-      text += piece.placeholder.empty() ? std::string_view(piece.text) : final_text(piece.placeholder);
+      const std::string_view part = piece.placeholder.empty() ? piece.text : final_text(piece.placeholder);
+      bytes += part.size();
+      if (bytes > kMaxOutputBytes) return std::nullopt;
+      text += part;
     }
   }
   return outputs;

@@ -54,8 +54,9 @@ class RunProgress {
   /// True when a slot stands for another agent's output and that agent has no output.
   bool lacks_output(std::size_t turn, const SlotSource& source) const;
 
-  /// The workflow's outputs from the values known so far; a placeholder without a value is empty.
-  NamedTexts outputs() const;
+  /// The workflow's outputs from the values known so far; a placeholder without a value is empty. Nothing
+  /// where they would have more than 64 MiB.
+  std::optional<NamedTexts> outputs() const;
 
  private:
   enum class Wanted : std::uint8_t { output, tool_text };

@@ -79,6 +79,19 @@ TEST_CASE("a chain hands each output to the next agent") {
                                                      "token", "token", "agent_finished", "run_finished"});
 }
 
+TEST_CASE("outputs that name a long text very often end the run with an error") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  for (int i = 0; i < 70; ++i) builder.output("answer" + std::to_string(i), "agent_a_current");
+  auto engine =
+      std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = std::string(1 << 20, 'x')}; });
+  const RunRecord record = run_plan(builder.request(engine));
+  CHECK(record.state == RunState::failed);
+  CHECK(record.error == "the outputs of the workflow have more than 64 MiB");
+  CHECK(record.outputs.empty());
+  CHECK(record.agents[0].output.size() == 1 << 20);
+}
+
 TEST_CASE("ids that were generated move on as they are, role markers move on as text") {
   PlanBuilder builder;
   builder.add("a", {});
