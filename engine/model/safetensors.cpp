@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "engine/base/input_file.h"
+#include "engine/base/json/beginning.h"
 #include "engine/base/json_fields.h"
 #include "engine/model/fingerprint.h"
 
@@ -17,8 +18,15 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 8;          // at the beginning: the header's length
 constexpr std::size_t kMaxHeader = 100'000'000;  // the reference implementation's limit
+constexpr std::size_t kMaxName = 1024;           // of a tensor or a file, for messages
 constexpr std::size_t kMaxRank = 8;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // no size in bits leaves 64 bits
+
+void check_name(const std::string& name, const std::string& origin) {
+  if (name.size() > kMaxName)
+    throw ModelError(fmt::format("{}: a name of {} bytes, expected at most {}: \"{}\"", origin, name.size(), kMaxName,
+                                 beginning(name, 64)));
+}
 
 /// Bits of an element, 0 for a type that is not known.
 std::size_t bits_of(std::string_view type) {
@@ -85,7 +93,7 @@ TensorInfo read_tensor(const Json& entry, const std::string& where, std::size_t 
   const JsonFields fields(entry, where);
   TensorInfo info;
   info.type = fields.text_or("dtype", "");
-  if (info.type.empty()) fields.fail("dtype", "expected the name of a type");
+  if (info.type.empty() || info.type.size() > kMaxName) fields.fail("dtype", "expected the name of a type");
   info.dtype = dtype_of(info.type);
   info.shape = read_shape(entry, where);
 
@@ -160,6 +168,7 @@ std::map<std::string, TensorInfo> parse_safetensors_header(std::span<const std::
   std::map<std::string, TensorInfo> tensors;
   for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") continue;
+    check_name(name, origin);
     tensors.emplace(name, read_tensor(entry, fmt::format("{}: tensor \"{}\"", origin, name), data_bytes));
   }
   check_layout(tensors, origin, data_bytes);
@@ -194,7 +203,9 @@ std::map<std::string, std::vector<std::string>> read_index(const std::filesystem
 
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : weight_map->items()) {
+    check_name(tensor, origin);
     const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    check_name(name, origin);
     const bool plain =
         !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
     if (!plain)

@@ -118,6 +118,13 @@ TEST_CASE("tensors fill the data without overlap, hole or rest") {
   CHECK_THAT(problem(two("[0,8]", "[8,16]", 20)), Equals("f: the tensors end at byte 16 of 20 bytes of data"));
 }
 
+TEST_CASE("messages do not hold names of any length") {
+  const std::string entry = R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  CHECK(parse(safetensors(R"({")" + std::string(1024, 'x') + entry, "1234")).size() == 1);
+  CHECK_THAT(problem(safetensors(R"({")" + std::string(1025, 'x') + entry, "1234")),
+             Equals("f: a name of 1025 bytes, expected at most 1024: \"" + std::string(64, 'x') + "...\""));
+}
+
 TEST_CASE("a name listed twice is refused") {
   const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   CHECK_THAT(problem(safetensors("{" + a + "," + a + "}", "1234")), Equals("f: tensor \"a\" is listed twice"));
