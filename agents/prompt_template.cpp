@@ -14,20 +14,19 @@ constexpr std::size_t kShownBytes = 40;
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_name_char(char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_'; }
 
-/// True for [a-z][a-z0-9_]* with at most one .member of the same form.
+bool is_member_char(char c) { return is_name_char(c) || (c >= 'A' && c <= 'Z') || c == '-'; }
+
+/// True for [a-z][a-z0-9_]* and members of it, .[A-Za-z0-9_-]+.
 bool is_name(std::string_view text) {
-  bool starts = true, has_member = false;
-  for (const char c : text) {
-    if (starts) {
-      if (!is_lower(c)) return false;
-      starts = false;
-    } else if (c == '.' && !has_member) {
-      has_member = starts = true;
-    } else if (!is_name_char(c)) {
-      return false;
-    }
+  const std::string_view name = text.substr(0, text.find('.'));
+  if (name.empty() || !is_lower(name.front()) || !std::all_of(name.begin(), name.end(), is_name_char)) return false;
+  for (text.remove_prefix(name.size()); !text.empty();) {
+    text.remove_prefix(1);
+    const std::string_view member = text.substr(0, text.find('.'));
+    if (member.empty() || !std::all_of(member.begin(), member.end(), is_member_char)) return false;
+    text.remove_prefix(member.size());
   }
-  return !starts;
+  return true;
 }
 
 std::string shown(std::string_view text) {

@@ -38,6 +38,8 @@ const char* name_of(SlotInfo::Source source) {
       return "input";
     case SlotInfo::Source::agent_output:
       return "agent";
+    case SlotInfo::Source::agent_answer:
+      return "answer";
     case SlotInfo::Source::tool_result:
       return "tool";
     case SlotInfo::Source::empty:
@@ -104,7 +106,9 @@ std::vector<std::string> hints_of(const Workflow& workflow, const std::optional<
     }
   }
   std::vector<std::string> hints;
-  for (const auto& [text, indices] : readers) {
+  for (const auto& reader : readers) {
+    const auto& text = reader.first;
+    const std::vector<std::size_t>& indices = reader.second;
     std::vector<std::int32_t> before;
     std::vector<int> names;
     std::int64_t tokens = 0;

@@ -4,6 +4,8 @@
 
 #include "agents/prompt.h"
 #include "sdk/src/internal.h"
+#include "workflows/format/answer_path.h"
+#include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -38,14 +40,16 @@ class Values {
     }
     if (options_.record == nullptr) return std::nullopt;
     for (const auto& agent : options_.record->agents) {
-      if (agent.agent == turn.agent && agent.round == turn.round) return agent.output;
+      if (agent.agent != turn.agent || agent.round != turn.round) continue;
+      if (slot.kind == Kind::agent_output) return agent.output;
+      return agent.answer.empty() ? "" : answer_part(agent.answer, parse_placeholder(slot.name)->path).value_or("");
     }
     return std::nullopt;
   }
 
   /// Maximum number of tokens of an unknown slot; 0: no bound is known.
   std::int64_t bound(const SlotSource& slot) const {
-    if (slot.kind != SlotSource::Kind::agent_output) return 0;
+    if (slot.kind != SlotSource::Kind::agent_output && slot.kind != SlotSource::Kind::agent_answer) return 0;
     return plan_.turns[static_cast<std::size_t>(slot.turn)].max_tokens;
   }
 

@@ -25,6 +25,8 @@ SlotInfo::Source public_source(SlotSource::Kind kind) {
       return SlotInfo::Source::input;
     case SlotSource::Kind::agent_output:
       return SlotInfo::Source::agent_output;
+    case SlotSource::Kind::agent_answer:
+      return SlotInfo::Source::agent_answer;
     case SlotSource::Kind::tool_result:
       return SlotInfo::Source::tool_result;
     case SlotSource::Kind::empty:

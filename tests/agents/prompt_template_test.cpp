@@ -38,8 +38,8 @@ TEST_CASE("broken placeholders are errors with their place") {
   CHECK(shown("{{}}") == "!0 ");
   CHECK(shown("a {{ b") == "\"a  b\"@0 !2 ");
   CHECK(shown("{{ a {{ b }}") == "\" a \"@2 <b>@8 !0 ");
-  CHECK(shown("{{ A }}{{ 1a }}{{ a b }}{{ a-b }}{{ a.b.c }}{{ a. }}{{ .a }}{{ \"x\": 1 }}") ==
-        "!3 !10 !18 !27 !36 !47 !55 !63 ");
+  CHECK(shown("{{ A }}{{ 1a }}{{ a b }}{{ a-b }}{{ a.b..c }}{{ a. }}{{ .a }}{{ \"x\": 1 }}") ==
+        "!3 !10 !18 !27 !36 !48 !56 !64 ");
   CHECK(shown("{{{ a }}}") == "\"}\"@8 !2 ");
 }
 

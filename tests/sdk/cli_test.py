@@ -202,6 +202,31 @@ class Run(Cli):
         self.assertEqual([agent["truncated"] for agent in json.loads(whole.stdout)["agents"]], [False, False])
         self.assertNotIn("cut off", whole.stderr)
 
+    def test_answers_are_values(self):
+        scores = "[{score: {type: integer, minimum: 3, maximum: 9}, why: {type: string, maxLength: 20}}]"
+        self.write("judged.yaml", TEAM.replace("pattern: \"The answer is (-?[0-9]+)\", required: false",
+                                               "schema: {properties: %s, required: [score, why]}" % scores[1:-1])
+                   .replace("defaults: {max_tokens: 24}", "defaults: {max_tokens: 90}\nrelay: {method: direct, min_tokens: 1}")
+                   .replace("workflow: {topology: chain, agents: [solver, checker]}", """\
+  reader: {prompt: "{{ agent_checker_answer.score }} {{ agent_checker_answer }}"}
+workflow:
+  topology: graph
+  rounds: 3
+  until: agent_checker_answer.score >= 3 and round == 2
+  steps: [{agent: solver}, {agent: checker}, {agent: reader, when: agent_checker_answer.score > 2}]""")
+                   .replace("{{ agent_checker_current }}\"}", "{{ agent_checker_answer.score }}\"}"))
+        run = json.loads(self.baton("run", "judged.yaml", "-i", QUESTION, "--json").stdout)
+        answers = [json.loads(a["answer"]) for a in run["agents"] if a["agent"] == "checker" and a["state"] == "ok"]
+        self.assertEqual(len(answers), 2)  # the third round is left out
+        self.assertEqual(run["outputs"], {"answer": str(answers[-1]["score"])})
+        for reader in [a for a in run["agents"] if a["agent"] == "reader" and a["state"] == "ok"]:
+            part, whole = reader["slots"]
+            self.assertEqual((part["name"], part["reused_tokens"]), ("agent_checker_answer.score", 0))
+            self.assertEqual(whole["reason"], "decoded by checker" + ("" if reader["round"] == 1 else "#2"))
+            self.assertGreaterEqual(whole["reused_tokens"], whole["tokens"] - 1)  # the last token of an answer has no KV
+        self.assertIn("until: unknown placeholder 'agent_cheker_answer'",
+                      self.baton("validate", "judged.yaml", "--set", "workflow.until=\"agent_cheker_answer.score > 3\"", code=3).stderr)
+
     def test_layers_that_the_model_does_not_have(self):
         layers = json.loads((ROOT / "samples/models/nano/config.json").read_text())["num_hidden_layers"]
         for method, detect in (("rectify", ", detect: 2"), ("droidspeak", "")):

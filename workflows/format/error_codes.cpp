@@ -23,6 +23,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0206", "`it` is used outside a loop."},
       {"E0207", "The name of an input is reserved for outputs of agents."},
       {"E0208", "A placeholder names the tool result of an agent that has no tools."},
+      {"E0209", "A placeholder names the answer of an agent that has none, or a member that it does not have."},
 
       {"E0301", "The agents do not fit the topology, or a key that it needs is missing."},
       {"E0302", "A key belongs to another topology."},
@@ -34,6 +35,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0308", "The plan has too many turns or too much text, or the file too many names."},
       {"E0309", "No step has this id."},
       {"E0310", "A condition tests an agent whose output it cannot see."},
+      {"E0311", "A condition is no expression."},
 
       {"E0401", "A key is unknown."},
       {"E0402", "A key is missing."},

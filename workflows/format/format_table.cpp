@@ -86,6 +86,7 @@ FormatType object_or(FormatType scalar_type, std::string name, std::string key) 
 FormatType text() { return either({prompt(), object("text"), list(either({prompt(), object("text")}))}); }
 FormatType dtype() { return choice({"bf16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
+FormatType condition() { return object_or(string(), "condition", "holds"); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
 FormatType relay_method() {
   std::vector<std::string> names = {"auto", "exact"};
@@ -231,22 +232,21 @@ std::vector<FormatKey> make_keys() {
           {"workflow", "rounds", integer(1, 1000), false, "1", "How many times all agents run."},
           {"workflow", "then", id(), false, "",
            "The decision agent: runs once after the last round and sees every agent's last output."},
-          {"workflow", "until", object("condition"), false, "",
-           "Ends the rounds early when the condition holds after a round."},
-          {"workflow", "max_parallel", integer(0, 1000), false, "0",
-           "Maximum number of concurrent turns; 0: no limit."},
+          {"workflow", "until", condition(), false, "", "Ends the rounds early when it holds after a round."},
+          {"workflow", "max_parallel", integer(0, 1000), false, "0", "Max number of concurrent turns; 0: no limit."},
 
           {"step", "id", id(), false, "the agent", "Name of the turn."},
           {"step", "agent", id(), true, "", "Whose turn it is."},
           {"step", "needs", list(id()), false, "what its prompt names",
            "Turns that must finish before this one starts. The prompt may name the agents of these turns and of all "
            "turns that these depend on."},
-          {"step", "when", object("condition"), false, "always", "The turn is skipped where this does not hold."},
+          {"step", "when", condition(), false, "always", "The turn is skipped where this does not hold."},
           {"step", "on_error", on_error(), false, "the agent's", "Overrides the agent's setting."},
           {"step", "fallback", string(), false, "the agent's", "Overrides the agent's setting."},
           {"step", "retry", retry(), false, "the agent's", "Overrides the agent's setting."},
 
-          {"condition", "agent", id(), true, "", "The agent whose last output is tested."},
+          {"condition", "holds", string(), false, "", "An expression over placeholders and `round`."},
+          {"condition", "agent", id(), false, "", "Without `holds`: the agent whose last output is tested."},
           {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must match in the output."},
           {"condition", "not_matches", string(), false, "",
            "A regular expression (PCRE2) that must not match in the output."},

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "workflows/format/answer_path.h"
+
 namespace baton {
 namespace {
 
@@ -48,6 +50,9 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
     if (find_placeholder(spec, whole)) return whole;  // the name lacks its ends
   }
   for (const InputSpec& input : spec.inputs) names.push_back(input.name);
+  for (const AgentSpec& agent : spec.agents) {
+    if (agent.output.has_answer()) names.push_back(placeholder_name({Placeholder::Kind::answer, agent.id}));
+  }
   for (const std::string& id : ids) {
     for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
       names.push_back(placeholder_name({kind, id, 0}));
@@ -61,6 +66,20 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
 
 std::optional<Placeholder> parse_placeholder(std::string_view name) {
   Placeholder found;
+  constexpr std::string_view kAgent = "agent_", kAnswer = "_answer";
+  std::string_view members = name.substr(std::min(name.find('.'), name.size()));
+  name.remove_suffix(members.size());
+  if (name.size() > kAgent.size() + kAnswer.size() && name.starts_with(kAgent) && name.ends_with(kAnswer)) {
+    found.kind = Placeholder::Kind::answer;
+    found.id = name.substr(kAgent.size(), name.size() - kAgent.size() - kAnswer.size());
+    while (!members.empty()) {
+      members.remove_prefix(1);
+      found.path.emplace_back(members.substr(0, members.find('.')));
+      members.remove_prefix(found.path.back().size());
+    }
+    return found;
+  }
+  if (!members.empty()) return std::nullopt;
   if (name.starts_with("agent_")) {
     found.kind = Placeholder::Kind::agent;
     name.remove_prefix(std::string_view("agent_").size());
@@ -79,6 +98,11 @@ std::optional<Placeholder> parse_placeholder(std::string_view name) {
 
 std::string placeholder_name(const Placeholder& placeholder) {
   if (placeholder.kind == Placeholder::Kind::input) return placeholder.id;
+  if (placeholder.kind == Placeholder::Kind::answer) {
+    std::string name = fmt::format("agent_{}_answer", placeholder.id);
+    for (const std::string& member : placeholder.path) name += "." + member;
+    return name;
+  }
   const char* kind = placeholder.kind == Placeholder::Kind::agent ? "agent" : "condition";
   if (placeholder.history == 0) return fmt::format("{}_{}_current", kind, placeholder.id);
   return fmt::format("{}_{}_history_{}", kind, placeholder.id, placeholder.history);
@@ -100,6 +124,16 @@ std::optional<Placeholder> PlaceholderNames::find(const std::string& name) const
   if (inputs_.contains(name)) return Placeholder{Placeholder::Kind::input, name, 0};
   std::optional<Placeholder> found = parse_placeholder(name);
   return found && agents_.contains(found->id) ? found : std::nullopt;
+}
+
+void report_missing_answer(const WorkflowSpec& spec, const std::string& owner, const Placeholder& placeholder,
+                           const SourceLocation& where, Diagnostics& diagnostics) {
+  if (placeholder.kind != Placeholder::Kind::answer) return;
+  const std::string problem = answer_problem(spec.agent(placeholder.id)->output, placeholder.path);
+  if (problem.empty()) return;
+  diagnostics.error(
+      where, "E0209",
+      fmt::format("{}: '{}': agent '{}' {}", owner, placeholder_name(placeholder), placeholder.id, problem));
 }
 
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

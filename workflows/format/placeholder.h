@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, condition_<id>_current,
-// condition_<id>_history_<t>.
+// condition_<id>_history_<t>, agent_<id>_answer, and members of the latter: agent_<id>_answer.field.0.
 #pragma once
 
 #include <optional>
@@ -14,10 +14,11 @@
 namespace baton {
 
 struct Placeholder {
-  enum class Kind : std::uint8_t { input, agent, condition };
+  enum class Kind : std::uint8_t { input, agent, condition, answer };
   Kind kind = Kind::input;
-  std::string id;   // of the agent
-  int history = 0;  // rounds back; 0: current
+  std::string id;                      // of the agent
+  int history = 0;                     // rounds back; 0: current
+  std::vector<std::string> path = {};  // members of an answer
 };
 
 /// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or
@@ -38,6 +39,13 @@ class PlaceholderNames {
  private:
   std::unordered_set<std::string> inputs_, agents_;
 };
+
+/// The name under which conditions know the number of the round, from 1; an input of this name hides it.
+inline constexpr std::string_view kRoundName = "round";
+
+/// Reports a placeholder for an answer that the agent does not have.
+void report_missing_answer(const WorkflowSpec& spec, const std::string& owner, const Placeholder& placeholder,
+                           const SourceLocation& where, Diagnostics& diagnostics);
 
 /// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
 #include "engine/tensor/dtype.h"
+#include "engine/text/value_expression.h"
 #include "workflows/format/diagnostics.h"
 
 namespace baton {
@@ -119,12 +121,14 @@ struct AgentSpec {
   SourceLocation where;
 };
 
-/// True when the last output of `agent` matches (or does not).
+/// Either an expression, or: the last output of `agent` matches (or does not).
 struct ConditionSpec {
   std::string agent;
   std::string matches;  // regex, searched
   bool negate = false;  // not_matches
   SourceLocation where;
+  std::shared_ptr<const ValueExpression> expression = nullptr;  // over placeholders and `round`
+  std::vector<SourceLocation> name_where = {};                  // of each name of the expression
 };
 
 enum class Topology : std::uint8_t { single, chain, parallel, star, layered, fully_connected, debate, graph };

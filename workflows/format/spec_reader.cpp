@@ -146,6 +146,8 @@ class SpecReader {
       } else if (found->history > 0) {
         diagnostics_.error(item.place(i), "E0305", fmt::format("{}: an output sees only the last round", owner),
                            fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0})));
+      } else {
+        report_missing_answer(spec_, owner, *found, item.place(i), diagnostics_);
       }
     }
     spec_.outputs.emplace_back(entry.key.text, std::move(item.pieces));
@@ -156,7 +158,7 @@ class SpecReader {
   Diagnostics& diagnostics_;
 };
 
-/// The names that one text may hold.
+/// The names that texts and conditions may hold.
 class PlaceholderChecker {
  public:
   PlaceholderChecker(const WorkflowSpec& spec, Diagnostics& diagnostics)
@@ -176,14 +178,26 @@ class PlaceholderChecker {
     }
   }
 
+  void check(const ConditionSpec& condition, std::string owner) {
+    if (!condition.expression) return;
+    owner_ = std::move(owner);
+    for (std::size_t i = 0; i < condition.name_where.size(); ++i) {
+      const ValueExpression::Name& name = condition.expression->names()[i];
+      if (name.name == kRoundName && !names_.find(name.name)) continue;
+      std::optional<Placeholder> found = names_.find(name.name);
+      if (found && found->kind == Placeholder::Kind::answer) found->path = name.members;
+      check(found, name.name, condition.name_where[i]);
+    }
+  }
+
  private:
   void check(const PromptItem& item) {
     for (std::size_t i = 0; i < item.pieces.size(); ++i) {
       const std::string& name = item.pieces[i].placeholder;
-      if (name.find('.') == std::string::npos) {
-        if (!name.empty()) check(name, item.place(i));
-      } else {
+      if (name.starts_with("it.")) {
         check_member(name, item.place(i), item.loop != PromptItem::Loop::none);
+      } else if (!name.empty()) {
+        check(name, item.place(i));
       }
     }
   }
@@ -199,14 +213,16 @@ class PlaceholderChecker {
     }
   }
 
-  void check(const std::string& name, const SourceLocation& where) {
-    const std::optional<Placeholder> found = names_.find(name);
+  void check(const std::string& name, const SourceLocation& where) { check(names_.find(name), name, where); }
+
+  void check(const std::optional<Placeholder>& found, const std::string& name, const SourceLocation& where) {
     if (!found) return report_unknown_placeholder(spec_, owner_, name, where, diagnostics_);
     if (found->kind == Placeholder::Kind::condition && !with_tools_.contains(found->id)) {
       diagnostics_.error(
           where, "E0208",
           fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
     }
+    report_missing_answer(spec_, owner_, *found, where, diagnostics_);
   }
 
   const WorkflowSpec& spec_;
@@ -231,6 +247,10 @@ WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGr
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   PlaceholderChecker checker(spec, diagnostics);
   for (const AgentSpec& agent : spec.agents) checker.check(agent);
+  for (const NodeSpec& node : spec.topology.nodes) {
+    if (node.when) checker.check(*node.when, fmt::format("step '{}': when", node.id));
+  }
+  if (spec.topology.until) checker.check(*spec.topology.until, "until");
 }
 
 }  // namespace baton

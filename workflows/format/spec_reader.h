@@ -15,7 +15,7 @@ namespace baton {
 WorkflowSpec read_spec(const YamlNode& root, const ToolRegistry& tools, OutputGrammars& grammars,
                        Diagnostics& diagnostics);
 
-/// Checks what every placeholder of the prompts and tools names.
+/// Checks what every placeholder of the prompts, tools and conditions names.
 void check_placeholders(const WorkflowSpec& spec, Diagnostics& diagnostics);
 
 }  // namespace baton

@@ -7,6 +7,8 @@
 #include <array>
 #include <set>
 
+#include "workflows/format/placeholder.h"
+
 namespace baton {
 namespace {
 
@@ -38,13 +40,23 @@ class TopologyReader {
       read_members();
     }
     if (const YamlNode* until = fields_.get("until")) out_.until = condition(*until, "until");
-    if (out_.until && known_kind && !out_.agents.empty() && !contains(out_.agents, out_.until->agent)) {
-      error(out_.until->where, "E0310",
-            fmt::format("until: agent '{}' takes no part in the rounds", out_.until->agent));
-    }
+    if (out_.until && known_kind && !out_.agents.empty()) check_members(*out_.until);
   }
 
  private:
+  /// Only who takes part in the rounds has an output when they may end.
+  void check_members(const ConditionSpec& until) {
+    const auto check = [&](const std::string& agent, const SourceLocation& where) {
+      if (spec_.agent(agent) != nullptr && !contains(out_.agents, agent))
+        error(where, "E0310", fmt::format("until: agent '{}' takes no part in the rounds", agent));
+    };
+    if (!until.expression) return check(until.agent, until.where);
+    for (std::size_t i = 0; i < until.name_where.size(); ++i) {
+      if (const auto placeholder = parse_placeholder(until.expression->names()[i].name))
+        check(placeholder->id, until.name_where[i]);
+    }
+  }
+
   void error(const SourceLocation& where, const char* code, std::string message, std::string hint = {}) {
     diagnostics_.error(where, code, std::move(message), std::move(hint));
   }
@@ -190,18 +202,37 @@ class TopologyReader {
 
   std::optional<ConditionSpec> condition(const YamlNode& node, const std::string& owner) {
     const Fields fields(node);
-    const YamlNode* agent = fields.get("agent");
-    if (node.broken || agent == nullptr || !known_agent(*agent, owner)) return std::nullopt;
-    if (fields.has("matches") == fields.has("not_matches")) {
-      error(node.where(), "E0409", fmt::format("{}: expected one of 'matches' and 'not_matches'", owner));
+    const bool patterns = fields.has("matches") || fields.has("not_matches");
+    if (node.broken || (fields.has("matches") && fields.has("not_matches")) ||
+        fields.has("holds") == (patterns || fields.has("agent")) || patterns != fields.has("agent")) {
+      if (!node.broken)
+        error(node.where(), "E0409",
+              fmt::format("{}: expected an expression, or 'agent' and one of 'matches' and 'not_matches'", owner));
       return std::nullopt;
     }
+    if (const YamlNode* text = fields.get("holds")) return expression(*text, owner);
+    const YamlNode* agent = fields.get("agent");
+    if (agent == nullptr || !known_agent(*agent, owner)) return std::nullopt;
     ConditionSpec condition;
     condition.agent = agent->text;
     condition.where = agent->where();
     condition.negate = fields.has("not_matches");
     condition.matches = reader_.pattern(fields, condition.negate ? "not_matches" : "matches", owner);
     return condition;
+  }
+
+  std::optional<ConditionSpec> expression(const YamlNode& text, const std::string& owner) {
+    try {
+      ConditionSpec condition;
+      condition.where = text.where();
+      condition.expression = std::make_shared<const ValueExpression>(text.text);
+      for (const ValueExpression::Name& name : condition.expression->names())
+        condition.name_where.push_back(text.part(name.byte, name.name.size()));
+      return condition;
+    } catch (const ExpressionError& wrong) {
+      error(text.part(wrong.byte, 1), "E0311", fmt::format("{}: {}", owner, wrong.what()));
+      return std::nullopt;
+    }
   }
 
   bool known_agent(const YamlNode& node, const std::string& owner) {

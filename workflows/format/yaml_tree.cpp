@@ -91,6 +91,12 @@ TreeSize size_of(const YamlNode& node) {
   return size;
 }
 
+SourceLocation YamlNode::part(std::size_t text_offset, std::size_t length_bytes) const {
+  const std::string_view file(source->text());
+  const std::size_t begin = std::min(offset + (plain ? 0 : 1), file.size());
+  return file.substr(begin, text.size()) == text ? source->at(begin + text_offset, length_bytes) : where();
+}
+
 const YamlEntry* YamlNode::entry(std::string_view key) const {
   const auto found =
       std::find_if(entries.begin(), entries.end(), [&](const YamlEntry& e) { return e.key.text == key; });

@@ -31,6 +31,8 @@ struct YamlNode {
 
   bool is_scalar() const { return kind != Kind::list && kind != Kind::map; }
   SourceLocation where() const { return source->at(offset, length); }
+  /// The place of bytes of a scalar's text, where it stands in the source as it is; otherwise that of the scalar.
+  SourceLocation part(std::size_t text_offset, std::size_t length_bytes) const;
 
   const YamlEntry* entry(std::string_view key) const;
   YamlEntry* entry(std::string_view key);

@@ -128,6 +128,8 @@ class Forecast {
     if (slot.kind == SlotSource::Kind::input) return "computed ahead while others decode";
     if (slot.kind == SlotSource::Kind::tool_result)
       return fmt::format("computed ahead once the tools of {} have run", id(slot.turn));
+    if (slot.kind == SlotSource::Kind::agent_answer)
+      return fmt::format("computed ahead once {}, whose answer it is, has ended", id(slot.turn));
     if (turns_[static_cast<std::size_t>(slot.turn)].model != turn.model)
       return fmt::format("computed ahead once {}, of another model, has ended", id(slot.turn));
     return fmt::format("mirrored while {} decodes", id(slot.turn));

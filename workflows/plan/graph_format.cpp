@@ -42,6 +42,7 @@ const std::string& id_of(const Plan& plan, int turn) { return plan.turns[static_
 const std::string& role_of(const Plan& plan, const PlannedTurn& turn) { return plan.spec->agent(turn.agent)->role; }
 
 std::string condition_text(const ConditionSpec& condition) {
+  if (condition.expression) return condition.expression->source();
   return fmt::format("{} {} /{}/", condition.agent, condition.negate ? "does not match" : "matches", condition.matches);
 }
 
@@ -169,7 +170,7 @@ nlohmann::ordered_json json_of(const Plan& plan, int index) {
   const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(index)];
   auto slots = nlohmann::ordered_json::array();
   for (const SlotSource& slot : turn.slots) {
-    static constexpr const char* kKinds[] = {"input", "agent_output", "tool_result", "empty"};
+    static constexpr const char* kKinds[] = {"input", "agent_output", "agent_answer", "tool_result", "empty"};
     nlohmann::ordered_json one = {{"name", slot.name},
                                   {"kind", kKinds[static_cast<int>(slot.kind)]},
                                   {"method", slot.method->name},

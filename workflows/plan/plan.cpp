@@ -13,6 +13,18 @@
 namespace baton {
 namespace {
 
+/// True where slots of one kind and turn may still have different texts.
+bool has_own_text(const SlotSource& slot) {
+  return slot.kind == SlotSource::Kind::input || slot.kind == SlotSource::Kind::agent_answer;
+}
+
+/// True for an output, and for an answer that is the whole output.
+bool is_decoded(const Plan& plan, const SlotSource& slot) {
+  if (slot.kind != SlotSource::Kind::agent_answer) return slot.kind == SlotSource::Kind::agent_output;
+  const AgentSpec* agent = plan.spec->agent(plan.turns[static_cast<std::size_t>(slot.turn)].agent);
+  return !slot.is_member() && agent != nullptr && agent->output.constrains() && agent->output.enforce;
+}
+
 /// The first turns that show each value, of those that were passed.
 class FirstTurns {
  public:
@@ -21,24 +33,24 @@ class FirstTurns {
   /// The turn whose KV of the slot a turn after those that were passed can have: its author, or the first that shows
   /// it. Null: there is none.
   const PlannedTurn* source_of(const Plan& plan, const PlannedTurn& reader, const SlotSource& slot) const {
-    if (slot.kind == SlotSource::Kind::agent_output) return &plan.turns[static_cast<std::size_t>(slot.turn)];
+    if (is_decoded(plan, slot)) return &plan.turns[static_cast<std::size_t>(slot.turn)];
     const auto first = first_.find(value_of(reader, slot));
     return first == first_.end() ? nullptr : &plan.turns[first->second];
   }
 
   void pass(const Plan& plan, std::size_t index) {
     for (const SlotSource& slot : plan.turns[index].slots) {
-      const bool asked_for = slot.kind == SlotSource::Kind::input || slot.kind == SlotSource::Kind::tool_result;
-      if (asked_for) first_.try_emplace(value_of(plan.turns[index], slot), index);
+      if (!is_decoded(plan, slot) && slot.kind != SlotSource::Kind::empty)
+        first_.try_emplace(value_of(plan.turns[index], slot), index);
     }
   }
 
  private:
-  using Value = std::tuple<SlotSource::Kind, int, std::string, std::string>;  // kind, turn, input, model
+  using Value = std::tuple<SlotSource::Kind, int, std::string, std::string>;  // kind, turn, name, model
 
   /// Equal where shows_source() says so, and, unless the method hands KV over between models, the model is the same.
   Value value_of(const PlannedTurn& turn, const SlotSource& slot) const {
-    return {slot.kind, slot.turn, slot.kind == SlotSource::Kind::input ? slot.name : "", any_model_ ? "" : turn.model};
+    return {slot.kind, slot.turn, has_own_text(slot) ? slot.name : "", any_model_ ? "" : turn.model};
   }
 
   bool any_model_;
@@ -57,10 +69,9 @@ void forecast_hand_over(const Plan& plan, const FirstTurns& before, const Planne
     if (!plan.reuse.method->ahead) slot.reason = fmt::format("decoded by {}, of another model", source->id);
     return;
   }
-  const bool answer = slot.kind == SlotSource::Kind::agent_output;
   const std::string otherwise = plan.reuse.method->ahead && !slot.reason.empty() ? "; if exact: " + slot.reason : "";
   slot.method = &segment_method(plan.reuse);
-  slot.reason = fmt::format("{} by {}{}{}", answer ? "decoded" : "computed", source->id,
+  slot.reason = fmt::format("{} by {}{}{}", is_decoded(plan, slot) ? "decoded" : "computed", source->id,
                             between ? ", of another model" : "", otherwise);
 }
 
@@ -90,8 +101,10 @@ void forecast(Plan& plan) {
 
 bool shows_source(const PlannedTurn& turn, const SlotSource& source) {
   return std::any_of(turn.slots.begin(), turn.slots.end(), [&](const SlotSource& slot) {
-    return slot.kind == source.kind && slot.turn == source.turn &&
-           (source.kind != SlotSource::Kind::input || slot.name == source.name);
+    if (slot.turn != source.turn) return false;
+    const bool is_output = source.kind == SlotSource::Kind::agent_output;
+    if (is_output && slot.kind == SlotSource::Kind::agent_answer) return !slot.is_member();  // it may be the output
+    return slot.kind == source.kind && (!has_own_text(source) || slot.name == source.name);
   });
 }
 
@@ -131,9 +144,9 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn
   plan.reuse.method = spec->relay.method;
   plan.relay = plan.reuse.method->name;
   plan.reuse.record = takes_segments(plan.reuse);
-  forecast(plan);
   plan.rounds = spec->topology.rounds;
   plan.spec = std::move(spec);
+  forecast(plan);
   return plan;
 }
 

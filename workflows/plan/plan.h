@@ -16,12 +16,15 @@ namespace baton {
 
 /// Where a slot's value comes from.
 struct SlotSource {
-  enum class Kind : std::uint8_t { input, agent_output, tool_result, empty };
+  enum class Kind : std::uint8_t { input, agent_output, agent_answer, tool_result, empty };
   std::string name;         // as the prompt names it: "agent_analyst_current"
   Kind kind = Kind::empty;  // empty: a history that reaches back before the first round
-  int turn = -1;            // of agent_output and tool_result: index into Plan::turns (tool_result: whose tools ran)
+  int turn = -1;            // index into Plan::turns: whose output or answer, or whose tools ran
   const Method* method = &baton::method_of(MethodId::full);  // of the forecast
   std::string reason;
+
+  /// A member of an answer.
+  bool is_member() const { return kind == Kind::agent_answer && name.find('.') != std::string::npos; }
 };
 
 struct PlannedTurn {
@@ -33,6 +36,7 @@ struct PlannedTurn {
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
   std::vector<ToolSpec> tools;
   std::optional<ConditionSpec> when;
+  std::vector<SlotSource> when_reads;  // what its expression names, but inputs and `round`
   OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;

@@ -91,6 +91,7 @@ class PlanBuilder {
       add_slots(turn, node, visibility);
     }
     if (node.spec != nullptr) turn.when = node.spec->when;
+    if (turn.when && turn.when->expression) add_reads(turn, node, visibility);
     add_needs(turn, node, visibility);
     set_handling(turn, agent, node.spec);
     set_generation(turn, agent.generation);
@@ -235,6 +236,15 @@ class PlanBuilder {
     for (const ToolSpec& tool : turn.tools) add_name(tool.from);
   }
 
+  void add_reads(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
+    std::unordered_set<std::string_view> added;
+    for (const ValueExpression::Name& name : turn.when->expression->names()) {
+      const std::optional<Placeholder> placeholder = names_.find(name.name);
+      if (!placeholder || placeholder->kind == Placeholder::Kind::input || !added.insert(name.name).second) continue;
+      turn.when_reads.push_back(source(name.name, turn.round, node, visibility));
+    }
+  }
+
   SlotSource source(const std::string& name, int round, const GraphNode& node, const Visibility& visibility) const {
     const Placeholder placeholder = *names_.find(name);
     SlotSource out;
@@ -245,7 +255,10 @@ class PlanBuilder {
       return out;
     }
     const bool result = placeholder.kind == Placeholder::Kind::condition;
-    out.kind = result ? SlotSource::Kind::tool_result : SlotSource::Kind::agent_output;
+    const bool answer = placeholder.kind == Placeholder::Kind::answer;
+    out.kind = result   ? SlotSource::Kind::tool_result
+               : answer ? SlotSource::Kind::agent_answer
+                        : SlotSource::Kind::agent_output;
     if (placeholder.history == 0) {
       const bool own = result && placeholder.id == node.agent;
       out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder.id, node), round);
@@ -265,7 +278,11 @@ class PlanBuilder {
     for (const SlotSource& slot : turn.slots) {
       if (slot.turn >= 0 && slot.turn != static_cast<int>(turns_.size())) needs.insert(slot.turn);
     }
-    if (turn.when) needs.insert(index_of(*visibility.node_of(turn.when->agent, node), turn.round));
+    for (const SlotSource& read : turn.when_reads) {
+      if (read.turn >= 0) needs.insert(read.turn);
+    }
+    if (turn.when && !turn.when->expression)
+      needs.insert(index_of(*visibility.node_of(turn.when->agent, node), turn.round));
     const bool waits_in_round = !needs.empty() && *needs.rbegin() >= index_of(0, turn.round);
     if (turn.round > 1 && !waits_in_round) {  // the others follow from these
       for (const int last : ends_) needs.insert(index_of(last, turn.round - 1));
@@ -297,7 +314,8 @@ class PlanBuilder {
 
   /// Of all that may be long.
   static std::size_t bytes_of_settings(const PlannedTurn& turn) {
-    std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0);
+    std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0) +
+                        turn.when_reads.size() * sizeof(SlotSource);
     for (const std::string& stop : turn.stop) bytes += sizeof(std::string) + stop.size();
     for (const ToolSpec& tool : turn.tools) {
       bytes += sizeof tool;

@@ -95,7 +95,11 @@ class GraphExpansion {
       }
     }
     for (const ToolSpec& tool : agent.tools) add(tool.from);
-    if (specs_[index].when) add_agent(specs_[index].when->agent);
+    if (const std::optional<ConditionSpec>& when = specs_[index].when; when && when->expression) {
+      for (const ValueExpression::Name& name : when->expression->names()) add(name.name);
+    } else if (when) {
+      add_agent(when->agent);
+    }
     return needs;
   }
 

@@ -46,7 +46,19 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
   for (const ToolSpec& tool : agent.tools) check_name(tool.from, tool.from_where);
 
   const NodeSpec* spec = viewer.spec;
-  if (spec != nullptr && spec->when && !node_of(spec->when->agent, viewer)) {
+  if (spec == nullptr || !spec->when) return;
+  if (spec->when->expression) {
+    owner = fmt::format("step '{}': when", viewer.id);
+    for (std::size_t i = 0; i < spec->when->name_where.size(); ++i) {
+      const std::string& name = spec->when->expression->names()[i].name;
+      const std::optional<Placeholder> placeholder = names_.find(name);
+      if (placeholder && placeholder->kind == Placeholder::Kind::condition && placeholder->id == viewer.agent)
+        diagnostics.error(spec->when->name_where[i], "E0310",
+                          fmt::format("{}: '{}' is known only when the step's own tools have run", owner, name));
+      else
+        check_name(name, spec->when->name_where[i]);
+    }
+  } else if (!node_of(spec->when->agent, viewer)) {
     diagnostics.error(
         spec->when->where, "E0310",
         fmt::format("step '{}': when: the step does not depend on agent '{}'", viewer.id, spec->when->agent),
@@ -76,9 +88,9 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
 
 Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const GraphNode& viewer) const {
   const std::string& id = placeholder.id;
-  const std::string last_round = spec_.topology.rounds == 1 ? ""
-                                                            : fmt::format("write '{}' for that of the last round",
-                                                                          placeholder_name({placeholder.kind, id, 1}));
+  const bool none = spec_.topology.rounds == 1 || placeholder.kind == Placeholder::Kind::answer;
+  const std::string last_round =
+      none ? "" : fmt::format("write '{}' for that of the last round", placeholder_name({placeholder.kind, id, 1}));
   const auto refuse = [&](std::string why, const std::string& otherwise) {
     return Refusal{"E0304", "does not exist yet: " + std::move(why), last_round.empty() ? otherwise : last_round};
   };

@@ -275,7 +275,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
       return;
     }
     if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(turn).id, checked.problem));
-    state.record.answer = checked.answer;
+    if (checked.problem.empty() && agent->output.has_answer()) state_.set_answer(turn, std::move(checked.answer));
   }
   state.has_output = true;
   // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.

@@ -171,7 +171,7 @@ void RunLoop::schedule() {
       skip(i, "the rounds ended early");
       continue;
     }
-    if (turn.when && !state_.holds(*turn.when, i)) {
+    if (!state_.may_begin(i)) {
       skip(i, "its condition does not hold");
       continue;
     }
@@ -193,7 +193,7 @@ bool RunLoop::round_may_start(std::size_t turn) {
   if (!until || planned(turn).decides || before < 1 || stopped_early_ || rounds_checked_ >= before) return true;
   if (!state_.round_over(before)) return false;
   rounds_checked_ = before;
-  stopped_early_ = state_.holds(*until, turn);
+  stopped_early_ = state_.rounds_end(before);
   return true;
 }
 

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/run_progress.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include "agents/pattern.h"
-#include "workflows/format/placeholder.h"
+#include "workflows/format/answer_path.h"
 
 namespace baton {
 
+namespace {
+
 constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
+
+/// What a placeholder of this kind and name stands for, of a turn that is over.
+std::string_view text_of(const TurnProgress& state, Placeholder::Kind kind, const std::string& name) {
+  if (kind == Placeholder::Kind::condition) return state.tool_text;
+  if (kind == Placeholder::Kind::agent) return state.record.output;
+  const auto answer = state.answers.find(name);
+  return answer == state.answers.end() ? std::string_view() : answer->second;
+}
+
+}  // namespace
 
 RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::string>& inputs)
     : plan_(plan), inputs_(inputs), turns_(plan.turns.size()) {
@@ -20,6 +35,17 @@ RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::stri
     record.model = plan_.turns[i].model;
     record.attempts = 0;
     if (const AgentSpec* agent = plan_.spec->agent(record.agent)) record.role = agent->role;
+  }
+  const auto reads = [&](const std::string& name) {
+    const std::optional<Placeholder> placeholder = parse_placeholder(name);
+    if (placeholder && placeholder->kind == Placeholder::Kind::answer)
+      read_answers_[placeholder->id].emplace(name, *placeholder);
+  };
+  for (const PlannedTurn& turn : plan_.turns) {
+    for (const SlotSource& slot : turn.slots) reads(slot.name);
+  }
+  for (const auto& [name, pieces] : plan_.spec->outputs) {
+    for (const TemplatePiece& piece : pieces) reads(piece.placeholder);
   }
 }
 
@@ -43,10 +69,75 @@ bool RunProgress::all_over() const {
                      [](const TurnProgress& state) { return state.phase == TurnProgress::Phase::over; });
 }
 
-bool RunProgress::holds(const ConditionSpec& condition, std::size_t turn) const {
-  const TurnProgress* state = last(condition.agent, turn, Wanted::output);
-  const bool found = Pattern(condition.matches).search(state == nullptr ? std::string_view() : state->record.output);
-  return found != condition.negate;
+void RunProgress::set_answer(std::size_t turn, std::string answer) {
+  TurnProgress& state = turns_[turn];
+  if (const auto names = read_answers_.find(plan_.turns[turn].agent); names != read_answers_.end()) {
+    for (const auto& [name, placeholder] : names->second) {
+      if (std::optional<std::string> text = answer_part(answer, placeholder.path))
+        state.answers.emplace(name, std::move(*text));
+    }
+  }
+  state.record.answer = std::move(answer);
+  state.has_answer = true;
+}
+
+bool RunProgress::matches(const ConditionSpec& condition, const TurnProgress* state) const {
+  const std::string_view output = state == nullptr ? std::string_view() : state->record.output;
+  return Pattern(condition.matches).search(output) != condition.negate;
+}
+
+NamedValue RunProgress::value_of(const Placeholder& placeholder, const TurnProgress* state) const {
+  NamedValue value{NamedValue::Kind::text};
+  if (state == nullptr) {
+    if (placeholder.kind == Placeholder::Kind::answer) value.kind = NamedValue::Kind::undefined;
+  } else if (placeholder.kind == Placeholder::Kind::agent) {
+    value.text = state->record.output;
+  } else if (placeholder.kind == Placeholder::Kind::condition) {
+    value.text = state->tool_text;
+  } else if (!state->has_answer) {
+    value.kind = NamedValue::Kind::undefined;
+  } else {
+    value.text = state->record.answer;
+    const AgentSpec* agent = plan_.spec->agent(placeholder.id);
+    if (agent != nullptr && !agent->output.schema.empty()) value.kind = NamedValue::Kind::json;
+  }
+  return value;
+}
+
+bool RunProgress::holds(const ConditionSpec& condition, int round,
+                        const std::function<const TurnProgress*(const std::string& name)>& turn_of) const {
+  const auto value = [&](const std::string& name) {
+    if (const auto input = inputs_.find(name); input != inputs_.end())
+      return NamedValue{NamedValue::Kind::text, input->second};
+    if (name == kRoundName) return NamedValue{NamedValue::Kind::integer, {}, round};
+    const std::optional<Placeholder> placeholder = parse_placeholder(name);
+    return placeholder ? value_of(*placeholder, turn_of(name)) : NamedValue{};
+  };
+  try {
+    return condition.expression->holds(value);
+  } catch (const ExpressionError& error) {
+    throw std::runtime_error(fmt::format("the condition '{}', character {}: {}", condition.expression->source(),
+                                         error.byte + 1, error.what()));
+  }
+}
+
+bool RunProgress::may_begin(std::size_t turn) const {
+  const PlannedTurn& planned = plan_.turns[turn];
+  if (!planned.when) return true;
+  if (!planned.when->expression) return matches(*planned.when, last(planned.when->agent, turn, Wanted::output));
+  return holds(*planned.when, planned.round, [&](const std::string& name) -> const TurnProgress* {
+    for (const SlotSource& read : planned.when_reads) {
+      if (read.name == name) return read.turn < 0 ? nullptr : source_turn(turn, read);
+    }
+    return nullptr;
+  });
+}
+
+bool RunProgress::rounds_end(int round) const {
+  const std::optional<ConditionSpec>& until = plan_.spec->topology.until;
+  if (!until) return false;
+  if (!until->expression) return matches(*until, final_turn({Placeholder::Kind::agent, until->agent}));
+  return holds(*until, round, [&](const std::string& name) { return final_turn(*parse_placeholder(name)); });
 }
 
 /// The newest turn of an agent that a turn may see: of its own round only turns that it needs, because others may or
@@ -63,7 +154,7 @@ const TurnProgress* RunProgress::last(const std::string& agent, std::size_t turn
 
 /// Null: no output. The deciding agent, which also follows rounds that ended early, sees the last output.
 const TurnProgress* RunProgress::source_turn(std::size_t turn, const SlotSource& source) const {
-  const Wanted wanted = source.kind == SlotSource::Kind::agent_output ? Wanted::output : Wanted::tool_text;
+  const Wanted wanted = source.kind == SlotSource::Kind::tool_result ? Wanted::tool_text : Wanted::output;
   const auto from = static_cast<std::size_t>(source.turn);
   if (has(turns_[from], wanted)) return &turns_[from];
   return plan_.turns[turn].decides ? last(plan_.turns[from].agent, turn, wanted) : nullptr;
@@ -81,7 +172,9 @@ std::string_view RunProgress::source_text(std::size_t turn, const SlotSource& so
   }
   const TurnProgress* state = source_turn(turn, source);
   if (state == nullptr) return {};
-  return source.kind == SlotSource::Kind::agent_output ? state->record.output : state->tool_text;
+  if (source.kind == SlotSource::Kind::tool_result) return text_of(*state, Placeholder::Kind::condition, source.name);
+  const bool output = source.kind == SlotSource::Kind::agent_output;
+  return text_of(*state, output ? Placeholder::Kind::agent : Placeholder::Kind::answer, source.name);
 }
 
 std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const {
@@ -91,7 +184,11 @@ std::vector<SlotInput> RunProgress::slot_inputs(std::size_t turn, const Tokenize
     input.name = source.name;
     input.text = source_text(turn, source);
     input.own_tools = source.kind == SlotSource::Kind::tool_result && static_cast<std::size_t>(source.turn) == turn;
-    const TurnProgress* state = source.kind == SlotSource::Kind::agent_output ? source_turn(turn, source) : nullptr;
+    const bool answer = source.kind == SlotSource::Kind::agent_answer && !source.is_member();
+    const bool decoded = source.kind == SlotSource::Kind::agent_output || answer;
+    const TurnProgress* state = decoded ? source_turn(turn, source) : nullptr;
+    if (answer && state != nullptr && (!state->has_answer || state->record.answer != state->record.output))
+      state = nullptr;
     // Ids mean the same only in the same vocabulary.
     if (state != nullptr && !state->tokens.empty() && state->tokenizer->identity() == tokenizer.identity())
       input.tokens = &state->tokens;
@@ -110,19 +207,23 @@ std::string_view RunProgress::slot_text(std::size_t turn, const std::string& slo
   return source == nullptr ? std::string_view() : source_text(turn, *source);
 }
 
-/// "Current" is the newest output; history counts back from its round.
-std::string_view RunProgress::final_text(const std::string& placeholder) const {
-  if (const auto at = inputs_.find(placeholder); at != inputs_.end()) return at->second;
-  const std::optional<Placeholder> wanted = parse_placeholder(placeholder);
-  if (!wanted) return {};
-  const bool tool = wanted->kind == Placeholder::Kind::condition;
+/// Of the turns that are over: "current" is the newest output; history counts back from its round. Null: there is none.
+const TurnProgress* RunProgress::final_turn(const Placeholder& placeholder) const {
+  const Wanted wanted = placeholder.kind == Placeholder::Kind::condition ? Wanted::tool_text : Wanted::output;
   int newest = 0;
   for (std::size_t i = size(); i-- > 0;) {
-    if (plan_.turns[i].agent != wanted->id || !has(turns_[i], tool ? Wanted::tool_text : Wanted::output)) continue;
+    if (plan_.turns[i].agent != placeholder.id || !has(turns_[i], wanted)) continue;
     if (newest == 0) newest = plan_.turns[i].round;
-    if (plan_.turns[i].round == newest - wanted->history) return tool ? turns_[i].tool_text : turns_[i].record.output;
+    if (plan_.turns[i].round == newest - placeholder.history) return &turns_[i];
   }
-  return {};
+  return nullptr;
+}
+
+std::string_view RunProgress::final_text(const std::string& name) const {
+  if (const auto at = inputs_.find(name); at != inputs_.end()) return at->second;
+  const std::optional<Placeholder> placeholder = parse_placeholder(name);
+  const TurnProgress* state = placeholder ? final_turn(*placeholder) : nullptr;
+  return state == nullptr ? std::string_view() : text_of(*state, placeholder->kind, name);
 }
 
 std::optional<NamedTexts> RunProgress::outputs() const {

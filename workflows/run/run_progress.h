@@ -6,12 +6,14 @@
 #include <baton/run_record.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "workflows/format/placeholder.h"
 #include "workflows/plan/plan.h"
 #include "workflows/run/turn.h"
 
@@ -25,6 +27,8 @@ struct TurnProgress {
   bool has_output = false;                     // record.output is handed on: generated text or a fallback
   std::vector<TokenId> tokens;                 // the ids that were generated; empty where only text may move on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
+  bool has_answer = false;                     // record.answer is what `output` asks for
+  std::map<std::string, std::string> answers;  // texts of the placeholders for it, of those that the plan reads
   bool has_tool_text = false;
   std::string tool_text;  // output of the turn's tools
 };
@@ -42,8 +46,13 @@ class RunProgress {
   bool round_over(int round) const;  // and all before it
   bool all_over() const;
 
-  /// An agent without output counts as an empty text. Throws what a pattern throws.
-  bool holds(const ConditionSpec& condition, std::size_t turn) const;
+  /// Takes what `output` asks for from the output of a turn, which is about to be over.
+  void set_answer(std::size_t turn, std::string answer);
+
+  /// Whether the condition of a turn, or of the rounds after `round`, holds. An agent without output counts as an empty
+  /// text; an answer that there is not is undefined. Throws what a pattern or an expression throws.
+  bool may_begin(std::size_t turn) const;
+  bool rounds_end(int round) const;
 
   /// Every slot of the turn. Ids stand for an output where `tokenizer` made them.
   std::vector<SlotInput> slot_inputs(std::size_t turn, const Tokenizer& tokenizer) const;
@@ -66,11 +75,17 @@ class RunProgress {
   const TurnProgress* last(const std::string& agent, std::size_t turn, Wanted wanted) const;
   const TurnProgress* source_turn(std::size_t turn, const SlotSource& source) const;
   std::string_view source_text(std::size_t turn, const SlotSource& source) const;
+  const TurnProgress* final_turn(const Placeholder& placeholder) const;
   std::string_view final_text(const std::string& placeholder) const;
+  bool matches(const ConditionSpec& condition, const TurnProgress* state) const;
+  bool holds(const ConditionSpec& condition, int round,
+             const std::function<const TurnProgress*(const std::string& name)>& turn_of) const;
+  NamedValue value_of(const Placeholder& placeholder, const TurnProgress* state) const;
 
   const Plan& plan_;
   const std::map<std::string, std::string>& inputs_;
   std::vector<TurnProgress> turns_;
+  std::map<std::string, std::map<std::string, Placeholder>> read_answers_;  // by agent: what the plan reads, by name
 };
 
 }  // namespace baton

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/json/json_reader.h"
@@ -254,6 +254,28 @@ class SchemaReader {
     return sequence({open, low == 0 ? maybe(some) : some, empty});
   }
 
+  struct Member {
+    std::string name;
+    const Json* schema = nullptr;
+    bool needed = false;
+  };
+
+  /// The properties in their order, then what else is required, with the schema `any`.
+  static std::vector<Member> members_of(const Json& properties, const Json& required, const Json& any) {
+    std::vector<Member> members;
+    std::unordered_map<std::string, std::size_t, SeededHash> places;
+    for (const auto& [name, schema] : properties.items()) {
+      places.emplace(name, members.size());
+      members.push_back({name, &schema, false});
+    }
+    for (const Json& name : required) {
+      const auto [found, added] = places.try_emplace(name.get<std::string>(), members.size());
+      if (added) members.push_back({found->first, &any, false});
+      members[found->second].needed = true;
+    }
+    return members;
+  }
+
   /// Properties come in the order in which the schema has them. Others come last, and only where the schema speaks of
   /// them, or of no property at all.
   ExpressionPtr object(const Json& schema, const std::string& pointer, std::int32_t depth) {
@@ -263,19 +285,12 @@ class SchemaReader {
     const Json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(free);
     const Json any = schema.contains("additionalProperties") ? others : Json(true);
     Members all;
-    std::unordered_set<std::string, SeededHash> needed_names, known;
-    for (const Json& name : required) needed_names.insert(name.get<std::string>());
     std::vector<std::string> names;
-    const auto add = [&](const std::string& name, const Json& member, bool needed) {
-      names.push_back(name);
-      known.insert(name);
-      all.optional.push_back(!needed);
-      all.parts.push_back(
-          sequence({json_of(name), text(":"), blank(), value(member, pointer + "/properties/" + name, depth + 1)}));
-    };
-    for (const auto& [name, member] : properties.items()) add(name, member, needed_names.contains(name));
-    for (const Json& name : required) {
-      if (!known.contains(name.get<std::string>())) add(name.get<std::string>(), any, true);
+    for (const Member& member : members_of(properties, required, any)) {
+      names.push_back(member.name);
+      all.optional.push_back(!member.needed);
+      const std::string at = pointer + "/properties/" + member.name;
+      all.parts.push_back(sequence({json_of(member.name), text(":"), blank(), value(*member.schema, at, depth + 1)}));
     }
     all.between = separator();
     for (const std::string& name : names) {

@@ -289,9 +289,10 @@ class Lexer {
 
 }  // namespace
 
-void fail(const std::string& origin, Place place, std::string_view what) {
-  throw ModelError(fmt::format("{}:{}:{}: {}", origin, place.line, place.column, what));
-}
+PlacedError::PlacedError(const std::string& origin, Place where, std::string_view what)
+    : ModelError(fmt::format("{}:{}:{}: {}", origin, where.line, where.column, what)), place(where), reason(what) {}
+
+void fail(const std::string& origin, Place place, std::string_view what) { throw PlacedError(origin, place, what); }
 
 bool is_python_space(char32_t c) { return text::is_space(c) || (c >= 0x1C && c <= 0x1F); }
 

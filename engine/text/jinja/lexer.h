@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/errors.h"
+
 namespace baton::jinja {
 
 /// A place in the source, from 1; columns count bytes.
@@ -43,7 +45,15 @@ struct TemplateToken {
 /// Of variables, members and arguments; they are compared more often than they are counted.
 inline constexpr std::size_t kMaxNameBytes = 200;
 
-/// Says where in the template something is wrong. Throws ModelError.
+/// Something is wrong at a place of the template; what() names the template, too.
+class PlacedError : public ModelError {
+ public:
+  PlacedError(const std::string& origin, Place where, std::string_view what);
+  Place place;
+  std::string reason;
+};
+
+/// Says where in the template something is wrong. Throws PlacedError.
 [[noreturn]] void fail(const std::string& origin, Place place, std::string_view what);
 
 /// Always ends with a token of the kind `end`.

@@ -266,4 +266,13 @@ Block parse_template(std::string_view source, const std::string& origin) {
   return StatementParser(TokenStream(tokenize(source, origin), origin)).run();
 }
 
+ExpressionPtr parse_expression(std::string_view source, const std::string& origin) {
+  TokenStream in(tokenize(source, origin), origin);
+  in.expect(TokenKind::print_begin, "an expression");
+  ExpressionPtr out = ExpressionParser(in).expression();
+  in.expect(TokenKind::print_end, "the end of the expression");
+  in.expect(TokenKind::end, "the end of the expression");
+  return out;
+}
+
 }  // namespace baton::jinja

@@ -13,6 +13,9 @@ namespace baton::jinja {
 /// The whole template. Throws ModelError with line and column.
 Block parse_template(std::string_view source, const std::string& origin);
 
+/// The one expression of a template that is nothing but "{{ expression }}". Throws PlacedError.
+ExpressionPtr parse_expression(std::string_view source, const std::string& origin);
+
 /// A position in a list of tokens, shared by the parsers of statements and expressions.
 class TokenStream {
  public:

@@ -44,11 +44,19 @@ Renderer::~Renderer() {
 }
 
 std::string Renderer::render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables) {
-  const auto scope = std::make_shared<Scope>(nullptr);
-  for (const auto& [name, value] : variables) scope->set(name, value, budget_);
   std::string out;
-  run(out, block, scope);
+  run(out, block, scope_of(variables));
   return out;
+}
+
+bool Renderer::holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables) {
+  return truth(evaluate(expression, scope_of(variables)));
+}
+
+ScopePtr Renderer::scope_of(const std::vector<std::pair<std::string, Value>>& variables) {
+  auto scope = std::make_shared<Scope>(nullptr);
+  for (const auto& [name, value] : variables) scope->set(name, value, budget_);
+  return scope;
 }
 
 void Renderer::write(std::string& out, std::string_view text) {

@@ -37,9 +37,13 @@ class Renderer {
 
   /// Throws ModelError with line and column, and Interrupted after a stop was requested.
   std::string render(const Block& block, const std::vector<std::pair<std::string, Value>>& variables);
+  /// The truth of an expression; throws the same.
+  bool holds(const Expression& expression, const std::vector<std::pair<std::string, Value>>& variables);
 
  private:
   enum class Flow : std::uint8_t { normal, break_, continue_ };
+
+  ScopePtr scope_of(const std::vector<std::pair<std::string, Value>>& variables);
 
   // Statements append to `out`.
   Flow run(std::string& out, const Block& block, const ScopePtr& scope);

@@ -179,4 +179,20 @@ workflow: {topology: chain, agents: [a, b, judge]}
   CHECK(made.reuse_of(made.turns[2]).tolerance == 0.0f);
 }
 
+TEST_CASE("an answer that is the whole output is handed over like it, a part of one is a text") {
+  const auto made = [&](const std::string& output, const std::string& relay) {
+    return plan(with_header("agents:\n  a: {prompt: hi, output: " + output + R"(}
+  b: {prompt: "{{ agent_a_answer }}"}
+  c: {prompt: "{{ agent_a_answer }}"}
+workflow: {topology: fully_connected}
+relay: )" + relay));
+  };
+  CHECK(why(made("{enum: [yes, no]}", "rectify"), 1, "agent_a_answer") == "rectify: decoded by a");
+  CHECK(why(made("{enum: [yes, no]}", "rectify"), 2, "agent_a_answer") == "rectify: decoded by a");
+  CHECK(why(made("{pattern: x}", "rectify"), 1, "agent_a_answer") == "full: computed here first");
+  CHECK(why(made("{pattern: x}", "rectify"), 2, "agent_a_answer") == "rectify: computed by b");
+  CHECK(why(made("{enum: [yes, no]}", "exact"), 1, "agent_a_answer") ==
+        "lockstep: computed ahead once a, whose answer it is, has ended");
+}
+
 }  // namespace baton::test

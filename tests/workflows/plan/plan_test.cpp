@@ -9,7 +9,7 @@ namespace {
 
 /// The slots of a turn as "name=kind:turn".
 std::string slots(const Plan& plan, int index) {
-  static constexpr const char* kKinds[] = {"input", "output", "tool", "empty"};
+  static constexpr const char* kKinds[] = {"input", "output", "answer", "tool", "empty"};
   std::string out;
   for (const SlotSource& slot : plan.turns[static_cast<std::size_t>(index)].slots) {
     out += (out.empty() ? "" : " ") + slot.name + "=" + kKinds[static_cast<int>(slot.kind)];
@@ -34,6 +34,11 @@ TEST_CASE("placeholder names are read from their ends") {
     const auto found = parse_placeholder(name);
     if (!found) return std::string("-");
     CHECK(placeholder_name(*found) == name);
+    if (found->kind == Placeholder::Kind::answer) {
+      std::string text = "answer " + found->id;
+      for (const std::string& member : found->path) text += " " + member;
+      return text;
+    }
     return (found->kind == Placeholder::Kind::agent ? "agent " : "condition ") + found->id + " " +
            std::to_string(found->history);
   };
@@ -44,9 +49,13 @@ TEST_CASE("placeholder names are read from their ends") {
   CHECK(shown("agent_a_history_1_current") == "agent a_history_1 0");
   CHECK(shown("agent_a_history_1_history_2") == "agent a_history_1 2");
   CHECK(shown("agent__current") == "-");
-  for (const char* bad :
-       {"agent_current", "agent_a", "agent_a_history_", "agent_a_history_0", "agent_a_history_01",
-        "agent_a_history_1001", "agent_a_history_99999999999", "agent_a_history_-1", "other_a_current", ""}) {
+  CHECK(shown("agent_a_answer") == "answer a");
+  CHECK(shown("agent_answer_answer") == "answer answer");
+  CHECK(shown("agent_a_answer.tags.0") == "answer a tags 0");
+  CHECK(shown("agent_a_answer_current") == "agent a_answer 0");
+  for (const char* bad : {"agent_current", "agent_a", "agent_a_history_", "agent_a_history_0", "agent_a_history_01",
+                          "agent_a_history_1001", "agent_answer", "agent_a_current.x", "condition_a_answer",
+                          "agent_a_history_99999999999", "agent_a_history_-1", "other_a_current", ""}) {
     CHECK(shown(bad) == "-");
   }
 }

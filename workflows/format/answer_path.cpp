@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workflows/format/answer_path.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "engine/base/json/json_reader.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMaxReferences = 64;
+
+std::optional<std::size_t> index_of(const std::string& member) {
+  std::size_t index = 0;
+  const auto [end, error] = std::from_chars(member.data(), member.data() + member.size(), index);
+  const bool whole = error == std::errc() && end == member.data() + member.size() && !member.empty();
+  return whole && (member == "0" || member.front() != '0') ? std::optional(index) : std::nullopt;
+}
+
+/// Null: there is none.
+const Json* member_of(const Json& value, const std::string& member) {
+  if (value.is_object()) {
+    const auto found = value.find(member);
+    return found == value.end() ? nullptr : &*found;
+  }
+  const std::optional<std::size_t> index = value.is_array() ? index_of(member) : std::nullopt;
+  return index && *index < value.size() ? &value[*index] : nullptr;
+}
+
+/// The schema of a member; null: there may be any. Empty: there is none.
+std::optional<const Json*> schema_of(const Json& schema, const std::string& member) {
+  for (const char* keyword : {"allOf", "anyOf", "if", "patternProperties"}) {
+    if (schema.contains(keyword)) return nullptr;  // more than one schema says what may be there
+  }
+  const auto type = schema.find("type");
+  const auto is = [&](const char* name, const char* implied) {
+    if (type == schema.end()) return schema.contains(implied);
+    return *type == name || (type->is_array() && std::find(type->begin(), type->end(), name) != type->end());
+  };
+  if (type == schema.end() && !schema.contains("properties") && !schema.contains("items")) return nullptr;
+  if (is("array", "items") && index_of(member)) {
+    const auto items = schema.find("items");
+    return items == schema.end() ? nullptr : &*items;
+  }
+  if (!is("object", "properties")) return std::nullopt;
+  const auto properties = schema.find("properties");
+  if (properties == schema.end()) return nullptr;
+  if (const auto found = properties->find(member); found != properties->end()) return &*found;
+  const auto others = schema.find("additionalProperties");
+  if (others == schema.end() || *others == false) return std::nullopt;  // as it is decoded
+  return &*others;
+}
+
+std::string expected_instead(const Json& schema) {
+  std::vector<std::string> names;
+  if (const auto properties = schema.find("properties"); properties != schema.end()) {
+    for (const auto& [name, member] : properties->items()) names.push_back(name);
+  }
+  constexpr std::size_t kMaxShown = 8;
+  if (names.empty() || names.size() > kMaxShown) return "";
+  return fmt::format("; expected {}{}", names.size() > 1 ? "one of " : "", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::string answer_problem(const OutputSpec& output, const std::vector<std::string>& path) {
+  if (!output.has_answer()) return "has no 'output' that says what its answer is";
+  if (path.empty()) return {};
+  if (output.schema.empty()) return fmt::format("answers with a text, which has no '{}'", path.front());
+  const JsonDocument root = read_json(output.schema);
+  const Json* at = &*root;
+  for (const std::string& member : path) {
+    for (int i = 0; i < kMaxReferences && at->is_object() && at->contains("$ref"); ++i) {
+      constexpr std::string_view kDefinitions = "#/definitions/";
+      const auto name = (*at)["$ref"].get<std::string>().substr(kDefinitions.size());
+      at = &(*root)["definitions"][name];
+    }
+    if (!at->is_object()) return {};  // true: any value
+    const auto next = schema_of(*at, member);
+    if (!next) return fmt::format("has a schema without '{}'{}", fmt::join(path, "."), expected_instead(*at));
+    if (*next == nullptr) return {};
+    at = *next;
+  }
+  return {};
+}
+
+std::optional<std::string> answer_part(const std::string& answer, const std::vector<std::string>& path) {
+  if (path.empty()) return answer;
+  try {
+    const JsonDocument root = read_json(answer);
+    const Json* at = &*root;
+    for (const std::string& member : path) {
+      if (at = member_of(*at, member); at == nullptr) return std::nullopt;
+    }
+    if (at->is_string()) return at->get<std::string>();
+    return at->dump(-1, ' ', false, Json::error_handler_t::replace);
+  } catch (const JsonError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace baton
