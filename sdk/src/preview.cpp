@@ -5,7 +5,6 @@
 #include "agents/prompt.h"
 #include "sdk/src/internal.h"
 #include "workflows/format/answer_path.h"
-#include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -42,7 +41,7 @@ class Values {
     for (const auto& agent : options_.record->agents) {
       if (agent.agent != turn.agent || agent.round != turn.round) continue;
       if (slot.kind == Kind::agent_output) return agent.output;
-      return agent.answer.empty() ? "" : answer_part(agent.answer, parse_placeholder(slot.name)->path).value_or("");
+      return answer_texts(agent.answer, {{slot.name, *parse_placeholder(slot.name)}})[slot.name];
     }
     return std::nullopt;
   }

@@ -48,6 +48,14 @@ class TeamMaker {
     std::set<std::size_t> sees;  // of this round
     bool tools = false;
     bool decides = false;
+    Yaml output = nullptr;
+
+    /// Its answer, and the part of it that is a number: empty where there is none.
+    std::string answer() const { return output.is_null() ? "" : "agent_" + id + "_answer"; }
+    std::string number() const {
+      const bool has = output.contains("schema") && output["schema"].contains("properties");
+      return has ? answer() + ".n" : "";
+    }
   };
 
   void name_members() {
@@ -57,6 +65,7 @@ class TeamMaker {
     decision_ = draw_.chance(0.3);
     for (int i = 0; i < count + (decision_ ? 1 : 0); ++i) {
       members_.push_back({ids[static_cast<std::size_t>(i)], {}, draw_.chance(0.25), i == count});
+      if (draw_.chance(0.3)) members_.back().output = drawn_output();
       team_.agents.push_back(members_.back().id);
     }
     count_ = static_cast<std::size_t>(count);
@@ -120,7 +129,24 @@ class TeamMaker {
   int last_member() const { return static_cast<int>(count_) - 1; }
 
   Yaml condition(std::size_t member) {
+    if (draw_.chance(0.5)) return expression(members_[member]);
     return {{"agent", members_[member].id}, {draw_.of({"matches", "not_matches"}), pattern(draw_)}};
+  }
+
+  /// No text and no answer makes its evaluation fail.
+  std::string expression(const Member& member) {
+    const std::string output = "agent_" + member.id + "_current";
+    std::vector<std::string> parts{"'a' in " + output, output + " | length > 20", "round < 3 or question == ''",
+                                   "not " + output + ".startswith('b')"};
+    if (!member.answer().empty()) {
+      parts.push_back(member.answer() + " is defined");
+      parts.push_back(member.answer() + " in ['yes', 'mine']");
+    }
+    if (!member.number().empty())
+      parts.push_back(member.answer() + " is defined and " + member.number() + " is defined and " + member.number() +
+                      " > 3");
+    const std::string first = draw_.of(parts);
+    return draw_.chance(0.5) ? first : "(" + first + ") " + draw_.of({"and", "or"}) + " (" + draw_.of(parts) + ")";
   }
 
   /// Each member once, after some of those before it; some a second time.
@@ -180,8 +206,9 @@ class TeamMaker {
     if (draw_.chance(0.5)) out["max_tokens"] = draw_.between(draw_.chance(0.1) ? 1 : 4, limits_.max_tokens);
     if (draw_.chance(0.5)) set_sampling(out);
     if (draw_.chance(0.4)) out["stop"] = stop_strings(draw_);
-    if (draw_.chance(0.3)) {
-      set_output(out);
+    if (!member.output.is_null()) {
+      out["output"] = member.output;
+      if (member.output.value("enforce", true) && !member.output.contains("pattern")) out.erase("stop");
       if (draw_.chance(0.7)) set_failures(out);
     }
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
@@ -191,8 +218,8 @@ class TeamMaker {
   }
 
   /// Short ones, so that some come to an end within max_tokens. No letter is an EOS of the random model.
-  void set_output(Yaml& out) {
-    Yaml& output = out["output"];
+  Yaml drawn_output() {
+    Yaml output;
     switch (draw_.between(0, 9)) {
       case 0:
         output["enum"] = {"yes", "mine", "a critic"};
@@ -211,12 +238,10 @@ class TeamMaker {
         break;
       default:
         output["pattern"] = "(" + pattern(draw_) + ")";
-        return;
+        return output;
     }
-    if (draw_.chance(0.25))
-      output["enforce"] = false;
-    else
-      out.erase("stop");
+    if (draw_.chance(0.25)) output["enforce"] = false;
+    return output;
   }
 
   void set_sampling(Yaml& out) {
@@ -249,6 +274,8 @@ class TeamMaker {
     for (const std::size_t seen : member.sees) {
       add("agent_" + members_[seen].id + "_current", 0.85);
       if (members_[seen].tools) add("condition_" + members_[seen].id + "_current", 0.5);
+      if (!members_[seen].answer().empty()) add(members_[seen].answer(), 0.5);
+      if (!members_[seen].number().empty()) add(members_[seen].number(), 0.5);
     }
     if (member.tools) add("condition_" + member.id + "_current", 0.8);
     for (int back = 1; back < rounds_; ++back) {
@@ -317,6 +344,7 @@ class TeamMaker {
   Yaml outputs() {
     Yaml out;
     out["answer"] = "{{ agent_" + members_.back().id + "_current }}";
+    if (const std::string part = members_[0].answer(); !part.empty()) out["found"] = "{{ " + part + " }}";
     if (draw_.chance(0.3)) out["all"] = "{{ question }}: {{ agent_" + members_[0].id + "_current }}";
     return out;
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string_view>
 
 #include "engine/base/json/json_reader.h"
@@ -91,19 +92,27 @@ std::string answer_problem(const OutputSpec& output, const std::vector<std::stri
   return {};
 }
 
-std::optional<std::string> answer_part(const std::string& answer, const std::vector<std::string>& path) {
-  if (path.empty()) return answer;
-  try {
-    const JsonDocument root = read_json(answer);
-    const Json* at = &*root;
-    for (const std::string& member : path) {
-      if (at = member_of(*at, member); at == nullptr) return std::nullopt;
+std::map<std::string, std::string> answer_texts(const std::string& answer,
+                                                const std::map<std::string, Placeholder>& names) {
+  std::map<std::string, std::string> texts;
+  std::optional<JsonDocument> root;
+  for (const auto& [name, placeholder] : names) {
+    if (placeholder.path.empty()) {
+      texts.emplace(name, answer);
+      continue;
     }
-    if (at->is_string()) return at->get<std::string>();
-    return at->dump(-1, ' ', false, Json::error_handler_t::replace);
-  } catch (const JsonError&) {
-    return std::nullopt;
+    try {
+      if (!root) root = read_json(answer);
+    } catch (const JsonError&) {
+      root.emplace();  // null, which has no members
+    }
+    const Json* at = &**root;
+    for (const std::string& member : placeholder.path) at = at == nullptr ? nullptr : member_of(*at, member);
+    if (at == nullptr) continue;
+    texts.emplace(name,
+                  at->is_string() ? at->get<std::string>() : at->dump(-1, ' ', false, Json::error_handler_t::replace));
   }
+  return texts;
 }
 
 }  // namespace baton

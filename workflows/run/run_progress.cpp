@@ -11,7 +11,6 @@
 #include "workflows/format/answer_path.h"
 
 namespace baton {
-
 namespace {
 
 constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
@@ -71,12 +70,8 @@ bool RunProgress::all_over() const {
 
 void RunProgress::set_answer(std::size_t turn, std::string answer) {
   TurnProgress& state = turns_[turn];
-  if (const auto names = read_answers_.find(plan_.turns[turn].agent); names != read_answers_.end()) {
-    for (const auto& [name, placeholder] : names->second) {
-      if (std::optional<std::string> text = answer_part(answer, placeholder.path))
-        state.answers.emplace(name, std::move(*text));
-    }
-  }
+  const auto names = read_answers_.find(plan_.turns[turn].agent);
+  if (names != read_answers_.end()) state.answers = answer_texts(answer, names->second);
   state.record.answer = std::move(answer);
   state.has_answer = true;
 }
