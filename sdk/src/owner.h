@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/base/errors.h"
+
 namespace baton::inline v1 {
 
 class Owner {
@@ -22,11 +24,14 @@ class Owner {
 template <typename T>
 std::shared_ptr<T> make_owned() {
   return std::shared_ptr<T>(new T, [owner = Owner()](T* object) {
-    static std::vector<T*>& left_alone = *new std::vector<T*>;  // reachable, so that it is no leak
-    if (owner.here())
+    if (owner.here()) {
       delete object;
-    else
+      return;
+    }
+    try_to([&] {
+      static std::vector<T*>& left_alone = *new std::vector<T*>;  // reachable, so that it is no leak
       left_alone.push_back(object);
+    });
   });
 }
 
