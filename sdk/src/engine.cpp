@@ -99,7 +99,7 @@ struct Engine::Impl {
         keep_anchors(*opened.get().engine);
         keep_relay_history(*opened.get().engine);
       } catch (const std::exception& error) {
-        warn(error.what());
+        try_to([&] { warn(error.what()); });
       }
     }
   }
