@@ -42,7 +42,7 @@ struct Regex::Compiled {
   Code code;
   Where where;
   std::size_t units_per_item = 1;  // a repeat of n characters is one item
-  std::size_t units_per_16 = 8;    // bytes that an item passes over
+  std::size_t units_per_16 = 16;   // bytes that an item passes over; a property of Unicode is looked up for each
 };
 
 namespace {
@@ -85,7 +85,7 @@ Regex::Regex(std::string_view oniguruma, const Where& where) {
     where.fail(fmt::format("the regular expression {} is broken: {}", in_quotes(oniguruma), message_of(error)));
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without a JIT, pcre2_match interprets the code
   compiled_ = std::make_unique<Compiled>(
-      Compiled{std::move(code), where, 1 + costs.longest_repeat / 8, 8 + costs.widest_class / 8});
+      Compiled{std::move(code), where, 1 + costs.longest_repeat / 8, 16 + costs.widest_class / 8});
 }
 
 Regex::~Regex() = default;

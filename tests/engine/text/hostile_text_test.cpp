@@ -202,7 +202,7 @@ TEST_CASE("reading a vocabulary for masks takes no longer than its size allows, 
     return MaskVocabulary(tokenizer, tokenizer.size(), {}, stop);
   };
   for (const auto& [replacements, message] :
-       {std::pair(60, "hostile: a token of 90"), std::pair(1, "hostile: a vocabulary of 90")}) {
+       {std::pair(60, "hostile: a token of 60"), std::pair(1, "hostile: a vocabulary of 60")}) {
     CAPTURE(replacements);
     const auto hostile = hostile_decoder(retries, replacements);
     const double begin = thread_seconds();

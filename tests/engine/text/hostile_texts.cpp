@@ -238,7 +238,7 @@ std::shared_ptr<const Tokenizer> hostile_decoder(const SlowPattern& pattern, int
     steps.push_back({{"type", "Replace"}, {"pattern", {{"Regex", pattern.regex}}}, {"content", pattern.trigger.unit}});
   Json json = with("decoder", {{"type", "Sequence"}, {"decoders", steps}});
   const std::size_t ids = json["model"]["vocab"].size() + json["added_tokens"].size();
-  for (std::size_t i = 0; i < 1000; ++i) json["model"]["vocab"][std::to_string(i) + pattern.trigger.of(900)] = ids + i;
+  for (std::size_t i = 0; i < 1000; ++i) json["model"]["vocab"][std::to_string(i) + pattern.trigger.of(600)] = ids + i;
   return parse(json);
 }
 
