@@ -38,8 +38,8 @@ class ValueExpression {
   ValueExpression(ValueExpression&&) noexcept;
   ValueExpression& operator=(ValueExpression&&) noexcept;
 
-  /// A name that the expression reads, with the members that it certainly has: "answer" and "scores", "0" of
-  /// answer.scores[0] > 3, but only "answer" of answer.score is defined.
+  /// A name that the expression reads, and the members of it that must exist: "scores" and "0" in answer.scores[0] > 3,
+  /// none in answer.score is defined.
   struct Name {
     std::string name;
     std::vector<std::string> members;

@@ -119,13 +119,14 @@ class Signals(Cli):
     def test_a_command_without_stops_ends_at_the_first_signal(self):
         agents = "".join(f"  a{i}: {{prompt: '{{{{ agent_a0_history_1 }}}}'}}\n" for i in range(100))
         self.write("large.yaml", "version: 1\nmodels: {main: nano}\nagents:\n" + agents + "workflow: {topology: parallel, rounds: 10}\n")
-        process = subprocess.Popen([RUNNER, "graph", "large.yaml", "--format", "json"], cwd=self.folder,
-                                   env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.assertTrue(process.stdout.read(1))  # and no more: it waits for its reader
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=30), 130)
-        process.stdout.close()
-        process.stderr.close()
+        for command in (["graph", "large.yaml", "--format", "json"], ["plan", "large.yaml"]):
+            process = subprocess.Popen([RUNNER, *command], cwd=self.folder, env=self.environment(),
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertTrue(process.stdout.read(1))  # and no more: it waits for its reader
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=30), 130)
+            process.stdout.close()
+            process.stderr.close()
 
     def test_ignored_hang_up(self):
         process = self.start(self.team, "-i", QUESTION, "-q", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "agents/json_check.h"
 #include "engine/base/json/json_reader.h"
 
 namespace baton {
@@ -16,6 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::string_view kDefinitions = "#/definitions/";
 constexpr int kMaxReferences = 64;
 
 std::optional<std::size_t> index_of(const std::string& member) {
@@ -25,7 +27,7 @@ std::optional<std::size_t> index_of(const std::string& member) {
   return whole && (member == "0" || member.front() != '0') ? std::optional(index) : std::nullopt;
 }
 
-/// Null: there is none.
+/// Returns null for a member that does not exist.
 const Json* member_of(const Json& value, const std::string& member) {
   if (value.is_object()) {
     const auto found = value.find(member);
@@ -35,8 +37,9 @@ const Json* member_of(const Json& value, const std::string& member) {
   return index && *index < value.size() ? &value[*index] : nullptr;
 }
 
-/// The schema of a member; null: there may be any. Empty: there is none.
-std::optional<const Json*> schema_of(const Json& schema, const std::string& member) {
+/// The schema of a member: null where the member may be anything, nothing where it is excluded. `schema` is valid.
+/// `closed`: objects have no properties but those that it names, as they are decoded.
+std::optional<const Json*> member_schema(const Json& schema, const std::string& member, bool closed) {
   for (const char* keyword : {"allOf", "anyOf", "if", "patternProperties"}) {
     if (schema.contains(keyword)) return nullptr;  // more than one schema says what may be there
   }
@@ -55,8 +58,8 @@ std::optional<const Json*> schema_of(const Json& schema, const std::string& memb
   if (properties == schema.end()) return nullptr;
   if (const auto found = properties->find(member); found != properties->end()) return &*found;
   const auto others = schema.find("additionalProperties");
-  if (others == schema.end() || *others == false) return std::nullopt;  // as it is decoded
-  return &*others;
+  if (others != schema.end()) return *others == false ? std::nullopt : std::optional(&*others);
+  return closed ? std::nullopt : std::optional<const Json*>(nullptr);
 }
 
 std::string expected_instead(const Json& schema) {
@@ -69,22 +72,49 @@ std::string expected_instead(const Json& schema) {
   return fmt::format("; expected {}{}", names.size() > 1 ? "one of " : "", fmt::join(names, ", "));
 }
 
+/// Returns a null value, which has no members, for a text that is not JSON.
+JsonDocument parsed(const std::string& text) {
+  try {
+    return read_json(text);
+  } catch (const JsonError&) {
+    return {};
+  }
+}
+
 }  // namespace
 
-std::string answer_problem(const OutputSpec& output, const std::vector<std::string>& path) {
-  if (!output.has_answer()) return "has no 'output' that says what its answer is";
+/// Null for an invalid schema, which the file's reader has reported.
+const JsonDocument& AnswerChecker::schema_of(const AgentSpec& agent) {
+  std::shared_ptr<const JsonDocument>& schema = schemas_[agent.id];
+  if (schema == nullptr) {
+    const std::string& text = agent.output.schema;
+    schema = std::make_shared<const JsonDocument>(check_json_schema(text).empty() ? parsed(text) : JsonDocument());
+  }
+  return *schema;
+}
+
+void AnswerChecker::check(const Placeholder& placeholder, const std::string& owner, const SourceLocation& where,
+                          Diagnostics& diagnostics) {
+  if (placeholder.kind != Placeholder::Kind::answer) return;
+  const std::string problem = problem_of(placeholder, *spec_.agent(placeholder.id));
+  if (problem.empty()) return;
+  diagnostics.error(
+      where, "E0209",
+      fmt::format("{}: '{}': agent '{}' {}", owner, placeholder_name(placeholder), placeholder.id, problem));
+}
+
+std::string AnswerChecker::problem_of(const Placeholder& placeholder, const AgentSpec& agent) {
+  const std::vector<std::string>& path = placeholder.path;
+  if (!agent.output.has_answer()) return "has no 'output' that says what its answer is";
   if (path.empty()) return {};
-  if (output.schema.empty()) return fmt::format("answers with a text, which has no '{}'", path.front());
-  const JsonDocument root = read_json(output.schema);
+  if (agent.output.schema.empty()) return fmt::format("answers with a text, which has no '{}'", path.front());
+  const JsonDocument& root = schema_of(agent);
   const Json* at = &*root;
   for (const std::string& member : path) {
-    for (int i = 0; i < kMaxReferences && at->is_object() && at->contains("$ref"); ++i) {
-      constexpr std::string_view kDefinitions = "#/definitions/";
-      const auto name = (*at)["$ref"].get<std::string>().substr(kDefinitions.size());
-      at = &(*root)["definitions"][name];
-    }
-    if (!at->is_object()) return {};  // true: any value
-    const auto next = schema_of(*at, member);
+    for (int i = 0; i < kMaxReferences && at->contains("$ref"); ++i)
+      at = &(*root)["definitions"][(*at)["$ref"].get<std::string>().substr(kDefinitions.size())];
+    if (!at->is_object()) return {};  // any value
+    const auto next = member_schema(*at, member, agent.output.enforce);
     if (!next) return fmt::format("has a schema without '{}'{}", fmt::join(path, "."), expected_instead(*at));
     if (*next == nullptr) return {};
     at = *next;
@@ -101,11 +131,7 @@ std::map<std::string, std::string> answer_texts(const std::string& answer,
       texts.emplace(name, answer);
       continue;
     }
-    try {
-      if (!root) root = read_json(answer);
-    } catch (const JsonError&) {
-      root.emplace();  // null, which has no members
-    }
+    if (!root) root = parsed(answer);
     const Json* at = &**root;
     for (const std::string& member : placeholder.path) at = at == nullptr ? nullptr : member_of(*at, member);
     if (at == nullptr) continue;

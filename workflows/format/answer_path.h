@@ -1,20 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers as values: what stands behind agent_<id>_answer.field.0.
+// Answers as values: agent_<id>_answer.field.0.
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "workflows/format/placeholder.h"
 
 namespace baton {
 
-/// Why an agent with this `output` has no answer with these members, as far as the file says; empty: it may have one.
-std::string answer_problem(const OutputSpec& output, const std::vector<std::string>& path);
+class JsonDocument;
 
-/// The texts of placeholders for an answer, by name: of a member the text of a string or another value as JSON, and the
-/// answer itself. Without those that it does not have, or whose answer is not JSON.
+/// Checks the placeholders for answers of one workflow, whose agents do not change in the meantime.
+class AnswerChecker {
+ public:
+  /// `spec` must outlive this.
+  explicit AnswerChecker(const WorkflowSpec& spec) : spec_(spec) {}
+
+  /// Reports an answer that the agent does not have, and a member that its schema excludes. Ignores other placeholders.
+  /// `owner` begins the message ("agent 'judge'").
+  void check(const Placeholder& placeholder, const std::string& owner, const SourceLocation& where,
+             Diagnostics& diagnostics);
+
+ private:
+  const JsonDocument& schema_of(const AgentSpec& agent);
+  std::string problem_of(const Placeholder& placeholder, const AgentSpec& agent);
+
+  const WorkflowSpec& spec_;
+  std::map<std::string, std::shared_ptr<const JsonDocument>> schemas_;  // by agent; each is parsed once
+};
+
+/// The texts of placeholders for `answer`, by name. A string member is its text, any other member is JSON, and an empty
+/// path means the whole answer. Members that do not exist are left out, as are all members of an answer that is not
+/// JSON.
 std::map<std::string, std::string> answer_texts(const std::string& answer,
                                                 const std::map<std::string, Placeholder>& names);
 

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "workflows/format/answer_path.h"
-
 namespace baton {
 namespace {
 
@@ -124,16 +122,6 @@ std::optional<Placeholder> PlaceholderNames::find(const std::string& name) const
   if (inputs_.contains(name)) return Placeholder{Placeholder::Kind::input, name, 0};
   std::optional<Placeholder> found = parse_placeholder(name);
   return found && agents_.contains(found->id) ? found : std::nullopt;
-}
-
-void report_missing_answer(const WorkflowSpec& spec, const std::string& owner, const Placeholder& placeholder,
-                           const SourceLocation& where, Diagnostics& diagnostics) {
-  if (placeholder.kind != Placeholder::Kind::answer) return;
-  const std::string problem = answer_problem(spec.agent(placeholder.id)->output, placeholder.path);
-  if (problem.empty()) return;
-  diagnostics.error(
-      where, "E0209",
-      fmt::format("{}: '{}': agent '{}' {}", owner, placeholder_name(placeholder), placeholder.id, problem));
 }
 
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

@@ -43,10 +43,6 @@ class PlaceholderNames {
 /// The name under which conditions know the number of the round, from 1; an input of this name hides it.
 inline constexpr std::string_view kRoundName = "round";
 
-/// Reports a placeholder for an answer that the agent does not have.
-void report_missing_answer(const WorkflowSpec& spec, const std::string& owner, const Placeholder& placeholder,
-                           const SourceLocation& where, Diagnostics& diagnostics);
-
 /// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
                                 const SourceLocation& where, Diagnostics& diagnostics);

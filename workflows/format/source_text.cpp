@@ -21,6 +21,29 @@ bool is_control(char c) {
   return (static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
 }
 
+/// The file has not been read before.
+SourcePtr read_new_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
+  std::error_code code;
+  const auto status = std::filesystem::status(file, code);
+  if (!std::filesystem::exists(status)) {
+    diagnostics.error(where, "E0501", fmt::format("file '{}' not found", file.string()));
+    return nullptr;
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    diagnostics.error(where, "E0502", fmt::format("'{}' is not a file", file.string()));
+    return nullptr;
+  }
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes(kMaxFileBytes + 1, '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!in.is_open() || in.bad()) {
+    diagnostics.error(where, "E0502", fmt::format("file '{}' cannot be read", file.string()));
+    return nullptr;
+  }
+  bytes.resize(static_cast<std::size_t>(in.gcount()));
+  return make_source(file.string(), file.parent_path(), std::move(bytes), diagnostics);
+}
+
 }  // namespace
 
 SourceText::SourceText(std::string name, std::filesystem::path folder, std::string text)
@@ -88,32 +111,6 @@ SourcePtr make_source(std::string name, std::filesystem::path folder, std::strin
   }
   return source;
 }
-
-namespace {
-
-SourcePtr read_new_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
-  std::error_code code;
-  const auto status = std::filesystem::status(file, code);
-  if (!std::filesystem::exists(status)) {
-    diagnostics.error(where, "E0501", fmt::format("file '{}' not found", file.string()));
-    return nullptr;
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    diagnostics.error(where, "E0502", fmt::format("'{}' is not a file", file.string()));
-    return nullptr;
-  }
-  std::ifstream in(file, std::ios::binary);
-  std::string bytes(kMaxFileBytes + 1, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!in.is_open() || in.bad()) {
-    diagnostics.error(where, "E0502", fmt::format("file '{}' cannot be read", file.string()));
-    return nullptr;
-  }
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
-  return make_source(file.string(), file.parent_path(), std::move(bytes), diagnostics);
-}
-
-}  // namespace
 
 SourcePtr read_source(const std::filesystem::path& file, const SourceLocation& where, Diagnostics& diagnostics) {
   Diagnostics::Files& files = diagnostics.files();

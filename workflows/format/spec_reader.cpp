@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "workflows/format/agent_reader.h"
+#include "workflows/format/answer_path.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
 #include "workflows/format/prompt_reader.h"
@@ -39,7 +40,8 @@ class SpecReader {
     read_topology(file, spec_, agents_, diagnostics_);
     read_relay(file, spec_.relay, diagnostics_);
     const PlaceholderNames names(spec_);
-    for_each(file, "outputs", [&](const YamlEntry& entry) { read_output(entry, names); });
+    AnswerChecker answers(spec_);
+    for_each(file, "outputs", [&](const YamlEntry& entry) { read_output(entry, names, answers); });
     return std::move(spec_);
   }
 
@@ -133,7 +135,7 @@ class SpecReader {
   }
 
   /// Outputs are built when everything is over: they see inputs and the last output of each agent.
-  void read_output(const YamlEntry& entry, const PlaceholderNames& names) {
+  void read_output(const YamlEntry& entry, const PlaceholderNames& names, AnswerChecker& answers) {
     if (entry.value.broken) return;
     const std::string owner = fmt::format("output '{}'", entry.key.text);
     PromptItem item = read_template(entry.value, owner, diagnostics_);
@@ -147,7 +149,7 @@ class SpecReader {
         diagnostics_.error(item.place(i), "E0305", fmt::format("{}: an output sees only the last round", owner),
                            fmt::format("write '{}'", placeholder_name({found->kind, found->id, 0})));
       } else {
-        report_missing_answer(spec_, owner, *found, item.place(i), diagnostics_);
+        answers.check(*found, owner, item.place(i), diagnostics_);
       }
     }
     spec_.outputs.emplace_back(entry.key.text, std::move(item.pieces));
@@ -162,7 +164,7 @@ class SpecReader {
 class PlaceholderChecker {
  public:
   PlaceholderChecker(const WorkflowSpec& spec, Diagnostics& diagnostics)
-      : spec_(spec), names_(spec), diagnostics_(diagnostics) {
+      : spec_(spec), names_(spec), answers_(spec), diagnostics_(diagnostics) {
     for (const AgentSpec& agent : spec.agents) {
       if (!agent.tools.empty()) with_tools_.insert(agent.id);
     }
@@ -222,11 +224,12 @@ class PlaceholderChecker {
           where, "E0208",
           fmt::format("{}: '{}' is the result of a tool, and agent '{}' has none", owner_, name, found->id));
     }
-    report_missing_answer(spec_, owner_, *found, where, diagnostics_);
+    answers_.check(*found, owner_, where, diagnostics_);
   }
 
   const WorkflowSpec& spec_;
   PlaceholderNames names_;
+  AnswerChecker answers_;
   std::unordered_set<std::string> with_tools_;  // agents
   Diagnostics& diagnostics_;
   std::string owner_;

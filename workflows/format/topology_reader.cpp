@@ -202,12 +202,12 @@ class TopologyReader {
 
   std::optional<ConditionSpec> condition(const YamlNode& node, const std::string& owner) {
     const Fields fields(node);
-    const bool patterns = fields.has("matches") || fields.has("not_matches");
-    if (node.broken || (fields.has("matches") && fields.has("not_matches")) ||
-        fields.has("holds") == (patterns || fields.has("agent")) || patterns != fields.has("agent")) {
-      if (!node.broken)
-        error(node.where(), "E0409",
-              fmt::format("{}: expected an expression, or 'agent' and one of 'matches' and 'not_matches'", owner));
+    if (node.broken) return std::nullopt;
+    const bool expects_match = fields.has("matches"), searches = expects_match || fields.has("not_matches");
+    const bool is_search = fields.has("agent") && expects_match != fields.has("not_matches");
+    if (fields.has("holds") ? fields.has("agent") || searches : !is_search) {
+      error(node.where(), "E0409",
+            fmt::format("{}: expected an expression, or 'agent' and one of 'matches' and 'not_matches'", owner));
       return std::nullopt;
     }
     if (const YamlNode* text = fields.get("holds")) return expression(*text, owner);

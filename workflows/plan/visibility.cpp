@@ -52,7 +52,9 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
     for (std::size_t i = 0; i < spec->when->name_where.size(); ++i) {
       const std::string& name = spec->when->expression->names()[i].name;
       const std::optional<Placeholder> placeholder = names_.find(name);
-      if (placeholder && placeholder->kind == Placeholder::Kind::condition && placeholder->id == viewer.agent)
+      const bool own_result =
+          placeholder && placeholder->kind == Placeholder::Kind::condition && placeholder->id == viewer.agent;
+      if (own_result && placeholder->history == 0)
         diagnostics.error(spec->when->name_where[i], "E0310",
                           fmt::format("{}: '{}' is known only when the step's own tools have run", owner, name));
       else

@@ -132,6 +132,7 @@ class SchemaReader {
     return out;
   }
 
+  /// merged(), within the bound of all merges: each copies both schemas.
   Json both(const Json& a, const Json& b, const std::string& pointer) {
     merged_ += values_in(a) + values_in(b);
     if (merged_ > kMaxMerged) fail(pointer, "the schema is too large to be enforced");

@@ -11,7 +11,6 @@
 
 #include "engine/base/errors.h"
 #include "tests/support/plans.h"
-#include "tests/support/workflow_files.h"
 #include "workflows/run/inputs.h"
 
 using namespace baton;
@@ -248,110 +247,6 @@ TEST_CASE("until ends the rounds early, the deciding agent sees the last outputs
   CHECK(record_of(record, "b", 3).state == TurnState::skipped);
   CHECK(engine->prompts.back().find("role:judge|why?|a1|CONFIRMED|") != std::string::npos);
   CHECK(record.outputs.at("answer") == "judge2");
-}
-
-TEST_CASE("answers are values: in prompts, conditions, tools and outputs") {
-  const std::string yaml = with_header(R"(
-inputs: {question: string, least: {default: "3"}}
-agents:
-  author: {prompt: "role:author|"}
-  judge:
-    prompt: "role:judge|{{ agent_author_current }}"
-    output: {schema: {properties: {score: {type: integer}, notes: {items: {type: string}}}}, enforce: false}
-  fixer: {prompt: "role:fixer|[{{ agent_judge_answer.notes.0 }}|{{ agent_judge_answer.notes }}|{{ agent_judge_answer.score }}|{{ agent_judge_answer.notes.7 }}]"}
-  praiser: {prompt: "role:praiser|{{ agent_judge_answer }}"}
-workflow:
-  topology: graph
-  rounds: 3
-  until: agent_judge_answer.score >= least | int and round > 1
-  steps:
-    - {agent: author}
-    - {agent: judge}
-    - {agent: fixer, when: agent_judge_answer.score < 3}
-    - {agent: praiser, needs: [judge], when: "not agent_judge_answer.score < 3 and 'good' in agent_author_current"}
-outputs: {score: "{{ agent_judge_answer.score }}", all: "{{ agent_judge_answer }}", none: "{{ agent_judge_answer.notes.9 }}"}
-)");
-  const auto run = [&](std::vector<int> scores) {
-    auto engine = std::make_shared<ScriptedEngine>([scores, round = std::size_t{0}](const std::string& prompt) mutable {
-      if (agent_of(prompt) == "judge")
-        return Scripted{.text = "{\"score\": " + std::to_string(scores[round++]) +
-                                ", \"notes\": [\"a \\\"b\\\"\", \"c\"]}"};
-      return Scripted{.text = "good"};
-    });
-    RunRequest request;
-    request.plan = std::make_shared<const Plan>(plan(yaml));
-    request.engines = {{"main", engine}};
-    request.inputs = {{"question", "why?"}, {"least", "3"}};
-    request.tools = std::make_shared<const ToolRegistry>();
-    return std::pair(run_plan(request), engine);
-  };
-  const auto [record, engine] = run({1, 4, 5});
-  CHECK(record.state == RunState::ok);
-  CHECK(record_of(record, "fixer").state == TurnState::ok);
-  CHECK(record_of(record, "praiser").state == TurnState::skipped);
-  CHECK(record_of(record, "fixer", 2).state == TurnState::skipped);
-  CHECK(record_of(record, "praiser", 2).state == TurnState::ok);
-  CHECK(record_of(record, "author", 3).state == TurnState::skipped);  // the rounds ended
-  const auto shown = [&engine = engine](const std::string& text) {
-    return std::any_of(engine->prompts.begin(), engine->prompts.end(),
-                       [&](const std::string& prompt) { return prompt.find(text) != std::string::npos; });
-  };
-  CHECK(shown("[a \"b\"|[\"a \\\"b\\\"\",\"c\"]|1|]"));
-  CHECK(shown("role:praiser|{\"score\": 4, \"notes\": [\"a \\\"b\\\"\", \"c\"]}"));
-  CHECK(record.outputs.at("score") == "4");
-  CHECK(record.outputs.at("all").starts_with("{\"score\": 4"));
-  CHECK(record.outputs.at("none") == "");
-
-  const RunRecord other = run({5, 1, 1}).first;
-  CHECK(record_of(other, "author", 3).state == TurnState::ok);  // not after the first round
-}
-
-TEST_CASE("conditions see tool results, earlier rounds and answers that there are not") {
-  const std::string yaml = with_header(R"(
-agents:
-  writer: {prompt: "role:writer|"}
-  picky: {prompt: "role:picky|{{ agent_writer_current }}", output: {enum: [fine, bad], enforce: false, required: false}}
-workflow: {topology: chain, rounds: 5, until: agent_writer_current == agent_writer_history_1 or agent_picky_answer == 'fine'}
-)");
-  const auto rounds = [&](std::vector<std::string> texts, const std::string& verdict) {
-    auto engine =
-        std::make_shared<ScriptedEngine>([texts, verdict, at = std::size_t{0}](const std::string& prompt) mutable {
-          return Scripted{.text = agent_of(prompt) == "picky" ? verdict : texts[at++]};
-        });
-    RunRequest request;
-    request.plan = std::make_shared<const Plan>(plan(yaml));
-    request.engines = {{"main", engine}};
-    request.inputs = {{"user_question", "why?"}};
-    request.tools = std::make_shared<const ToolRegistry>();
-    const RunRecord record = run_plan(request);
-    CHECK(record.state == RunState::ok);
-    return engine->prompts.size() / 2;
-  };
-  CHECK(rounds({"a", "b", "b", "c", "d"}, "bad") == 3);
-  CHECK(rounds({"a", "b", "c", "d", "e"}, "bad") == 5);
-  CHECK(rounds({"a", "b", "c", "d", "e"}, "fine") == 1);
-  CHECK(rounds({"a", "b", "c", "d", "e"}, "neither") == 5);  // an answer that is not there equals nothing
-}
-
-TEST_CASE("a condition whose values do not fit ends the run with its place") {
-  const std::string yaml = with_header(R"(
-agents:
-  a: {prompt: "role:a|"}
-  b: {prompt: "role:b|"}
-workflow:
-  topology: graph
-  steps:
-    - {agent: a}
-    - {agent: b, when: agent_a_current > 3}
-)");
-  RunRequest request;
-  request.plan = std::make_shared<const Plan>(plan(yaml));
-  request.engines = {{"main", std::make_shared<ScriptedEngine>(named_answers())}};
-  request.inputs = {{"user_question", "why?"}};
-  request.tools = std::make_shared<const ToolRegistry>();
-  const RunRecord record = run_plan(request);
-  CHECK(record.state == RunState::failed);
-  CHECK(record.error.find("the condition 'agent_a_current > 3', character 17: ") != std::string::npos);
 }
 
 TEST_CASE("a condition that does not hold skips the step, and those behind it see nothing of it") {

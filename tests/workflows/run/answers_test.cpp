@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers as values and the expressions of conditions, in runs of whole workflow files.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+
+#include "tests/support/function_tool.h"
+#include "tests/support/plans.h"
+#include "tests/support/thread_time.h"
+#include "tests/support/workflow_files.h"
+#include "workflows/run/executor.h"
+
+namespace baton::test {
+namespace {
+
+/// A run whose tool "python" repeats its text in brackets.
+RunRecord run(const std::string& yaml, std::shared_ptr<ScriptedEngine> engine) {
+  auto tools = std::make_shared<ToolRegistry>();
+  tools->add(std::make_shared<FunctionTool>("python", [](const ToolCall& call) {
+    return ToolResult{true, "[" + call.text + "]"};
+  }));
+  RunRequest request;
+  request.plan = std::make_shared<const Plan>(plan(with_header(yaml)));
+  request.engines = {{"main", std::move(engine)}};
+  request.inputs = {{"question", "why?"}, {"least", "3"}};
+  request.tools = std::move(tools);
+  return run_plan(request);
+}
+
+TurnState state_of(const RunRecord& record, const std::string& agent, int round = 1) {
+  for (const AgentRecord& found : record.agents) {
+    if (found.agent == agent && found.round == round) return found.state;
+  }
+  throw std::invalid_argument(agent);
+}
+
+bool shown(const ScriptedEngine& engine, const std::string& text) {
+  return std::any_of(engine.prompts.begin(), engine.prompts.end(),
+                     [&](const std::string& prompt) { return prompt.find(text) != std::string::npos; });
+}
+
+TEST_CASE("answers are values: in prompts, conditions, tools and outputs") {
+  const std::string yaml = R"(
+inputs: {question: string, least: {default: "3"}}
+agents:
+  author: {prompt: "role:author|"}
+  judge:
+    prompt: "role:judge|{{ agent_author_current }}"
+    output: {schema: {properties: {score: {type: integer}, notes: {items: {type: string}}}}, enforce: false}
+  fixer: {prompt: "role:fixer|[{{ agent_judge_answer.notes.0 }}|{{ agent_judge_answer.notes }}|{{ agent_judge_answer.score }}|{{ agent_judge_answer.notes.7 }}]"}
+  praiser:
+    tools: [{python: {from: agent_judge_answer.score}}]
+    prompt: "role:praiser|{{ agent_judge_answer }} {{ condition_praiser_current }}"
+workflow:
+  topology: graph
+  rounds: 3
+  until: agent_judge_answer.score >= least | int and round > 1
+  steps:
+    - {agent: author}
+    - {agent: judge}
+    - {agent: fixer, when: agent_judge_answer.score < 3}
+    - {agent: praiser, needs: [judge], when: "not agent_judge_answer.score < 3 and 'good' in agent_author_current"}
+outputs: {score: "{{ agent_judge_answer.score }}", all: "{{ agent_judge_answer }}", none: "{{ agent_judge_answer.notes.9 }}"}
+)";
+  const auto scripted = [](std::vector<int> scores) {
+    return std::make_shared<ScriptedEngine>([scores, round = std::size_t{0}](const std::string& prompt) mutable {
+      if (agent_of(prompt) != "judge") return Scripted{.text = "good"};
+      return Scripted{.text =
+                          "{\"score\": " + std::to_string(scores[round++]) + ", \"notes\": [\"a \\\"b\\\"\", \"c\"]}"};
+    });
+  };
+  const auto engine = scripted({1, 4, 5});
+  const RunRecord record = run(yaml, engine);
+  CHECK(record.state == RunState::ok);
+  CHECK(state_of(record, "fixer") == TurnState::ok);
+  CHECK(state_of(record, "praiser") == TurnState::skipped);
+  CHECK(state_of(record, "fixer", 2) == TurnState::skipped);
+  CHECK(state_of(record, "praiser", 2) == TurnState::ok);
+  CHECK(state_of(record, "author", 3) == TurnState::skipped);  // the rounds ended
+  CHECK(shown(*engine, "[a \"b\"|[\"a \\\"b\\\"\",\"c\"]|1|]"));
+  CHECK(shown(*engine, "role:praiser|{\"score\": 4, \"notes\": [\"a \\\"b\\\"\", \"c\"]} [4]"));
+  CHECK(record.outputs.at("score") == "4");
+  CHECK(record.outputs.at("all").starts_with("{\"score\": 4"));
+  CHECK(record.outputs.at("none") == "");
+
+  CHECK(state_of(run(yaml, scripted({5, 1, 1})), "author", 3) == TurnState::ok);  // not after the first round
+}
+
+TEST_CASE("until sees outputs of earlier rounds, and answers that do not exist") {
+  const auto rounds = [&](std::vector<std::string> texts, const std::string& verdict) {
+    const auto engine =
+        std::make_shared<ScriptedEngine>([texts, verdict, at = std::size_t{0}](const std::string& prompt) mutable {
+          return Scripted{.text = agent_of(prompt) == "picky" ? verdict : texts[at++]};
+        });
+    const RunRecord record = run(R"(
+agents:
+  writer: {prompt: "role:writer|"}
+  picky: {prompt: "role:picky|{{ agent_writer_current }}", output: {enum: [fine, bad], enforce: false, required: false}}
+workflow: {topology: chain, rounds: 5, until: agent_writer_current == agent_writer_history_1 or agent_picky_answer == 'fine'}
+)",
+                                 engine);
+    CHECK(record.state == RunState::ok);
+    return engine->prompts.size() / 2;
+  };
+  CHECK(rounds({"a", "b", "b", "c", "d"}, "bad") == 3);
+  CHECK(rounds({"a", "b", "c", "d", "e"}, "bad") == 5);
+  CHECK(rounds({"a", "b", "c", "d", "e"}, "fine") == 1);
+  CHECK(rounds({"a", "b", "c", "d", "e"}, "neither") == 5);  // a missing answer equals nothing
+}
+
+TEST_CASE("conditions see results of tools, the step's own only of earlier rounds") {
+  const auto engine =
+      std::make_shared<ScriptedEngine>([](const std::string& prompt) { return Scripted{.text = agent_of(prompt)}; });
+  const RunRecord record = run(R"(
+agents:
+  coder: {tools: [{python: {from: user_question}}], prompt: "role:coder|{{ condition_coder_current }}"}
+  again: {tools: [{python: {from: agent_coder_current}}], prompt: "role:again|{{ condition_again_current }}"}
+  never: {prompt: "role:never|"}
+workflow:
+  topology: graph
+  rounds: 2
+  until: "'nothing' in condition_coder_current"
+  steps:
+    - {agent: coder}
+    - {agent: again, needs: [coder], when: "round == 1 or condition_again_history_1 == '[coder]'"}
+    - {agent: never, needs: [coder], when: "condition_coder_current != '[]'"}
+)",
+                               engine);
+  CHECK(record.state == RunState::ok);
+  CHECK(state_of(record, "again", 2) == TurnState::ok);
+  CHECK(state_of(record, "never") == TurnState::skipped);
+}
+
+TEST_CASE("a condition whose values do not fit ends the run with its place") {
+  const auto engine = std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = "x"}; });
+  const RunRecord record = run(R"(
+agents:
+  a: {prompt: "role:a|"}
+  b: {prompt: "role:b|"}
+workflow:
+  topology: graph
+  steps:
+    - {agent: a}
+    - {agent: b, when: agent_a_current > 3}
+)",
+                               engine);
+  CHECK(record.state == RunState::failed);
+  CHECK(record.error.find("the condition 'agent_a_current > 3', character 17: ") != std::string::npos);
+}
+
+TEST_CASE("members of an answer whose schema is invalid are not checked against it") {
+  for (const char* schema : {"{$ref: '#/definitions/nope'}", "{$ref: 3}", "{properties: 3}", "{items: [{}]}", "x"}) {
+    const std::string errors =
+        errors_of(with_header("agents:\n  a: {prompt: hi, output: {schema: " + std::string(schema) +
+                              "}}\n  b: {prompt: '{{ agent_a_answer.x.0 }}'}\n"
+                              "workflow: {topology: chain, until: agent_a_answer.y > 1}\n"));
+    INFO(schema << "\n" << errors);
+    CHECK(errors.find("error[E0408]") != std::string::npos);
+    CHECK(errors.find("error[E0209]") == std::string::npos);
+  }
+}
+
+TEST_CASE("only a schema that is enforced excludes members that it does not name") {
+  const auto errors = [](const std::string& more) {
+    return errors_of(with_header("agents:\n  a: {prompt: hi, output: {schema: {properties: {n: {type: integer}}" +
+                                 more +
+                                 "}}\n  b: {prompt: '{{ agent_a_answer.other }}'}\nworkflow: {topology: chain}\n"));
+  };
+  CHECK(errors("}").find("error[E0209]") != std::string::npos);
+  CHECK(errors("}, enforce: false") == "");
+  CHECK(errors(", additionalProperties: true}") == "");
+  CHECK(errors(", additionalProperties: false}, enforce: false").find("error[E0209]") != std::string::npos);
+}
+
+TEST_CASE("the schema of an answer is read once for all placeholders") {
+  std::string properties, uses;
+  for (int i = 0; i < 4000; ++i) properties += "p" + std::to_string(i) + ": true,";
+  for (int i = 0; i < 900; ++i) uses += "{{ agent_a_answer.p" + std::to_string(i) + " }}";
+  std::string yaml =
+      "agents:\n  a: {prompt: hi, output: {enforce: false, schema: {properties: {" + properties + "}}}}\n";
+  for (int i = 0; i < 10; ++i) yaml += "  b" + std::to_string(i) + ": {prompt: '" + uses + "'}\n";
+  const double begin = thread_seconds();
+  CHECK(errors_of(with_header(yaml + "workflow: {topology: chain}\n")) == "");
+  CHECK(thread_seconds() - begin < 2.0 * kSlowdown);
+}
+
+}  // namespace
+}  // namespace baton::test
