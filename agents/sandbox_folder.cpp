@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "agents/sandbox_usage.h"
+#include "engine/base/errors.h"
 
 namespace baton {
 namespace {
@@ -163,7 +164,8 @@ SandboxFolder::SandboxFolder() {
   }
   path_ = name;
   folder_ = UniqueFd(open(name.c_str(), kOpenFolder));
-  if (!folder_) {
+  if (folder_) spare_ = UniqueFd(fcntl(folder_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!spare_) {
     const int error = errno;
     rmdir(name.c_str());
     throw std::runtime_error(fmt::format("sandbox: cannot open the folder {}: {}", name, std::strerror(error)));
@@ -171,7 +173,8 @@ SandboxFolder::SandboxFolder() {
 }
 
 SandboxFolder::~SandboxFolder() {
-  empty_tree(std::move(folder_));  // the folder itself, also if the process has moved it
+  spare_.reset();
+  try_to([&] { empty_tree(std::move(folder_)); });  // the folder itself, also if the process has moved it
   rmdir(path_.c_str());
 }
 

@@ -39,6 +39,7 @@ class SandboxFolder {
  private:
   std::filesystem::path path_;
   UniqueFd folder_;
+  UniqueFd spare_;  // closed before the content is removed, which needs one descriptor more
 };
 
 /// Removes a folder with all that is in it, at any depth, with or without permissions of the folders. Follows no links.

@@ -223,11 +223,13 @@ TEST_CASE("sandbox: a full file system is no lack of rights") {
   }
 }
 
-TEST_CASE("sandbox: a lack of file descriptors is no lack of rights") {
+TEST_CASE("sandbox: a lack of file descriptors is no lack of rights, and leaves no folder behind") {
+  const Scratch scratch;
   for (const SandboxLayers layers : kLayers) {
     for (int more = 0; more < 14; ++more) {
       INFO(name_of(layers) << more << " descriptors more");
       CHECK(in_child([&]() -> std::string {
+              setenv("TMPDIR", scratch.path().c_str(), 1);
               const Sandbox reference(layers), sandbox(layers);
               const auto facts = reference.isolation();
               rlimit limit{};
@@ -253,6 +255,7 @@ TEST_CASE("sandbox: a lack of file descriptors is no lack of rights") {
               }
               return refusal(sandbox);
             }) == "");
+      CHECK(scratch.empty());
     }
   }
 }
