@@ -122,6 +122,7 @@ class Signals(Cli):
         for command in (["graph", "large.yaml", "--format", "json"], ["plan", "large.yaml"]):
             process = subprocess.Popen([RUNNER, *command], cwd=self.folder, env=self.environment(),
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.addCleanup(process.kill)  # what goes on after a failure would fail the tests that follow, too
             self.assertTrue(process.stdout.read(1))  # and no more: it waits for its reader
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(timeout=30), 130)

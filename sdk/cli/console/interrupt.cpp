@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/cli/console/interrupt.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -18,9 +15,6 @@
 
 namespace baton::cli {
 namespace {
-
-// A signal handler can reach nothing but what is global; it writes a byte for the thread that does the rest.
-int signal_pipe[2] = {-1, -1};
 
 struct Watch {
   std::stop_source stop;
@@ -35,20 +29,14 @@ Watch& watch() {
   return state;
 }
 
-void on_signal(int) {
-  const int error = errno;
-  [[maybe_unused]] const auto written = ::write(signal_pipe[1], "!", 1);
-  errno = error;
-}
-
 /// The first signal requests a stop, the second one ends the program; where nothing asks for stops, the first one does.
-void wait_for_signals() {
+void wait_for_signals(sigset_t signals) {
   Watch& state = watch();
-  char byte = 0;
-  while (::read(signal_pipe[0], &byte, 1) != 1) {
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
   }
   state.stop.request_stop();
-  while (state.obeyed && ::read(signal_pipe[0], &byte, 1) != 1) {
+  while (state.obeyed && sigwait(&signals, &signal) != 0) {
   }
   // A reader that does not read must not keep the program alive. (try_lock_for is unknown to the thread sanitizer.)
   for (int tries = 0; tries < 200 && !state.writing.try_lock(); ++tries) {
@@ -56,7 +44,7 @@ void wait_for_signals() {
   }
   const std::lock_guard lock(state.mutex);
   for (const auto* words : state.words) words->speak();
-  ::_exit(kInterrupted);
+  std::_Exit(kInterrupted);  // not _exit, before which ThreadSanitizer flushes stdout and so waits for its reader
 }
 
 }  // namespace
@@ -65,20 +53,23 @@ void watch_interrupts() {
   // A closed pipe and a file beyond the limit of the system are failed writes, which are reported.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  if (::pipe2(signal_pipe, O_CLOEXEC) != 0) return;
-  try {
-    std::thread(wait_for_signals).detach();
-  } catch (const std::system_error&) {
-    return;  // without the thread a signal ends the program as by default
-  }
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
   struct sigaction hang_up {};
   if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)  // nohup ignores it
-    sigaction(SIGHUP, &action, nullptr);
+    sigaddset(&signals, SIGHUP);
+  // Every later thread inherits that they are blocked: a signal interrupts no system call, and the thread that waits
+  // for it may do anything, unlike a handler.
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  std::signal(SIGINT, SIG_DFL);  // a shell without job control ignores it for what runs in the background
+  try {
+    std::thread(wait_for_signals, signals).detach();
+  } catch (const std::system_error&) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);  // without the thread a signal ends the program as by default
+  }
 }
 
 std::stop_token interrupted() {
