@@ -2,11 +2,13 @@
 #include "agents/json_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <stdexcept>
+#include <vector>
 
 #include "agents/pattern.h"
 #include "engine/base/json/json_reader.h"
@@ -152,9 +154,14 @@ class Checker {
   }
 
   std::string check_object(const Json& value, const Json& schema, const std::string& pointer, int depth) {
+    std::vector<std::string> missing;
     for (const Json& name : schema.value("required", Json::array())) {
-      if (!value.contains(name.get<std::string>()))
-        return at(pointer, fmt::format("'{}' is missing", name.get<std::string>()));
+      if (!value.contains(name.get<std::string>())) missing.push_back(fmt::format("'{}'", name.get<std::string>()));
+    }
+    if (!missing.empty()) {
+      const bool one = missing.size() == 1;
+      return at(pointer,
+                fmt::format("the key{} {} {} missing", one ? "" : "s", fmt::join(missing, ", "), one ? "is" : "are"));
     }
     for (const auto& [name, member] : value.items()) {
       const std::string wrong = check_member(name, member, schema, pointer, depth);

@@ -167,8 +167,10 @@ std::shared_ptr<const Model> make_tiny_model(Backend& backend, const TinyOptions
   model_options.activations = options.activations;
   model_options.context = options.context;
   LayerRopes ropes(config);
-  ModelText text{
-      .path = "tiny", .fingerprint = "tiny", .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json")};
+  ModelText text{.path = "tiny",
+                 .fingerprint = "tiny",
+                 .tokenizer = Tokenizer::parse(byte_tokenizer_json(), "tokenizer.json"),
+                 .chat_template = options.chat_template};
   return std::make_shared<const Model>(
       Model{std::move(text), std::move(config), model_options, std::move(ropes), std::move(weights), {}});
 }

@@ -37,6 +37,7 @@ struct TinyOptions {
   std::uint64_t seed = 1;
   bool kept = true;  // Device::keep has the vectors
   std::vector<TokenId> eos_tokens = {257};
+  std::shared_ptr<const ChatTemplate> chat_template = nullptr;
 };
 
 /// A model whose matrices are blocks of the type.

@@ -8,6 +8,7 @@
 #include "agents/json_check.h"
 #include "agents/pattern.h"
 #include "workflows/format/format_table.h"
+#include "workflows/format/placeholder.h"
 #include "workflows/format/prompt_reader.h"
 #include "workflows/format/yaml_json.h"
 
@@ -33,6 +34,10 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   agent.on_error = handling.on_error.value_or(OnError::fail);
   agent.fallback = handling.fallback.value_or("");
   agent.retry = handling.retry.value_or(RetrySpec{});
+  if (!agent.retry.feedback.empty() && !fields.has("output")) {
+    diagnostics_.error(fields.where("retry"), "E0409",
+                       fmt::format("{}: 'feedback' has no effect without 'output', which can fail", owner));
+  }
   agent.exact = fields.boolean("exact").value_or(false);
   return agent;
 }
@@ -83,8 +88,27 @@ AgentReader::ErrorHandling AgentReader::error_handling(const Fields& fields, con
     const Fields settings(*retry);
     const auto attempts = static_cast<int>(settings.integer("attempts").value_or(1));
     out.retry = RetrySpec{attempts, settings.duration("backoff").value_or(Milliseconds{0})};
+    if (const YamlNode* text = settings.get("feedback")) {
+      out.retry->feedback = feedback(*text, owner);
+      if (attempts < 2)
+        diagnostics_.error(text->where(), "E0409",
+                           fmt::format("{}: 'feedback' has no effect without 'attempts' of at least 2", owner));
+    }
   }
   return out;
+}
+
+std::vector<TemplatePiece> AgentReader::feedback(const YamlNode& text, const std::string& owner) {
+  PromptItem item = read_template(text, owner, diagnostics_);
+  if (text.text.empty()) diagnostics_.error(text.where(), "E0404", fmt::format("{}: 'feedback' is empty", owner));
+  for (std::size_t i = 0; i < item.pieces.size(); ++i) {
+    const std::string& name = item.pieces[i].placeholder;
+    if (name.empty() || name == kErrorPlaceholder) continue;
+    diagnostics_.error(item.place(i), "E0203",
+                       fmt::format("{}: unknown placeholder '{}'; expected '{}', the only one of a feedback", owner,
+                                   name, kErrorPlaceholder));
+  }
+  return std::move(item.pieces);
 }
 
 std::string AgentReader::pattern(const Fields& fields, const char* key, const std::string& owner) {

@@ -210,16 +210,16 @@ std::vector<FormatKey> make_keys() {
           {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},
           {"output", "grammar", string(), false, "", "A grammar in GBNF notation; its rule `root` is the output."},
           {"output", "enforce", boolean(), false, "true",
-           "`schema`, `enum`, `regex` and `grammar` are obeyed while the output is decoded; `false`: checked "
-           "afterwards."},
+           "The output is constrained while it is decoded; `false`: it is checked afterwards."},
           {"output", "required", boolean(), false, "true",
            "With `false`, an output that still does not match after the last attempt is kept, with a warning and "
-           "without an "
-           "answer."},
+           "without an answer."},
 
           {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},
           {"retry", "backoff", duration(), false, "0s",
-           "Pause before the second attempt; doubled before each further one."},
+           "Pause before the second attempt; doubled before each later one."},
+          {"retry", "feedback", prompt(), false, "`Error: {{ error }}. Fix it.`",
+           "What an agent is told of an output that failed its check; `{{ error }}` says why."},
 
           {"workflow", "topology", choice({kTopologyNames.begin(), kTopologyNames.end()}), false, "single",
            "The shape of a round."},

@@ -43,6 +43,9 @@ class PlaceholderNames {
 /// The name under which conditions know the number of the round, from 1; an input of this name hides it.
 inline constexpr std::string_view kRoundName = "round";
 
+/// The one placeholder of `retry.feedback`: why the output failed its check.
+inline constexpr std::string_view kErrorPlaceholder = "error";
+
 /// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,
                                 const SourceLocation& where, Diagnostics& diagnostics);

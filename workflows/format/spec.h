@@ -104,6 +104,7 @@ enum class OnError : std::uint8_t { fail, skip, fallback };
 struct RetrySpec {
   int attempts = 1;  // in all
   Milliseconds backoff{0};
+  std::vector<TemplatePiece> feedback = {};  // what follows an output that failed its check; empty: the default text
 };
 
 struct AgentSpec {

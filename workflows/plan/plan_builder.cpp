@@ -317,6 +317,7 @@ class PlanBuilder {
     std::size_t bytes = turn.fallback.size() + (turn.when ? turn.when->matches.size() : 0) +
                         turn.when_reads.size() * sizeof(SlotSource);
     for (const std::string& stop : turn.stop) bytes += sizeof(std::string) + stop.size();
+    for (const TemplatePiece& piece : turn.retry.feedback) bytes += kBytesOfPiece + piece.text.size();
     for (const ToolSpec& tool : turn.tools) {
       bytes += sizeof tool;
       for (const auto& [name, value] : tool.options) bytes += kBytesOfPiece + name.size() + value.size();

@@ -41,7 +41,7 @@ void RunLoop::start_attempt(std::size_t turn) {
   advance(turn);
 }
 
-/// A later attempt has its prompt already.
+/// A later attempt has its prompt already, unless the one before it failed the check of its output.
 void RunLoop::advance(std::size_t turn) {
   try {
     if (!attempts_[turn]->prepared) return prepare(turn);
@@ -63,10 +63,16 @@ void RunLoop::prepare(std::size_t turn) {
   TurnInput input;
   input.turn = &planned(turn);
   input.engine = attempt.engine;
-  input.frame = early_.frame(turn);
   input.stop = attempt.stop.get_token();
   input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
-  for (const ToolSpec& spec : planned(turn).tools) {
+  const bool again = !attempt.failed.empty();
+  if (again) {
+    add_feedback(input, attempt.failed);
+    input.tool_text = state_.turn(turn).tool_text;
+  } else {
+    input.frame = early_.frame(turn);
+  }
+  for (const ToolSpec& spec : again ? std::vector<ToolSpec>() : planned(turn).tools) {
     ToolInput& tool = input.tools.emplace_back();
     tool.tool = tools_->find(spec.tool);
     tool.name = spec.tool;
@@ -263,29 +269,30 @@ void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
 }
 
 void RunLoop::accept(std::size_t turn, GenerationResult result) {
+  Attempt& attempt = *attempts_[turn];
   TurnProgress& state = state_.turn(turn);
+  // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
+  const std::shared_ptr<const Tokenizer>& tokenizer = attempt.engine->text().tokenizer;
+  if (std::any_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); }))
+    result.tokens.clear();
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     CheckedOutput checked = check_output(agent->output, planned(turn).grammar.get(), result.text);
     if (!checked.problem.empty() && planned(turn).enforce && state.record.truncated)
       checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
-    const bool last = attempts_[turn]->number >= planned(turn).retry.attempts;
+    const bool last = attempt.number >= planned(turn).retry.attempts;
     if (!checked.problem.empty() && (agent->output.required || !last)) {
-      fail_attempt(turn, {.error = checked.problem});
+      if (!last) attempt.failed.push_back({std::move(result.text), std::move(result.tokens), checked.problem});
+      if (!last) attempt.prepared = false;
+      fail_attempt(turn, {.error = std::move(checked.problem)});
       return;
     }
     if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(turn).id, checked.problem));
     if (checked.problem.empty() && agent->output.has_answer()) state_.set_answer(turn, std::move(checked.answer));
   }
   state.has_output = true;
-  // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
-  const Tokenizer& tokenizer = *attempts_[turn]->engine->text().tokenizer;
-  const bool plain =
-      std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer.is_special(id); });
-  if (plain) {
-    state.tokens = std::move(result.tokens);
-    state.tokenizer = attempts_[turn]->engine->text().tokenizer;
-  }
+  state.tokens = std::move(result.tokens);
+  state.tokenizer = tokenizer;
   turn_over(turn, TurnState::ok);
 }
 

@@ -14,6 +14,7 @@
 
 #include "workflows/run/early_turns.h"
 #include "workflows/run/executor.h"
+#include "workflows/run/feedback.h"
 #include "workflows/run/hand_over.h"
 #include "workflows/run/run_progress.h"
 #include "workflows/run/task_queue.h"
@@ -38,6 +39,7 @@ class RunLoop {
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
+    std::vector<FailedOutput> failed;   // of the attempts before
     bool prepared = false;              // the prompt is known, and may be empty
     std::vector<PromptPart> prompt;     // kept while another attempt may need it
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again

@@ -23,10 +23,12 @@ CheckedOutput check_pattern(const std::string& pattern, const std::string& outpu
 }
 
 CheckedOutput check_schema(const std::string& schema, const std::string& output) {
-  const std::string problem = check_json(output, schema);
+  std::string problem = check_json(output, schema);
   if (problem.empty()) return {output, {}};
-  const std::optional<std::string> block = last_code_block(output);
-  if (block && check_json(*block, schema).empty()) return {*block, {}};
+  if (const std::optional<std::string> block = last_code_block(output)) {
+    problem = check_json(*block, schema);
+    if (problem.empty()) return {*block, {}};
+  }
   return {{}, "the output does not fit the schema: " + problem};
 }
 

@@ -36,6 +36,7 @@ std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text,
 
 PreparedTurn prepare_turn(const TurnInput& input) {
   PreparedTurn prepared;
+  prepared.tool_text = input.tool_text;
   for (const ToolInput& tool : input.tools) {
     prepared.tools.push_back(call_tool(tool));
     if (prepared.tools.size() > 1) prepared.tool_text += '\n';
@@ -52,8 +53,11 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       }
       return ids_of(*slot, prepared.tool_text, *model.tokenizer, input.stop);
     };
-    prepared.prompt =
-        input.frame ? fill_frame(*input.frame, value) : build_prompt(model, input.turn->messages, value, input.stop);
+    const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
+    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, input.stop);
+    for (PromptPart& part : prepared.prompt) {
+      if (input.turn->slot(part.slot) == nullptr) part.slot.clear();  // an output of the turn itself
+    }
     if (input.turn->enforce && input.turn->grammar) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);

@@ -168,7 +168,14 @@ models: {small: {path: nano, activations: bf16}, large: {path: big, dtype: f32, 
 defaults: {model: small, max_tokens: 64, temperature: 0.5, top_k: 40, stop: "\n\n", timeout: 60s, seed: 7}
 agents:
   a: {prompt: hello, model: large, max_tokens: 0x10, stop: [x, y], on_error: fallback, fallback: none, retry: {attempts: 2, backoff: 50ms}}
-  b: {prompt: hello, top_p: 0.9, min_p: 0.1, repetition_penalty: 1.1, timeout: 1m}
+  b:
+    prompt: hello
+    top_p: 0.9
+    min_p: 0.1
+    repetition_penalty: 1.1
+    timeout: 1m
+    output: {pattern: x}
+    retry: {attempts: 2, feedback: "No: {{ error }}."}
 workflow: {topology: parallel, max_parallel: 1}
 relay: full
 )");
@@ -182,6 +189,11 @@ relay: full
   CHECK(a.retry.attempts == 2);
   CHECK(a.retry.backoff == Milliseconds(50));
   CHECK(a.sampling.seed == 7);
+  CHECK(a.retry.feedback.empty());
+  REQUIRE(b.retry.feedback.size() == 3);
+  CHECK(b.retry.feedback[0].text == "No: ");
+  CHECK(b.retry.feedback[1].placeholder == "error");
+  CHECK(b.retry.feedback[2].text == ".");
   CHECK(b.model == "small");
   CHECK(b.max_tokens == 64);
   CHECK(b.stop == std::vector<std::string>{"\n\n"});

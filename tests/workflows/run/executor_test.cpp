@@ -293,6 +293,16 @@ TEST_CASE("an output without the answer fails, also at the only attempt") {
   CHECK(record_of(record, "a").state == TurnState::failed);
 }
 
+TEST_CASE("of JSON in a code block, the error says what is wrong with it") {
+  PlanBuilder builder;
+  builder.add("a", {});
+  builder.agent("a").output.schema = R"({"type": "object", "required": ["x"]})";
+  const auto engine =
+      std::make_shared<ScriptedEngine>([](const std::string&) { return Scripted{.text = "```json\n{\"y\": 1}\n```"}; });
+  CHECK(run_plan(builder.request(engine)).error ==
+        "agent 'a' failed: the output does not fit the schema: the value: the key 'x' is missing");
+}
+
 TEST_CASE("an output that is constrained as a whole is the answer, and is enforced or only checked") {
   const auto run_with = [](const OutputSpec& output, const std::string& text, bool enforced) {
     PlanBuilder builder;

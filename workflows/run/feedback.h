@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an attempt at a turn is told of those before it: each output that failed its check, and why it failed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "workflows/run/turn.h"
+
+namespace baton {
+
+/// An output that did not pass its check.
+struct FailedOutput {
+  std::string text;
+  std::vector<TokenId> tokens;  // the ids that were generated; empty where only the text may move on
+  std::string problem;
+};
+
+/// Makes `input` that of a further attempt. The turn's messages are followed by each failed output as a message of the
+/// assistant, and by `retry.feedback` as one of the user, which holds the problem as data, cut to 1000 bytes. The
+/// prompt so begins with that of the attempt before it and with what that one generated, whose KV is continued.
+/// `failed` must outlive `input`.
+void add_feedback(TurnInput& input, const std::vector<FailedOutput>& failed);
+
+}  // namespace baton
