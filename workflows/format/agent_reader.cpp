@@ -132,6 +132,24 @@ std::vector<ToolSpec> AgentReader::tools(const YamlNode& list, const std::string
   return out;
 }
 
+/// An option with placeholders is a template.
+void AgentReader::read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) {
+  const std::string& text = option.value.text;
+  if (text.find("{{") == std::string::npos) return;
+  const SourceLocation where = option.value.where();
+  std::vector<TemplateError> errors;
+  PromptItem item;
+  item.pieces = parse_template(text, errors);
+  item.where = where;
+  for (const TemplateError& error : errors)
+    diagnostics_.error(where, "E0205", fmt::format("{}: {}: {}", owner, option.key.text, error.message));
+  if (option.value.has_values || text.find("${secret:") != std::string::npos)
+    diagnostics_.error(where, "E0404",
+                       fmt::format("{}: {}: placeholders stand neither with ${{env:...}} nor with ${{secret:...}}",
+                                   owner, option.key.text));
+  tool.filled[option.key.text] = std::move(item);
+}
+
 std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::string& owner) {
   const bool is_map = node.kind == YamlNode::Kind::map;
   if (is_map && node.entries.size() != 1) {
@@ -158,6 +176,7 @@ std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::strin
         out.from_where = option.value.where();
       } else {
         out.options[option.key.text] = option.value.text;
+        read_option(out, option, owner);
       }
     }
   }

@@ -168,7 +168,8 @@ std::vector<FormatKey> make_keys() {
                    "The prompt; the short form is the user message."},
                   {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
                    "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
-                   "names the placeholder whose text the tool works on; `condition_<agent>_current` is the result."},
+                   "names the placeholder whose text the tool works on, the others may hold placeholders; "
+                   "`condition_<agent>_current` is the result."},
                   {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
                   {"agent", "exact", boolean(), false, "false",
                    "`auto`: nothing is handed over approximately to this agent, a judge for example."},
@@ -209,8 +210,7 @@ std::vector<FormatKey> make_keys() {
           {"output", "enum", list(string()), false, "", "Texts of which the output is one."},
           {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},
           {"output", "grammar", string(), false, "", "A grammar in GBNF notation; its rule `root` is the output."},
-          {"output", "enforce", boolean(), false, "true",
-           "The output is constrained while it is decoded; `false`: it is checked afterwards."},
+          {"output", "enforce", boolean(), false, "true", "Decodes what is allowed only; `false`: checks afterwards."},
           {"output", "required", boolean(), false, "true",
            "With `false`, an output that still does not match after the last attempt is kept, with a warning and "
            "without an answer."},

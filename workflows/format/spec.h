@@ -78,8 +78,20 @@ struct ToolSpec {
   std::string tool;                            // "python"
   std::string from;                            // placeholder whose text it works on; empty: none
   std::map<std::string, std::string> options;  // may hold ${secret:NAME}, for the tool to resolve
+  std::map<std::string, PromptItem> filled;    // those of the options that hold placeholders
   SourceLocation where;
   SourceLocation from_where;
+
+  /// Calls `use` with the name and the place of each placeholder whose value the tool gets.
+  template <typename Use>
+  void for_each_placeholder(const Use& use) const {
+    if (!from.empty()) use(from, from_where);
+    for (const auto& [option, text] : filled) {
+      for (std::size_t i = 0; i < text.pieces.size(); ++i) {
+        if (!text.pieces[i].placeholder.empty()) use(text.pieces[i].placeholder, text.place(i));
+      }
+    }
+  }
 };
 
 /// At most one of the first five is given.

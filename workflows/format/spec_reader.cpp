@@ -176,7 +176,7 @@ class PlaceholderChecker {
       for (const PromptItem& item : message.items) check(item);
     }
     for (const ToolSpec& tool : agent.tools) {
-      if (!tool.from.empty()) check(tool.from, tool.from_where);
+      tool.for_each_placeholder([&](const std::string& name, const SourceLocation& where) { check(name, where); });
     }
   }
 

@@ -233,7 +233,8 @@ class PlanBuilder {
     for (const PromptMessage& message : turn.messages) {
       for (const PromptPiece& piece : message.pieces) add_name(piece.slot);
     }
-    for (const ToolSpec& tool : turn.tools) add_name(tool.from);
+    for (const ToolSpec& tool : turn.tools)
+      tool.for_each_placeholder([&](const std::string& name, const SourceLocation&) { add_name(name); });
   }
 
   void add_reads(PlannedTurn& turn, const GraphNode& node, const Visibility& visibility) const {
@@ -321,6 +322,8 @@ class PlanBuilder {
     for (const ToolSpec& tool : turn.tools) {
       bytes += sizeof tool;
       for (const auto& [name, value] : tool.options) bytes += kBytesOfPiece + name.size() + value.size();
+      for (const auto& [name, text] : tool.filled)
+        bytes += text.pieces.size() * kBytesOfPiece + tool.options.at(name).size();
     }
     return bytes;
   }

@@ -94,7 +94,8 @@ class GraphExpansion {
         for (const TemplatePiece& piece : item.pieces) add(piece.placeholder);
       }
     }
-    for (const ToolSpec& tool : agent.tools) add(tool.from);
+    for (const ToolSpec& tool : agent.tools)
+      tool.for_each_placeholder([&](const std::string& name, const SourceLocation&) { add(name); });
     if (const std::optional<ConditionSpec>& when = specs_[index].when; when && when->expression) {
       for (const ValueExpression::Name& name : when->expression->names()) add(name.name);
     } else if (when) {

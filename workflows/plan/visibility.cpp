@@ -43,7 +43,7 @@ void Visibility::check(const GraphNode& viewer, Diagnostics& diagnostics) const 
       for (std::size_t i = 0; i < item.pieces.size(); ++i) check_name(item.pieces[i].placeholder, item.place(i));
     }
   }
-  for (const ToolSpec& tool : agent.tools) check_name(tool.from, tool.from_where);
+  for (const ToolSpec& tool : agent.tools) tool.for_each_placeholder(check_name);
 
   const NodeSpec* spec = viewer.spec;
   if (spec == nullptr || !spec->when) return;

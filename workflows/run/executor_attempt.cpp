@@ -78,6 +78,12 @@ void RunLoop::prepare(std::size_t turn) {
     tool.name = spec.tool;
     if (!spec.from.empty()) tool.call.text = state_.slot_text(turn, spec.from);
     tool.call.options = spec.options;
+    try {
+      const auto value = [&](const std::string& name) { return state_.slot_text(turn, name); };
+      for (const auto& [option, text] : spec.filled) tool.call.options[option] = filled_option(option, text, value);
+    } catch (const std::runtime_error& error) {
+      tool.refused = error.what();
+    }
     tool.call.stop = attempt.stop.get_token();
   }
   auto prepared = std::make_shared<PreparedTurn>();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workflows/run/turn.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <stdexcept>
@@ -10,11 +12,14 @@
 namespace baton {
 namespace {
 
+constexpr std::size_t kMaxOption = std::size_t{16} << 20;  // bytes
+
 ToolOutcome call_tool(const ToolInput& input) {
   const Clock::time_point begin = Clock::now();
   ToolOutcome outcome{input.name, {}, 0.0};
   try {
     if (input.tool == nullptr) throw std::runtime_error("tool '" + input.name + "' is not registered");
+    if (!input.refused.empty()) throw std::runtime_error(input.refused);
     outcome.result = input.tool->call(input.call);
   } catch (const std::exception& error) {
     outcome.result = {false, std::string("error: ") + error.what()};
@@ -33,6 +38,19 @@ std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text,
 }
 
 }  // namespace
+
+std::string filled_option(const std::string& option, const PromptItem& text,
+                          const std::function<std::string_view(const std::string& placeholder)>& value) {
+  std::string filled;
+  for (const TemplatePiece& piece : text.pieces) {
+    filled += piece.placeholder.empty() ? piece.text : value(piece.placeholder);
+    if (filled.size() > kMaxOption)
+      throw std::runtime_error(fmt::format("option '{}' has more than {} bytes", option, kMaxOption));
+  }
+  if (filled.find("${secret:") != std::string::npos)
+    throw std::runtime_error(fmt::format("option '{}': a value holds '${{secret:'", option));
+  return filled;
+}
 
 PreparedTurn prepare_turn(const TurnInput& input) {
   PreparedTurn prepared;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -28,7 +29,13 @@ struct ToolInput {
   const Tool* tool = nullptr;  // null: not registered
   std::string name;
   ToolCall call;
+  std::string refused;  // why it may not be called
 };
+
+/// The text of a tool's option with the values of its placeholders. Throws std::runtime_error beyond 16 MiB, and where
+/// a value names a secret: the tool, which resolves such names in its options, could not tell who wrote it.
+std::string filled_option(const std::string& option, const PromptItem& text,
+                          const std::function<std::string_view(const std::string& placeholder)>& value);
 
 /// The prompt of a turn before its last inputs are known (agents/prompt.h), with the values of the run's inputs.
 using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;

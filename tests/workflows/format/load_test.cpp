@@ -230,6 +230,17 @@ TEST_CASE("secrets stay names") {
   CHECK(spec.agents.at(0).tools.at(0).options.at("seconds") == "${secret:KEY}");
 }
 
+TEST_CASE("an option of a tool with placeholders is a template") {
+  const WorkflowSpec spec =
+      parse(with_header("agents: {a: {prompt: hello, tools: [{python: {seconds: \"{{ user_question }} {{{{}}\"}}]}}"));
+  const ToolSpec& tool = spec.agents.at(0).tools.at(0);
+  REQUIRE(tool.filled.size() == 1);
+  const std::vector<TemplatePiece>& pieces = tool.filled.at("seconds").pieces;
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].placeholder == "user_question");
+  CHECK(pieces[1].text == " {{}}");
+}
+
 TEST_CASE("the shortest workflow") {
   const WorkflowSpec spec = parse(with_header("agents: {a: {prompt: \"{{ user_question }}\"}}"));
   CHECK(spec.name == "team");

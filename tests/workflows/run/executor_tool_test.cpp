@@ -69,6 +69,32 @@ TEST_CASE("a tool runs on an output before the prompt is built") {
   CHECK(calls[0].ok);
 }
 
+TEST_CASE("the options of a tool may hold placeholders, whose values name no secret") {
+  std::map<std::string, std::string> seen;
+  int calls = 0;
+  PlanBuilder builder = with_tool([&](const ToolCall& call) {
+    ++calls;
+    seen = call.options;
+    return ToolResult{true, "fine"};
+  });
+  PromptItem& text = builder.plan.turns[1].tools.back().filled["colour"];
+  text.pieces = {{"red, ", ""}, {"", "question"}, {" and ", ""}, {"", "agent_a_current"}};
+  const auto run_with = [&](const std::string& question) {
+    RunRequest request = builder.request(std::make_shared<ScriptedEngine>(named_answers()));
+    request.inputs["question"] = question;
+    return run_plan(request);
+  };
+  CHECK(run_with("why {{ it }}?").state == RunState::ok);
+  CHECK(seen == std::map<std::string, std::string>{{"colour", "red, why {{ it }}? and a!"}});
+  CHECK(run_with("${secret:KEY}").outputs.at("result") == "error: option 'colour': a value holds '${secret:'");
+  text.pieces.insert(text.pieces.begin() + 1, {"$", ""});
+  CHECK(run_with("{secret:KEY}").outputs.at("result") == "error: option 'colour': a value holds '${secret:'");
+  text.pieces.assign(200, {"", "question"});
+  CHECK(run_with(std::string(100'000, 'x')).outputs.at("result") ==
+        "error: option 'colour' has more than 16777216 bytes");
+  CHECK(calls == 1);
+}
+
 TEST_CASE("a tool that fails, throws or is missing shows its error to the agent") {
   PlanBuilder builder = with_tool([](const ToolCall&) -> ToolResult { throw std::runtime_error("no luck"); });
   builder.plan.turns[1].tools.push_back(tool_spec("gone", ""));
