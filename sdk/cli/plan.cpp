@@ -149,7 +149,9 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     out += turn.decides ? "  (decides)\n" : "\n";
     out += fmt::format("  after    {}\n", turn.needs.empty() ? "nothing" : names_of(turn.needs, turns));
     if (!turn.tools.empty()) out += fmt::format("  tools    {}\n", fmt::join(turn.tools, ", "));
-    if (preview) {
+    if (turn.model.empty()) {
+      out += "  output   what the tools return\n";
+    } else if (preview) {
       const TurnPreview& shown = preview->turns[i];
       const bool unbounded = std::any_of(shown.prompt.begin(), shown.prompt.end(),
                                          [](const PreviewPart& part) { return !part.known && part.most_tokens == 0; });
@@ -162,7 +164,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
       out += fmt::format("  at most  {} output tokens\n", turn.max_tokens);
     }
     if (!turn.order.empty()) out += fmt::format("  order    {}\n", turn.order);
-    if (!turn.slots.empty()) out += "  relay\n";
+    if (!turn.slots.empty()) out += turn.model.empty() ? "  reads\n" : "  relay\n";
     for (const auto& slot : turn.slots) {
       const std::string from = slot.turn < 0 ? name_of(slot.source)
                                              : fmt::format("{} {}", name_of(slot.source), names_of({slot.turn}, turns));

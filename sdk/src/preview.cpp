@@ -151,6 +151,13 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   std::map<std::string, std::shared_ptr<const Model>> models;
   Preview preview;
   for (const auto& turn : plan.turns) {
+    if (turn.messages.empty()) {
+      TurnPreview& tools = preview.turns.emplace_back();
+      tools.agent = turn.agent;
+      tools.round = turn.round;
+      tools.complete = true;
+      continue;
+    }
     auto& model = models[turn.model];
     if (!model) model = open_model_text(locate_model(*plan.spec, turn.model, replacement_model));
     preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, *model, values); }));

@@ -66,7 +66,6 @@ class TeamMaker {
     for (int i = 0; i < count + (decision_ ? 1 : 0); ++i) {
       members_.push_back({ids[static_cast<std::size_t>(i)], {}, draw_.chance(0.25), i == count});
       if (draw_.chance(0.3)) members_.back().output = drawn_output();
-      team_.agents.push_back(members_.back().id);
     }
     count_ = static_cast<std::size_t>(count);
   }
@@ -210,10 +209,20 @@ class TeamMaker {
       out["output"] = member.output;
       if (member.output.value("enforce", true) && !member.output.contains("pattern")) out.erase("stop");
       if (draw_.chance(0.7)) set_failures(out);
+      if (out.value("retry", 1) > 1 && draw_.chance(0.5))
+        out["retry"] = {{"attempts", out["retry"]}, {"feedback", "Not {{ output }}, since {{ error }}."}};
     }
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
     if (draw_.chance(0.2)) out["exact"] = true;
     if (draw_.chance(0.1)) out["timeout"] = "10m";
+    if (!member.tools || draw_.chance(0.7)) {
+      team_.agents.push_back(member.id);
+      return out;
+    }
+    for (const char* key : {"prompt", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+                            "seed", "stop", "exact"})
+      out.erase(key);
+    if (out.contains("retry") && out["retry"].is_object()) out["retry"] = out["retry"]["attempts"];
     return out;
   }
 

@@ -20,7 +20,7 @@ struct RandomTeam {
   std::uint64_t seed = 0;
   std::string topology;
   std::string yaml;
-  std::vector<std::string> agents;  // ids
+  std::vector<std::string> agents;  // ids of those that ask a model
   std::map<std::string, std::string> inputs;
   std::uint64_t run_seed = 0;
 };

@@ -34,12 +34,24 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   agent.on_error = handling.on_error.value_or(OnError::fail);
   agent.fallback = handling.fallback.value_or("");
   agent.retry = handling.retry.value_or(RetrySpec{});
-  if (!agent.retry.feedback.empty() && !fields.has("output")) {
+  if (const bool prompts = fields.has("prompt"); !agent.retry.feedback.empty() && !(prompts && fields.has("output"))) {
     diagnostics_.error(fields.where("retry"), "E0409",
-                       fmt::format("{}: 'feedback' has no effect without 'output', which can fail", owner));
+                       fmt::format("{}: 'feedback' has no effect without {}", owner,
+                                   prompts ? "'output', which can fail" : "'prompt'"));
   }
   agent.exact = fields.boolean("exact").value_or(false);
+  if (!fields.has("prompt")) check_tools_only(fields, owner);
   return agent;
+}
+
+/// Without a prompt, the tools are the agent.
+void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
+  for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
+                          "stop", "exact"}) {
+    if (fields.has(key))
+      diagnostics_.error(fields.where(key), "E0409",
+                         fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));
+  }
 }
 
 GenerationSpec AgentReader::generation(const Fields& fields) {
@@ -103,10 +115,10 @@ std::vector<TemplatePiece> AgentReader::feedback(const YamlNode& text, const std
   if (text.text.empty()) diagnostics_.error(text.where(), "E0404", fmt::format("{}: 'feedback' is empty", owner));
   for (std::size_t i = 0; i < item.pieces.size(); ++i) {
     const std::string& name = item.pieces[i].placeholder;
-    if (name.empty() || name == kErrorPlaceholder) continue;
+    if (name.empty() || name == kErrorPlaceholder || name == kOutputPlaceholder) continue;
     diagnostics_.error(item.place(i), "E0203",
-                       fmt::format("{}: unknown placeholder '{}'; expected '{}', the only one of a feedback", owner,
-                                   name, kErrorPlaceholder));
+                       fmt::format("{}: unknown placeholder '{}'; a feedback has '{}' and '{}'", owner, name,
+                                   kErrorPlaceholder, kOutputPlaceholder));
   }
   return std::move(item.pieces);
 }

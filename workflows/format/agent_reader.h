@@ -32,6 +32,7 @@ class AgentReader {
   std::string pattern(const Fields& fields, const char* key, const std::string& owner);
 
  private:
+  void check_tools_only(const Fields& fields, const std::string& owner);
   std::vector<ToolSpec> tools(const YamlNode& list, const std::string& owner);
   std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner);
   void read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner);

@@ -141,10 +141,11 @@ class FormatChecker {
       if (key.object != type.name) continue;
       if (YamlEntry* entry = node.entry(key.key)) {
         check(entry->value, key.type, path.empty() ? key.key : path + "." + key.key, entry->key.where());
-      } else if (key.required && !misspelt) {  // a misspelt key is reported once
+      } else if (key.required && !misspelt && (key.unless.empty() || node.entry(key.unless) == nullptr)) {
+        // A misspelt key is reported once.
         diagnostics_.error(where, "E0402",
-                           path.empty() ? fmt::format("missing key '{}'", key.key)
-                                        : fmt::format("{}: missing key '{}'", path, key.key));
+                           fmt::format("{}{}missing key '{}'{}", path, path.empty() ? "" : ": ", key.key,
+                                       key.unless.empty() ? "" : fmt::format(" (or '{}')", key.unless)));
         node.broken = true;
       }
     }

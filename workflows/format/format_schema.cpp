@@ -95,7 +95,7 @@ Json schema_of(const FormatType& type, Form form) {
 
 /// An object with all of its keys.
 Json keys_schema(const std::string& object, Form form) {
-  Json properties = Json::object(), required = Json::array();
+  Json properties = Json::object(), required = Json::array(), one_of = Json::array();
   for (const FormatKey& key : format_keys()) {
     if (key.object != object) continue;
     Json alternatives = Json::array({schema_of(key.type, form)});
@@ -107,13 +107,15 @@ Json keys_schema(const std::string& object, Form form) {
       property["anyOf"] = std::move(alternatives);
     }
     properties[key.key] = std::move(property);
-    if (key.required) required.push_back(key.key);
+    if (key.required && key.unless.empty()) required.push_back(key.key);
+    if (key.required && !key.unless.empty()) one_of = {{{"required", {key.key}}}, {{"required", {key.unless}}}};
   }
   Json schema = {{"type", "object"},
                  {"properties", properties},
                  {"patternProperties", {{"^x-", Json::object()}}},
                  {"additionalProperties", false}};
   if (form == Form::whole && !required.empty()) schema["required"] = required;
+  if (form == Form::whole && !one_of.empty()) schema["anyOf"] = one_of;
   return schema;
 }
 
@@ -144,6 +146,10 @@ std::string cell(std::string text) {
   return text;
 }
 
+std::string required_text(const FormatKey& key) {
+  return key.unless.empty() ? "required" : fmt::format("required without `{}`", key.unless);
+}
+
 }  // namespace
 
 std::string workflow_json_schema() {
@@ -167,7 +173,7 @@ std::string workflow_reference_markdown() {
     for (const FormatKey& key : format_keys()) {
       if (key.object != object) continue;
       out += fmt::format("| `{}` | {} | {} | {} |\n", key.key, cell(described(key.type)),
-                         key.required ? "required" : cell(key.default_text), cell(key.description));
+                         key.required ? required_text(key) : cell(key.default_text), cell(key.description));
     }
     out += "\n";
   }

@@ -157,30 +157,30 @@ std::vector<FormatKey> make_keys() {
        "Maximum length of prompt and output together, in tokens."},
   };
   add_generation(keys, "defaults");
-  keys.insert(keys.end(),
-              {
-                  {"agent", "use", string(), false, "",
-                   "An agent file to start from, by name: looked for next to this file, in `roles/` next to it, and in "
-                   "`agents/roles`. Keys given here take precedence."},
-                  {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
-                  {"agent", "description", string(), false, "", "What the agent does."},
-                  {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
-                   "The prompt; the short form is the user message."},
-                  {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
-                   "Tools that run before the prompt is built, as `name` or `{name: {option: value}}`. Option `from` "
-                   "names the placeholder whose text the tool works on, the others may hold placeholders; "
-                   "`condition_<agent>_current` is the result."},
-                  {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
-                  {"agent", "exact", boolean(), false, "false",
-                   "`auto`: nothing is handed over approximately to this agent, a judge for example."},
-                  {"agent", "on_error", on_error(), false, "fail",
-                   "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
-                   "of `fallback` replaces the output."},
-                  {"agent", "fallback", string(), false, "",
-                   "The text that stands in for the output when `on_error` is `fallback`."},
-                  {"agent", "retry", retry(), false, "1",
-                   "Attempts at a turn; the short form is the number of attempts, including the first."},
-              });
+  keys.insert(
+      keys.end(),
+      {
+          {"agent", "use", string(), false, "",
+           "An agent file to start from, by name: looked for next to this file, in `roles/` next to it, and in "
+           "`agents/roles`. Keys given here take precedence."},
+          {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
+          {"agent", "description", string(), false, "", "What the agent does."},
+          {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
+           "The prompt; the short form is the user message. Without it, what the tools return is the output.", "tools"},
+          {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
+           "Run before the prompt is built: `name` or `{name: {option: value}}`. Option `from` names the text that "
+           "a tool works on, others may hold placeholders; `condition_<agent>_current` is the result."},
+          {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
+          {"agent", "exact", boolean(), false, "false",
+           "`auto`: nothing is handed over approximately to this agent, a judge for example."},
+          {"agent", "on_error", on_error(), false, "fail",
+           "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
+           "of `fallback` replaces the output."},
+          {"agent", "fallback", string(), false, "",
+           "The text that stands in for the output when `on_error` is `fallback`."},
+          {"agent", "retry", retry(), false, "1",
+           "Attempts at a turn; the short form is the number of attempts, including the first."},
+      });
   add_generation(keys, "agent");
   keys.insert(
       keys.end(),
@@ -218,8 +218,8 @@ std::vector<FormatKey> make_keys() {
           {"retry", "attempts", integer(1, 100), false, "1", "Total number of attempts."},
           {"retry", "backoff", duration(), false, "0s",
            "Pause before the second attempt; doubled before each later one."},
-          {"retry", "feedback", prompt(), false, "`Error: {{ error }}. Fix it.`",
-           "What an agent is told of an output that failed its check; `{{ error }}` says why."},
+          {"retry", "feedback", prompt(), false, "`An earlier answer had an error: {{ error }}.`",
+           "Stands behind the prompt of an attempt after a failed check; `{{ output }}` is what failed."},
 
           {"workflow", "topology", choice({kTopologyNames.begin(), kTopologyNames.end()}), false, "single",
            "The shape of a round."},

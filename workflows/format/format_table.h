@@ -47,6 +47,7 @@ struct FormatKey {
   bool required = false;
   std::string default_text;
   std::string description;
+  std::string unless = {};  // of a required key: another key that does instead
 };
 
 /// All keys, grouped by object, the file's own first.

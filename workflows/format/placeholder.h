@@ -43,8 +43,9 @@ class PlaceholderNames {
 /// The name under which conditions know the number of the round, from 1; an input of this name hides it.
 inline constexpr std::string_view kRoundName = "round";
 
-/// The one placeholder of `retry.feedback`: why the output failed its check.
+/// The placeholders of `retry.feedback`: why the output failed its check, and the output.
 inline constexpr std::string_view kErrorPlaceholder = "error";
+inline constexpr std::string_view kOutputPlaceholder = "output";
 
 /// Reports an unknown placeholder, with a suggestion. `owner` begins the message ("agent 'judge'").
 void report_unknown_placeholder(const WorkflowSpec& spec, const std::string& owner, const std::string& name,

@@ -126,7 +126,7 @@ class SpecReader {
     for_each(file, "agents", [&](const YamlEntry& entry) {
       const Fields fields(entry.value);
       check(fields, fmt::format("agent '{}'", entry.key.text));
-      if (!fields.has("model") && !any_default) {
+      if (!fields.has("model") && !any_default && fields.has("prompt")) {
         diagnostics_.error(
             entry.key.where(), "E0202",
             fmt::format("agent '{}' names no model; expected one of the {} models", entry.key.text, names.size()));

@@ -85,6 +85,7 @@ void forecast(Plan& plan) {
   FirstTurns before(method);
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
     PlannedTurn& turn = plan.turns[i];
+    if (turn.messages.empty()) continue;
     for (SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!segments) {

@@ -32,7 +32,7 @@ struct PlannedTurn {
   std::string agent;
   int round = 1;
   std::vector<int> needs;               // turns that must be over first, ascending; always smaller than its own index
-  std::vector<PromptMessage> messages;  // loops expanded; slots by name
+  std::vector<PromptMessage> messages;  // loops expanded; slots by name; none: what the tools return is the output
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
   std::vector<ToolSpec> tools;
   std::optional<ConditionSpec> when;
@@ -40,7 +40,7 @@ struct PlannedTurn {
   OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;
-  std::string model;  // name of a ModelSpec
+  std::string model;  // name of a ModelSpec; empty where there is no prompt
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;

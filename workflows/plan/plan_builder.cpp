@@ -94,7 +94,12 @@ class PlanBuilder {
     if (turn.when && turn.when->expression) add_reads(turn, node, visibility);
     add_needs(turn, node, visibility);
     set_handling(turn, agent, node.spec);
-    set_generation(turn, agent.generation);
+    if (agent.messages.empty()) {
+      turn.max_tokens = 0;
+      for (SlotSource& slot : turn.slots) slot.reason = "read by its tools";
+    } else {
+      set_generation(turn, agent.generation);
+    }
     set_constraint(turn, agent);
     plan_bytes_ += bytes_of_settings(turn);
     int depth = 0;
@@ -255,13 +260,15 @@ class PlanBuilder {
       out.kind = SlotSource::Kind::input;
       return out;
     }
-    const bool result = placeholder.kind == Placeholder::Kind::condition;
+    const bool own_tools = placeholder.kind == Placeholder::Kind::condition;
+    const bool output = placeholder.kind == Placeholder::Kind::agent;
+    const bool result = own_tools || (output && spec_.agent(placeholder.id)->messages.empty());
     const bool answer = placeholder.kind == Placeholder::Kind::answer;
     out.kind = result   ? SlotSource::Kind::tool_result
                : answer ? SlotSource::Kind::agent_answer
                         : SlotSource::Kind::agent_output;
     if (placeholder.history == 0) {
-      const bool own = result && placeholder.id == node.agent;
+      const bool own = own_tools && placeholder.id == node.agent;
       out.turn = own ? static_cast<int>(turns_.size()) : index_of(*visibility.node_of(placeholder.id, node), round);
     } else if (placeholder.history < round) {
       out.turn = index_of(*visibility.last_node_of(placeholder.id), round - placeholder.history);

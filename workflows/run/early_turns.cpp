@@ -17,7 +17,8 @@ EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state)
     : plan_(plan), state_(state), turns_(plan.turns.size()) {}
 
 bool EarlyTurns::wants(std::size_t turn) const {
-  return plan_.reuse.method->ahead && !plan_.turns[turn].needs.empty() && !plan_.turns[turn].when;
+  const PlannedTurn& planned = plan_.turns[turn];
+  return plan_.reuse.method->ahead && !planned.messages.empty() && !planned.needs.empty() && !planned.when;
 }
 
 void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine) {

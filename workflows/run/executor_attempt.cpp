@@ -64,7 +64,7 @@ void RunLoop::prepare(std::size_t turn) {
   input.turn = &planned(turn);
   input.engine = attempt.engine;
   input.stop = attempt.stop.get_token();
-  input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
+  if (attempt.engine) input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
   const bool again = !attempt.failed.empty();
   if (again) {
     add_feedback(input, attempt.failed);
@@ -120,6 +120,10 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
     fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
   } else if (!prepared.error.empty()) {
     fail_attempt(turn, {.error = prepared.error, .may_retry = false});
+  } else if (planned(turn).messages.empty()) {
+    GenerationResult result;
+    state.record.output = result.text = state.tool_text;
+    accept(turn, std::move(result));
   } else {
     attempt.prompt = std::move(prepared.prompt);
     attempt.prepared = true;
@@ -278,7 +282,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
   Attempt& attempt = *attempts_[turn];
   TurnProgress& state = state_.turn(turn);
   // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
-  const std::shared_ptr<const Tokenizer>& tokenizer = attempt.engine->text().tokenizer;
+  const std::shared_ptr<const Tokenizer> tokenizer = attempt.engine ? attempt.engine->text().tokenizer : nullptr;
   if (std::any_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); }))
     result.tokens.clear();
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
@@ -288,8 +292,9 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
       checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
     const bool last = attempt.number >= planned(turn).retry.attempts;
     if (!checked.problem.empty() && (agent->output.required || !last)) {
-      if (!last) attempt.failed.push_back({std::move(result.text), std::move(result.tokens), checked.problem});
-      if (!last) attempt.prepared = false;
+      if (!last && attempt.engine)
+        attempt.failed.push_back({std::move(result.text), std::move(result.tokens), checked.problem});
+      attempt.prepared = false;
       fail_attempt(turn, {.error = std::move(checked.problem)});
       return;
     }
@@ -355,6 +360,10 @@ void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
   attempt.phase = Attempt::Phase::idle;
   attempt.due.reset();
   attempt.prompt = {};
+  if (TurnProgress& state = state_.turn(turn); planned(turn).messages.empty()) {  // a fallback, or nothing
+    state.has_tool_text = state.has_output;
+    state.tool_text = state.record.output;
+  }
   if (turn_state == TurnState::cancelled) try_to([&] { state_.turn(turn).record.error = record_.error; });
   close(turn, turn_state);
 }

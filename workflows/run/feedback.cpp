@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxProblem = 1000;  // bytes; it may quote the output
 const std::vector<TemplatePiece>& default_feedback() {
   static const std::vector<TemplatePiece> pieces = {
-      {"Error: ", ""}, {"", std::string(kErrorPlaceholder)}, {". Fix it.", ""}};
+      {"An earlier answer had an error: ", ""}, {"", std::string(kErrorPlaceholder)}, {".", ""}};
   return pieces;
 }
 
@@ -28,15 +28,21 @@ std::string shortened(const std::string& problem) {
 void add_feedback(TurnInput& input, const std::vector<FailedOutput>& failed) {
   const std::vector<TemplatePiece>& own = input.turn->retry.feedback;
   input.messages = input.turn->messages;
+  if (input.messages.back().role != "user") input.messages.push_back({"user", {}});
+  std::vector<PromptPiece>& pieces = input.messages.back().pieces;
   for (const FailedOutput& one : failed) {
-    std::string slot = fmt::format("failed output {}", &one - failed.data());  // no placeholder has blanks
-    input.messages.push_back({"assistant", {{"", slot}}});
-    PromptMessage& feedback = input.messages.emplace_back(PromptMessage{"user", {}});
+    const std::string slot = fmt::format("failed output {}", &one - failed.data());  // no placeholder has blanks
+    input.slots.push_back({slot, one.text, one.tokens.empty() ? nullptr : &one.tokens});
+    if (!pieces.empty()) pieces.push_back({"\n\n"});
     for (const TemplatePiece& piece : own.empty() ? default_feedback() : own) {
-      const bool is_problem = !piece.placeholder.empty();
-      feedback.pieces.push_back({is_problem ? shortened(one.problem) : piece.text, "", is_problem || piece.data});
+      if (piece.placeholder.empty()) {
+        pieces.push_back({piece.text, "", piece.data});
+      } else if (piece.placeholder == kErrorPlaceholder) {
+        pieces.push_back({shortened(one.problem), "", true});
+      } else {
+        pieces.push_back({"", slot});
+      }
     }
-    input.slots.push_back({std::move(slot), one.text, one.tokens.empty() ? nullptr : &one.tokens});
   }
 }
 

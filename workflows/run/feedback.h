@@ -16,10 +16,9 @@ struct FailedOutput {
   std::string problem;
 };
 
-/// Makes `input` that of a further attempt. The turn's messages are followed by each failed output as a message of the
-/// assistant, and by `retry.feedback` as one of the user, which holds the problem as data, cut to 1000 bytes. The
-/// prompt so begins with that of the attempt before it and with what that one generated, whose KV is continued.
-/// `failed` must outlive `input`.
+/// Makes `input` that of a further attempt: `retry.feedback` stands behind the last message, once for each failed
+/// output, with the problem as data, cut to 1000 bytes. So no attempt has the prompt of another, and what stands before
+/// is there as KV. `failed` must outlive `input`.
 void add_feedback(TurnInput& input, const std::vector<FailedOutput>& failed);
 
 }  // namespace baton

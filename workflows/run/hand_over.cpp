@@ -8,7 +8,8 @@ namespace baton {
 std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::size_t but) const {
   std::set<std::size_t> readers;
   for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {
-    if (turn != but && !over_[turn] && shows_source(plan_.turns[turn], source)) readers.insert(turn);
+    const PlannedTurn& reader = plan_.turns[turn];
+    if (turn != but && !over_[turn] && !reader.messages.empty() && shows_source(reader, source)) readers.insert(turn);
   }
   return readers;
 }

@@ -61,6 +61,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     prepared.tool_text += prepared.tools.back().result.text;
   }
   prepared.ready = Clock::now();
+  if (input.turn->messages.empty()) return prepared;
   try {
     const ModelText& model = input.engine->text();
     const SlotValue value = [&](const std::string& name) {

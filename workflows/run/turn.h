@@ -42,10 +42,10 @@ using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
 
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
-  std::shared_ptr<InferenceEngine> engine;
-  PromptFrame frame;                    // null: it is built first
-  std::vector<PromptMessage> messages;  // without a frame; empty: the turn's own
-  std::vector<SlotInput> slots;         // every slot of the turn and of `messages`
+  std::shared_ptr<InferenceEngine> engine;  // null where the turn has no prompt
+  PromptFrame frame;                        // null: it is built first
+  std::vector<PromptMessage> messages;      // without a frame; empty: the turn's own
+  std::vector<SlotInput> slots;             // every slot of the prompt
   std::vector<ToolInput> tools;
   std::string tool_text;  // without `tools`: what they returned in an attempt before
   std::stop_token stop;   // of rendering, tokenizing and reading the vocabulary; the tools have it too

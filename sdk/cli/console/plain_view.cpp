@@ -42,7 +42,9 @@ class PlainView : public View {
   void show(const AgentFinished& event) {
     const AgentRecord& record = event.record;
     const std::string name = turn_name(record.agent, record.round);
-    if (record.state == TurnState::ok) {
+    if (record.state == TurnState::ok && record.model.empty()) {
+      note(fmt::format("{}: done\n", name));
+    } else if (record.state == TurnState::ok) {
       note(fmt::format("{}: done, {} tokens at {:.1f}/s, first after {}\n", name, record.output_tokens,
                        record.tokens_per_s, duration(record.ttft_ms)));
     } else {

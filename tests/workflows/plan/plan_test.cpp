@@ -260,5 +260,26 @@ TEST_CASE("plans have a size") {
             .find("error[E0308]: the prompts of all turns") != std::string::npos);
 }
 
+TEST_CASE("an agent without a prompt has no model, and its output is a tool's result") {
+  const Plan made = plan(R"(
+version: 1
+models: {small: {path: nano}, large: {path: big}}
+agents:
+  a: {prompt: "{{ user_question }}", model: large}
+  b: {tools: [{python: {from: agent_a_current, seconds: "{{ user_question }}"}}]}
+  c: {prompt: "{{ agent_b_current }} {{ agent_a_current }}", model: large}
+workflow: {topology: chain, rounds: 2, until: "'done' in agent_b_current"}
+)");
+  const PlannedTurn &b = made.turns[1], &c = made.turns[2];
+  CHECK(b.model.empty());
+  CHECK(b.messages.empty());
+  REQUIRE(b.slots.size() == 2);
+  CHECK(b.slots[0].reason == "read by its tools");
+  CHECK(c.slot("agent_b_current")->kind == SlotSource::Kind::tool_result);
+  CHECK(c.slot("agent_b_current")->turn == 1);
+  CHECK(c.slot("agent_b_current")->reason.find("tools of b") != std::string::npos);
+  CHECK(c.slot("agent_a_current")->kind == SlotSource::Kind::agent_output);
+}
+
 }  // namespace
 }  // namespace baton::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tools inside a run: their results in prompts and outputs, their failures, their end.
 #include <catch2/catch.hpp>
+#include <tuple>
 
 #include "tests/support/function_tool.h"
 #include "tests/support/plans.h"
@@ -93,6 +94,53 @@ TEST_CASE("the options of a tool may hold placeholders, whose values name no sec
   CHECK(run_with(std::string(100'000, 'x')).outputs.at("result") ==
         "error: option 'colour' has more than 16777216 bytes");
   CHECK(calls == 1);
+}
+
+TEST_CASE("without a prompt, an agent is its tools") {
+  int calls = 0;
+  PlanBuilder builder = with_tool([&](const ToolCall& call) {
+    return ToolResult{true, call.text + std::to_string(++calls)};
+  });
+  builder.plan.turns[1].messages.clear();
+  builder.plan.turns[1].model.clear();
+  builder.add("c", {1}).slots.back().kind = SlotSource::Kind::tool_result;  // as the plan has it
+  builder.output("tools", "agent_b_current");
+  const auto run = [&] {
+    auto engine = std::make_shared<ScriptedEngine>(named_answers());
+    const RunRecord record = run_plan(builder.request(engine));
+    return std::make_pair(record, engine->prompts);
+  };
+
+  auto [record, prompts] = run();
+  CHECK(record.state == RunState::ok);
+  CHECK(prompts.size() == 2);
+  CHECK(prompts.back().find("role:c|why?|a!1|") != std::string::npos);
+  CHECK(record.agents[1].output == "a!1");
+  CHECK(record.agents[1].model.empty());
+  CHECK(record.agents[1].output_tokens == 0);
+  CHECK(record.outputs.at("tools") == "a!1");
+  CHECK(record.outputs.at("result") == "a!1");
+
+  PlannedTurn& b = builder.plan.turns[1];
+  builder.agent("b").output.pattern = "a!([3-9])";  // the third call
+  b.retry.attempts = 3;
+  std::tie(record, prompts) = run();
+  CHECK(record.state == RunState::ok);
+  CHECK(calls == 3);
+  CHECK(record.agents[1].answer == "3");
+  CHECK(record.agents[1].attempts == 2);
+
+  builder.agent("b").output.pattern = "never";
+  b.on_error = OnError::fallback;
+  b.fallback = "instead";
+  std::tie(record, prompts) = run();
+  CHECK(record.state == RunState::ok);
+  CHECK(record.agents[1].state == TurnState::failed);
+  CHECK(prompts.back().find("role:c|why?|instead|") != std::string::npos);
+
+  b.on_error = OnError::skip;
+  std::tie(record, prompts) = run();
+  CHECK(prompts.back().find("role:c|why?||") != std::string::npos);
 }
 
 TEST_CASE("a tool that fails, throws or is missing shows its error to the agent") {

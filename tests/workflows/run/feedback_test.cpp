@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An output that failed its check goes back to the agent, with the reason.
+// An attempt after a failed check is told what was wrong.
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include "engine/base/utf8.h"
 #include "tests/support/function_tool.h"
@@ -24,6 +25,9 @@ struct Answers {
   }
 
   RunRecord run() { return run_plan(builder.request(engine)); }
+  std::int64_t ids(const std::string& text) const {
+    return static_cast<std::int64_t>(engine->text().tokenizer->encode(text, SpecialTokens::recognise).size());
+  }
 
   PlanBuilder builder;
   std::shared_ptr<ScriptedEngine> engine;
@@ -33,42 +37,46 @@ constexpr const char* kProblem = "the output does not match the pattern 'is ([0-
 
 }  // namespace
 
-TEST_CASE("an attempt is told of every output that failed before it, and why") {
-  Answers answers({{.text = "hm"}, {.text = "oh"}, {.text = "it is 4"}});
+TEST_CASE("an attempt is told of every output that failed before it") {
+  Answers answers({{.text = "hm"}, {.text = "hm"}, {.text = "it is 4"}});
   const RunRecord record = answers.run();
   CHECK(record.state == RunState::ok);
   CHECK(record.agents[0].answer == "4");
   CHECK(record.agents[0].attempts == 3);
   const std::vector<std::string>& prompts = answers.engine->prompts;
   REQUIRE(prompts.size() == 3);
-  const std::string why =
-      std::string("<|im_end|>\n<|im_start|>user\nError: ") + kProblem + ". Fix it.<|im_end|>\n<|im_start|>assistant\n";
-  CHECK(prompts[0].ends_with("role:a|why?|<|im_end|>\n<|im_start|>assistant\n"));
-  CHECK(prompts[1] == prompts[0] + "hm" + why);
-  CHECK(prompts[2] == prompts[1] + "oh" + why);
-  CHECK(
-      record.agents[0].prompt_tokens ==
-      static_cast<std::int64_t>(answers.engine->text().tokenizer->encode(prompts[2], SpecialTokens::recognise).size()));
-  REQUIRE(record.agents[0].slots.size() == 1);  // the failed outputs are none
+  const std::string end = "<|im_end|>\n<|im_start|>assistant\n", begin = "<|im_start|>user\nrole:a|why?|";
+  const std::string why = std::string("\n\nAn earlier answer had an error: ") + kProblem + ".";
+  CHECK(prompts[0] == begin + end);
+  CHECK(prompts[1] == begin + why + end);
+  CHECK(prompts[2] == begin + why + why + end);
+  CHECK(record.agents[0].prompt_tokens == answers.ids(prompts[2]));
+  REQUIRE(record.agents[0].slots.size() == 1);
 }
 
-TEST_CASE("the text of the feedback is the author's, and the reason in it is data") {
+TEST_CASE("the text of a feedback is that of its author, and the output and the reason in it are data") {
   Answers answers({{.text = "<|im_end|>"}, {.text = "is 1"}});
-  answers.builder.plan.turns[0].retry.feedback = {{"No<|im_end|>: ", ""}, {"", "error"}, {"!", "", 0, true}};
+  answers.builder.plan.turns[0].retry.feedback = {
+      {"No<|im_end|>: ", ""}, {"", "output"}, {", ", ""}, {"", "error"}, {"!", "", 0, true}};
   answers.builder.agent("a").output.pattern = "is <?([0-9])|<.im_start.>()";
   const RunRecord record = answers.run();
   CHECK(record.state == RunState::ok);
-  const Tokenizer& tokenizer = *answers.engine->text().tokenizer;
-  const std::string first = answers.engine->prompts[0], second = answers.engine->prompts[1];
-  CHECK(second == first +
-                      "<|im_end|><|im_end|>\n<|im_start|>user\nNo<|im_end|>: the output does not match the pattern "
-                      "'is <?([0-9])|<.im_start.>()'!<|im_end|>\n<|im_start|>assistant\n");
-  // The output is text: of its characters none is a marker. The author's marker is one.
-  const auto ids = [&](const std::string& text) {
-    return static_cast<std::int64_t>(tokenizer.encode(text, SpecialTokens::recognise).size());
-  };
-  CHECK(record.agents[0].prompt_tokens ==
-        ids(second) + static_cast<std::int64_t>(std::string("<|im_end|>").size()) - 1);
+  const std::string& prompt = answers.engine->prompts[1];
+  CHECK(prompt ==
+        "<|im_start|>user\nrole:a|why?|\n\nNo<|im_end|>: <|im_end|>, the output does not match the pattern "
+        "'is <?([0-9])|<.im_start.>()'!<|im_end|>\n<|im_start|>assistant\n");
+  // The author's marker is one. That of the output is text.
+  CHECK(record.agents[0].prompt_tokens == answers.ids(prompt) + static_cast<std::int64_t>(strlen("<|im_end|>")) - 1);
+  CHECK(record.agents[0].slots.size() == 1);
+}
+
+TEST_CASE("the feedback is a message of its own where the prompt does not end with the user's") {
+  Answers answers({{.text = "hm"}, {.text = "is 1"}}, 2);
+  answers.builder.plan.turns[0].messages.push_back({"assistant", {{"Well: "}}});
+  CHECK(answers.run().state == RunState::ok);
+  CHECK(answers.engine->prompts[1].find(
+            "<|im_start|>assistant\nWell: <|im_end|>\n<|im_start|>user\nAn earlier answer had an error: ") !=
+        std::string::npos);
 }
 
 TEST_CASE("a long reason is cut between characters") {
@@ -78,7 +86,7 @@ TEST_CASE("a long reason is cut between characters") {
   answers.builder.agent("a").output.pattern = pattern;
   CHECK(answers.run().state == RunState::ok);
   const std::string& prompt = answers.engine->prompts[1];
-  const std::size_t begin = prompt.find("Error: ") + 7, end = prompt.find(". Fix it.");
+  const std::size_t begin = prompt.find("error: ") + 7, end = prompt.find(".<|im_end|>");
   CHECK(end - begin <= 1003);
   CHECK(end - begin >= 999);
   CHECK(prompt.substr(end - 3, 3) == "...");
@@ -93,7 +101,7 @@ TEST_CASE("what failed for another reason is tried again as it was") {
   const std::vector<std::string>& prompts = answers.engine->prompts;
   REQUIRE(prompts.size() == 4);
   CHECK(prompts[2] == prompts[1]);
-  CHECK(prompts[3].starts_with(prompts[2] + "no"));
+  CHECK(prompts[3].size() > prompts[2].size());
 }
 
 TEST_CASE("tools are not run again, and their results stay in the prompt") {
@@ -113,10 +121,10 @@ TEST_CASE("tools are not run again, and their results stay in the prompt") {
   CHECK(record.state == RunState::ok);
   CHECK(calls == 1);
   CHECK(record.outputs.at("result") == "call 1");
-  CHECK(answers.engine->prompts[1].starts_with(answers.engine->prompts[0] + "hm"));
+  CHECK(answers.engine->prompts[1].find("|call 1\n\nAn earlier") != std::string::npos);
 }
 
-TEST_CASE("the KV of the failed attempt is continued") {
+TEST_CASE("the KV of the attempt before is continued up to the feedback") {
   PlanBuilder builder;
   builder.add("a", {}).retry = {.attempts = 3, .backoff = 0ms};
   builder.plan.turns[0].max_tokens = 12;
@@ -130,7 +138,6 @@ TEST_CASE("the KV of the failed attempt is continued") {
   request.on_event = [&](const Event& event) {
     if (const auto* prefill = std::get_if<Prefill>(&event)) prefills.push_back(prefill->kv);
     if (const auto* started = std::get_if<AgentStarted>(&event)) prompt_tokens.push_back(started->prompt_tokens);
-    if (const auto* token = std::get_if<Token>(&event)) CHECK(token->id < 256);  // else its output moves on as text
   };
   const RunRecord record = run_plan(request);
   REQUIRE(record.state == RunState::ok);
@@ -139,7 +146,7 @@ TEST_CASE("the KV of the failed attempt is continued") {
   for (std::size_t i = 1; i < 3; ++i) {
     INFO(i << ": " << prompt_tokens[i - 1] << " then " << prompt_tokens[i] << ", computed " << prefills[i].computed);
     CHECK(prompt_tokens[i] > prompt_tokens[i - 1]);
-    // All but the feedback: the failed output's last token was never fed to the model.
-    CHECK(prefills[i].reused >= (prompt_tokens[i - 1] + record.agents[0].output_tokens - 1) * layers);
+    const auto end = static_cast<std::int64_t>(std::string("<|im_end|>\n<|im_start|>assistant\n").size());
+    CHECK(prefills[i].reused >= (prompt_tokens[i - 1] - end) * layers);  // a byte is a token
   }
 }
