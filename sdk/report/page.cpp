@@ -173,8 +173,9 @@ Markup turns_section(const Report& report, const Sums& sums) {
 
 Markup texts_section(const Report& report, Texts& texts) {
   const auto& agents = report.run.agents;
-  const bool several =
-      std::any_of(agents.begin(), agents.end(), [&](const auto& agent) { return agent.model != agents.front().model; });
+  const bool several = std::any_of(agents.begin(), agents.end(), [&](const auto& agent) {
+    return !agent.model.empty() && agent.model != agents.front().model;
+  });
   Markup out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
   for (std::size_t i = 0; i < report.prompts.size(); ++i) {
     const AgentRecord& agent = report.run.agents[i];
@@ -182,16 +183,21 @@ Markup texts_section(const Report& report, Texts& texts) {
     out += html("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, name);
     if (!agent.role.empty() && agent.role != agent.agent)
       out += html(" <span class=\"muted\">{}</span>", bdi(agent.role, 200));
-    if (several) out += html(" <span class=\"muted\">model {}</span>", bdi(agent.model, 200));
+    const bool asks = !agent.model.empty() || agent.prompt_tokens > 0;  // else its tools alone ran
+    if (several && asks) out += html(" <span class=\"muted\">model {}</span>", bdi(agent.model, 200));
     out += html(" {}</h3>\n", agent.state == TurnState::ok ? "" : state_badge(name_of(agent.state)));
     if (!agent.error.empty()) out += html("<p>{}</p>\n", bdi(agent.error, 2000));
-    if (agent.state != TurnState::skipped) {
+    if (agent.state != TurnState::skipped && asks) {
       out += html("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
       const auto& prompt = report.prompts[i];
       out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", name))
                     : "<p class=\"muted\">The prompt is not in the record.</p>\n";
-      out += html("</details>\n<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens)) +
-             texts.block(agent.output, agent.output.size(), "run.json");
+      out += "</details>\n";
+    }
+    if (agent.state != TurnState::skipped) {
+      out += asks ? html("<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens))
+                  : Markup("<details><summary>Result of its tools</summary>\n");
+      out += texts.block(agent.output, agent.output.size(), "run.json");
       out += "</details>\n";
       if (!agent.answer.empty())
         out += html("<p><span class=\"muted\">found in it:</span> {}</p>\n", bdi(agent.answer));

@@ -85,6 +85,11 @@ std::string summary_table(const RunRecord& record) {
   std::int64_t prompt = 0, output = 0;
   for (const auto& agent : record.agents) {
     if (agent.state == TurnState::skipped) continue;
+    if (agent.model.empty()) {  // its tools alone ran
+      rows.push_back(
+          {turn_name(agent.agent, agent.round), std::string(name_of(agent.state)), "", "", "", "", "", "", ""});
+      continue;
+    }
     prompt += agent.prompt_tokens;
     output += agent.output_tokens;
     total.entries += agent.kv.entries;
