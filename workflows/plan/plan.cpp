@@ -21,8 +21,10 @@ bool has_own_text(const SlotSource& slot) {
 /// True for an output, and for an answer that is the whole output.
 bool is_decoded(const Plan& plan, const SlotSource& slot) {
   if (slot.kind != SlotSource::Kind::agent_answer) return slot.kind == SlotSource::Kind::agent_output;
-  const AgentSpec* agent = plan.spec->agent(plan.turns[static_cast<std::size_t>(slot.turn)].agent);
-  return !slot.is_member() && agent != nullptr && agent->output.constrains() && agent->output.enforce;
+  const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
+  const AgentSpec* agent = plan.spec->agent(author.agent);
+  return !author.messages.empty() && !slot.is_member() && agent != nullptr && agent->output.constrains() &&
+         agent->output.enforce;
 }
 
 /// The first turns that show each value, of those that were passed.

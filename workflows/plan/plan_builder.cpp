@@ -366,7 +366,7 @@ class PlanBuilder {
       }
     }
     turn.grammar = found->second;
-    turn.enforce = turn.grammar != nullptr && agent.output.enforce;
+    turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.messages.empty();
     if (turn.enforce) turn.stop.clear();  // those of `defaults`
   }
 

@@ -361,8 +361,7 @@ void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
   attempt.due.reset();
   attempt.prompt = {};
   if (TurnProgress& state = state_.turn(turn); planned(turn).messages.empty()) {  // a fallback, or nothing
-    state.has_tool_text = state.has_output;
-    state.tool_text = state.record.output;
+    state.has_tool_text = state.has_output && try_to([&] { state.tool_text = state.record.output; });
   }
   if (turn_state == TurnState::cancelled) try_to([&] { state_.turn(turn).record.error = record_.error; });
   close(turn, turn_state);

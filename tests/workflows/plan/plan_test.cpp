@@ -266,8 +266,9 @@ version: 1
 models: {small: {path: nano}, large: {path: big}}
 agents:
   a: {prompt: "{{ user_question }}", model: large}
-  b: {tools: [{python: {from: agent_a_current, seconds: "{{ user_question }}"}}]}
-  c: {prompt: "{{ agent_b_current }} {{ agent_a_current }}", model: large}
+  b: {tools: [{python: {from: agent_a_current, seconds: "{{ user_question }}"}}], output: {regex: "x+"}}
+  c: {prompt: "{{ agent_b_current }} {{ agent_a_current }} {{ agent_b_answer }}", model: large}
+relay: rectify
 workflow: {topology: chain, rounds: 2, until: "'done' in agent_b_current"}
 )");
   const PlannedTurn &b = made.turns[1], &c = made.turns[2];
@@ -277,7 +278,9 @@ workflow: {topology: chain, rounds: 2, until: "'done' in agent_b_current"}
   CHECK(b.slots[0].reason == "read by its tools");
   CHECK(c.slot("agent_b_current")->kind == SlotSource::Kind::tool_result);
   CHECK(c.slot("agent_b_current")->turn == 1);
-  CHECK(c.slot("agent_b_current")->reason.find("tools of b") != std::string::npos);
+  CHECK(c.slot("agent_b_current")->reason == "computed here first");
+  CHECK(c.slot("agent_b_answer")->reason == "computed here first");
+  CHECK_FALSE(b.enforce);
   CHECK(c.slot("agent_a_current")->kind == SlotSource::Kind::agent_output);
 }
 
