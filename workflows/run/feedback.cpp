@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/base/utf8.h"
+#include "engine/base/json/beginning.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton {
@@ -14,13 +14,6 @@ const std::vector<TemplatePiece>& default_feedback() {
   static const std::vector<TemplatePiece> pieces = {
       {"An earlier answer had an error: ", ""}, {"", std::string(kErrorPlaceholder)}, {".", ""}};
   return pieces;
-}
-
-std::string shortened(const std::string& problem) {
-  if (problem.size() <= kMaxProblem) return problem;
-  std::size_t end = kMaxProblem;
-  while (end > 0 && utf8::continues(problem[end])) --end;
-  return problem.substr(0, end) + "...";
 }
 
 }  // namespace
@@ -38,7 +31,7 @@ void add_feedback(TurnInput& input, const std::vector<FailedOutput>& failed) {
       if (piece.placeholder.empty()) {
         pieces.push_back({piece.text, "", piece.data});
       } else if (piece.placeholder == kErrorPlaceholder) {
-        pieces.push_back({shortened(one.problem), "", true});
+        pieces.push_back({beginning(one.problem, kMaxProblem), "", true});
       } else {
         pieces.push_back({"", slot});
       }
