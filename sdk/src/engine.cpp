@@ -120,7 +120,7 @@ struct Engine::Impl {
     OpenPlan open;
     std::set<const InferenceEngine*> counted;
     for (const PlannedTurn& turn : plan->turns) {
-      if (turn.messages.empty() || open.engines.count(turn.model) != 0) continue;
+      if (!turn.has_prompt() || open.engines.count(turn.model) != 0) continue;
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
       if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
       open.engines.emplace(turn.model, model.engine);

@@ -151,7 +151,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   std::map<std::string, std::shared_ptr<const Model>> models;
   Preview preview;
   for (const auto& turn : plan.turns) {
-    if (turn.messages.empty()) {
+    if (!turn.has_prompt()) {
       TurnPreview& tools = preview.turns.emplace_back();
       tools.agent = turn.agent;
       tools.round = turn.round;

@@ -67,7 +67,7 @@ class Forecast {
 
   void fill(std::size_t index) {
     PlannedTurn& turn = turns_[index];
-    if (turn.messages.empty()) return;
+    if (!turn.has_prompt()) return;
     std::string never;  // why nothing from here on is known before the turn begins
     if (turn.needs.empty()) {
       never = "the first of its run: there is no step to compute it in";

@@ -23,7 +23,7 @@ bool is_decoded(const Plan& plan, const SlotSource& slot) {
   if (slot.kind != SlotSource::Kind::agent_answer) return slot.kind == SlotSource::Kind::agent_output;
   const PlannedTurn& author = plan.turns[static_cast<std::size_t>(slot.turn)];
   const AgentSpec* agent = plan.spec->agent(author.agent);
-  return !author.messages.empty() && !slot.is_member() && agent != nullptr && agent->output.constrains() &&
+  return author.has_prompt() && !slot.is_member() && agent != nullptr && agent->output.constrains() &&
          agent->output.enforce;
 }
 
@@ -87,7 +87,7 @@ void forecast(Plan& plan) {
   FirstTurns before(method);
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
     PlannedTurn& turn = plan.turns[i];
-    if (turn.messages.empty()) continue;
+    if (!turn.has_prompt()) continue;
     for (SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!segments) {

@@ -53,6 +53,7 @@ struct PlannedTurn {
   std::string order;                       // what that brings
 
   const SlotSource* slot(const std::string& name) const;
+  bool has_prompt() const { return !messages.empty(); }
 };
 
 struct Plan {

@@ -262,6 +262,7 @@ class PlanBuilder {
     }
     const bool own_tools = placeholder.kind == Placeholder::Kind::condition;
     const bool output = placeholder.kind == Placeholder::Kind::agent;
+    // Without a prompt, an output is what the tools returned.
     const bool result = own_tools || (output && spec_.agent(placeholder.id)->messages.empty());
     const bool answer = placeholder.kind == Placeholder::Kind::answer;
     out.kind = result   ? SlotSource::Kind::tool_result

@@ -14,7 +14,7 @@ RunRecord run_plan(const RunRequest& request) {
   const bool over = request.stop.stop_requested() || (request.due && Clock::now() >= *request.due);
   for (const PlannedTurn& turn : request.plan->turns) {
     if (over) break;  // no turn starts
-    if (turn.messages.empty()) continue;
+    if (!turn.has_prompt()) continue;
     const auto engine = request.engines.find(turn.model);
     if (engine == request.engines.end() || !engine->second)
       throw std::invalid_argument(fmt::format("run_plan: no engine for model '{}'", turn.model));

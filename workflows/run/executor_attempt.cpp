@@ -58,6 +58,22 @@ void RunLoop::advance(std::size_t turn) {
   submitted(turn);
 }
 
+ToolInput RunLoop::tool_input(std::size_t turn, const ToolSpec& spec) const {
+  ToolInput tool;
+  tool.tool = tools_->find(spec.tool);
+  tool.name = spec.tool;
+  if (!spec.from.empty()) tool.call.text = state_.slot_text(turn, spec.from);
+  tool.call.options = spec.options;
+  try {
+    const auto value = [&](const std::string& name) { return state_.slot_text(turn, name); };
+    for (const auto& [option, text] : spec.filled) tool.call.options[option] = filled_option(option, text, value);
+  } catch (const std::runtime_error& error) {
+    tool.refused = error.what();
+  }
+  tool.call.stop = attempts_[turn]->stop.get_token();
+  return tool;
+}
+
 void RunLoop::prepare(std::size_t turn) {
   Attempt& attempt = *attempts_[turn];
   TurnInput input;
@@ -65,26 +81,12 @@ void RunLoop::prepare(std::size_t turn) {
   input.engine = attempt.engine;
   input.stop = attempt.stop.get_token();
   if (attempt.engine) input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
-  const bool again = !attempt.failed.empty();
-  if (again) {
-    add_feedback(input, attempt.failed);
-    input.tool_text = state_.turn(turn).tool_text;
-  } else {
+  if (attempt.failed.empty()) {
     input.frame = early_.frame(turn);
-  }
-  for (const ToolSpec& spec : again ? std::vector<ToolSpec>() : planned(turn).tools) {
-    ToolInput& tool = input.tools.emplace_back();
-    tool.tool = tools_->find(spec.tool);
-    tool.name = spec.tool;
-    if (!spec.from.empty()) tool.call.text = state_.slot_text(turn, spec.from);
-    tool.call.options = spec.options;
-    try {
-      const auto value = [&](const std::string& name) { return state_.slot_text(turn, name); };
-      for (const auto& [option, text] : spec.filled) tool.call.options[option] = filled_option(option, text, value);
-    } catch (const std::runtime_error& error) {
-      tool.refused = error.what();
-    }
-    tool.call.stop = attempt.stop.get_token();
+    for (const ToolSpec& tool : planned(turn).tools) input.tools.push_back(tool_input(turn, tool));
+  } else {
+    input.messages = messages_after(planned(turn), attempt.failed);
+    input.tool_text = state_.turn(turn).tool_text;
   }
   auto prepared = std::make_shared<PreparedTurn>();
   auto reply = make_task([this, turn, prepared] { on_prepared(turn, std::move(*prepared)); });
@@ -120,7 +122,7 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
     fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
   } else if (!prepared.error.empty()) {
     fail_attempt(turn, {.error = prepared.error, .may_retry = false});
-  } else if (planned(turn).messages.empty()) {
+  } else if (!planned(turn).has_prompt()) {
     GenerationResult result;
     state.record.output = result.text = state.tool_text;
     accept(turn, std::move(result));
@@ -281,10 +283,6 @@ void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
 void RunLoop::accept(std::size_t turn, GenerationResult result) {
   Attempt& attempt = *attempts_[turn];
   TurnProgress& state = state_.turn(turn);
-  // The token ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
-  const std::shared_ptr<const Tokenizer> tokenizer = attempt.engine ? attempt.engine->text().tokenizer : nullptr;
-  if (std::any_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); }))
-    result.tokens.clear();
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
   if (const AgentSpec* agent = plan_.spec->agent(planned(turn).agent)) {
     CheckedOutput checked = check_output(agent->output, planned(turn).grammar.get(), result.text);
@@ -292,8 +290,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
       checked.problem = fmt::format("the output was cut off before it was complete: {}", checked.problem);
     const bool last = attempt.number >= planned(turn).retry.attempts;
     if (!checked.problem.empty() && (agent->output.required || !last)) {
-      if (!last && attempt.engine)
-        attempt.failed.push_back({std::move(result.text), std::move(result.tokens), checked.problem});
+      if (!last && attempt.engine) attempt.failed.push_back({std::move(result.text), checked.problem});
       attempt.prepared = false;
       fail_attempt(turn, {.error = std::move(checked.problem)});
       return;
@@ -302,8 +299,14 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
     if (checked.problem.empty() && agent->output.has_answer()) state_.set_answer(turn, std::move(checked.answer));
   }
   state.has_output = true;
-  state.tokens = std::move(result.tokens);
-  state.tokenizer = tokenizer;
+  if (attempt.engine) {
+    // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
+    const std::shared_ptr<const Tokenizer>& tokenizer = attempt.engine->text().tokenizer;
+    const bool plain =
+        std::none_of(result.tokens.begin(), result.tokens.end(), [&](TokenId id) { return tokenizer->is_special(id); });
+    if (plain) state.tokens = std::move(result.tokens);
+    state.tokenizer = tokenizer;
+  }
   turn_over(turn, TurnState::ok);
 }
 
@@ -360,7 +363,7 @@ void RunLoop::turn_over(std::size_t turn, TurnState turn_state) {
   attempt.phase = Attempt::Phase::idle;
   attempt.due.reset();
   attempt.prompt = {};
-  if (TurnProgress& state = state_.turn(turn); planned(turn).messages.empty()) {  // a fallback, or nothing
+  if (TurnProgress& state = state_.turn(turn); !planned(turn).has_prompt()) {  // a fallback, or nothing
     state.has_tool_text = state.has_output && try_to([&] { state.tool_text = state.record.output; });
   }
   if (turn_state == TurnState::cancelled) try_to([&] { state_.turn(turn).record.error = record_.error; });

@@ -178,7 +178,7 @@ void RunLoop::schedule() {
     Attempt& attempt = *attempts_[i];
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
     if (limit > 0 && running_ >= limit) continue;
-    if (!turn.messages.empty()) attempt.engine = request_.engines.at(turn.model);
+    if (turn.has_prompt()) attempt.engine = request_.engines.at(turn.model);
     state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;
     start_attempt(i);
@@ -303,8 +303,8 @@ void RunLoop::describe_engines() {
     record_.memory.host_segments_peak_bytes += stats.segments.host_peak_bytes;
     record_.memory.anchors_bytes += stats.anchors.bytes;
   }
-  const auto asks = [](const PlannedTurn& turn) { return !turn.messages.empty(); };
-  const auto first_turn = std::find_if(plan_.turns.begin(), plan_.turns.end(), asks);
+  const auto first_turn =
+      std::find_if(plan_.turns.begin(), plan_.turns.end(), [](const PlannedTurn& turn) { return turn.has_prompt(); });
   if (first_turn == plan_.turns.end()) return;
   const auto found = request_.engines.find(first_turn->model);
   if (found == request_.engines.end()) return;  // stopped while models were opened

@@ -85,6 +85,7 @@ class RunLoop {
   // executor_attempt.cpp: the attempts of one turn
   void start_attempt(std::size_t turn);
   void advance(std::size_t turn);
+  ToolInput tool_input(std::size_t turn, const ToolSpec& spec) const;
   void prepare(std::size_t turn);
   void on_prepared(std::size_t turn, PreparedTurn prepared);
   bool follows_preparing(std::size_t turn) const;

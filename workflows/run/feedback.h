@@ -5,20 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "workflows/run/turn.h"
+#include "workflows/plan/plan.h"
 
 namespace baton {
 
 /// An output that did not pass its check.
 struct FailedOutput {
   std::string text;
-  std::vector<TokenId> tokens;  // the ids that were generated; empty where only the text may move on
   std::string problem;
 };
 
-/// Makes `input` that of a further attempt: `retry.feedback` stands behind the last message, once for each failed
-/// output, with the problem as data, cut to 1000 bytes. So no attempt has the prompt of another, and what stands before
-/// is there as KV. `failed` must outlive `input`.
-void add_feedback(TurnInput& input, const std::vector<FailedOutput>& failed);
+/// The messages of a further attempt: `retry.feedback` stands behind the last message, once for each failed output,
+/// with the output and the problem as data, the latter cut to 1000 bytes. So no attempt has the prompt of another, and
+/// what stands before is there as KV.
+std::vector<PromptMessage> messages_after(const PlannedTurn& turn, const std::vector<FailedOutput>& failed);
 
 }  // namespace baton

@@ -9,7 +9,7 @@ std::set<std::size_t> RunSegments::readers_of(const SlotSource& source, std::siz
   std::set<std::size_t> readers;
   for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {
     const PlannedTurn& reader = plan_.turns[turn];
-    if (turn != but && !over_[turn] && !reader.messages.empty() && shows_source(reader, source)) readers.insert(turn);
+    if (turn != but && !over_[turn] && reader.has_prompt() && shows_source(reader, source)) readers.insert(turn);
   }
   return readers;
 }

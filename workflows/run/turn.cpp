@@ -61,7 +61,7 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     prepared.tool_text += prepared.tools.back().result.text;
   }
   prepared.ready = Clock::now();
-  if (input.turn->messages.empty()) return prepared;
+  if (!input.turn->has_prompt()) return prepared;
   try {
     const ModelText& model = input.engine->text();
     const SlotValue value = [&](const std::string& name) {
@@ -74,9 +74,6 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, input.stop);
-    for (PromptPart& part : prepared.prompt) {
-      if (input.turn->slot(part.slot) == nullptr) part.slot.clear();  // an output of the turn itself
-    }
     if (input.turn->enforce && input.turn->grammar) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);

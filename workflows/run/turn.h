@@ -45,7 +45,7 @@ struct TurnInput {
   std::shared_ptr<InferenceEngine> engine;  // null where the turn has no prompt
   PromptFrame frame;                        // null: it is built first
   std::vector<PromptMessage> messages;      // without a frame; empty: the turn's own
-  std::vector<SlotInput> slots;             // every slot of the prompt
+  std::vector<SlotInput> slots;             // every slot of the turn
   std::vector<ToolInput> tools;
   std::string tool_text;  // without `tools`: what they returned in an attempt before
   std::stop_token stop;   // of rendering, tokenizing and reading the vocabulary; the tools have it too

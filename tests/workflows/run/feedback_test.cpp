@@ -131,7 +131,7 @@ TEST_CASE("the KV of the attempt before is continued up to the feedback") {
   builder.plan.reuse.method = find_method("prefix");
   builder.agent("a").output.pattern = "never (found)";
   builder.agent("a").output.required = false;
-  const TinyOptions model{.context = 1024, .seed = 2, .eos_tokens = {}, .chat_template = std::make_shared<ChatMl>()};
+  const TinyOptions model{.context = 1024, .eos_tokens = {}, .chat_template = std::make_shared<ChatMl>()};
   RunRequest request = builder.request(tiny_engine({}, model));
   std::vector<KvRecord> prefills;
   std::vector<std::int64_t> prompt_tokens;
