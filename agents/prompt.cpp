@@ -23,7 +23,7 @@ struct Mark {
   std::size_t end = 0;
   const PromptPiece* piece = nullptr;
 
-  std::string name() const { return piece->data ? "a value of the environment" : piece->slot; }
+  std::string name() const { return piece->data ? "inserted data" : piece->slot; }
 };
 
 constexpr std::size_t kMaxTokens = 1u << 24;  // more than any context: a value may stand in a prompt many times

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/base/utf8.h"
+#include "engine/base/json/beginning.h"
 
 namespace baton {
 namespace {
@@ -29,12 +29,7 @@ bool is_name(std::string_view text) {
   return true;
 }
 
-std::string shown(std::string_view text) {
-  if (text.size() <= kShownBytes) return std::string(text);
-  std::size_t end = kShownBytes;
-  while (end > 0 && utf8::continues(text[end])) --end;  // do not cut inside a character
-  return std::string(text.substr(0, end)) + "...";
-}
+std::string shown(std::string_view text) { return beginning(text, kShownBytes); }
 
 void add_text(std::vector<TemplatePiece>& pieces, std::string_view text, std::size_t offset) {
   if (text.empty()) return;
