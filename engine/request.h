@@ -97,6 +97,7 @@ struct GenerationResult {
   double tentative_ms = 0.0;            // verified: from submit to the first tentative token; 0: there was none
   std::int64_t tentative_tokens = 0;    // verified: tokens written before the prompt had exact KV
   std::int64_t confirmed_tokens = 0;    // tentative tokens that are in the answer
+  std::vector<double> choices;          // probabilities of GenerationRequest::choices (engine/steps/choice_scores.h)
   float expected_nats = -1.0f;          // ReuseOptions::predicted, where texts were handed over
   float guard_left = -1.0f;             // Guard::left of the prompt; below 0: nothing was measured
   float guard_nats = -1.0f;             // auto: the divergence that the guard expects, nats per token; below 0: unknown
@@ -130,6 +131,10 @@ struct GenerationRequest {
   /// the answer ends where nothing can follow. It may end at max_tokens before it is whole. Excludes `stop`; without
   /// effect on forced tokens. Null: any text.
   std::shared_ptr<const Grammar> constraint;
+  /// The answer is the most probable of these, whatever `sampling`, `max_tokens` and `stop` are;
+  /// GenerationResult::choices has their probabilities. Each has at least one token; the longest must fit the context
+  /// behind the prompt. Excludes `constraint`. Empty: any text.
+  std::vector<std::vector<TokenId>> choices;
   ReuseOptions reuse;
   EarlyId early = 0;                // the early prompt that this request takes over; submit ends it; 0: none
   std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer

@@ -162,10 +162,12 @@ void EngineCore::keep_for_followers(const Sequence& sequence) {
   }
 }
 
-/// A prompt that is nearly complete is not worth a second sequence, and a forced answer needs no check.
+/// A prompt that is nearly complete is not worth a second sequence, and a forced answer needs no check. Choices need
+/// the exact prompt before the first of them is known.
 bool EngineCore::begins_tentatively(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request();
-  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.is_forced())
+  if (request.reuse.method->id != MethodId::verified || !takes_segments(request.reuse) || sequence.is_forced() ||
+      sequence.has_choices())
     return false;
   const auto prompt = std::span(sequence.tokens()).first(static_cast<std::size_t>(sequence.prompt_length()));
   return sequence.prompt_length() - ahead_.computed(request.early, prompt) >= options_.min_tentative_rows;

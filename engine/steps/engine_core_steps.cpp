@@ -125,7 +125,8 @@ void EngineCore::find_drafts() {
   const std::int32_t room = options_.max_step_rows / std::max(step.rows, 1) - 1;  // of each sequence
   for (const auto& sequence : running_) {
     if (!sequence->decoding()) continue;
-    const bool certain = sequence->is_checking() || (sequence->is_forced() && options_.max_draft > 0);
+    const bool wanted = sequence->is_forced() || sequence->is_scoring();
+    const bool certain = sequence->is_checking() || (wanted && options_.max_draft > 0);
     const bool whole = certain || options_.draft_always;
     const std::int32_t max_tokens = certain ? kMaxWholeDraft : options_.max_draft;
     const Draft draft = sequence->find_draft(std::clamp(room, 0, max_tokens));

@@ -78,6 +78,16 @@ void check(const GenerationRequest& request, const Model& model) {
   check_method(request.reuse);
   check_tokens("forced", request.forced, model);
   const std::int32_t context = model.options.context;
+  for (const std::vector<TokenId>& choice : request.choices) {
+    if (choice.empty()) invalid("choices: found one without tokens; expected at least 1 token in each");
+    check_tokens("choices", choice, model);
+    if (const auto needed = length + static_cast<std::int64_t>(choice.size()) + 1; needed > context) {
+      throw EngineError(EngineError::Kind::too_long,
+                        fmt::format("the prompt has {} tokens and a choice {}; the context of {} leaves room for {}",
+                                    length, choice.size(), context, context - length - 1));
+    }
+  }
+  if (request.constraint && !request.choices.empty()) invalid("choices exclude a constraint; found both");
   if (length + 1 > context) {
     throw EngineError(
         EngineError::Kind::too_long,

@@ -19,6 +19,7 @@ Sequence::Sequence(RequestId id, GenerationRequest request, const Model& model, 
       stops_(request_.stop),
       submitted_(Clock::now()) {
   if (masks) matcher_.emplace(std::move(masks));
+  if (!request_.choices.empty()) scores_.emplace(std::move(request_.choices), model.config.eos_tokens);
   for (const PromptPart& part : request_.prompt) tokens_.insert(tokens_.end(), part.tokens.begin(), part.tokens.end());
   prompt_length_ = static_cast<std::int32_t>(tokens_.size());
   tokens_.reserve(tokens_.size() + static_cast<std::size_t>(request_.max_tokens));
@@ -183,6 +184,10 @@ double Sequence::deadline(double row_ms) const {
 }
 
 Draft Sequence::find_draft(std::int32_t max_tokens) const {
+  if (is_scoring()) {
+    const std::span<const TokenId> next = scores_->running().subspan(scores_->run() + 1);
+    return {next.first(std::min(next.size(), static_cast<std::size_t>(max_tokens))), 0};
+  }
   if (!decoding() || result_.tokens.empty()) return {};
   // A forced answer may be longer than the room behind its prompt.
   const std::int32_t left = request_.max_tokens - static_cast<std::int32_t>(result_.tokens.size());
@@ -228,7 +233,7 @@ void Sequence::set_draft(const Draft& draft, std::int32_t tokens) {
 
 bool Sequence::chooses_alone() const {
   const bool keeps_rows = measured_ && !measured_->full();
-  return !request_.callbacks.on_logits && !keeps_rows && !sampler_.penalises() && !is_constrained();
+  return !request_.callbacks.on_logits && !keeps_rows && !sampler_.penalises() && !is_constrained() && !scores_;
 }
 
 TokenChoice Sequence::choice(std::int32_t ahead) const {
@@ -239,16 +244,54 @@ TokenChoice Sequence::choice(std::int32_t ahead) const {
 
 Sequence::Next Sequence::advance(std::span<float> logits, DraftLength& drafts) {
   begin_output();
+  if (is_scoring()) {
+    if (const Next next = score(logits); is_scoring()) return next;
+    return advance({-1, prompt_entropy_}, drafts);
+  }
   if (request_.callbacks.on_logits && !tentative_) request_.callbacks.on_logits(logits);
   if (measured_) measured_->keep(logits);
   // Of the distribution before a constraint and sampling: how unsure the model was by itself.
   const float entropy = choice().entropy != 0 ? entropy_of(logits) : 0.0f;
+  if (scores_) {
+    prompt_entropy_ = entropy;
+    if (const Next next = score(logits); is_scoring()) return next;
+  }
   if (is_forced()) return advance({-1, entropy}, drafts);
   const TokenMask allowed = is_constrained() ? matcher_->allowed() : TokenMask{};
   const TokenId id = sampler_.choose(logits, tokens_, allowed).id;
   if (id < 0 && is_constrained())
     throw std::runtime_error("no token of the model's vocabulary continues the answer within its constraint");
   return advance({id, entropy}, drafts);
+}
+
+/// Takes logits for the choices. When all are scored, the best is what the answer is forced to be, and the rows of the
+/// choices are gone.
+Sequence::Next Sequence::score(std::span<const float> logits) {
+  const bool prompt = !scores_->begun();
+  const auto run = static_cast<std::int32_t>(tokens_.size());
+  if (!scores_->take(logits)) {
+    tokens_.push_back(scores_->running()[scores_->run()]);
+    if (static_cast<std::size_t>(drafted_) < draft_.size()) {
+      ++drafted_;
+      return Next::drafted;
+    }
+    cache_->truncate(run);
+    draft_.clear();
+    return Next::step;
+  }
+  if (!prompt) {
+    tokens_.resize(static_cast<std::size_t>(prompt_length_));
+    cache_->truncate(prompt_length_);
+  }
+  draft_.clear();
+  if (!scores_->running().empty()) {
+    tokens_.push_back(scores_->running().front());
+    return Next::step;
+  }
+  result_.choices = scores_->probabilities();
+  if (!is_forced()) request_.forced = scores_->best();
+  scores_.reset();
+  return Next::step;
 }
 
 Sequence::Next Sequence::advance(const ChosenToken& chosen, DraftLength& drafts) {

@@ -10,6 +10,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/model/forward.h"
 #include "engine/request.h"
+#include "engine/steps/choice_scores.h"
 #include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/relay_probe.h"
@@ -83,6 +84,10 @@ class Sequence {
   /// while the prompt runs, and where dropped rows would leave traces (KvCache::truncate).
   Draft find_draft(std::int32_t max_tokens) const;
   bool is_forced() const { return !request_.forced.empty(); }
+  /// True until the choices of the request are scored.
+  bool has_choices() const { return scores_.has_value(); }
+  /// True while they run, one after another.
+  bool is_scoring() const { return scores_ && scores_->begun(); }
   /// True when the draft is what was written tentatively, all of which has to run.
   bool is_checking() const { return !check_.empty(); }
   /// The first `tokens` tokens of the draft run in the next step.
@@ -136,6 +141,7 @@ class Sequence {
   void deliver();
 
  private:
+  Next score(std::span<const float> logits);
   bool append(const ChosenToken& chosen);
   Draft allowed_part(Draft draft) const;
   bool is_constrained() const { return matcher_ && !is_forced(); }
@@ -166,13 +172,15 @@ class Sequence {
   std::shared_ptr<MeasuredTurn> measured_;
   bool probe_ = false;
   bool tentative_ = false;
-  std::vector<TokenId> check_;  // tentative tokens whose check is not over
+  std::vector<TokenId> check_;          // tentative tokens whose check is not over
+  std::optional<ChoiceScores> scores_;  // of a request with choices, until all are scored
   Sampler sampler_;
   std::optional<AnswerMatcher> matcher_;  // of a request with a constraint
   StreamDecoder decoder_;
   StopStrings stops_;
   std::vector<std::size_t> text_length_;  // decoded bytes after each output token
   std::vector<float> entropy_;
+  float prompt_entropy_ = 0.0f;  // of the distribution behind the prompt, while the choices run
   GenerationResult result_;
   FinishReason reason_ = FinishReason::eos;
   bool prefilled_ = false;  // the logits of the last prompt token were available

@@ -104,7 +104,7 @@ struct ValueExpression::Parsed {
 
   /// The name that `at` reads a member of, with the members down to `at`; nothing for other expressions.
   std::optional<Name> chain(const Expression& at) const {
-    if (at.kind == ExpressionKind::name) return Name{at.text, {}, offset_of(at.place, source)};
+    if (at.kind == ExpressionKind::name) return Name{at.text, {}, false, offset_of(at.place, source)};
     const bool member = at.kind == ExpressionKind::member;
     const bool element = at.kind == ExpressionKind::subscript && at.items[1]->kind == ExpressionKind::literal;
     std::optional<Name> name = member || element ? chain(*at.items[0]) : std::nullopt;
@@ -114,6 +114,7 @@ struct ValueExpression::Parsed {
     } else if (const Value& key = at.items[1]->literal; key.is_string()) {
       name->members.push_back(key.text());
     } else if (const std::int64_t* index = key.get<std::int64_t>()) {
+      name->numbered = name->numbered || name->members.empty();
       name->members.push_back(fmt::to_string(*index));
     } else {
       return std::nullopt;

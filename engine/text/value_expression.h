@@ -43,7 +43,8 @@ class ValueExpression {
   struct Name {
     std::string name;
     std::vector<std::string> members;
-    std::size_t byte = 0;  // offset in the text
+    bool numbered = false;  // the first member is a number: an element of a list, not a name
+    std::size_t byte = 0;   // offset in the text
   };
   /// In the order of the text; a name stands there each time that it is read.
   const std::vector<Name>& names() const;

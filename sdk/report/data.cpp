@@ -54,6 +54,7 @@ AgentRecord agent_of(const RecordFields& fields) {
   agent.output_tokens = fields.count("output_tokens");
   agent.output = fields.text("output");
   agent.answer = fields.text("answer", "");
+  if (!fields.is_null("probabilities")) agent.probabilities = fields.shares("probabilities");
   agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
   agent.truncated = fields.truth("truncated", agent.finish_reason == FinishReason::length);
   const RecordFields kv = fields.object("kv");

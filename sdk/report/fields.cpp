@@ -185,4 +185,11 @@ std::vector<std::pair<std::string, std::string>> RecordFields::texts(const char*
   return all;
 }
 
+std::vector<std::pair<std::string, double>> RecordFields::shares(const char* name) const {
+  std::vector<std::pair<std::string, double>> all;
+  const RecordFields fields = object(name);
+  for (const auto& [key, value] : fields.object_->items()) all.emplace_back(key, fields.share(key.c_str()));
+  return all;
+}
+
 }  // namespace baton::cli

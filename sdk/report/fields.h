@@ -59,6 +59,9 @@ class RecordFields {
   /// Names and values of an object of texts.
   std::vector<std::pair<std::string, std::string>> texts(const char* name) const;
 
+  /// The same of numbers from 0 to 1.
+  std::vector<std::pair<std::string, double>> shares(const char* name) const;
+
   bool is_null(const char* name) const;  // or missing
 
   [[noreturn]] void fail(const std::string& name, const std::string& expected) const;

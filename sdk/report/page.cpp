@@ -201,6 +201,8 @@ Markup texts_section(const Report& report, Texts& texts) {
       out += "</details>\n";
       if (!agent.answer.empty())
         out += html("<p><span class=\"muted\">found in it:</span> {}</p>\n", bdi(agent.answer));
+      if (!agent.probabilities.empty())
+        out += html("<p><span class=\"muted\">probabilities:</span> {}</p>\n", bdi(probabilities_text(agent)));
     }
     out += "</div>\n";
   }

@@ -13,6 +13,7 @@ prompts and the same answer lengths, greedy. Servers run all the time, and have 
   one slot           -np 1: each prompt continues what it has in common with the one before
   4 slots, unified   -np 4 --kv-unified: the slot with the longest common beginning
   one slot, shifted  -np 1 --cache-reuse 64: pieces of 64 tokens and more are reused elsewhere, shifted (approximate)
+  one slot, drafts   -np 1 --spec-type ngram-simple: drafts from earlier text, as Baton has them
 
 First token is the mean over the agents that read others, from the end of the text before to the first token; Baton's
 wall time does not include loading, as the servers' does not. Workflows whose agents run one after another only. Baton's
@@ -42,6 +43,7 @@ SERVERS = {
     "one slot": ["-np", "1"],
     "4 slots, unified": ["-np", "4", "--kv-unified"],
     "one slot, shifted": ["-np", "1", "--cache-reuse", "64"],
+    "one slot, drafts": ["-np", "1", "--spec-type", "ngram-simple"],
 }
 START_SECONDS = 300
 

@@ -19,6 +19,15 @@ struct Run {
 
 inline PromptPart text(std::size_t n, std::uint64_t seed) { return {"", random_tokens(n, seed), nullptr, 0}; }
 
+/// Without logits, so that the backend may choose the tokens.
+inline std::future<GenerationResult> result_of(InferenceEngine& engine, GenerationRequest request) {
+  auto promise = std::make_shared<std::promise<GenerationResult>>();
+  auto future = promise->get_future();
+  request.callbacks.on_finished = [promise](GenerationResult result) { promise->set_value(std::move(result)); };
+  engine.submit(std::move(request));
+  return future;
+}
+
 inline std::future<Run> start(InferenceEngine& engine, GenerationRequest request) {
   auto run = std::make_shared<Run>();
   auto promise = std::make_shared<std::promise<Run>>();

@@ -25,6 +25,7 @@ struct Scripted {
   std::chrono::microseconds per_token{0};
   std::string refused = {};          // submit throws EngineError(memory) with this
   std::vector<TokenId> tokens = {};  // instead of the bytes of the text
+  std::vector<double> choices = {};  // probabilities
 };
 
 class ScriptedEngine final : public InferenceEngine {
@@ -56,6 +57,7 @@ class ScriptedEngine final : public InferenceEngine {
     prompts.push_back(prompt);
     seeds.push_back(request.sampling.seed);
     constraints.push_back(request.constraint);
+    choices.push_back(request.choices);
     Scripted answer = script_(prompt);
     if (!answer.refused.empty()) throw EngineError(EngineError::Kind::memory, answer.refused);
     Sequence sequence;
@@ -101,6 +103,7 @@ class ScriptedEngine final : public InferenceEngine {
   std::vector<std::string> prompts;  // in the order of submit
   std::vector<std::uint64_t> seeds;
   std::vector<std::shared_ptr<const Grammar>> constraints;
+  std::vector<std::vector<std::vector<TokenId>>> choices;
   std::size_t most_at_once = 0;
 
  private:
@@ -163,6 +166,7 @@ class ScriptedEngine final : public InferenceEngine {
     result.tokens.assign(sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.done));
     result.text = model_->tokenizer->decode(result.tokens, true);
     result.error = sequence.answer.error;
+    result.choices = sequence.answer.choices;
     result.prompt_tokens = sequence.prompt_tokens;
     result.kv_entries = result.kv_computed = sequence.prompt_tokens * model_->config.layers;
     result.decode_ms = static_cast<double>(sequence.done);

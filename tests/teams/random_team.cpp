@@ -53,6 +53,7 @@ class TeamMaker {
     /// Its answer, and the part of it that is a number: empty where there is none.
     std::string answer() const { return output.is_null() ? "" : "agent_" + id + "_answer"; }
     std::string number() const {
+      if (output.contains("choose")) return "agent_" + id + "_probabilities." + output["choose"][0].get<std::string>();
       const bool has = output.contains("schema") && output["schema"].contains("properties");
       return has ? answer() + ".n" : "";
     }
@@ -143,7 +144,7 @@ class TeamMaker {
     }
     if (!member.number().empty())
       parts.push_back(member.answer() + " is defined and " + member.number() + " is defined and " + member.number() +
-                      " > 3");
+                      (member.output.contains("choose") ? " > 0.3" : " > 3"));
     const std::string first = draw_.of(parts);
     return draw_.chance(0.5) ? first : "(" + first + ") " + draw_.of({"and", "or"}) + " (" + draw_.of(parts) + ")";
   }
@@ -215,7 +216,7 @@ class TeamMaker {
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
     if (draw_.chance(0.2)) out["exact"] = true;
     if (draw_.chance(0.1)) out["timeout"] = "10m";
-    if (!member.tools || draw_.chance(0.7)) {
+    if (!member.tools || member.output.contains("choose") || draw_.chance(0.7)) {
       team_.agents.push_back(member.id);
       return out;
     }
@@ -245,6 +246,9 @@ class TeamMaker {
       case 4:
         output["schema"] = {{"type", draw_.of({"object", "number", "string"})}};
         break;
+      case 5:
+        output["choose"] = {"yes", "yes and no", "a"};
+        return output;
       default:
         output["pattern"] = "(" + pattern(draw_) + ")";
         return output;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "agents/json_check.h"
@@ -13,6 +14,11 @@
 #include "workflows/format/yaml_json.h"
 
 namespace baton {
+namespace {
+
+constexpr std::size_t kMaxChoices = 256;
+
+}  // namespace
 
 AgentSpec AgentReader::agent(const YamlEntry& entry) {
   const Fields fields(entry.value);
@@ -52,6 +58,9 @@ void AgentReader::check_tools_only(const Fields& fields, const std::string& owne
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));
   }
+  if (const YamlNode* output = fields.get("output"); output != nullptr && Fields(*output).has("choose"))
+    diagnostics_.error(Fields(*output).where("choose"), "E0409",
+                       fmt::format("{}: 'choose' has no effect without 'prompt'", owner));
 }
 
 GenerationSpec AgentReader::generation(const Fields& fields) {
@@ -206,17 +215,18 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
   out.enforce = fields.boolean("enforce").value_or(true);
   out.regex = fields.text("regex").value_or("");
   out.grammar = fields.text("grammar").value_or("");
-  if (const YamlNode* texts = fields.get("enum")) {
+  out.choose = fields.has("choose") && !fields.has("enum");
+  if (const char* key = out.choose ? "choose" : "enum"; const YamlNode* texts = fields.get(key)) {
     for (const YamlNode& one : texts->items) {
       if (!one.broken) out.texts.push_back(one.text);
     }
     if (texts->items.empty())
-      diagnostics_.error(fields.where("enum"), "E0404", fmt::format("{}: enum: expected at least one text", owner));
+      diagnostics_.error(fields.where(key), "E0404", fmt::format("{}: {}: expected at least one text", owner, key));
   }
   if (const YamlNode* schema = fields.get("schema")) out.schema = to_json(*schema);
 
   const char* first = nullptr;
-  for (const char* key : {"pattern", "schema", "enum", "regex", "grammar"}) {
+  for (const char* key : {"pattern", "schema", "enum", "choose", "regex", "grammar"}) {
     if (!fields.has(key)) continue;
     if (first != nullptr) {
       diagnostics_.error(fields.where(key), "E0409",
@@ -226,13 +236,29 @@ OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {
     }
   }
   const std::string_view kind = first == nullptr ? "" : first;
-  if (fields.has("enforce") && (kind.empty() || kind == "pattern")) {
+  if (fields.has("enforce") && (kind.empty() || kind == "pattern" || kind == "choose")) {
     diagnostics_.error(
         fields.where("enforce"), "E0409",
         fmt::format("{}: 'enforce' has no effect without 'schema', 'enum', 'regex' or 'grammar'", owner));
   }
   check_output(out, kind, fields, owner);
   return out;
+}
+
+/// Each text has a probability of its own.
+void AgentReader::check_choices(const OutputSpec& output, const Fields& fields, const std::string& owner) {
+  const auto wrong = [&](const std::string& what) {
+    diagnostics_.error(fields.where("choose"), "E0404", fmt::format("{}: choose: {}", owner, what));
+  };
+  if (output.texts.size() > kMaxChoices)
+    wrong(fmt::format("expected at most {} texts, found {}", kMaxChoices, output.texts.size()));
+  for (std::size_t i = 0; i < std::min(output.texts.size(), kMaxChoices); ++i) {
+    const std::string& text = output.texts[i];
+    if (text.empty()) return wrong("a text is empty");
+    if (std::find(output.texts.begin(), output.texts.begin() + static_cast<std::ptrdiff_t>(i), text) !=
+        output.texts.begin() + static_cast<std::ptrdiff_t>(i))
+      return wrong(fmt::format("'{}' stands there twice", text));
+  }
 }
 
 /// Only the first of several constraints is checked.
@@ -245,8 +271,9 @@ void AgentReader::check_output(const OutputSpec& output, std::string_view kind, 
   if (kind.empty() || kind == "pattern" || fields.get(kind) == nullptr || diagnostics_.full()) return;
   if ((kind == "regex" && output.regex.empty()) || (kind == "grammar" && output.grammar.empty()))
     return diagnostics_.error(fields.where(kind), "E0404", fmt::format("{}: output {}: it is empty", owner, kind));
+  if (kind == "choose") check_choices(output, fields, owner);
   OutputSpec one = output;
-  if (kind != "enum") one.texts.clear();
+  if (kind != "enum" && kind != "choose") one.texts.clear();
   if (kind == "schema") one.regex.clear();
   if (kind != "grammar") one.grammar.clear();
   try {

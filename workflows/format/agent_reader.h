@@ -38,6 +38,7 @@ class AgentReader {
   void read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner);
   std::vector<TemplatePiece> feedback(const YamlNode& text, const std::string& owner);
   OutputSpec output(const YamlNode& node, const std::string& owner);
+  void check_choices(const OutputSpec& output, const Fields& fields, const std::string& owner);
   void check_output(const OutputSpec& output, std::string_view kind, const Fields& fields, const std::string& owner);
 
   const ToolRegistry& tools_;

@@ -95,7 +95,7 @@ const JsonDocument& AnswerChecker::schema_of(const AgentSpec& agent) {
 
 void AnswerChecker::check(const Placeholder& placeholder, const std::string& owner, const SourceLocation& where,
                           Diagnostics& diagnostics) {
-  if (placeholder.kind != Placeholder::Kind::answer) return;
+  if (!placeholder.has_members()) return;
   const std::string problem = problem_of(placeholder, *spec_.agent(placeholder.id));
   if (problem.empty()) return;
   diagnostics.error(
@@ -105,6 +105,13 @@ void AnswerChecker::check(const Placeholder& placeholder, const std::string& own
 
 std::string AnswerChecker::problem_of(const Placeholder& placeholder, const AgentSpec& agent) {
   const std::vector<std::string>& path = placeholder.path;
+  if (placeholder.kind == Placeholder::Kind::probabilities) {
+    const std::vector<std::string>& texts = agent.output.texts;
+    if (!agent.output.choose) return "has no 'output' with 'choose'";
+    if (path.empty() || (path.size() == 1 && std::find(texts.begin(), texts.end(), path.front()) != texts.end()))
+      return {};
+    return fmt::format("has no choice '{}'; expected one of {}", fmt::join(path, "."), fmt::join(texts, ", "));
+  }
   if (!agent.output.has_answer()) return "has no 'output' that says what its answer is";
   if (path.empty()) return {};
   if (agent.output.schema.empty()) return fmt::format("answers with a text, which has no '{}'", path.front());

@@ -197,8 +197,7 @@ std::vector<FormatKey> make_keys() {
           {"message", "content", text(), true, "", "Text of the message."},
 
           {"text", "text", prompt(), false, "", "Text with placeholders."},
-          {"text", "file", string(), false, "",
-           "A file with the text, relative to this one; its last newline is not part of the text."},
+          {"text", "file", string(), false, "", "A file with the text, relative to this one, but its last newline."},
           {"text", "for", choice({"peers", "previous"}), false, "once",
            "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last "
            "round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
@@ -208,6 +207,7 @@ std::vector<FormatKey> make_keys() {
            "match fails."},
           {"output", "schema", any(), false, "", "A JSON Schema (draft-07 subset) that the output obeys."},
           {"output", "enum", list(string()), false, "", "Texts of which the output is one."},
+          {"output", "choose", list(string()), false, "", "Texts of which the output is the most probable."},
           {"output", "regex", string(), false, "", "A regular expression that the whole output matches."},
           {"output", "grammar", string(), false, "", "A grammar in GBNF notation; its rule `root` is the output."},
           {"output", "enforce", boolean(), false, "true", "Decodes what is allowed only; `false`: checks afterwards."},

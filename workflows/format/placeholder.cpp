@@ -50,6 +50,7 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
   for (const InputSpec& input : spec.inputs) names.push_back(input.name);
   for (const AgentSpec& agent : spec.agents) {
     if (agent.output.has_answer()) names.push_back(placeholder_name({Placeholder::Kind::answer, agent.id}));
+    if (agent.output.choose) names.push_back(placeholder_name({Placeholder::Kind::probabilities, agent.id}));
   }
   for (const std::string& id : ids) {
     for (const auto kind : {Placeholder::Kind::agent, Placeholder::Kind::condition}) {
@@ -64,12 +65,15 @@ std::string closest_placeholder(const WorkflowSpec& spec, const std::string& nam
 
 std::optional<Placeholder> parse_placeholder(std::string_view name) {
   Placeholder found;
-  constexpr std::string_view kAgent = "agent_", kAnswer = "_answer";
+  constexpr std::string_view kAgent = "agent_";
+  constexpr std::pair<Placeholder::Kind, std::string_view> kWithMembers[] = {
+      {Placeholder::Kind::answer, "_answer"}, {Placeholder::Kind::probabilities, "_probabilities"}};
   std::string_view members = name.substr(std::min(name.find('.'), name.size()));
   name.remove_suffix(members.size());
-  if (name.size() > kAgent.size() + kAnswer.size() && name.starts_with(kAgent) && name.ends_with(kAnswer)) {
-    found.kind = Placeholder::Kind::answer;
-    found.id = name.substr(kAgent.size(), name.size() - kAgent.size() - kAnswer.size());
+  for (const auto& [kind, suffix] : kWithMembers) {
+    if (name.size() <= kAgent.size() + suffix.size() || !name.starts_with(kAgent) || !name.ends_with(suffix)) continue;
+    found.kind = kind;
+    found.id = name.substr(kAgent.size(), name.size() - kAgent.size() - suffix.size());
     while (!members.empty()) {
       members.remove_prefix(1);
       found.path.emplace_back(members.substr(0, members.find('.')));
@@ -96,8 +100,9 @@ std::optional<Placeholder> parse_placeholder(std::string_view name) {
 
 std::string placeholder_name(const Placeholder& placeholder) {
   if (placeholder.kind == Placeholder::Kind::input) return placeholder.id;
-  if (placeholder.kind == Placeholder::Kind::answer) {
-    std::string name = fmt::format("agent_{}_answer", placeholder.id);
+  if (placeholder.has_members()) {
+    const bool answer = placeholder.kind == Placeholder::Kind::answer;
+    std::string name = fmt::format("agent_{}_{}", placeholder.id, answer ? "answer" : "probabilities");
     for (const std::string& member : placeholder.path) name += "." + member;
     return name;
   }

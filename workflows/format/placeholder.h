@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of placeholders: declared inputs, agent_<id>_current, agent_<id>_history_<t>, condition_<id>_current,
-// condition_<id>_history_<t>, agent_<id>_answer, and members of the latter: agent_<id>_answer.field.0.
+// condition_<id>_history_<t>, agent_<id>_answer, agent_<id>_probabilities, and members of the latter two:
+// agent_<id>_answer.field.0.
 #pragma once
 
 #include <optional>
@@ -14,11 +15,13 @@
 namespace baton {
 
 struct Placeholder {
-  enum class Kind : std::uint8_t { input, agent, condition, answer };
+  enum class Kind : std::uint8_t { input, agent, condition, answer, probabilities };
   Kind kind = Kind::input;
   std::string id;                      // of the agent
   int history = 0;                     // rounds back; 0: current
-  std::vector<std::string> path = {};  // members of an answer
+  std::vector<std::string> path = {};  // members of an answer, or the text whose probability it is
+
+  bool has_members() const { return kind == Kind::answer || kind == Kind::probabilities; }
 };
 
 /// An id may itself end in "_current": the last suffix of the name counts. Empty when the name has neither form, or

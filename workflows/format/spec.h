@@ -94,11 +94,12 @@ struct ToolSpec {
   }
 };
 
-/// At most one of the first five is given.
+/// At most one of pattern, schema, texts, regex and grammar is given.
 struct OutputSpec {
   std::string pattern;             // regex; the first group of the last match is the answer
   std::string schema;              // JSON Schema as JSON text, or empty; properties are decoded in its order
-  std::vector<std::string> texts;  // `enum`: the output is one of them
+  std::vector<std::string> texts;  // `enum` or `choose`: the output is one of them
+  bool choose = false;             // the most probable of the texts
   std::string regex;               // the whole output matches
   std::string grammar;             // GBNF
   bool enforce = true;             // all but `pattern`: obeyed while decoding, so that stop texts have no effect

@@ -187,7 +187,13 @@ class PlaceholderChecker {
       const ValueExpression::Name& name = condition.expression->names()[i];
       if (name.name == kRoundName && !names_.find(name.name)) continue;
       std::optional<Placeholder> found = names_.find(name.name);
-      if (found && found->kind == Placeholder::Kind::answer) found->path = name.members;
+      if (found && found->has_members()) found->path = name.members;
+      if (found && found->kind == Placeholder::Kind::probabilities && name.numbered && !name.members.empty()) {
+        diagnostics_.error(condition.name_where[i], "E0209",
+                           fmt::format("{}: '{}' has members by name; expected {}['{}']", owner_, name.name, name.name,
+                                       name.members.front()));
+        continue;
+      }
       check(found, name.name, condition.name_where[i]);
     }
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "workflows/format/placeholder.h"
 #include "workflows/plan/ahead_forecast.h"
 
 namespace baton {
@@ -101,6 +102,12 @@ void forecast(Plan& plan) {
 }
 
 }  // namespace
+
+bool SlotSource::is_member() const {
+  if (kind != Kind::agent_answer) return false;
+  const std::optional<Placeholder> placeholder = parse_placeholder(name);
+  return placeholder && (placeholder->kind == Placeholder::Kind::probabilities || !placeholder->path.empty());
+}
 
 bool shows_source(const PlannedTurn& turn, const SlotSource& source) {
   return std::any_of(turn.slots.begin(), turn.slots.end(), [&](const SlotSource& slot) {

@@ -23,8 +23,8 @@ struct SlotSource {
   const Method* method = &baton::method_of(MethodId::full);  // of the forecast
   std::string reason;
 
-  /// A member of an answer.
-  bool is_member() const { return kind == Kind::agent_answer && name.find('.') != std::string::npos; }
+  /// A member of an answer, or its probabilities: never the output.
+  bool is_member() const;
 };
 
 struct PlannedTurn {
@@ -46,6 +46,7 @@ struct PlannedTurn {
   std::vector<std::string> stop;
   std::shared_ptr<const Grammar> grammar;  // of the output; null: none, or a pattern or schema that is only checked
   bool enforce = false;                    // the grammar is obeyed while decoding
+  std::vector<std::string> choices;        // the output is the most probable of them; none: it is decoded
   Milliseconds timeout{0};                 // 0: none
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately

@@ -264,7 +264,7 @@ class PlanBuilder {
     const bool output = placeholder.kind == Placeholder::Kind::agent;
     // Without a prompt, an output is what the tools returned.
     const bool result = own_tools || (output && spec_.agent(placeholder.id)->messages.empty());
-    const bool answer = placeholder.kind == Placeholder::Kind::answer;
+    const bool answer = placeholder.has_members();
     out.kind = result   ? SlotSource::Kind::tool_result
                : answer ? SlotSource::Kind::agent_answer
                         : SlotSource::Kind::agent_output;
@@ -367,8 +367,9 @@ class PlanBuilder {
       }
     }
     turn.grammar = found->second;
-    turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.messages.empty();
-    if (turn.enforce) turn.stop.clear();  // those of `defaults`
+    turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.output.choose && !agent.messages.empty();
+    if (agent.output.choose) turn.choices = agent.output.texts;
+    if (turn.enforce || !turn.choices.empty()) turn.stop.clear();  // those of `defaults`
   }
 
   const WorkflowSpec& spec_;

@@ -90,7 +90,7 @@ std::optional<Visibility::Refusal> Visibility::refusal(const Placeholder& placeh
 
 Visibility::Refusal Visibility::not_yet(const Placeholder& placeholder, const GraphNode& viewer) const {
   const std::string& id = placeholder.id;
-  const bool none = spec_.topology.rounds == 1 || placeholder.kind == Placeholder::Kind::answer;
+  const bool none = spec_.topology.rounds == 1 || placeholder.has_members();
   const std::string last_round =
       none ? "" : fmt::format("write '{}' for that of the last round", placeholder_name({placeholder.kind, id, 1}));
   const auto refuse = [&](std::string why, const std::string& otherwise) {

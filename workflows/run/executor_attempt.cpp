@@ -28,6 +28,7 @@ void RunLoop::start_attempt(std::size_t turn) {
   if (++attempt.number > 1) {
     attempt.times = {Clock::now(), {}, {}};
     state.record.output.clear();
+    state.record.probabilities.clear();
     state.record.truncated = false;
     state.record.error.clear();
   }
@@ -128,6 +129,7 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
     accept(turn, std::move(result));
   } else {
     attempt.prompt = std::move(prepared.prompt);
+    attempt.choices = std::move(prepared.choices);
     attempt.prepared = true;
     attempt.phase = Attempt::Phase::held;
   }
@@ -180,6 +182,7 @@ void RunLoop::submit(std::size_t turn) {
   request.max_tokens = planned_turn.max_tokens;
   request.stop = planned_turn.stop;
   if (planned_turn.enforce) request.constraint = planned_turn.grammar;
+  request.choices = attempt.choices;
   request.callbacks = callbacks(turn);
   request.early = early_.take(turn);  // last: from here on it is the engine's to forget
   attempt.times.submitted = Clock::now();
@@ -296,6 +299,8 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
       return;
     }
     if (!checked.problem.empty()) warn(fmt::format("agent '{}': {}", planned(turn).id, checked.problem));
+    for (std::size_t i = 0; i < result.choices.size(); ++i)
+      state.record.probabilities.emplace_back(planned(turn).choices[i], result.choices[i]);
     if (checked.problem.empty() && agent->output.has_answer()) state_.set_answer(turn, std::move(checked.answer));
   }
   state.has_output = true;

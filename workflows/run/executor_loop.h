@@ -39,9 +39,10 @@ class RunLoop {
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
-    std::vector<FailedOutput> failed;   // of the attempts before
-    bool prepared = false;              // the prompt is known, and may be empty
-    std::vector<PromptPart> prompt;     // kept while another attempt may need it
+    std::vector<FailedOutput> failed;  // of the attempts before
+    bool prepared = false;             // the prompt is known, and may be empty
+    std::vector<PromptPart> prompt;    // kept while another attempt may need it
+    std::vector<std::vector<TokenId>> choices;
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;

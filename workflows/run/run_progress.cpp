@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
@@ -14,6 +16,13 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxOutputBytes = 64u << 20;  // of all outputs of the workflow
+
+/// With four decimals, which is what texts and conditions need.
+std::string json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [text, probability] : probabilities) json[text] = std::round(probability * 1e4) / 1e4;
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 /// What a placeholder of this kind and name stands for, of a turn that is over.
 std::string_view text_of(const TurnProgress& state, Placeholder::Kind kind, const std::string& name) {
@@ -37,8 +46,9 @@ RunProgress::RunProgress(const Plan& plan, const std::map<std::string, std::stri
   }
   const auto reads = [&](const std::string& name) {
     const std::optional<Placeholder> placeholder = parse_placeholder(name);
-    if (placeholder && placeholder->kind == Placeholder::Kind::answer)
-      read_answers_[placeholder->id].emplace(name, *placeholder);
+    if (!placeholder || !placeholder->has_members()) return;
+    const bool answer = placeholder->kind == Placeholder::Kind::answer;
+    (answer ? read_answers_ : read_probabilities_)[placeholder->id].emplace(name, *placeholder);
   };
   for (const PlannedTurn& turn : plan_.turns) {
     for (const SlotSource& slot : turn.slots) reads(slot.name);
@@ -70,8 +80,14 @@ bool RunProgress::all_over() const {
 
 void RunProgress::set_answer(std::size_t turn, std::string answer) {
   TurnProgress& state = turns_[turn];
-  const auto names = read_answers_.find(plan_.turns[turn].agent);
-  if (names != read_answers_.end()) state.answers = answer_texts(answer, names->second);
+  const auto read = [&](const Reads& reads, const std::string& text) {
+    if (const auto names = reads.find(plan_.turns[turn].agent); names != reads.end())
+      state.answers.merge(answer_texts(text, names->second));
+  };
+  state.answers.clear();
+  state.probabilities = json_of(state.record.probabilities);
+  read(read_answers_, answer);
+  read(read_probabilities_, state.probabilities);
   state.record.answer = std::move(answer);
   state.has_answer = true;
 }
@@ -84,13 +100,15 @@ bool RunProgress::matches(const ConditionSpec& condition, const TurnProgress* st
 NamedValue RunProgress::value_of(const Placeholder& placeholder, const TurnProgress* state) const {
   NamedValue value{NamedValue::Kind::text};
   if (state == nullptr) {
-    if (placeholder.kind == Placeholder::Kind::answer) value.kind = NamedValue::Kind::undefined;
+    if (placeholder.has_members()) value.kind = NamedValue::Kind::undefined;
   } else if (placeholder.kind == Placeholder::Kind::agent) {
     value.text = state->record.output;
   } else if (placeholder.kind == Placeholder::Kind::condition) {
     value.text = state->tool_text;
   } else if (!state->has_answer) {
     value.kind = NamedValue::Kind::undefined;
+  } else if (placeholder.kind == Placeholder::Kind::probabilities) {
+    value = {NamedValue::Kind::json, state->probabilities};
   } else {
     value.text = state->record.answer;
     const AgentSpec* agent = plan_.spec->agent(placeholder.id);

@@ -28,7 +28,8 @@ struct TurnProgress {
   std::vector<TokenId> tokens;                 // the ids that were generated; empty where only text may move on
   std::shared_ptr<const Tokenizer> tokenizer;  // of those ids
   bool has_answer = false;                     // record.answer is what `output` asks for
-  std::map<std::string, std::string> answers;  // texts of the placeholders for it, of those that the plan reads
+  std::string probabilities;                   // of the choices, as JSON
+  std::map<std::string, std::string> answers;  // texts of the placeholders for both, of those that the plan reads
   bool has_tool_text = false;
   std::string tool_text;  // output of the turn's tools
 };
@@ -46,7 +47,8 @@ class RunProgress {
   bool round_over(int round) const;  // and all before it
   bool all_over() const;
 
-  /// Takes what `output` asks for from the output of a turn, which is about to be over.
+  /// Takes what `output` asks for from the output of a turn, which is about to be over. Its record has the
+  /// probabilities already, if there are any.
   void set_answer(std::size_t turn, std::string answer);
 
   /// Whether the condition of a turn, or of the rounds after `round`, holds. An agent without output counts as an empty
@@ -85,7 +87,8 @@ class RunProgress {
   const Plan& plan_;
   const std::map<std::string, std::string>& inputs_;
   std::vector<TurnProgress> turns_;
-  std::map<std::string, std::map<std::string, Placeholder>> read_answers_;  // by agent: what the plan reads, by name
+  using Reads = std::map<std::string, std::map<std::string, Placeholder>>;  // by agent: what the plan reads, by name
+  Reads read_answers_, read_probabilities_;
 };
 
 }  // namespace baton

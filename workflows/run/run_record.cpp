@@ -53,6 +53,12 @@ Json json_of(const SlotRecord& record) {
           {"anchors", record.anchors ? json_of(*record.anchors) : Json(nullptr)}};
 }
 
+Json json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
+  Json json = Json::object();
+  for (const auto& [text, probability] : probabilities) json[text] = finite(probability);
+  return json;
+}
+
 Json json_of(const AgentRecord& record) {
   Json slots = Json::array();
   for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
@@ -67,6 +73,7 @@ Json json_of(const AgentRecord& record) {
           {"output_tokens", record.output_tokens},
           {"output", record.output},
           {"answer", record.answer},
+          {"probabilities", json_of(record.probabilities)},
           {"finish_reason", name_of(record.finish_reason)},
           {"truncated", record.truncated},
           {"kv", json_of(record.kv)},

@@ -74,6 +74,8 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, input.stop);
+    for (const std::string& choice : input.turn->choices)
+      prepared.choices.push_back(model.tokenizer->encode(choice, SpecialTokens::as_text, input.stop));
     if (input.turn->enforce && input.turn->grammar) input.engine->read_vocabulary(input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);

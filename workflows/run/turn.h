@@ -62,7 +62,8 @@ struct PreparedTurn {
   std::string tool_text;      // the results joined by newlines: condition_<agent>_current
   Clock::time_point ready{};  // when the last input was complete: after the tools
   std::vector<PromptPart> prompt;
-  std::string error;  // why there is no prompt
+  std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
+  std::string error;                          // why there is no prompt
 };
 
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.

@@ -59,8 +59,9 @@ struct AgentRecord {
   std::int64_t output_tokens = 0;
   std::string output;  // the fallback, for a failed turn that has one
   std::string answer;  // the part of the output that output.pattern or output.schema selects, or empty
-  std::optional<FinishReason> finish_reason;  // empty: nothing was generated
-  bool truncated = false;                     // the output was cut off by max_tokens or by the end of the context
+  std::vector<std::pair<std::string, double>> probabilities;  // output.choose: of each text, in the file's order
+  std::optional<FinishReason> finish_reason;                  // empty: nothing was generated
+  bool truncated = false;  // the output was cut off by max_tokens or by the end of the context
   KvRecord kv;
   double ttft_ms = 0.0;  // from the completion of the last input to the first token
   double prefill_ms = 0.0;

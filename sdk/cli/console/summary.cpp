@@ -50,6 +50,18 @@ std::string relayed_text(const RunRecord& record) {
 
 }  // namespace
 
+std::string probabilities_text(const AgentRecord& agent) {
+  constexpr std::size_t kMaxShown = 8;
+  auto sorted = agent.probabilities;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string out;
+  for (std::size_t i = 0; i < std::min(sorted.size(), kMaxShown); ++i)
+    out += fmt::format("{}{} {:.1f} %", i == 0 ? "" : ", ", printable(sorted[i].first, Lines::fold),
+                       100.0 * sorted[i].second);
+  if (sorted.size() > kMaxShown) out += fmt::format(", and {} more", sorted.size() - kMaxShown);
+  return out;
+}
+
 std::string answers_text(const RunRecord& record) {
   std::string out;
   for (const auto& agent : record.agents) {
@@ -70,6 +82,7 @@ std::string answers_text(const RunRecord& record) {
       if (c == '\n') out += "  ";
     }
     out += text.empty() ? "" : "\n";
+    if (!agent.probabilities.empty()) out += styled(Style::dim, "  " + probabilities_text(agent)) + "\n";
   }
   return out + skipped_text(record);
 }

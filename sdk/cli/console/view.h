@@ -28,6 +28,9 @@ std::unique_ptr<View> make_plain_view(bool verbose);
 std::string answers_text(const RunRecord& record);
 std::string summary_table(const RunRecord& record);
 
+/// Of an agent that chose: "yes 91.3 %, no 8.7 %", the most probable first; empty for others.
+std::string probabilities_text(const AgentRecord& agent);
+
 /// "analyst", in later rounds "analyst#2".
 std::string turn_name(const std::string& agent, int round);
 

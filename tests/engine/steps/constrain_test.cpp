@@ -2,11 +2,11 @@
 // Requests with a constraint: every answer that comes to an end is a text of the grammar, whatever else runs, drafts or
 // is checked.
 #include <catch2/catch.hpp>
-#include <future>
 
 #include "engine/base/errors.h"
 #include "engine/steps/step_engine.h"
 #include "engine/text/constrain/grammar.h"
+#include "tests/support/asking.h"
 #include "tests/support/tiny_engine.h"
 
 using namespace baton;
@@ -14,14 +14,6 @@ using namespace baton::test;
 using Catch::Contains;
 
 namespace {
-
-std::future<GenerationResult> start(InferenceEngine& engine, GenerationRequest request) {
-  auto promise = std::make_shared<std::promise<GenerationResult>>();
-  auto future = promise->get_future();
-  request.callbacks.on_finished = [promise](GenerationResult result) { promise->set_value(std::move(result)); };
-  engine.submit(std::move(request));
-  return future;
-}
 
 std::vector<std::shared_ptr<const Grammar>> grammars() {
   return {regex_grammar("[A-Z][a-z]{2,12}( [a-z]{1,8}){0,4}[.!]"),
@@ -50,7 +42,7 @@ TEST_CASE("constrained answers are texts of their grammar, greedy and sampled", 
   const auto engine = tiny_engine();
   for (const auto& grammar : grammars()) {
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
-      const GenerationResult result = start(*engine, request_for(grammar, seed)).get();
+      const GenerationResult result = result_of(*engine, request_for(grammar, seed)).get();
       CAPTURE(seed, result.text, result.error);
       CHECK(result.error.empty());
       CHECK(result.reason == FinishReason::eos);
@@ -67,7 +59,7 @@ TEST_CASE("a vocabulary whose reading was stopped is read by the next request", 
   CHECK_THROWS_AS(engine->read_vocabulary(stopped.get_token()), Interrupted);
   CHECK_THROWS_AS(engine->read_vocabulary(stopped.get_token()), Interrupted);
   const auto grammar = grammars().front();
-  CHECK(accepts(*grammar, start(*engine, request_for(grammar, 0)).get().text));
+  CHECK(accepts(*grammar, result_of(*engine, request_for(grammar, 0)).get().text));
   engine->read_vocabulary({});
   CHECK_NOTHROW(engine->read_vocabulary(stopped.get_token()));  // it is there
 }
@@ -82,12 +74,12 @@ TEST_CASE("constrained answers do not depend on other requests, nor on drafts", 
     return made;
   };
   for (std::uint64_t i = 0; i < kRequests; ++i)
-    alone.push_back(start(*tiny_engine({.max_draft = 0}), request(i)).get().tokens);
+    alone.push_back(result_of(*tiny_engine({.max_draft = 0}), request(i)).get().tokens);
   std::int64_t drafted = 0, accepted = 0;
   for (const bool always : {false, true}) {
     const auto engine = tiny_engine({.max_sequences = 5, .draft_always = always});
     std::vector<std::future<GenerationResult>> futures;
-    for (std::uint64_t i = 0; i < kRequests; ++i) futures.push_back(start(*engine, request(i)));
+    for (std::uint64_t i = 0; i < kRequests; ++i) futures.push_back(result_of(*engine, request(i)));
     for (std::uint64_t i = 0; i < kRequests; ++i) {
       const GenerationResult result = futures[i].get();
       INFO("request " << i << (always ? ", all drafts" : ""));
@@ -118,15 +110,15 @@ TEST_CASE("verified: constrained answers are those of full", "[engine][constrain
     author.output_readers = 1;
     author.forced = random_tokens(90, seed + 1000);
     PromptPart written{"answer", author.forced, nullptr, 0};
-    written.segment = start(engine, std::move(author)).get().output;
+    written.segment = result_of(engine, std::move(author)).get().output;
     REQUIRE(written.segment);
 
     GenerationRequest request = request_for(grammars()[seed % 4], seed);
     request.prompt = {{"", random_tokens(30, seed + 2000)}, written, {"", random_tokens(6, seed + 3000)}};
     GenerationRequest plain = request;
     request.reuse = verified;
-    const GenerationResult expected = start(engine, std::move(plain)).get();
-    const GenerationResult found = start(engine, std::move(request)).get();
+    const GenerationResult expected = result_of(engine, std::move(plain)).get();
+    const GenerationResult found = result_of(engine, std::move(request)).get();
     CAPTURE(seed, expected.text);
     REQUIRE(found.error.empty());
     CHECK(found.tokens == expected.tokens);
@@ -142,20 +134,20 @@ TEST_CASE("where max_tokens ends a constrained answer, it is the beginning of on
   const auto grammar = regex_grammar("[a-z]{30}!");
   GenerationRequest request = request_for(grammar, 1);
   request.max_tokens = 10;
-  const GenerationResult cut = start(*engine, request).get();
+  const GenerationResult cut = result_of(*engine, request).get();
   CHECK(cut.reason == FinishReason::length);
   CHECK(cut.tokens.size() == 10);
   CHECK_FALSE(accepts(*grammar, cut.text));
   CHECK(cut.text.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos);
   request.max_tokens = 31;  // the last token completes the answer
-  CHECK(start(*engine, request).get().reason == FinishReason::eos);
+  CHECK(result_of(*engine, request).get().reason == FinishReason::eos);
 }
 
 TEST_CASE("forced answers and logits are as without a constraint", "[engine][constrain]") {
   const auto engine = tiny_engine();
   GenerationRequest request = request_for(grammars()[1], 2);
   request.forced = random_tokens(20, 5);
-  CHECK(start(*engine, request).get().tokens == request.forced);
+  CHECK(result_of(*engine, request).get().tokens == request.forced);
 
   const auto first_logits = [&](const std::shared_ptr<const Grammar>& grammar) {
     GenerationRequest one = request_for(grammar, 2);
@@ -164,7 +156,7 @@ TEST_CASE("forced answers and logits are as without a constraint", "[engine][con
       if (first.empty()) first.assign(logits.begin(), logits.end());
     };
     one.max_tokens = 3;
-    start(*engine, std::move(one)).get();
+    result_of(*engine, std::move(one)).get();
     return first;
   };
   CHECK(first_logits(grammars()[0]) == first_logits(nullptr));
@@ -178,7 +170,7 @@ TEST_CASE("what a constraint excludes is refused, and a vocabulary that cannot w
   request.stop.clear();
   request.constraint = enum_grammar(std::vector<std::string>{"no", "not"});
   const auto engine = tiny_engine({}, {.eos_tokens = {257, 'o'}});
-  const GenerationResult result = start(*engine, std::move(request)).get();
+  const GenerationResult result = result_of(*engine, std::move(request)).get();
   CHECK(result.reason == FinishReason::error);
   CHECK_THAT(result.error, Contains("no token of the model's vocabulary continues the answer"));
 }

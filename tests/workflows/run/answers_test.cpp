@@ -184,5 +184,46 @@ TEST_CASE("the schema of an answer is read once for all placeholders") {
   CHECK(thread_seconds() - begin < 2.0 * kSlowdown);
 }
 
+TEST_CASE("probabilities of choices are values, and the record has them") {
+  const std::string yaml = R"(
+agents:
+  judge:
+    prompt: "role:judge|"
+    output: {choose: ["1", "10", not sure]}
+  sure: {prompt: "role:sure|{{ agent_judge_probabilities.10 }} {{ agent_judge_probabilities }} {{ agent_judge_answer }}"}
+  unsure: {prompt: "role:unsure|"}
+workflow:
+  topology: graph
+  rounds: 2
+  until: agent_judge_probabilities['not sure'] > 0.9
+  steps:
+    - {agent: judge}
+    - {agent: sure, when: "agent_judge_probabilities['10'] >= 0.75 and agent_judge_answer == '10'"}
+    - {agent: unsure, needs: [judge], when: "agent_judge_probabilities['10'] < 0.75"}
+outputs: {one: "{{ agent_judge_probabilities.1 }}"}
+)";
+  const std::vector<double> probabilities{0.000009, 0.751234567, 1.0 - 0.000009 - 0.751234567};
+  const auto engine = std::make_shared<ScriptedEngine>([&](const std::string& prompt) {
+    if (agent_of(prompt) != "judge") return Scripted{.text = "good"};
+    return Scripted{.text = "10", .choices = probabilities};
+  });
+  const RunRecord record = run(yaml, engine);
+  CHECK(record.state == RunState::ok);
+  CHECK(state_of(record, "sure") == TurnState::ok);
+  CHECK(state_of(record, "unsure") == TurnState::skipped);
+  CHECK(state_of(record, "sure", 2) == TurnState::ok);
+  CHECK(record.outputs.at("one") == "0.0");
+  const AgentRecord& judge = record.agents.front();
+  CHECK(judge.answer == "10");
+  CHECK(judge.probabilities == std::vector<std::pair<std::string, double>>{
+                                   {"1", probabilities[0]}, {"10", probabilities[1]}, {"not sure", probabilities[2]}});
+  CHECK(record.to_json().find("\"probabilities\": {\n        \"1\": 9e-06,") != std::string::npos);
+  CHECK(shown(*engine, "role:sure|0.7512 {\"1\":0.0,\"10\":0.7512,\"not sure\":0.2488} 10"));
+  CHECK(engine->choices.front() ==
+        std::vector<std::vector<TokenId>>{{'1'}, {'1', '0'}, {'n', 'o', 't', ' ', 's', 'u', 'r', 'e'}});
+  CHECK(engine->constraints.front() == nullptr);
+  CHECK(engine->choices.back().empty());
+}
+
 }  // namespace
 }  // namespace baton::test
