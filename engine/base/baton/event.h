@@ -91,8 +91,7 @@ struct Confirmed {
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
                            RunFinished, PrefillProgress, TentativeToken, Confirmed>;
 
-/// Called in order on a thread of the SDK, never concurrently for one run. The callback must return soon and must not
-/// throw.
+/// Called in order on a thread of the SDK, one call at a time for a run. It must return soon and must not throw.
 using EventCallback = std::function<void(const Event&)>;
 
 /// Returns one line of JSON with a "type" field in snake_case ("agent_started"). If given, `t_ms`, the time since the
