@@ -47,12 +47,12 @@ struct SelectionOptions {
   /// multiple of its threshold times the mean: the union of both rules, their thresholds multiplied by one factor.
   /// change (ours, after CacheBlend): the tokens with the largest product of two things in layer l_d, how far their
   /// values move (distance over all heads) and how much attention the text behind the segments gives them, over all
-  /// segments of the prompt together; the first `head` tokens of each segment before them.
+  /// segments of the prompt together.
   Score score = Score::deviation;
   bool all = false;  // every token: the layer range alone
 
   static SelectionOptions by_paper() { return {.score = Score::paper}; }
-  static SelectionOptions by_change() { return {.suffix = 0, .head = 4, .share = 0.2, .score = Score::change}; }
+  static SelectionOptions by_change() { return {.suffix = 0, .share = 0.2, .score = Score::change}; }
   static SelectionOptions by_author() { return {.suffix = 8, .head = 16, .share = 0.32, .score = Score::author}; }
 };
 
