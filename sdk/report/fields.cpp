@@ -187,8 +187,14 @@ std::vector<std::pair<std::string, std::string>> RecordFields::texts(const char*
 
 std::vector<std::pair<std::string, double>> RecordFields::shares(const char* name) const {
   std::vector<std::pair<std::string, double>> all;
-  const RecordFields fields = object(name);
-  for (const auto& [key, value] : fields.object_->items()) all.emplace_back(key, fields.share(key.c_str()));
+  for (const auto& [key, value] : object(name).object_->items()) {
+    const double number = value.is_number() ? value.get<double>() : -1.0;
+    if (!(number >= 0.0 && number <= 1.0)) {
+      throw Failure(kInvalidFile, fmt::format("{}: {}{}.{}: expected a number from 0 to 1, found {}", where_, path_,
+                                              name, cut(key, 40), described(&value)));
+    }
+    all.emplace_back(key, number);
+  }
   return all;
 }
 

@@ -225,6 +225,21 @@ class Report(Cli):
         for fact in ("2026-01-31T12:00:00Z", "0.1.0", "3 threads", "1.5 s"):
             self.assertIn(fact, page.texts["run"])
 
+    def test_probabilities_of_choices(self):
+        team = self.write("choosing.yaml", re.sub("output: {pattern.*}", "output: {choose: [right, wrong]}", TEAM))
+        folder = self.record(team=team)
+        turn = json.loads((folder / "run.json").read_text())["agents"][1]
+        self.assertEqual(list(turn["probabilities"]), ["right", "wrong"])
+        self.assertAlmostEqual(sum(turn["probabilities"].values()), 1.0)
+        best = max(turn["probabilities"], key=turn["probabilities"].get)
+        self.assertEqual([turn["output"], turn["answer"]], [best, best])
+        _, page = self.page(folder)
+        self.assertIn(f"probabilities: {best} {100 * turn['probabilities'][best]:.1f} %, ", page.texts["text-2"])
+        evil = "<b>\x00"
+        _, page = self.page(self.made([self.turn("solver", probabilities={evil: 0.25, "b": 0.75})]))
+        self.assertIn("probabilities: b 75.0 %, <b>␀ 25.0 %", page.texts["text-1"])
+        self.baton("report", str(self.made([self.turn("solver", probabilities={"b": 1.5})])), code=3)
+
     def test_runs_that_did_not_end_well(self):
         long = self.write("long.yaml", LONG)
         folder = self.record("--timeout", "400ms", team=long, code=5, name="timeout")

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "agents/json_check.h"
@@ -252,12 +252,10 @@ void AgentReader::check_choices(const OutputSpec& output, const Fields& fields, 
   };
   if (output.texts.size() > kMaxChoices)
     wrong(fmt::format("expected at most {} texts, found {}", kMaxChoices, output.texts.size()));
-  for (std::size_t i = 0; i < std::min(output.texts.size(), kMaxChoices); ++i) {
-    const std::string& text = output.texts[i];
+  std::set<std::string_view> seen;
+  for (const std::string& text : output.texts) {
     if (text.empty()) return wrong("a text is empty");
-    if (std::find(output.texts.begin(), output.texts.begin() + static_cast<std::ptrdiff_t>(i), text) !=
-        output.texts.begin() + static_cast<std::ptrdiff_t>(i))
-      return wrong(fmt::format("'{}' stands there twice", text));
+    if (!seen.insert(text).second) return wrong(fmt::format("'{}' stands there twice", text));
   }
 }
 

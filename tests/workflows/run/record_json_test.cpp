@@ -53,6 +53,7 @@ TEST_CASE("a run record as JSON") {
                           "output_tokens",
                           "output",
                           "answer",
+                          "probabilities",
                           "finish_reason",
                           "truncated",
                           "kv",
