@@ -44,18 +44,10 @@ RequestId EngineCore::submit(GenerationRequest request) {
   check(request, *model_);
   std::int32_t length = 0;
   for (const PromptPart& part : request.prompt) length += static_cast<std::int32_t>(part.tokens.size());
-  if (!request.choices.empty()) {
-    request.stop.clear();
-    request.max_tokens = 0;
-  }
-  const auto makes_room = [&](const std::vector<TokenId>& answer) {
-    request.max_tokens = std::max(request.max_tokens, static_cast<std::int32_t>(answer.size()) + 1);
-  };
-  for (const std::vector<TokenId>& choice : request.choices) makes_room(choice);
-  if (!request.forced.empty()) {
-    if (request.choices.empty()) request.max_tokens = 0;
-    makes_room(request.forced);
-  }
+  std::size_t longest = request.forced.size();
+  for (const std::vector<TokenId>& choice : request.choices) longest = std::max(longest, choice.size());
+  if (longest > 0) request.max_tokens = static_cast<std::int32_t>(longest) + 1;
+  if (!request.choices.empty()) request.stop.clear();
   request.max_tokens = std::min(request.max_tokens, model_->options.context - length);
   resolve(request.reuse, place_of(request.reader, request.prompt));
   const auto bytes = static_cast<std::int64_t>(bytes_for(request, length + request.max_tokens));

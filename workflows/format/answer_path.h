@@ -19,8 +19,7 @@ class AnswerChecker {
   explicit AnswerChecker(const WorkflowSpec& spec) : spec_(spec) {}
 
   /// Reports an answer or probabilities that the agent does not have, and a member that its schema excludes or that is
-  /// none of its choices. Ignores other placeholders.
-  /// `owner` begins the message ("agent 'judge'").
+  /// none of its choices. Ignores other placeholders. `owner` begins the message ("agent 'judge'").
   void check(const Placeholder& placeholder, const std::string& owner, const SourceLocation& where,
              Diagnostics& diagnostics);
 
