@@ -312,4 +312,11 @@ std::string check_json_schema(const std::string& schema) {
   }
 }
 
+std::string check_parameters(const std::string& schema) {
+  if (std::string wrong = check_json_schema(schema); !wrong.empty()) return wrong;
+  const JsonDocument root = read_json(schema);
+  const bool object = root->is_object() && (root->contains("properties") || root->value("type", Json()) == "object");
+  return object ? "" : "expected the schema of an object, with 'properties'";
+}
+
 }  // namespace baton

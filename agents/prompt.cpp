@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "agents/callable_tools.h"
+#include "agents/tool_format.h"
 #include "engine/base/errors.h"
 
 namespace baton {
@@ -77,7 +79,8 @@ struct Rendered {
 
 /// The chat template sees a mark in the place of each slot, so it cannot change a value. A template that trims a
 /// message finds the mark at the message's end and keeps the mark and the blanks before it.
-Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages, const std::stop_token& stop) {
+Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages,
+                const std::vector<std::string>& tools, const std::stop_token& stop) {
   const std::string prefix = unused_prefix(messages);
   std::vector<std::pair<std::string, const PromptPiece*>> sentinels;
   std::vector<ChatMessage> chat;
@@ -95,7 +98,9 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 
   Rendered rendered;
   if (model.chat_template) {
-    rendered.text = model.chat_template->render(chat, model.chat_options, stop);
+    ChatOptions options = model.chat_options;
+    options.tools = tools;
+    rendered.text = model.chat_template->render(chat, options, stop);
   } else {
     for (std::size_t i = 0; i < chat.size(); ++i) rendered.text += (i == 0 ? "" : "\n") + chat[i].content;
   }
@@ -118,8 +123,10 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 }  // namespace
 
 std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const std::stop_token& stop) {
-  const Rendered rendered = render(model, messages, stop);
+                                    const CallableTools* tools, const std::stop_token& stop) {
+  PromptWithTools shown{messages, {}};
+  if (tools != nullptr) shown = with_tools(tool_format_of(model, stop), messages, tools->schemas());
+  const Rendered rendered = render(model, shown.messages, shown.tools, stop);
   std::vector<PromptPart> frame;
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {
     const std::string text = rendered.text.substr(begin, end - begin);
@@ -165,8 +172,9 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 }
 
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value, const std::stop_token& stop) {
-  return fill_frame(build_frame(model, messages, stop), value);
+                                     const SlotValue& value, const CallableTools* tools,
+                                     const std::stop_token& stop) {
+  return fill_frame(build_frame(model, messages, tools, stop), value);
 }
 
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts) {

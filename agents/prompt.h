@@ -20,6 +20,8 @@ struct PromptPiece {
   bool data = false;  // of fixed text: special tokens in it are text
 };
 
+class CallableTools;
+
 struct PromptMessage {
   std::string role;  // system, user, assistant
   std::vector<PromptPiece> pieces;
@@ -29,10 +31,11 @@ struct PromptMessage {
 using SlotValue = std::function<std::vector<TokenId>(const std::string& slot)>;
 
 /// Returns the prompt without the values of its slots: fixed text as ids, and each slot as a part without tokens.
+/// `tools`: what the model may call, shown as its chat template shows them, or behind the system message; null: none.
 /// Throws ModelError when the chat template drops or repeats a slot's text, and Interrupted soon after a stop was
 /// requested.
 std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                    const std::stop_token& stop = {});
+                                    const CallableTools* tools = nullptr, const std::stop_token& stop = {});
 
 /// Fills in the values of the frame's slots, except for slots that have tokens already, and leaves out parts without
 /// tokens. `value` is called once for each slot; its exceptions pass through. Throws std::length_error beyond 16 Mi
@@ -44,7 +47,8 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 /// that trims a message does not trim a value at the message's end. A model without a chat template gets the messages
 /// joined by newlines, after the tokens that its tokenizer puts before a text.
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value, const std::stop_token& stop = {});
+                                     const SlotValue& value, const CallableTools* tools = nullptr,
+                                     const std::stop_token& stop = {});
 
 /// Returns the prompt as text, including special tokens, for `render` and the records.
 std::string prompt_text(const ModelText& model, const std::vector<PromptPart>& parts);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tools that an agent may run before its prompt is built. A result fills condition_<agent>_current.
+// Tools that run before an agent's prompt is built, where a result fills condition_<agent>_current, or when the model
+// calls them.
 #pragma once
 
 #include <map>
@@ -20,6 +21,8 @@ class Tool {
   /// Returns the first error in the options, or an empty text. Called when a workflow is loaded.
   virtual std::string check(const std::map<std::string, std::string>& options) const = 0;
   virtual ToolResult call(const ToolCall& call) const = 0;
+  /// What a model is told of the tool. Without parameters, no model can call it.
+  virtual ToolDefinition definition() const { return {}; }
   /// Returns what confines the code that call() runs, where it runs any. May throw, as call() may.
   virtual std::vector<IsolationFact> isolation() const { return {}; }
 };

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "engine/base/errors.h"
+#include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
+#include "engine/text/jinja/json_value.h"
 #include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/renderer.h"
 
@@ -14,6 +16,42 @@ namespace {
 // Official templates have up to 20 KB.
 constexpr std::size_t kMaxTemplateBytes = 1u << 20;
 
+using jinja::Value;
+
+/// An object of JSON, its members in the order of the text.
+Value object_of(const std::string& json, jinja::Budget& budget) {
+  read_json(json);  // what is read below is within the limits
+  const auto object = nlohmann::ordered_json::parse(json);
+  if (!object.is_object()) throw ModelError("a tool, or the arguments of a call, is not a JSON object");
+  return jinja::value_of_json(object, budget);
+}
+
+/// The form that Transformers passes to templates, for tools and for calls.
+Value function_of(Value function, const std::string* id, jinja::Budget& budget) {
+  jinja::Dict dict;
+  dict.set("type", "function", budget);
+  if (id != nullptr) dict.set("id", utf8::repaired(*id), budget);
+  dict.set("function", std::move(function), budget);
+  return Value::dict(std::move(dict));
+}
+
+Value message_of(const ChatMessage& message, jinja::Budget& budget) {
+  jinja::Dict dict;
+  dict.set("role", utf8::repaired(message.role), budget);
+  dict.set("content", utf8::repaired(message.content), budget);
+  if (!message.name.empty()) dict.set("name", utf8::repaired(message.name), budget);
+  if (!message.call_id.empty()) dict.set("tool_call_id", utf8::repaired(message.call_id), budget);
+  jinja::Values calls;
+  for (const ChatCall& call : message.calls) {
+    jinja::Dict function;
+    function.set("name", utf8::repaired(call.name), budget);
+    function.set("arguments", object_of(call.arguments, budget), budget);
+    calls.push_back(function_of(Value::dict(std::move(function)), &call.id, budget));
+  }
+  if (!calls.empty()) dict.set("tool_calls", Value::list(std::move(calls)), budget);
+  return Value::dict(std::move(dict));
+}
+
 class JinjaTemplate : public ChatTemplate {
  public:
   JinjaTemplate(std::string_view source, std::string origin)
@@ -21,19 +59,21 @@ class JinjaTemplate : public ChatTemplate {
 
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                      const std::stop_token& stop) const override {
-    using jinja::Value;
-    jinja::Budget unused;
-    jinja::Values list;
-    for (const ChatMessage& message : messages) {
-      jinja::Dict dict;
-      dict.set("role", utf8::repaired(message.role), unused);
-      dict.set("content", utf8::repaired(message.content), unused);
-      list.push_back(Value::dict(std::move(dict)));
+    jinja::Budget budget(stop);
+    jinja::Values list, tools;
+    try {
+      for (const ChatMessage& message : messages) list.push_back(message_of(message, budget));
+      for (const std::string& tool : options.tools)
+        tools.push_back(function_of(object_of(tool, budget), nullptr, budget));
+    } catch (const jinja::Fault& fault) {
+      throw ModelError(fmt::format("{}: {}", origin_, fault.what()));
+    } catch (const JsonError& error) {
+      throw ModelError(fmt::format("{}: a tool, or the arguments of a call: {}", origin_, error.what()));
     }
     // The variables that Transformers passes; tokens that a model does not have are undefined.
     std::vector<std::pair<std::string, Value>> variables = {
         {"messages", Value::list(std::move(list))},
-        {"tools", Value()},
+        {"tools", tools.empty() ? Value() : Value::list(std::move(tools))},
         {"documents", Value()},
         {"add_generation_prompt", Value(options.add_generation_prompt)},
     };

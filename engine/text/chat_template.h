@@ -12,9 +12,19 @@
 
 namespace baton {
 
+/// A call of a tool, in a message of the assistant.
+struct ChatCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // a JSON object
+};
+
 struct ChatMessage {
   std::string role;  // system, user, assistant, tool
   std::string content;
+  std::vector<ChatCall> calls = {};  // of an assistant
+  std::string name = {};             // of a tool: whose result the content is
+  std::string call_id = {};          // of a tool: ChatCall::id
 };
 
 struct ChatOptions {
@@ -22,6 +32,8 @@ struct ChatOptions {
   std::string bos_token;
   std::string eos_token;
   std::vector<std::pair<std::string, bool>> flags;  // further variables, for example {"enable_thinking", false}
+  /// What the assistant may call, each a JSON object {"name", "description", "parameters"}, its keys in this order.
+  std::vector<std::string> tools;
 };
 
 /// Immutable after parse and safe from any thread.
@@ -32,8 +44,8 @@ class ChatTemplate {
 
   virtual ~ChatTemplate() = default;
 
-  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, or too many steps, and
-  /// Interrupted soon after a stop was requested. Time, memory and stack are bounded whatever the template does.
+  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, too many steps, or tools
+  /// or arguments that are no JSON objects, and Interrupted soon after a stop was requested. Time, memory and stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
 };

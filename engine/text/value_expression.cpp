@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "engine/base/json/json_reader.h"
 #include "engine/base/utf8.h"
+#include "engine/text/jinja/json_value.h"
 #include "engine/text/jinja/parser.h"
 #include "engine/text/jinja/renderer.h"
 
@@ -43,37 +43,6 @@ ExpressionError without_origin(const jinja::PlacedError& error, std::string_view
   return ExpressionError(reason, at);
 }
 
-Value value_of(const Json& json, jinja::Budget& budget) {
-  budget.spend(1);
-  switch (json.type()) {
-    case Json::value_t::string:
-      budget.spend_bytes(json.get_ref<const std::string&>().size());
-      return Value(json.get_ref<const std::string&>());
-    case Json::value_t::boolean:
-      return Value(json.get<bool>());
-    case Json::value_t::number_unsigned:
-      if (json.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-        return Value(json.get<double>());
-      [[fallthrough]];
-    case Json::value_t::number_integer:
-      return Value(json.get<std::int64_t>());
-    case Json::value_t::number_float:
-      return Value(json.get<double>());
-    case Json::value_t::array: {
-      jinja::Values items;
-      for (const Json& item : json) items.push_back(value_of(item, budget));
-      return Value::list(std::move(items));
-    }
-    case Json::value_t::object: {
-      jinja::Dict dict;
-      for (const auto& [name, member] : json.items()) dict.set(name, value_of(member, budget), budget);
-      return Value::dict(std::move(dict));
-    }
-    default:
-      return Value();
-  }
-}
-
 Value value_of(const std::string& name, const NamedValue& value, jinja::Budget& budget) {
   switch (value.kind) {
     case NamedValue::Kind::text:
@@ -82,7 +51,7 @@ Value value_of(const std::string& name, const NamedValue& value, jinja::Budget& 
     case NamedValue::Kind::json:
       try {
         const JsonDocument json = read_json(value.text);
-        return value_of(*json, budget);
+        return jinja::value_of_json(*json, budget);
       } catch (const JsonError& error) {
         throw jinja::Fault(fmt::format("'{}' is not JSON: {}", name, error.what()));
       }

@@ -20,6 +20,7 @@ struct baton_tool_call {
   std::string text;
   std::map<std::string, std::string> options;
   std::string options_json;
+  std::string arguments;
   std::chrono::milliseconds timeout;
   std::stop_token stop;
   std::string result;
@@ -33,20 +34,40 @@ baton_status baton_tools_create(baton_tools** tools, baton_error** error) {
   });
 }
 
+namespace {
+
+void add_tool(baton_tools* tools, const char* name, baton::ToolDefinition definition, baton_tool_callback callback,
+              void* user_data) {
+  required(tools, "tools");
+  const std::string read_name = read_text(name, "name");
+  if (callback == nullptr) throw baton::InputError("callback is NULL");
+  tools->tools.add(read_name, std::move(definition), [callback, user_data](const baton::ToolCall& call) {
+    baton_tool_call given{baton::utf8::repaired(call.text), {}, {}, call.arguments, call.timeout, call.stop, {}};
+    for (const auto& [key, value] : call.options) given.options[key] = baton::utf8::repaired(value);
+    given.options_json = baton::dump(Json(given.options), -1);
+    const bool ok = callback(&given, user_data);
+    if (!ok && given.result.empty()) given.result = "error: the tool failed";
+    return baton::ToolResult{ok, std::move(given.result)};
+  });
+}
+
+}  // namespace
+
 baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_callback callback, void* user_data,
                              baton_error** error) {
   return guarded(error, [&] {
-    required(tools, "tools");
-    const std::string read_name = read_text(name, "name");
-    if (callback == nullptr) throw baton::InputError("callback is NULL");
-    tools->tools.add(read_name, [callback, user_data](const baton::ToolCall& call) {
-      baton_tool_call given{baton::utf8::repaired(call.text), {}, {}, call.timeout, call.stop, {}};
-      for (const auto& [key, value] : call.options) given.options[key] = baton::utf8::repaired(value);
-      given.options_json = baton::dump(Json(given.options), -1);
-      const bool ok = callback(&given, user_data);
-      if (!ok && given.result.empty()) given.result = "error: the tool failed";
-      return baton::ToolResult{ok, std::move(given.result)};
-    });
+    add_tool(tools, name, {}, callback, user_data);
+    return BATON_OK;
+  });
+}
+
+baton_status baton_tools_add_callable(baton_tools* tools, const char* name, const char* description,
+                                      const char* parameters, baton_tool_callback callback, void* user_data,
+                                      baton_error** error) {
+  return guarded(error, [&] {
+    baton::ToolDefinition definition{read_text(description, "description"), read_text(parameters, "parameters")};
+    if (definition.parameters.empty()) throw baton::InputError("parameters is empty");
+    add_tool(tools, name, std::move(definition), callback, user_data);
     return BATON_OK;
   });
 }
@@ -68,6 +89,10 @@ const char* baton_tool_call_option(const baton_tool_call* call, const char* name
 
 const char* baton_tool_call_options(const baton_tool_call* call) {
   return call == nullptr ? "{}" : call->options_json.c_str();
+}
+
+const char* baton_tool_call_arguments(const baton_tool_call* call) {
+  return call == nullptr ? "" : call->arguments.c_str();
 }
 
 int64_t baton_tool_call_timeout_ms(const baton_tool_call* call) { return call == nullptr ? 0 : call->timeout.count(); }

@@ -61,13 +61,14 @@ class Values {
 TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values& values) {
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
-  const auto parts = build_prompt(model, turn.messages, [&](const std::string& name) -> std::vector<TokenId> {
+  const auto value = [&](const std::string& name) -> std::vector<TokenId> {
     const SlotSource* slot = turn.slot(name);
     const auto text = slot == nullptr ? std::nullopt : values.text(*slot);
     if (text) return text->empty() ? std::vector<TokenId>() : model.tokenizer->encode(*text, SpecialTokens::as_text);
     unknown[name] = slot == nullptr ? 0 : values.bound(*slot);
     return {0};
-  });
+  };
+  const auto parts = build_prompt(model, turn.messages, value, turn.calls.get());
 
   TurnPreview preview;
   preview.agent = turn.agent;

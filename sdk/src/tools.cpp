@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "agents/json_check.h"
+
 namespace baton::inline v1 {
 namespace {
 
@@ -23,6 +25,7 @@ class HostTool : public Tool {
     return entry_.check ? entry_.check(options) : std::string();
   }
   ToolResult call(const ToolCall& call) const override { return entry_.function(call); }
+  ToolDefinition definition() const override { return entry_.definition; }
 
  private:
   std::string name_;
@@ -32,10 +35,18 @@ class HostTool : public Tool {
 }  // namespace
 
 Tools& Tools::add(const std::string& name, ToolFunction function, ToolCheck check) {
+  return add(name, ToolDefinition(), std::move(function), std::move(check));
+}
+
+Tools& Tools::add(const std::string& name, ToolDefinition definition, ToolFunction function, ToolCheck check) {
   if (!is_name(name))
     throw std::invalid_argument(fmt::format("invalid tool name '{}': expected [a-z][a-z0-9_]*", name));
   if (!function) throw std::invalid_argument(fmt::format("tool '{}' has no function", name));
-  if (!entries_.emplace(name, Entry{std::move(function), std::move(check)}).second) {
+  if (!definition.parameters.empty()) {
+    if (const std::string wrong = check_parameters(definition.parameters); !wrong.empty())
+      throw std::invalid_argument(fmt::format("tool '{}': parameters: {}", name, wrong));
+  }
+  if (!entries_.emplace(name, Entry{std::move(function), std::move(check), std::move(definition)}).second) {
     throw std::invalid_argument(fmt::format("tool '{}' is registered already", name));
   }
   return *this;

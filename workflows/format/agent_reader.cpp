@@ -29,12 +29,15 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   if (const YamlNode* role = fields.get("role")) agent.role_is_data = role->has_values;
   const std::string owner = fmt::format("agent '{}'", agent.id);
   if (const YamlNode* prompt = fields.get("prompt")) agent.messages = read_prompt(*prompt, agent.id, diagnostics_);
-  if (const YamlNode* list = fields.get("tools")) agent.tools = tools(*list, owner);
   if (const YamlNode* node = fields.get("output")) agent.output = output(*node, owner);
+  tools_.read(fields, owner, agent);
   agent.generation = generation(fields);
-  if (agent.output.constrains() && agent.output.enforce && agent.generation.stop && !agent.generation.stop->empty()) {
+  const bool calls = agent.calls != nullptr && agent.calls->limits().enforce;
+  const bool enforced = agent.output.constrains() && agent.output.enforce;
+  if ((enforced || calls) && agent.generation.stop && !agent.generation.stop->empty()) {
     diagnostics_.error(fields.where("stop"), "E0409",
-                       fmt::format("{}: 'stop' could end an answer before it is what 'output' enforces", owner));
+                       fmt::format("{}: 'stop' could end an answer before it is what '{}' enforces", owner,
+                                   enforced ? "output" : "calls"));
   }
   ErrorHandling handling = error_handling(fields, owner);
   agent.on_error = handling.on_error.value_or(OnError::fail);
@@ -142,68 +145,6 @@ std::string AgentReader::pattern(const Fields& fields, const char* key, const st
     diagnostics_.error(node->where(), "E0407", fmt::format("{}: {}: {}", owner, key, error.what()));
     return {};
   }
-}
-
-std::vector<ToolSpec> AgentReader::tools(const YamlNode& list, const std::string& owner) {
-  std::vector<ToolSpec> out;
-  for (const YamlNode& item : list.items) {
-    if (item.broken) continue;
-    if (std::optional<ToolSpec> one = tool(item, owner)) out.push_back(std::move(*one));
-  }
-  return out;
-}
-
-/// An option with placeholders is a template.
-void AgentReader::read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) {
-  const std::string& text = option.value.text;
-  if (text.find("{{") == std::string::npos) return;
-  const SourceLocation where = option.value.where();
-  std::vector<TemplateError> errors;
-  PromptItem item;
-  item.pieces = parse_template(text, errors);
-  item.where = where;
-  for (const TemplateError& error : errors)
-    diagnostics_.error(where, "E0205", fmt::format("{}: {}: {}", owner, option.key.text, error.message));
-  if (option.value.has_values || text.find("${secret:") != std::string::npos)
-    diagnostics_.error(where, "E0404",
-                       fmt::format("{}: {}: placeholders stand neither with ${{env:...}} nor with ${{secret:...}}",
-                                   owner, option.key.text));
-  tool.filled[option.key.text] = std::move(item);
-}
-
-std::optional<ToolSpec> AgentReader::tool(const YamlNode& node, const std::string& owner) {
-  const bool is_map = node.kind == YamlNode::Kind::map;
-  if (is_map && node.entries.size() != 1) {
-    diagnostics_.error(node.where(), "E0403",
-                       fmt::format("{}: invalid tool: expected a name, or a map of one name to its options", owner));
-    return std::nullopt;
-  }
-  const YamlNode& name = is_map ? node.entries[0].key : node;
-  ToolSpec out;
-  out.tool = name.text;
-  out.where = name.where();
-  const Tool* tool = tools_.find(out.tool);
-  if (tool == nullptr) {
-    diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
-                       diagnostics_.suggestion(out.tool, tools_.names()));
-    return out;
-  }
-  if (is_map) {
-    if (node.entries[0].value.broken) return out;
-    for (const YamlEntry& option : node.entries[0].value.entries) {
-      if (option.value.broken || is_extension_key(option.key.text)) continue;
-      if (option.key.text == "from") {
-        out.from = option.value.text;
-        out.from_where = option.value.where();
-      } else {
-        out.options[option.key.text] = option.value.text;
-        read_option(out, option, owner);
-      }
-    }
-  }
-  const std::string wrong = tool->check(out.options);
-  if (!wrong.empty()) diagnostics_.error(out.where, "E0410", fmt::format("{}: tool '{}': {}", owner, out.tool, wrong));
-  return out;
 }
 
 OutputSpec AgentReader::output(const YamlNode& node, const std::string& owner) {

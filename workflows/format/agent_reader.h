@@ -5,17 +5,17 @@
 #include <string>
 #include <string_view>
 
-#include "agents/tool.h"
 #include "workflows/format/fields.h"
 #include "workflows/format/output_grammar.h"
 #include "workflows/format/spec.h"
+#include "workflows/format/tool_reader.h"
 
 namespace baton {
 
 /// Reads agents. Errors go to the diagnostics; without errors the agents are complete.
 class AgentReader {
  public:
-  AgentReader(const ToolRegistry& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
+  AgentReader(const ToolReader& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
       : tools_(tools), grammars_(grammars), diagnostics_(diagnostics) {}
 
   AgentSpec agent(const YamlEntry& entry);
@@ -33,15 +33,12 @@ class AgentReader {
 
  private:
   void check_tools_only(const Fields& fields, const std::string& owner);
-  std::vector<ToolSpec> tools(const YamlNode& list, const std::string& owner);
-  std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner);
-  void read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner);
   std::vector<TemplatePiece> feedback(const YamlNode& text, const std::string& owner);
   OutputSpec output(const YamlNode& node, const std::string& owner);
   void check_choices(const OutputSpec& output, const Fields& fields, const std::string& owner);
   void check_output(const OutputSpec& output, std::string_view kind, const Fields& fields, const std::string& owner);
 
-  const ToolRegistry& tools_;
+  const ToolReader& tools_;
   OutputGrammars& grammars_;
   Diagnostics& diagnostics_;
 };

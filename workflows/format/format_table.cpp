@@ -4,97 +4,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <limits>
+#include <utility>
 
-#include "engine/reuse/methods.h"
+#include "workflows/format/format_types.h"
 #include "workflows/format/spec.h"
 
 namespace baton {
 namespace {
 
-using Kind = FormatType::Kind;
-
-constexpr double kNoLimit = std::numeric_limits<std::int32_t>::max();
-
-FormatType of_kind(Kind kind) {
-  FormatType type;
-  type.kind = kind;
-  return type;
-}
-FormatType any() { return of_kind(Kind::any); }
-FormatType string() { return of_kind(Kind::string); }
-FormatType prompt() { return of_kind(Kind::prompt); }
-FormatType scalar() { return of_kind(Kind::scalar); }
-FormatType id() { return of_kind(Kind::id); }
-FormatType boolean() { return of_kind(Kind::boolean); }
-FormatType duration() { return of_kind(Kind::duration); }
-FormatType time_limit() {
-  FormatType type = duration();
-  type.above_low = true;
-  return type;
-}
-FormatType size() { return of_kind(Kind::size); }
-FormatType integer(double low, double high = kNoLimit) {
-  FormatType type = of_kind(Kind::integer);
-  type.low = low;
-  type.high = high;
-  return type;
-}
-FormatType number(double low, double high) {
-  FormatType type = integer(low, high);
-  type.kind = Kind::number;
-  return type;
-}
-FormatType number_above(double low, double high) {
-  FormatType type = number(low, high);
-  type.above_low = true;
-  return type;
-}
-FormatType choice(std::vector<std::string> words) {
-  FormatType type = of_kind(Kind::choice);
-  type.words = std::move(words);
-  return type;
-}
-FormatType object(std::string name) {
-  FormatType type = of_kind(Kind::object);
-  type.name = std::move(name);
-  return type;
-}
-FormatType list(FormatType element) {
-  FormatType type = of_kind(Kind::list);
-  type.of.push_back(std::move(element));
-  return type;
-}
-FormatType map(FormatType element) {
-  FormatType type = list(std::move(element));
-  type.kind = Kind::map;
-  return type;
-}
-FormatType either(std::vector<FormatType> alternatives) {
-  FormatType type = of_kind(Kind::either);
-  type.of = std::move(alternatives);
-  return type;
-}
-
-/// An object, or a scalar that is short for it with one key.
-FormatType object_or(FormatType scalar_type, std::string name, std::string key) {
-  FormatType type = either({std::move(scalar_type), object(std::move(name))});
-  type.short_for = std::move(key);
-  return type;
-}
+using namespace format_types;
 
 FormatType text() { return either({prompt(), object("text"), list(either({prompt(), object("text")}))}); }
 FormatType dtype() { return choice({"bf16", "f32"}); }
 FormatType on_error() { return choice({"fail", "skip", "fallback"}); }
 FormatType condition() { return object_or(string(), "condition", "holds"); }
 FormatType retry() { return object_or(integer(1, 100), "retry", "attempts"); }
-FormatType relay_method() {
-  std::vector<std::string> names = {"auto", "exact"};
-  for (const Method& method : methods()) {
-    if (method.id != MethodId::automatic) names.emplace_back(method.name);
-  }
-  return choice(std::move(names));
-}
 
 /// Settings of a generation stand in `defaults` and in each agent.
 void add_generation(std::vector<FormatKey>& keys, const std::string& owner) {
@@ -132,6 +56,8 @@ std::vector<FormatKey> make_keys() {
        "What a run is given, by name; the short form is the type. Names are placeholders in prompts."},
       {"", "models", map(object_or(string(), "model", "path")), true, "",
        "Models by name; the short form is the path."},
+      {"", "tools", map(object("tool")), false, "",
+       "Tools that models may call, by name; a tool of the host's, or `python`, may be described anew."},
       {"", "defaults", object("defaults"), false, "", "Settings of all agents that do not set them."},
       {"", "agents", map(object("agent")), true, "", "Agents by id."},
       {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
@@ -144,6 +70,13 @@ std::vector<FormatKey> make_keys() {
       {"input", "required", boolean(), false, "true without a default", "Whether every run must provide the input."},
       {"input", "default", scalar(), false, "", "The value in a run that provides none."},
       {"input", "description", string(), false, "", "What the input is."},
+
+      {"tool", "description", string(), false, "that of the host's tool", "What the tool does, for the model."},
+      {"tool", "parameters", any(), false, "that of the host's tool; with `python`: none",
+       "A JSON Schema (the subset of `output.schema`) of the arguments, an object."},
+      {"tool", "python", string(), false, "",
+       "The tool as a program in Python: the arguments are in the dictionary `arguments`, and what it prints is the "
+       "result. It runs in the sandbox of the tool `python`."},
 
       {"model", "path", string(), true, "",
        "A GGUF file, a folder with a Hugging Face model, the name of a model in a folder of the model search path, or "
@@ -167,9 +100,11 @@ std::vector<FormatKey> make_keys() {
           {"agent", "description", string(), false, "", "What the agent does."},
           {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
            "The prompt; the short form is the user message. Without it, what the tools return is the output.", "tools"},
-          {"agent", "tools", list(either({id(), map(map(scalar()))})), false, "none",
-           "Run before the prompt is built: `name` or `{name: {option: value}}`. Option `from` names the text that "
-           "a tool works on, others may hold placeholders; `condition_<agent>_current` is the result."},
+          {"agent", "tools", list(either({id(), map(either({scalar(), map(scalar())}))})), false, "none",
+           "`name` or `{name: {option: value}}` runs before the prompt is built: option `from` names the text that "
+           "a tool works on, others may hold placeholders, and `condition_<agent>_current` is the result. "
+           "`{call: name}`, with options next to it, may be called by the model."},
+          {"agent", "calls", object("calls"), false, "", "Limits of the calls that the model makes."},
           {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
           {"agent", "exact", boolean(), false, "false",
            "`auto`: nothing is handed over approximately to this agent, a judge for example."},
@@ -201,6 +136,20 @@ std::vector<FormatKey> make_keys() {
           {"text", "for", choice({"peers", "previous"}), false, "once",
            "Repeat the text for each agent that this one sees in this round (`peers`), or for each agent of the last "
            "round (`previous`). The text names it as `{{ it.name }}`, `{{ it.role }}` and `{{ it.output }}`."},
+
+          {"calls", "max", integer(1, 1000), false, "8", "Maximum number of calls in one turn."},
+          {"calls", "timeout", time_limit(), false, "10s", "Time limit of one call."},
+          {"calls", "max_bytes", size(), false, "16KiB",
+           "Of a longer result the model gets the first and the last half of this, with a note between them."},
+          {"calls", "repeat", boolean(), false, "false",
+           "Whether a call with the same arguments runs again. Otherwise the model gets the same result again and, after "
+           "calls that were all made before, has to answer: small models go round in circles."},
+          {"calls", "direct", boolean(), false, "false",
+           "The results are the output, and the model is asked again only after an error: for small models, which call "
+           "well and answer badly; let another agent read the output."},
+          {"calls", "enforce", boolean(), false, "true",
+           "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit are "
+           "answered with an error."},
 
           {"output", "pattern", string(), false, "",
            "A regular expression (PCRE2); the first group of its last match is the answer, and an output without a "
@@ -250,109 +199,8 @@ std::vector<FormatKey> make_keys() {
           {"condition", "matches", string(), false, "", "A regular expression (PCRE2) that must match in the output."},
           {"condition", "not_matches", string(), false, "",
            "A regular expression (PCRE2) that must not match in the output."},
-
-          {"relay", "method", relay_method(), false, "auto",
-           "The method; `auto` chooses per placeholder; `exact` is another name of `lockstep`."},
-          {"relay", "tolerance", number(0, 100), false, "0.02",
-           "`auto`: handed-over texts are rectified only where the mean KL divergence of a turn from full prefill is "
-           "expected to stay within this many nats per token, in 95 % of the turns; 0: everything is exact."},
-          {"relay", "history", boolean(), false, "true",
-           "`auto`: the first turns of each place, and later ones now and then, are measured on the user's own texts, "
-           "and decide there ([methods](methods.md#auto)); false: the model's levels alone decide."},
-          {"relay", "layers", object("layers"), false, "those of the model's profile",
-           "The layers that `rectify` or `droidspeak` recompute."},
-          {"relay", "select", object("select"), false, "",
-           "Which tokens `rectify` recomputes in the layers after `layers.detect`."},
-          {"relay", "preset", choice({"paper"}), false, "",
-           "`rectify` as RelayCaching published it: its choice of tokens, the layers that its profiler finds, no "
-           "learned "
-           "corrections. Of `select`, `deviation`, `influence` and `suffix` may be set."},
-          {"relay", "reuse", number_above(0, 1), false, "",
-           "`epic`, `cacheblend`, `rectify`: the fraction of the handed-over (token, layer) entries that is not "
-           "recomputed; the number of tokens follows from it, in place of `epic_tokens`, `cacheblend_share`, "
-           "`select.share` and thresholds."},
-          {"relay", "correct", boolean(), false, "true; false by deviation",
-           "`rectify`: reused KV is corrected by the correction that `baton learn` found for the placeholder, if there "
-           "is one."},
-          {"relay", "epic_tokens", integer(0), false, "16", "`epic`: the first tokens of each segment are recomputed."},
-          {"relay", "cacheblend_share", number(0, 1), false, "0.15",
-           "`cacheblend`: the fraction of the reused tokens that is recomputed."},
-          {"relay", "cacheblend_score", choice({"values", "cosine"}), false, "values",
-           "`cacheblend`: ranks tokens by the squared distance of their values, over all segments of a prompt "
-           "(`values`, "
-           "as published), or by the cosine of their values, in each segment (`cosine`)."},
-          {"relay", "anchors", object("anchors"), false, "",
-           "How method `anchors` corrects KV, and when its corrections are trusted."},
-          {"relay", "min_tokens", integer(1), false, "32", "Shorter segments are computed in full."},
-          {"relay", "max_hops", integer(0), false, "4 with `auto` and `verified`, else 0",
-           "Texts whose own KV is that many hand-overs away from exact KV are computed in full, since errors add up; "
-           "0: no bound."},
-          {"relay", "prefix", boolean(), false, "true",
-           "Methods other than `full` also reuse the longest exact prefix in the prefix cache."},
-          {"relay", "memory", object("memory"), false, "", "Limits of the memory for KV."},
-
-          {"layers", "start", integer(0), true, "",
-           "The layer at which reused tokens enter, from their hidden states; 0: from their embeddings."},
-          {"layers", "detect", integer(1), false, "",
-           "`rectify`: the layer in which values are compared and tokens are chosen."},
-          {"layers", "end", integer(1), true, "",
-           "The last layer in which the chosen tokens (`droidspeak`: all reused tokens) are recomputed; it must be a "
-           "layer of the model."},
-
-          {"select", "deviation", number(0, 1000), false, "1.5",
-           "Chooses tokens whose values deviate by more than this multiple of the mean; 0: none."},
-          {"select", "influence", number(0, 1000), false, "1.45",
-           "Chooses tokens that received more than this multiple of the mean attention; 0: none."},
-          {"select", "suffix", integer(0), false, "0; 8 by author, 10 by deviation",
-           "How many tokens at the end of each segment are chosen."},
-          {"select", "head", integer(0), false, "0; 16 by author and by entropy",
-           "How many tokens at the beginning of each segment are chosen."},
-          {"select", "share", number(0, 1), false, "0.2; 0.32 by author, 0.25 by entropy, 0 by deviation",
-           "Above 0: the fraction of each segment that is chosen, best scores first, in place of the thresholds."},
-          {"select", "score", choice({"change", "author", "entropy", "deviation"}), false,
-           "change; deviation where a threshold is set",
-           "What the score of a token measures: how far its values move (`change`), how unsure its author was of it "
-           "and "
-           "how much it looked back at it (`author`), only the former (`entropy`), or how much its values turn "
-           "(`deviation`, the paper's); see docs/methods.md."},
-          {"select", "all", boolean(), false, "false",
-           "Chooses every token; only the layer range limits what is recomputed."},
-
-          {"anchors", "size", integer(1, 10000), false, "20",
-           "Maximum number of anchors in one pool; a pool belongs to one placeholder of one prompt."},
-          {"anchors", "gate", choice({"error", "entropy", "none"}), false, "error",
-           "Which corrections are trusted: those with a small expected error (`error`), those whose weights have a "
-           "small entropy (`entropy`, the paper's eq. 5), or all (`none`)."},
-          {"anchors", "compat", choice({"paper"}), false, "",
-           "Corrects and decides as KVComm published it; only `size`, `gamma` and `pool` may be set besides."},
-          {"anchors", "trust", number(0, 100), false, "0.1",
-           "Gate `error`: up to this expected relative error of K and V a placeholder is corrected and none of its "
-           "tokens is recomputed."},
-          {"anchors", "refuse", number(0, 100), false, "0.16",
-           "Gate `error`: above this error a placeholder is computed in full; between `trust` and `refuse` only its "
-           "uncertain tokens are recomputed."},
-          {"anchors", "recompute", number(0, 1), false, "0.15",
-           "The fraction of a placeholder's tokens that is recomputed between `trust` and `refuse`."},
-          {"anchors", "gamma", number(0, 100), false, "0.3",
-           "Gate `entropy`: weights of more than gamma log(anchors) nats make a text a new anchor."},
-          {"anchors", "offsets", choice({"weighted", "nearest", "none"}), false, "weighted",
-           "Corrects by all anchors, weighted by their similarity (`weighted`), by the nearest anchor alone "
-           "(`nearest`), or not at all (`none`)."},
-          {"anchors", "text", choice({"computed", "offset", "base"}), false, "computed",
-           "What happens to fixed text behind a placeholder: it is computed (`computed`), corrected like the "
-           "placeholder (`offset`), or reused as first seen (`base`)."},
-          {"anchors", "aligned", boolean(), false, "true",
-           "Tokens are matched to those of an anchor by edit distance; `false`: by index, as in the paper."},
-          {"anchors", "rotate", boolean(), false, "true", "`false`: keys stay at their author's positions."},
-          {"anchors", "check", integer(0), false, "32",
-           "One turn in this many is computed in full, to measure the error; 0: none."},
-          {"anchors", "pool", string(), false, "", "Name of the pools; pools of different names share no anchors."},
-
-          {"memory", "device", size(), false, "half of what is free",
-           "KV on the device, including that of running prompts."},
-          {"memory", "host", size(), false, "a quarter of what is available",
-           "KV of a device's segments in host memory."},
       });
+  for (FormatKey& key : relay_keys()) keys.push_back(std::move(key));
   return keys;
 }
 
@@ -376,8 +224,10 @@ std::string_view format_object_title(std::string_view object) {
       {"", "The file"},
       {"input", "An input"},
       {"model", "A model"},
+      {"tool", "A tool that models may call"},
       {"defaults", "`defaults`"},
       {"agent", "An agent"},
+      {"calls", "`calls`"},
       {"prompt", "A prompt"},
       {"message", "A message"},
       {"text", "A text"},

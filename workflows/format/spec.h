@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agents/callable_tools.h"
 #include "agents/prompt_template.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
@@ -125,7 +126,8 @@ struct AgentSpec {
   std::string role;
   bool role_is_data = false;  // it holds the value of a variable
   std::vector<MessageSpec> messages;
-  std::vector<ToolSpec> tools;
+  std::vector<ToolSpec> tools;                 // run before the prompt is built
+  std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing
   OutputSpec output;
   GenerationSpec generation;
   OnError on_error = OnError::fail;

@@ -12,6 +12,7 @@
 #include "workflows/format/placeholder.h"
 #include "workflows/format/prompt_reader.h"
 #include "workflows/format/relay_reader.h"
+#include "workflows/format/tool_reader.h"
 #include "workflows/format/topology_reader.h"
 
 namespace baton {
@@ -22,7 +23,7 @@ DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DT
 class SpecReader {
  public:
   SpecReader(const ToolRegistry& tools, OutputGrammars& grammars, Diagnostics& diagnostics)
-      : agents_(tools, grammars, diagnostics), diagnostics_(diagnostics) {}
+      : tools_(tools, grammars, diagnostics), agents_(tools_, grammars, diagnostics), diagnostics_(diagnostics) {}
 
   WorkflowSpec read(const YamlNode& root) {
     const Fields file(root);
@@ -32,6 +33,7 @@ class SpecReader {
     read_inputs(file);
     for_each(file, "models", [&](const YamlEntry& entry) { spec_.models.push_back(model(entry)); });
     if (const YamlNode* defaults = file.get("defaults")) spec_.defaults = agents_.generation(Fields(*defaults));
+    for_each(file, "tools", [&](const YamlEntry& entry) { tools_.declare(entry); });
     for_each(file, "agents", [&](const YamlEntry& entry) { spec_.agents.push_back(agents_.agent(entry)); });
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");
@@ -156,6 +158,7 @@ class SpecReader {
   }
 
   WorkflowSpec spec_;
+  ToolReader tools_;
   AgentReader agents_;
   Diagnostics& diagnostics_;
 };

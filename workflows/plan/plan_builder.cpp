@@ -81,6 +81,7 @@ class PlanBuilder {
     turn.agent = node.agent;
     turn.round = round;
     turn.tools = agent.tools;
+    turn.calls = agent.calls;
     std::vector<Blocks> blocks = messages(agent, node, round);
     turn.messages = joined(blocks);
     add_slots(turn, node, visibility);
@@ -369,7 +370,8 @@ class PlanBuilder {
     turn.grammar = found->second;
     turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.output.choose && !agent.messages.empty();
     if (agent.output.choose) turn.choices = agent.output.texts;
-    if (turn.enforce || !turn.choices.empty()) turn.stop.clear();  // those of `defaults`
+    const bool calls = turn.calls != nullptr && turn.calls->limits().enforce;
+    if (turn.enforce || calls || !turn.choices.empty()) turn.stop.clear();  // those of `defaults`
   }
 
   const WorkflowSpec& spec_;

@@ -143,7 +143,7 @@ const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tok
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
                        const std::map<std::string, std::string>& inputs, const std::stop_token& stop) {
-  std::vector<PromptPart> frame = build_frame(model, turn.messages, stop);
+  std::vector<PromptPart> frame = build_frame(model, turn.messages, turn.calls.get(), stop);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);
     if (source == nullptr || source->kind != SlotSource::Kind::input) continue;

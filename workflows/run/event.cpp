@@ -40,6 +40,8 @@ Json json_of_event(const ToolCalled& event) {
           {"agent", event.agent},
           {"round", event.round},
           {"tool", event.tool},
+          {"arguments", event.arguments},
+          {"code", event.code},
           {"ok", event.ok},
           {"result", event.result},
           {"wall_ms", finite(event.wall_ms)}};

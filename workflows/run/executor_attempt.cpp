@@ -29,6 +29,7 @@ void RunLoop::start_attempt(std::size_t turn) {
     attempt.times = {Clock::now(), {}, {}};
     state.record.output.clear();
     state.record.probabilities.clear();
+    attempt.calls = {};
     state.record.truncated = false;
     state.record.error.clear();
   }
@@ -109,9 +110,7 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   Attempt& attempt = *attempts_[turn];
   attempt.phase = Attempt::Phase::idle;
   TurnProgress& state = state_.turn(turn);
-  for (const ToolOutcome& tool : prepared.tools) {
-    emit(ToolCalled{state.record.agent, state.record.round, tool.tool, tool.result.ok, tool.result.text, tool.wall_ms});
-  }
+  report(turn, prepared.tools);
   if (!prepared.tools.empty()) {
     state.has_tool_text = true;
     state.tool_text = std::move(prepared.tool_text);
@@ -130,6 +129,8 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   } else {
     attempt.prompt = std::move(prepared.prompt);
     attempt.choices = std::move(prepared.choices);
+    attempt.format = std::move(prepared.format);
+    attempt.constraint = std::move(prepared.constraint);
     attempt.prepared = true;
     attempt.phase = Attempt::Phase::held;
   }
@@ -159,21 +160,27 @@ void RunLoop::submit(std::size_t turn) {
   Attempt& attempt = *attempts_[turn];
   const PlannedTurn& planned_turn = planned(turn);
   AgentRecord& record = state_.turn(turn).record;
-  record.prompt_tokens = token_count(attempt.prompt);
+  const bool continues = attempt.calls.generations > 0;  // the prompt follows calls
+  std::vector<PromptPart>& prompt = continues ? attempt.calls.prompt : attempt.prompt;
+  record.prompt_tokens = token_count(prompt);
 
   GenerationRequest request;
   request.reuse = plan_.reuse_of(planned_turn);
   request.reader = planned_turn.id;
   request.run = number_;
   if (plan_.reuse.record) {
-    hand_over_.attach(turn, attempt.engine.get(), attempt.prompt);
+    hand_over_.attach(turn, attempt.engine.get(), prompt);
+    if (continues) {  // its texts became segments in the first generation
+      for (PromptPart& part : prompt) part.readers = 0;
+    }
     request.output_readers = hand_over_.output_readers(turn);
     request.output_elsewhere = hand_over_.output_elsewhere(turn);
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_turn.agent, 0});
   }
-  record.slots = slot_records(state_, turn, planned_turn, attempt.prompt);
-  attempt.submitted = attempt.prompt;
-  request.prompt = attempt.number < planned_turn.retry.attempts ? attempt.prompt : std::move(attempt.prompt);
+  if (!continues) record.slots = slot_records(state_, turn, planned_turn, prompt);
+  attempt.submitted = prompt;
+  const bool again = !continues && attempt.number < planned_turn.retry.attempts;
+  request.prompt = again ? prompt : std::move(prompt);
   if (const auto forced = request_.forced.find(planned_turn.id); forced != request_.forced.end())
     request.forced = forced->second;
   request.sampling = planned_turn.sampling;
@@ -181,7 +188,7 @@ void RunLoop::submit(std::size_t turn) {
       attempt_seed(request_.seed.value_or(planned_turn.sampling.seed), planned_turn.id, attempt.number);
   request.max_tokens = planned_turn.max_tokens;
   request.stop = planned_turn.stop;
-  if (planned_turn.enforce) request.constraint = planned_turn.grammar;
+  request.constraint = continues ? attempt.calls.constraint : attempt.constraint;
   request.choices = attempt.choices;
   request.callbacks = callbacks(turn);
   request.early = early_.take(turn);  // last: from here on it is the engine's to forget
@@ -195,6 +202,7 @@ void RunLoop::submit(std::size_t turn) {
 void RunLoop::submitted(std::size_t turn) {
   const Attempt& attempt = *attempts_[turn];
   early_.began(turn, attempt.engine.get(), attempt.request);
+  if (attempt.calls.generations > 0) return;
   const AgentRecord& record = state_.turn(turn).record;
   emit(AgentStarted{record.agent, record.role, record.round, record.prompt_tokens});
 }
@@ -251,8 +259,9 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
 void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   const Attempt& attempt = *attempts_[turn];
   AgentRecord& record = state_.turn(turn).record;
-  fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
-  for (const SlotRecord& slot : record.slots) {
+  const bool first = attempt.calls.generations == 0;
+  if (first) fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
+  for (const SlotRecord& slot : first ? record.slots : std::vector<SlotRecord>()) {
     const SlotSource& source = *planned(turn).slot(slot.name);
     if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
     emit(Relayed{planned(static_cast<std::size_t>(source.turn)).agent, record.agent, record.round, slot});
@@ -263,10 +272,12 @@ void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv
 void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
   Attempt& attempt = *attempts_[turn];
   AgentRecord& record = state_.turn(turn).record;
-  attempt.due.reset();
   attempt.phase = Attempt::Phase::idle;
   early_.ended(turn);
   fill_record(record, result, attempt.times);
+  if (attempt.calls.generations > 0) add_earlier(record, attempt.calls.record, attempt.calls.generations + 1);
+  if (call_tools(turn, result)) return;
+  attempt.due.reset();
   if (plan_.reuse.record) hand_over_.take(turn, attempt.engine.get(), attempt.submitted, result);
   attempt.submitted.clear();
   if (result.reason == FinishReason::cancelled && ending_) {

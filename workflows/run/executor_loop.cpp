@@ -95,7 +95,8 @@ void RunLoop::run_timers() {
 
 bool RunLoop::is_waiting() const {
   return std::any_of(attempts_.begin(), attempts_.end(), [](const auto& one) {
-    return one->phase == Attempt::Phase::preparing || one->phase == Attempt::Phase::generating;
+    return one->phase == Attempt::Phase::preparing || one->phase == Attempt::Phase::generating ||
+           one->phase == Attempt::Phase::calling;
   });
 }
 
@@ -107,7 +108,9 @@ void RunLoop::recover(const std::exception& error) noexcept {
     try_to([&] { end(RunState::failed, kNoMemory, ErrorKind::resources); });
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     const Attempt::Phase phase = attempts_[i]->phase;
-    if (phase == Attempt::Phase::preparing || phase == Attempt::Phase::generating) continue;  // they end by themselves
+    const bool ends = phase == Attempt::Phase::preparing || phase == Attempt::Phase::generating ||
+                      phase == Attempt::Phase::calling;
+    if (ends) continue;  // by itself
     if (state_.turn(i).phase != TurnProgress::Phase::running) continue;
     try_to([&] { state_.turn(i).record.error = message_of(error); });
     try_to([&] { turn_over(i, TurnState::failed); });

@@ -32,10 +32,20 @@ class RunLoop {
   RunRecord run();
 
  private:
+  /// What a model that calls tools has written so far in an attempt.
+  struct Conversation {
+    int generations = 0;                        // that ended in calls
+    int calls = 0;                              // that were made
+    std::map<std::pair<std::string, std::string>, std::string> made;  // results, by tool and arguments
+    std::vector<PromptPart> prompt;             // of the next generation
+    std::shared_ptr<const Grammar> constraint;  // of the next generation
+    AgentRecord record;                         // sums of the generations
+  };
+
   /// The state of a running turn.
   struct Attempt {
     /// held: the prompt waits for those of turns before it, so that the engine gets them in the order of the plan.
-    enum class Phase : std::uint8_t { idle, preparing, held, generating, pausing };
+    enum class Phase : std::uint8_t { idle, preparing, held, generating, calling, pausing };
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
@@ -43,6 +53,9 @@ class RunLoop {
     bool prepared = false;             // the prompt is known, and may be empty
     std::vector<PromptPart> prompt;    // kept while another attempt may need it
     std::vector<std::vector<TokenId>> choices;
+    ToolFormat format;                          // of calls
+    std::shared_ptr<const Grammar> constraint;  // of the first generation
+    Conversation calls;
     std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;
@@ -99,6 +112,12 @@ class RunLoop {
   void accept(std::size_t turn, GenerationResult result);
   void fail_attempt(std::size_t turn, Failure failure);
   void cut_off(std::size_t turn);
+
+  // executor_calls.cpp: tools that the model calls
+  /// False when the result is an answer, without calls.
+  bool call_tools(std::size_t turn, const GenerationResult& result);
+  void on_called(std::size_t turn, PreparedTurn called);
+  void report(std::size_t turn, const std::vector<ToolOutcome>& tools);
   void turn_over(std::size_t turn, TurnState turn_state);
 
   const RunRequest& request_;

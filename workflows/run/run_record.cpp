@@ -59,7 +59,14 @@ Json json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
   return json;
 }
 
+Json json_of(const ToolUse& use) {
+  return {{"tool", use.tool}, {"arguments", use.arguments}, {"code", use.code},
+          {"ok", use.ok},     {"result", use.result},       {"wall_ms", finite(use.wall_ms)}};
+}
+
 Json json_of(const AgentRecord& record) {
+  Json tools = Json::array();
+  for (const ToolUse& use : record.tools) tools.push_back(json_of(use));
   Json slots = Json::array();
   for (const SlotRecord& slot : record.slots) slots.push_back(json_of(slot));
   return {{"agent", record.agent},
@@ -74,6 +81,7 @@ Json json_of(const AgentRecord& record) {
           {"output", record.output},
           {"answer", record.answer},
           {"probabilities", json_of(record.probabilities)},
+          {"tools", std::move(tools)},
           {"finish_reason", name_of(record.finish_reason)},
           {"truncated", record.truncated},
           {"kv", json_of(record.kv)},

@@ -16,7 +16,7 @@ constexpr std::size_t kMaxOption = std::size_t{16} << 20;  // bytes
 
 ToolOutcome call_tool(const ToolInput& input) {
   const Clock::time_point begin = Clock::now();
-  ToolOutcome outcome{input.name, {}, 0.0};
+  ToolOutcome outcome{input.name, input.call.arguments, {}, 0.0};
   try {
     if (input.tool == nullptr) throw std::runtime_error("tool '" + input.name + "' is not registered");
     if (!input.refused.empty()) throw std::runtime_error(input.refused);
@@ -73,10 +73,48 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       return ids_of(*slot, prepared.tool_text, *model.tokenizer, input.stop);
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
-    prepared.prompt = input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, input.stop);
+    const CallableTools* calls = input.turn->calls.get();
+    prepared.prompt =
+        input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, calls, input.stop);
     for (const std::string& choice : input.turn->choices)
       prepared.choices.push_back(model.tokenizer->encode(choice, SpecialTokens::as_text, input.stop));
-    if (input.turn->enforce && input.turn->grammar) input.engine->read_vocabulary(input.stop);
+    if (input.turn->enforce) prepared.constraint = input.turn->grammar;
+    if (calls != nullptr) {
+      prepared.format = tool_format_of(model, input.stop);
+      prepared.constraint = calls->grammar(prepared.format, calls->limits().max_calls);
+    }
+    if (prepared.constraint) input.engine->read_vocabulary(input.stop);
+  } catch (const std::exception& error) {
+    prepared.error = message_of(error);
+  }
+  return prepared;
+}
+
+PreparedTurn run_calls(const CallsInput& input) {
+  PreparedTurn prepared;
+  try {
+    const CallableTools& callable = *input.turn->calls;
+    std::vector<CallResult> results;
+    int left = input.left;
+    for (std::size_t i = 0; i < input.calls.size(); ++i) {
+      const ModelCall& call = input.calls[i];
+      ToolOutcome outcome{call.tool, call.arguments, {false, "error: " + call.problem}, 0.0};
+      if (input.known[i]) {
+        outcome.result = {true, *input.known[i]};
+      } else if (left <= 0) {
+        outcome.result.text = fmt::format("error: no more than {} calls are allowed", callable.limits().max_calls);
+      } else if (call.problem.empty()) {
+        outcome = call_tool(input.tools[i]);
+      }
+      --left;
+      results.push_back({outcome.tool, shown_result(outcome.result.text, callable.limits().max_bytes)});
+      prepared.tools.push_back(std::move(outcome));
+    }
+    if (input.goes_in_circles()) left = 0;
+    prepared.ready = Clock::now();
+    prepared.format = input.format;
+    prepared.constraint = callable.grammar(input.format, std::max(left, 0));
+    prepared.prompt = after_calls(input.engine->text(), input.format, results, input.stop);
   } catch (const std::exception& error) {
     prepared.error = message_of(error);
   }

@@ -2,9 +2,11 @@
 // One turn of an agent before its prompt goes to the engine: tools run, values become token ids, the prompt is built.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -53,6 +55,7 @@ struct TurnInput {
 
 struct ToolOutcome {
   std::string tool;
+  std::string arguments;  // of a call by the model
   ToolResult result;
   double wall_ms = 0.0;
 };
@@ -63,10 +66,33 @@ struct PreparedTurn {
   Clock::time_point ready{};  // when the last input was complete: after the tools
   std::vector<PromptPart> prompt;
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
+  ToolFormat format;                          // of calls, where the model may call tools
+  std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
   std::string error;                          // why there is no prompt
 };
 
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.
 PreparedTurn prepare_turn(const TurnInput& input);
+
+/// What a model wrote in place of an answer: calls, of which the first `left` are run.
+struct CallsInput {
+  const PlannedTurn* turn = nullptr;
+  std::shared_ptr<InferenceEngine> engine;
+  ToolFormat format;
+  std::vector<ModelCall> calls;
+  std::vector<ToolInput> tools;  // of each call
+  std::vector<std::optional<std::string>> known;  // results of calls that were made before and are not made again
+  int left = 0;                  // calls that the turn may still make
+  std::stop_token stop;
+
+  /// All calls were made before.
+  bool goes_in_circles() const {
+    return std::all_of(known.begin(), known.end(), [](const auto& result) { return result.has_value(); });
+  }
+};
+
+/// Runs the calls, one after the other. `prompt` of the result is what follows the calls. Never throws. Where all calls
+/// were made before, no more are allowed.
+PreparedTurn run_calls(const CallsInput& input);
 
 }  // namespace baton

@@ -121,6 +121,30 @@ void fill_record(AgentRecord& record, const GenerationResult& result, const Turn
   }
 }
 
+void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generations) {
+  record.prompt_tokens += earlier.prompt_tokens;
+  record.output_tokens += earlier.output_tokens;
+  record.kv.entries += earlier.kv.entries;
+  record.kv.reused += earlier.kv.reused;
+  record.kv.computed += earlier.kv.computed;
+  record.kv.ahead += earlier.kv.ahead;
+  if (record.kv.entries > 0)
+    record.kv.reuse_rate = static_cast<double>(record.kv.reused) / static_cast<double>(record.kv.entries);
+  record.prefill_ms += earlier.prefill_ms;
+  record.decode_ms += earlier.decode_ms;
+  record.ttft_ms = earlier.ttft_ms;
+  record.drafted_tokens += earlier.drafted_tokens;
+  record.accepted_tokens += earlier.accepted_tokens;
+  record.tentative_ms = earlier.tentative_ms;
+  record.tentative_tokens += earlier.tentative_tokens;
+  record.confirmed_tokens += earlier.confirmed_tokens;
+  record.expected_nats = earlier.expected_nats;
+  record.guard_nats = earlier.guard_nats;
+  record.guard_change = earlier.guard_change;
+  const auto steps = static_cast<double>(record.output_tokens - generations);  // none leads to a first token
+  record.tokens_per_s = steps > 0 && record.decode_ms > 0.0 ? steps * 1000.0 / record.decode_ms : 0.0;
+}
+
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt) {
   std::uint64_t hash = kFnvStart ^ run_seed;
   for (const char c : turn) hash = fnv1a(hash, static_cast<unsigned char>(c));

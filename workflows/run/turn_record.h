@@ -32,6 +32,9 @@ struct TurnTimes {
 
 void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times);
 
+/// Adds what the generations before took, which called tools; `generations`: all of the turn.
+void add_earlier(AgentRecord& record, const AgentRecord& earlier, int generations);
+
 /// The seed of one attempt: the same for the same run seed, turn and attempt, whatever else runs and in what order.
 std::uint64_t attempt_seed(std::uint64_t run_seed, const std::string& turn, int attempt);
 

@@ -39,6 +39,8 @@ struct Token {
   std::string text;  // the text that became final with this token; may be empty
 };
 
+/// A tool has returned. After a call by the model, the tokens so far were the call, and those that follow are another,
+/// or the answer.
 struct ToolCalled {
   std::string agent;
   int round = 1;
@@ -46,6 +48,8 @@ struct ToolCalled {
   bool ok = true;
   std::string result;
   double wall_ms = 0.0;
+  std::string arguments;  // as in ToolUse
+  std::string code;
 };
 
 struct AgentFinished {

@@ -46,7 +46,18 @@ struct KvRecord {
   double reuse_rate = 0.0;
 };
 
-/// One turn of one agent.
+/// One use of a tool: before the prompt, or by a call of the model.
+struct ToolUse {
+  std::string tool;
+  std::string arguments;  // of a call by the model: a JSON object; "" before the prompt, and where there is no such object
+  std::string code;       // that was run, if any
+  bool ok = true;
+  std::string result;
+  double wall_ms = 0.0;
+};
+
+/// One turn of one agent. Where the model called tools, tokens, KV and times are sums over all prompts of the turn, and
+/// `slots` are those of the first.
 struct AgentRecord {
   std::string agent;
   std::string role;
@@ -60,6 +71,7 @@ struct AgentRecord {
   std::string output;  // the fallback, for a failed turn that has one
   std::string answer;  // the part of the output that output.pattern or output.schema selects, or empty
   std::vector<std::pair<std::string, double>> probabilities;  // output.choose: of each text, in the file's order
+  std::vector<ToolUse> tools;                                 // in the order in which they ran
   std::optional<FinishReason> finish_reason;                  // empty: nothing was generated
   bool truncated = false;  // the output was cut off by max_tokens or by the end of the context
   KvRecord kv;

@@ -34,6 +34,25 @@ Grammar::Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth,
   find_classes();
 }
 
+Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max(one.max_depth_, other.max_depth_)) {
+  Node& start = nodes_.emplace_back();
+  start.need = kNever;
+  starts_.push_back(0);
+  for (const Grammar* part : {&one, &other}) {
+    const auto first_node = static_cast<std::int32_t>(nodes_.size()), first_rule = static_cast<std::int32_t>(starts_.size());
+    nodes_[0].empties.push_back(first_node + part->starts_[0]);
+    nodes_[0].need = std::min(nodes_[0].need, part->node(part->starts_[0]).need);
+    for (const std::int32_t node : part->starts_) starts_.push_back(first_node + node);
+    for (Node node : part->nodes_) {
+      for (Edge& edge : node.edges) edge.target += first_node;
+      for (std::int32_t& target : node.empties) target += first_node;
+      for (Call& call : node.calls) call = {call.rule + first_rule, call.then + first_node};
+      nodes_.push_back(std::move(node));
+    }
+  }
+  find_classes();
+}
+
 /// Dijkstra's algorithm backwards from the ends of rules: the cost of a way is the deepest call on it.
 void Grammar::find_needs() {
   struct Origin {

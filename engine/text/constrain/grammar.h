@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -33,6 +34,9 @@ class Grammar {
   /// of the grammar. Throws ConstraintError for left recursion, for a grammar without a text, and beyond the limits of
   /// size.
   explicit Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth = 0, Count count = Count::open);
+
+  /// The texts of both grammars.
+  Grammar(const Grammar& one, const Grammar& other);
 
   struct Edge {
     std::uint8_t low, high;  // of the byte, inclusive
@@ -86,6 +90,10 @@ std::shared_ptr<const Grammar> enum_grammar(std::span<const std::string> texts);
 
 /// JSON of a schema that check_json_schema accepts, on one line. What docs/yaml.md lists cannot be enforced.
 std::shared_ptr<const Grammar> schema_grammar(std::string_view schema);
+
+/// What stands around the JSON of a schema, which `json` is.
+using AroundJson = std::function<constrain::ExpressionPtr(const constrain::ExpressionPtr& json)>;
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around);
 
 /// A grammar in the notation GBNF, whose rule `root` is the whole text.
 std::shared_ptr<const Grammar> gbnf_grammar(std::string_view gbnf);

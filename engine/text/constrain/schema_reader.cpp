@@ -56,9 +56,13 @@ class SchemaReader {
  public:
   explicit SchemaReader(const Json& root) : root_(root) {}
 
-  std::shared_ptr<const Grammar> read() {
-    add_rule("the schema");
-    ExpressionPtr body = value(root_, "", 0);  // adds rules
+  std::shared_ptr<const Grammar> read(const AroundJson& around) {
+    add_rule(around ? "the text" : "the schema");
+    ExpressionPtr body;  // reading it adds rules
+    if (around)
+      body = around(rule("the schema", 0, "", [&] { return value(root_, "", 0); }));
+    else
+      body = value(root_, "", 0);
     rules_[0].body = std::move(body);
     if (too_deep_ && !recursive_) fail(*too_deep_, nested_too_deep());
     // Each call adds at most the depth of its rule. Without recursion no rule calls itself.
@@ -400,7 +404,9 @@ class SchemaReader {
 
 }  // namespace
 
-std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) { return schema_grammar(schema, {}); }
+
+std::shared_ptr<const Grammar> schema_grammar(std::string_view schema, const AroundJson& around) {
   try {
     JsonLimits limits;
     limits.unique_keys = true;
@@ -409,7 +415,7 @@ std::shared_ptr<const Grammar> schema_grammar(std::string_view schema) {
     throw ConstraintError(fmt::format("the schema: {}", error.what()));
   }
   const Json root = Json::parse(schema);
-  return SchemaReader(root).read();
+  return SchemaReader(root).read(around);
 }
 
 }  // namespace baton

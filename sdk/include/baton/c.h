@@ -72,14 +72,14 @@ void baton_string_free(char* text);
 
 // ---- Tools ----------------------------------------------------------------------------------------------------------
 
-/// The host's own functions, which a workflow calls by name before it builds an agent's prompt.
+/// The host's own functions, which a workflow calls by name before it builds an agent's prompt, or which models call.
 typedef struct baton_tools baton_tools;
 
 /// One call of a tool, valid until its callback returns.
 typedef struct baton_tool_call baton_tool_call;
 
 /// Runs a tool; called concurrently from several threads, each with its own call. The text given to
-/// baton_tool_call_return fills condition_<agent>_current. False: the call failed; the text, then an error message, is
+/// baton_tool_call_return fills condition_<agent>_current, or is given to the model that called the tool. False: the call failed; the text, then an error message, is
 /// used nevertheless. The run waits for the tool, so that the tool must not wait for that run; others it may wait for.
 typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
 
@@ -89,6 +89,12 @@ baton_status baton_tools_create(baton_tools** tools, baton_error** error);
 /// workflow that was loaded with it, or a run of that workflow, exists.
 baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_callback callback, void* user_data,
                              baton_error** error);
+
+/// Adds a tool that models can call too, as {call: NAME} in an agent's `tools`. `description`: what a model is told of
+/// it; `parameters`: a JSON Schema of the arguments, an object, in the subset of docs/yaml.md; otherwise BATON_USAGE.
+baton_status baton_tools_add_callable(baton_tools* tools, const char* name, const char* description,
+                                      const char* parameters, baton_tool_callback callback, void* user_data,
+                                      baton_error** error);
 
 /// Workflows copy their tools, so that the tools may be freed once the workflows are loaded.
 void baton_tools_free(baton_tools* tools);
@@ -102,6 +108,9 @@ const char* baton_tool_call_option(const baton_tool_call* call, const char* name
 
 /// All other keys of the tool as a JSON object of strings.
 const char* baton_tool_call_options(const baton_tool_call* call);
+
+/// Of a call by a model: the arguments, a JSON object of the tool's schema. "" before a prompt.
+const char* baton_tool_call_arguments(const baton_tool_call* call);
 
 /// Time limit of the call in milliseconds.
 int64_t baton_tool_call_timeout_ms(const baton_tool_call* call);

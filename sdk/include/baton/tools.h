@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's own tools: functions that a workflow calls by name before it builds an agent's prompt.
+// The host's own tools: functions that a workflow calls by name before it builds an agent's prompt, or that models call.
 #pragma once
 
 #include <functional>
@@ -24,6 +24,9 @@ class Tools {
  public:
   /// Throws std::invalid_argument when the name is not [a-z][a-z0-9_]*, is taken, or the function is empty.
   Tools& add(const std::string& name, ToolFunction function, ToolCheck check = {});
+  /// A tool that models can call too, as `{call: NAME}` in an agent's `tools`: ToolCall::arguments then fit the schema.
+  /// Throws std::invalid_argument also for a definition whose parameters are not the schema of an object.
+  Tools& add(const std::string& name, ToolDefinition definition, ToolFunction function, ToolCheck check = {});
 
   std::vector<std::string> names() const;  // of the tools added here, sorted
 
@@ -34,6 +37,7 @@ class Tools {
   struct Entry {
     ToolFunction function;
     ToolCheck check;
+    ToolDefinition definition = {};
   };
   const std::map<std::string, Entry>& entries() const { return entries_; }
 

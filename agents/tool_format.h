@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// ToolFormat: how a model is told which tools it may call, how it writes a call, and how it gets the results. All of it
+// is read off the model's own chat template; a model whose template knows no tools gets a general form.
+#pragma once
+
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "agents/prompt.h"
+#include "engine/text/constrain/call_grammar.h"
+#include "engine/text/model_text.h"
+
+namespace baton {
+
+struct ToolFormat {
+  bool of_template = false;  // the chat template shows the tools, calls and results
+  CallSyntax syntax;
+  std::string turn_end;     // what the template writes behind the assistant's text or calls
+  bool enforceable = true;  // the marker consists of tokens that an answer under a constraint may have
+};
+
+/// Renders probes of the chat template. Throws Interrupted soon after a stop was requested.
+ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = {});
+
+/// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}.
+std::string tool_json(const ToolSchema& tool);
+
+/// The messages and the options of the chat template that show the tools. The descriptions and schemas are the
+/// workflow author's, or data where `data` says so; then no special token in them is recognised.
+struct PromptWithTools {
+  std::vector<PromptMessage> messages;
+  std::vector<std::string> tools;  // ChatOptions::tools
+};
+PromptWithTools with_tools(const ToolFormat& format, std::vector<PromptMessage> messages,
+                           const std::vector<ToolSchema>& tools);
+
+/// The result of a call, for the model.
+struct CallResult {
+  std::string tool;
+  std::string text;
+};
+
+/// What follows the tokens of an answer that called tools: the end of its turn, the results as data, and the beginning
+/// of the next answer. Throws ModelError where the template has no place for results.
+std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& format,
+                                    const std::vector<CallResult>& results, const std::stop_token& stop = {});
+
+}  // namespace baton

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "workflows/format/tool_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agents/json_check.h"
+#include "agents/python_tool.h"
+#include "workflows/format/format_table.h"
+#include "workflows/format/placeholder.h"
+#include "workflows/format/prompt_reader.h"
+#include "workflows/format/yaml_json.h"
+
+namespace baton {
+namespace {
+
+constexpr Milliseconds kNoTimeLimit = std::chrono::hours(24);
+constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}, "additionalProperties": false})";
+
+/// The name in `{call: NAME}`; null for any other tool.
+const YamlNode* called_name(const YamlNode& node) {
+  const YamlEntry* call = node.kind == YamlNode::Kind::map ? node.entry("call") : nullptr;
+  return call != nullptr && call->value.is_scalar() ? &call->value : nullptr;
+}
+
+}  // namespace
+
+void ToolReader::declare(const YamlEntry& entry) {
+  const Fields fields(entry.value);
+  const std::string owner = fmt::format("tool '{}'", entry.key.text);
+  const Tool* host = registry_.find(entry.key.text);
+  ToolDefinition definition = host == nullptr ? ToolDefinition() : host->definition();
+  if (const auto description = fields.text("description")) definition.description = *description;
+  if (const YamlNode* schema = fields.get("parameters")) {
+    definition.parameters = to_json(*schema);
+    check_schema(*schema, definition.parameters, owner);
+  }
+  CallableTool tool{{entry.key.text, definition.description, definition.parameters}, {}, nullptr};
+  if (const YamlNode* python = fields.get("python")) {
+    if (host != nullptr)
+      diagnostics_.error(fields.where("python"), "E0409", fmt::format("{}: the host has a tool of this name", owner));
+    if (definition.parameters.empty()) definition.parameters = tool.schema.parameters = kNoParameters;
+    tool.own = make_python_function(entry.key.text, definition, python->text);
+  } else if (host == nullptr && !fields.has("python")) {
+    diagnostics_.error(entry.key.where(), "E0204",
+                       fmt::format("{}: the host has no tool of this name, and the file no 'python' for it", owner),
+                       diagnostics_.suggestion(entry.key.text, registry_.names()));
+  }
+  declared_.insert_or_assign(entry.key.text, std::move(tool));
+}
+
+void ToolReader::check_schema(const YamlNode& schema, const std::string& json, const std::string& owner) const {
+  if (const std::string wrong = check_parameters(json); !wrong.empty())
+    diagnostics_.error(schema.where(), "E0408", fmt::format("{}: parameters: {}", owner, wrong));
+}
+
+std::vector<std::string> ToolReader::names() const {
+  std::vector<std::string> names = registry_.names();
+  for (const auto& [name, tool] : declared_) names.push_back(name);
+  return names;
+}
+
+void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec& agent) const {
+  std::vector<CallableTool> calls;
+  if (const YamlNode* list = fields.get("tools")) {
+    for (const YamlNode& item : list->items) {
+      if (item.broken) continue;
+      if (const YamlNode* name = called_name(item)) {
+        if (std::optional<CallableTool> one = callable(item, *name, owner)) calls.push_back(std::move(*one));
+      } else if (std::optional<ToolSpec> one = tool(item, owner)) {
+        agent.tools.push_back(std::move(*one));
+      }
+    }
+  }
+  const CallLimits limit = limits(fields);
+  if (calls.empty()) {
+    if (fields.has("calls"))
+      diagnostics_.error(fields.where("calls"), "E0409",
+                         fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}'", owner));
+    return;
+  }
+  check_calls(calls, limit, fields, owner, agent);
+  std::shared_ptr<const Grammar> answer;
+  if (agent.output.enforce && agent.output.constrains()) {
+    try {
+      answer = grammars_.get(agent.output);
+    } catch (const ConstraintError&) {  // reported with the output
+    }
+  }
+  agent.calls = std::make_shared<const CallableTools>(std::move(calls), limit, std::move(answer));
+}
+
+CallLimits ToolReader::limits(const Fields& fields) const {
+  CallLimits out;
+  const YamlNode* node = fields.get("calls");
+  if (node == nullptr) return out;
+  const Fields calls(*node);
+  out.max_calls = static_cast<int>(calls.integer("max").value_or(out.max_calls));
+  out.timeout = calls.duration("timeout").value_or(out.timeout);
+  if (out.timeout.count() == 0) out.timeout = kNoTimeLimit;
+  if (calls.has("max_bytes")) out.max_bytes = static_cast<std::size_t>(calls.size("max_bytes"));
+  out.enforce = calls.boolean("enforce").value_or(true);
+  out.repeat = calls.boolean("repeat").value_or(false);
+  out.direct = calls.boolean("direct").value_or(false);
+  return out;
+}
+
+void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits, const Fields& fields,
+                             const std::string& owner, const AgentSpec& agent) const {
+  const auto wrong = [&](const SourceLocation& where, const char* code, const std::string& what) {
+    diagnostics_.error(where, code, fmt::format("{}: {}", owner, what));
+  };
+  const SourceLocation where = fields.where("tools");
+  if (!fields.has("prompt")) return wrong(where, "E0409", "without 'prompt' there is no model that could call a tool");
+  if (agent.output.choose) return wrong(where, "E0409", "with 'choose' nothing is written that could call a tool");
+  if (!limits.enforce && agent.output.constrains() && agent.output.enforce)
+    return wrong(fields.where("calls"), "E0409", "'output' is enforced, so that calls have to be, too");
+  std::vector<ToolSchema> schemas;
+  for (const CallableTool& tool : tools) {
+    const auto same = [&](const ToolSchema& other) { return other.name == tool.schema.name; };
+    if (std::any_of(schemas.begin(), schemas.end(), same))
+      return wrong(where, "E0409", fmt::format("tool '{}' stands there twice", tool.schema.name));
+    schemas.push_back(tool.schema);
+  }
+  if (!limits.enforce || diagnostics_.full()) return;
+  try {
+    call_grammar({}, schemas, limits.max_calls, true);
+  } catch (const ConstraintError& error) {
+    diagnostics_.error(where, "E0414", fmt::format("{}: {}", owner, error.what()),
+                       "'calls: {enforce: false}' checks arguments when a call is complete");
+  }
+}
+
+std::optional<CallableTool> ToolReader::callable(const YamlNode& node, const YamlNode& name,
+                                                 const std::string& owner) const {
+  CallableTool out;
+  const Tool* tool = registry_.find(name.text);
+  if (const auto declared = declared_.find(name.text); declared != declared_.end()) {
+    out = declared->second;
+    if (out.own) tool = out.own.get();
+  } else if (tool != nullptr) {
+    const ToolDefinition definition = tool->definition();
+    out.schema = {name.text, definition.description, definition.parameters};
+  }
+  if (tool == nullptr) {
+    if (!declared_.contains(name.text))  // otherwise it is reported there
+      diagnostics_.error(name.where(), "E0204", fmt::format("{}: unknown tool '{}'", owner, name.text),
+                         diagnostics_.suggestion(name.text, names()));
+    return std::nullopt;
+  }
+  if (out.schema.parameters.empty()) {
+    diagnostics_.error(name.where(), "E0402",
+                       fmt::format("{}: a model cannot call tool '{}', whose 'parameters' are not known", owner, name.text),
+                       "describe it under 'tools' of the file");
+    return std::nullopt;
+  }
+  for (const YamlEntry& option : node.entries) {
+    if (option.key.text == "call" || option.value.broken || is_extension_key(option.key.text)) continue;
+    if (!option.value.is_scalar() || option.value.text.find("{{") != std::string::npos)
+      diagnostics_.error(option.value.where(), "E0404",
+                         fmt::format("{}: {}: an option of a called tool is a value without placeholders", owner,
+                                     option.key.text));
+    out.options[option.key.text] = option.value.text;
+  }
+  const std::string wrong = tool->check(out.options);
+  if (!wrong.empty())
+    diagnostics_.error(name.where(), "E0410", fmt::format("{}: tool '{}': {}", owner, name.text, wrong));
+  return out;
+}
+
+/// An option with placeholders is a template.
+void ToolReader::read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) const {
+  const std::string& text = option.value.text;
+  if (text.find("{{") == std::string::npos) return;
+  const SourceLocation where = option.value.where();
+  std::vector<TemplateError> errors;
+  PromptItem item;
+  item.pieces = parse_template(text, errors);
+  item.where = where;
+  for (const TemplateError& error : errors)
+    diagnostics_.error(where, "E0205", fmt::format("{}: {}: {}", owner, option.key.text, error.message));
+  if (option.value.has_values || text.find("${secret:") != std::string::npos)
+    diagnostics_.error(where, "E0404",
+                       fmt::format("{}: {}: placeholders stand neither with ${{env:...}} nor with ${{secret:...}}",
+                                   owner, option.key.text));
+  tool.filled[option.key.text] = std::move(item);
+}
+
+std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string& owner) const {
+  const bool is_map = node.kind == YamlNode::Kind::map;
+  if (is_map && node.entries.size() != 1) {
+    diagnostics_.error(node.where(), "E0403",
+                       fmt::format("{}: invalid tool: expected a name, or a map of one name to its options", owner));
+    return std::nullopt;
+  }
+  const YamlNode& name = is_map ? node.entries[0].key : node;
+  ToolSpec out;
+  out.tool = name.text;
+  out.where = name.where();
+  const Tool* tool = registry_.find(out.tool);
+  if (tool == nullptr) {
+    diagnostics_.error(out.where, "E0204", fmt::format("{}: unknown tool '{}'", owner, out.tool),
+                       diagnostics_.suggestion(out.tool, registry_.names()));
+    return out;
+  }
+  if (is_map) {
+    if (node.entries[0].value.broken) return out;
+    for (const YamlEntry& option : node.entries[0].value.entries) {
+      if (option.value.broken || is_extension_key(option.key.text)) continue;
+      if (option.key.text == "from") {
+        out.from = option.value.text;
+        out.from_where = option.value.where();
+      } else {
+        out.options[option.key.text] = option.value.text;
+        read_option(out, option, owner);
+      }
+    }
+  }
+  const std::string wrong = tool->check(out.options);
+  if (!wrong.empty()) diagnostics_.error(out.where, "E0410", fmt::format("{}: tool '{}': {}", owner, out.tool, wrong));
+  return out;
+}
+
+}  // namespace baton

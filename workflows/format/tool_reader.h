@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tools of a checked tree: those that it declares, and those that an agent runs or lets its model call.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agents/tool.h"
+#include "workflows/format/fields.h"
+#include "workflows/format/output_grammar.h"
+#include "workflows/format/spec.h"
+
+namespace baton {
+
+/// Errors go to the diagnostics; without errors what was read is complete.
+class ToolReader {
+ public:
+  ToolReader(const ToolRegistry& registry, OutputGrammars& grammars, Diagnostics& diagnostics)
+      : registry_(registry), grammars_(grammars), diagnostics_(diagnostics) {}
+
+  /// One of the file's `tools`.
+  void declare(const YamlEntry& entry);
+
+  /// The keys `tools` and `calls` of an agent whose `output` has been read.
+  void read(const Fields& fields, const std::string& owner, AgentSpec& agent) const;
+
+ private:
+  std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner) const;
+  void read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) const;
+  std::optional<CallableTool> callable(const YamlNode& node, const YamlNode& name, const std::string& owner) const;
+  CallLimits limits(const Fields& fields) const;
+  void check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits, const Fields& fields,
+                   const std::string& owner, const AgentSpec& agent) const;
+  void check_schema(const YamlNode& schema, const std::string& json, const std::string& owner) const;
+  std::vector<std::string> names() const;
+
+  const ToolRegistry& registry_;
+  OutputGrammars& grammars_;
+  Diagnostics& diagnostics_;
+  std::map<std::string, CallableTool> declared_;
+};
+
+}  // namespace baton
