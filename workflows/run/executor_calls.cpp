@@ -104,7 +104,8 @@ void RunLoop::report(std::size_t turn, const std::vector<ToolOutcome>& tools) {
   AgentRecord& record = state_.turn(turn).record;
   for (const ToolOutcome& tool : tools) {
     const ToolResult& result = tool.result;
-    record.tools.push_back({tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms});
+    record.tools.push_back({tool.tool, tool.arguments, result.code, result.ok, result.text, tool.wall_ms,
+                            attempts_[turn]->calls.generations});
     emit(ToolCalled{record.agent, record.round, tool.tool, result.ok, result.text, tool.wall_ms, tool.arguments,
                     result.code});
   }

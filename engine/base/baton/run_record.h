@@ -54,6 +54,7 @@ struct ToolUse {
   bool ok = true;
   std::string result;
   double wall_ms = 0.0;
+  int generation = 0;  // the number of the model's output that holds the call; 0: before the prompt
 };
 
 /// One turn of one agent. Where the model called tools, tokens, KV and times are sums over all prompts of the turn, and

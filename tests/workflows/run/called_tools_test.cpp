@@ -96,6 +96,7 @@ TEST_CASE("what is wrong with a call goes back to the model, and no tool runs") 
   CHECK(caller.calls.size() == 1);
   REQUIRE(record.agents[0].tools.size() == 3);
   CHECK(record.agents[0].tools[0].result == "error: there is no tool 'sing'; the tools are: weather");
+  for (int i = 0; i < 3; ++i) CHECK(record.agents[0].tools[static_cast<std::size_t>(i)].generation == i + 1);
   CHECK_FALSE(record.agents[0].tools[0].ok);
   CHECK_THAT(record.agents[0].tools[1].result, Catch::Contains("do not fit the schema"));
   CHECK(caller.engine->prompts[1].find("error: there is no tool 'sing'") != std::string::npos);
