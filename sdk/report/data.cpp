@@ -39,6 +39,18 @@ SlotRecord slot_of(const RecordFields& fields) {
   return slot;
 }
 
+ToolUse tool_of(const RecordFields& fields) {
+  ToolUse use;
+  use.tool = fields.text("tool");
+  use.arguments = fields.text("arguments");
+  use.code = fields.text("code");
+  use.ok = fields.truth("ok");
+  use.result = fields.text("result");
+  use.wall_ms = fields.number("wall_ms");
+  use.generation = static_cast<int>(std::min<std::int64_t>(fields.count("generation"), 1'000'000));
+  return use;
+}
+
 AgentRecord agent_of(const RecordFields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
@@ -55,6 +67,9 @@ AgentRecord agent_of(const RecordFields& fields) {
   agent.output = fields.text("output");
   agent.answer = fields.text("answer", "");
   if (!fields.is_null("probabilities")) agent.probabilities = fields.shares("probabilities");
+  if (!fields.is_null("tools")) {
+    for (const RecordFields& tool : fields.list("tools")) agent.tools.push_back(tool_of(tool));
+  }
   agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
   agent.truncated = fields.truth("truncated", agent.finish_reason == FinishReason::length);
   const RecordFields kv = fields.object("kv");

@@ -19,6 +19,7 @@ constexpr std::size_t kMaxRelayed = 1000;  // to one turn
 struct Attempt {
   double started = 0;
   std::optional<double> first, last;  // token
+  std::vector<Piece> calls;           // of tools, by the model
 };
 
 struct Seen {
@@ -48,7 +49,7 @@ std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
   Row row;
   if (agent.state == TurnState::skipped) return {};
   // An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
-  if (!seen.attempts.empty() && seen.attempts.back().first && seen.over) {
+  if (!seen.attempts.empty() && seen.attempts.back().first && seen.over && seen.attempts.back().calls.empty()) {
     Attempt& last = seen.attempts.back();
     last.first = std::min(*last.first, *seen.over - agent.decode_ms);
     last.started = std::min(last.started, *last.first - agent.prefill_ms);
@@ -72,6 +73,10 @@ std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
                             : attempt.last.value_or(seen.attempts[i + 1].started);
     row.until(attempt.started, i == 0 ? Kind::queue : Kind::pause);
     row.until(attempt.first.value_or(end), Kind::first_token, note);
+    for (const Piece& call : attempt.calls) {
+      row.until(call.begin_ms, Kind::decode, note);
+      row.until(call.end_ms, Kind::tool, call.note);
+    }
     row.until(end, Kind::decode, note);
   }
   if (seen.attempts.empty() && seen.over) row.until(*seen.over, Kind::wait);
@@ -130,8 +135,15 @@ class EventReader {
       if (!attempt.first) attempt.first = now_;
       attempt.last = now_;
     } else if (type == "tool_called") {
-      seen->tools += (seen->tools.empty() ? "" : ", ") + fields.text("tool") + (fields.truth("ok") ? "" : " (failed)");
-      seen->tools_ms += fields.number("wall_ms");
+      const std::string name = fields.text("tool") + (fields.truth("ok") ? "" : " (failed)");
+      const double wall = fields.number("wall_ms");
+      if (!seen->attempts.empty()) {
+        std::vector<Piece>& calls = seen->attempts.back().calls;
+        if (calls.size() < kMaxCalls) calls.push_back({Piece::Kind::tool, now_ - wall, now_, name});
+        return;
+      }
+      seen->tools += (seen->tools.empty() ? "" : ", ") + name;
+      seen->tools_ms += wall;
       seen->tools_over = now_;
     } else if (type == "agent_finished") {
       seen->over = now_;

@@ -171,6 +171,28 @@ Markup turns_section(const Report& report, const Sums& sums) {
   return out + "</section>\n";
 }
 
+/// Each use of a tool: what it was given, what it ran, what it returned.
+Markup tools_of(const AgentRecord& agent, Texts& texts) {
+  if (agent.tools.empty()) return "";
+  const std::size_t calls = agent.tools.size(), shown = std::min(calls, kMaxCalls);
+  Markup out = html("<details><summary>Tools, {} {}</summary>\n", calls, calls == 1 ? "use" : "uses");
+  const auto text = [&](const char* what, const std::string& content) {
+    if (content.empty()) return;
+    out += html("<p class=\"muted\">{}</p>\n", what) + texts.block(content, content.size(), "run.json");
+  };
+  for (std::size_t i = 0; i < shown; ++i) {
+    const ToolUse& use = agent.tools[i];
+    out += html("<h4>{} {} {}</h4>\n", bdi(use.tool.empty() ? "a call that is none" : use.tool, 200),
+                use.ok ? Markup() : state_badge("failed"), Markup("<span class=\"muted\">") + escaped(duration(use.wall_ms)) +
+                                                               Markup("</span>"));
+    text("arguments", use.arguments);
+    text("code", use.code);
+    text("result", use.result);
+  }
+  if (calls > shown) out += html("<p class=\"muted\">The first {} of {}.</p>\n", shown, calls);
+  return out + "</details>\n";
+}
+
 Markup texts_section(const Report& report, Texts& texts) {
   const auto& agents = report.run.agents;
   const bool several = std::any_of(agents.begin(), agents.end(), [&](const auto& agent) {
@@ -194,6 +216,7 @@ Markup texts_section(const Report& report, Texts& texts) {
                     : "<p class=\"muted\">The prompt is not in the record.</p>\n";
       out += "</details>\n";
     }
+    out += tools_of(agent, texts);
     if (agent.state != TurnState::skipped) {
       out += asks ? html("<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens))
                   : Markup("<details><summary>Result of its tools</summary>\n");

@@ -45,6 +45,11 @@ TEST_CASE("C: NULL is an error, or nothing, but no crash") {
            outcome_of(baton_tools_add, no_tools, "count", nothing, nullptr),
            outcome_of(baton_tools_add, tools.get(), static_cast<const char*>(nullptr), nothing, nullptr),
            outcome_of(baton_tools_add, tools.get(), "count", static_cast<baton_tool_callback>(nullptr), nullptr),
+           outcome_of(baton_tools_add_callable, no_tools, "count", "Counts.", "{}", nothing, nullptr),
+           outcome_of(baton_tools_add_callable, tools.get(), "count", static_cast<const char*>(nullptr), "{}", nothing,
+                      nullptr),
+           outcome_of(baton_tools_add_callable, tools.get(), "count", "Counts.", static_cast<const char*>(nullptr), nothing,
+                      nullptr),
            outcome_of(baton_tool_call_return, static_cast<baton_tool_call*>(nullptr), "text"),
            outcome_of(baton_workflow_load, static_cast<baton_workflow**>(nullptr), "team.yaml", nullptr),
            outcome_of(baton_workflow_load, &no_workflow, static_cast<const char*>(nullptr), nullptr),
@@ -99,6 +104,7 @@ TEST_CASE("C: NULL is an error, or nothing, but no crash") {
   CHECK(length == 0);
   CHECK(baton_tool_call_option(nullptr, "size") == nullptr);
   CHECK(std::string(baton_tool_call_options(nullptr)) == "{}");
+  CHECK(std::string(baton_tool_call_arguments(nullptr)).empty());
   CHECK(baton_tool_call_timeout_ms(nullptr) == 0);
   CHECK_FALSE(baton_tool_call_stop_requested(nullptr));
 }
@@ -132,6 +138,12 @@ TEST_CASE("C: hostile text is refused, and ordinary text is only text") {
   CHECK(outcome_of(baton_tools_add, tools.get(), "count", nothing, nullptr).status == BATON_OK);
   CHECK(outcome_of(baton_tools_add, tools.get(), "count", nothing, nullptr).status == BATON_USAGE);
   CHECK(outcome_of(baton_tools_add, tools.get(), "No Name", nothing, nullptr).status == BATON_USAGE);
+  for (const char* bad : {"", "\xff", "[", "{\"type\": \"string\"}"}) {
+    CHECK(outcome_of(baton_tools_add_callable, tools.get(), "find", "Finds.", bad, nothing, nullptr).status ==
+          BATON_USAGE);
+  }
+  const char* object = "{\"properties\": {}}";
+  CHECK(outcome_of(baton_tools_add_callable, tools.get(), "find", "", object, nothing, nullptr).status == BATON_OK);
 
   const auto run_with = [&](std::initializer_list<baton_pair> inputs, std::size_t count) {
     auto options = run_options();

@@ -50,6 +50,21 @@ baton::ToolResult count(const baton::ToolCall& call) { return {true, std::to_str
 
 }  // namespace
 
+TEST_CASE("a tool of the host that models can call has a definition, which is checked") {
+  const std::string parameters = R"({"properties": {"id": {"type": "integer"}}, "required": ["id"]})";
+  baton::Tools tools;
+  tools.add("find", {"Finds.", parameters}, count);
+  CHECK_THROWS_AS(tools.add("find", {"Finds.", parameters}, count), std::invalid_argument);
+  CHECK_THROWS_WITH(tools.add("other", {"", "{"}, count), Catch::Contains("tool 'other': parameters"));
+  CHECK_THROWS_WITH(tools.add("other", {"", R"({"type": "string"})"}, count), Catch::Contains("of an object"));
+  const std::string team = "version: 1\nmodels: {main: nano}\nagents: {a: {prompt: hi, tools: [{call: find}]}}\n";
+  CHECK_NOTHROW(baton::Workflow::parse(team, {.tools = tools}));
+  CHECK_THROWS_WITH(baton::Workflow::parse(team), Catch::Contains("unknown tool 'find'"));
+  baton::Tools silent;
+  silent.add("find", count);
+  CHECK_THROWS_WITH(baton::Workflow::parse(team, {.tools = silent}), Catch::Contains("whose 'parameters' are not known"));
+}
+
 TEST_CASE("a workflow tells what it takes and what it will do") {
   const auto workflow = baton::Workflow::parse(kTeam);
   CHECK(workflow.name() == "pair");

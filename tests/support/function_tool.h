@@ -14,15 +14,17 @@ namespace baton::test {
 
 class FunctionTool : public Tool {
  public:
-  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function)
-      : name_(std::move(name)), function_(std::move(function)) {}
+  FunctionTool(std::string name, std::function<ToolResult(const ToolCall&)> function, ToolDefinition definition = {})
+      : name_(std::move(name)), function_(std::move(function)), definition_(std::move(definition)) {}
   std::string name() const override { return name_; }
   std::string check(const std::map<std::string, std::string>&) const override { return {}; }
   ToolResult call(const ToolCall& call) const override { return function_(call); }
+  ToolDefinition definition() const override { return definition_; }
 
  private:
   std::string name_;
   std::function<ToolResult(const ToolCall&)> function_;
+  ToolDefinition definition_;
 };
 
 inline ToolSpec tool_spec(const std::string& tool, const std::string& from) {

@@ -213,6 +213,9 @@ class TeamMaker {
       if (out.value("retry", 1) > 1 && draw_.chance(0.5))
         out["retry"] = {{"attempts", out["retry"]}, {"feedback", "Not {{ output }}, since {{ error }}."}};
     }
+    const bool words = member.output.is_null() || member.output.contains("pattern");
+    const bool free = !words && !member.output.value("enforce", true);
+    if (!member.output.contains("choose") && !free && draw_.chance(words ? 0.1 : 0.7)) set_calls(out);
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
     if (draw_.chance(0.2)) out["exact"] = true;
     if (draw_.chance(0.1)) out["timeout"] = "10m";
@@ -221,10 +224,22 @@ class TeamMaker {
       return out;
     }
     for (const char* key : {"prompt", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-                            "seed", "stop", "exact"})
+                            "seed", "stop", "exact", "calls"})
       out.erase(key);
+    if (out["tools"].back().contains("call")) out["tools"].erase(out["tools"].size() - 1);
     if (out.contains("retry") && out["retry"].is_object()) out["retry"] = out["retry"]["attempts"];
     return out;
+  }
+
+  /// An enforced output leads to calls: `<` and `{` are as likely as its own beginnings.
+  void set_calls(Yaml& out) {
+    if (!out.contains("tools")) out["tools"] = Yaml::array();
+    out["tools"].push_back({{"call", "look"}});
+    out.erase("stop");
+    out["calls"] = {{"max", draw_.between(1, 4)}};
+    out["max_tokens"] = 100;  // a call takes 70 letters
+    if (draw_.chance(0.2)) out["calls"]["direct"] = true;
+    if (draw_.chance(0.3)) out["calls"]["repeat"] = true;
   }
 
   /// Short ones, so that some come to an end within max_tokens. No letter is an EOS of the random model.

@@ -284,6 +284,7 @@ void count(const RandomTeam& team, const TeamAnswers& answers, Reached& reached)
   for (const AgentRecord& turn : answers.record.agents) {
     ++reached["turns"];
     reached["retries"] += std::max(turn.attempts, 1) - 1;
+    for (const ToolUse& use : turn.tools) reached["calls of tools"] += use.generation > 0 ? 1 : 0;
     reached["skipped turns"] += turn.state == TurnState::skipped ? 1 : 0;
     reached["failed turns"] += turn.state == TurnState::failed ? 1 : 0;
     reached["stop strings"] += turn.finish_reason == FinishReason::stop ? 1 : 0;

@@ -35,7 +35,8 @@ class PlainView : public View {
   }
   void show(const Token&) {}
   void show(const ToolCalled& event) {
-    note(fmt::format("{}: tool {} {} in {}{}\n", turn_name(event.agent, event.round), safe(event.tool),
+    const std::string arguments = event.arguments.empty() ? "" : " " + head(safe(event.arguments), 100);
+    note(fmt::format("{}: tool {}{} {} in {}{}\n", turn_name(event.agent, event.round), safe(event.tool), arguments,
                      event.ok ? "ran" : "failed", duration(event.wall_ms),
                      verbose_ || !event.ok ? ": " + head(safe(event.result), 200) : std::string()));
   }
