@@ -46,7 +46,8 @@ std::size_t end_of_value(std::string_view text) {
 ModelCall read_call(const nlohmann::json& object, const CallSyntax& syntax, const CallableTools& tools) {
   ModelCall call;
   if (!object.is_object() || !object.contains(syntax.name_key) || !object[syntax.name_key].is_string()) {
-    call.problem = fmt::format("the call is no object with the keys '{}' and '{}'", syntax.name_key, syntax.arguments_key);
+    call.problem =
+        fmt::format("the call is no object with the keys '{}' and '{}'", syntax.name_key, syntax.arguments_key);
     return call;
   }
   call.tool = object[syntax.name_key].get<std::string>();

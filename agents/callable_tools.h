@@ -22,7 +22,7 @@ struct CallableTool {
 };
 
 struct CallLimits {
-  int max_calls = 8;  // of one turn
+  int max_calls = 8;                         // of one turn
   std::chrono::milliseconds timeout{10000};  // of one call
   std::size_t max_bytes = 16u << 10;         // of one result
   bool enforce = true;                       // calls are decoded under a constraint

@@ -11,8 +11,8 @@ namespace baton {
 /// valid. The schema must have passed check_json_schema.
 std::string check_json(std::string_view text, const std::string& schema);
 
-/// Returns the first error of a schema that a call's arguments are to have: as check_json_schema, and that it is not the
-/// schema of an object.
+/// Returns the first error of a schema that a call's arguments are to have: as check_json_schema, and that it is not
+/// the schema of an object.
 std::string check_parameters(const std::string& schema);
 
 /// Returns the first error or unsupported keyword of the schema itself; empty when there is none.

@@ -172,8 +172,7 @@ std::vector<PromptPart> fill_frame(const std::vector<PromptPart>& frame, const S
 }
 
 std::vector<PromptPart> build_prompt(const ModelText& model, const std::vector<PromptMessage>& messages,
-                                     const SlotValue& value, const CallableTools* tools,
-                                     const std::stop_token& stop) {
+                                     const SlotValue& value, const CallableTools* tools, const std::stop_token& stop) {
   return fill_frame(build_frame(model, messages, tools, stop), value);
 }
 

@@ -34,6 +34,16 @@ std::string remark_on(const SandboxResult& result, const PythonOptions& options)
   return {};
 }
 
+/// The first error in the options; empty: none.
+std::string wrong_in(const std::map<std::string, std::string>& options) {
+  try {
+    parse_python_options(options, ToolCall().timeout);
+    return {};
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 ToolResult run(const Sandbox& sandbox, const std::string& code, const PythonOptions& options,
                const std::stop_token& stop) {
   SandboxRequest request;
@@ -73,14 +83,7 @@ class PythonTool final : public Tool {
 
   std::string name() const override { return "python"; }
 
-  std::string check(const std::map<std::string, std::string>& options) const override {
-    try {
-      parse_python_options(options, ToolCall().timeout);
-      return {};
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-  }
+  std::string check(const std::map<std::string, std::string>& options) const override { return wrong_in(options); }
 
   ToolDefinition definition() const override {
     return {"Runs a program in Python 3, alone and without a network, and returns what it prints.",
@@ -111,20 +114,15 @@ class PythonFunction final : public Tool {
   std::string name() const override { return name_; }
   ToolDefinition definition() const override { return definition_; }
 
-  std::string check(const std::map<std::string, std::string>& options) const override {
-    try {
-      parse_python_options(options, ToolCall().timeout);
-      return {};
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-  }
+  std::string check(const std::map<std::string, std::string>& options) const override { return wrong_in(options); }
 
   ToolResult call(const ToolCall& call) const override {
     const PythonOptions options = parse_python_options(call.options, call.timeout);
     // A text in JSON is one in Python, too.
-    const std::string arguments = nlohmann::json(call.arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    return run(sandbox_, fmt::format("import json\narguments = json.loads({})\n{}", arguments, code_), options, call.stop);
+    const std::string arguments =
+        nlohmann::json(call.arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return run(sandbox_, fmt::format("import json\narguments = json.loads({})\n{}", arguments, code_), options,
+               call.stop);
   }
 
   std::vector<IsolationFact> isolation() const override { return sandbox_.isolation(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The python tool: runs the last fenced code block of a text, or the code of a call, in a separate, confined process and
-// returns its output. Functions of a workflow run in the same way.
+// The python tool: runs the last fenced code block of a text, or the code of a call, in a separate, confined process
+// and returns its output. Functions of a workflow run in the same way.
 #pragma once
 
 #include <memory>

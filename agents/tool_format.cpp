@@ -72,8 +72,8 @@ std::optional<CallSyntax> syntax_in(const std::string& written) {
   }
   if (syntax.name_key.empty() || syntax.arguments_key.empty()) return std::nullopt;
   const std::size_t last = syntax.open.find_last_not_of(" \n"), first = syntax.close.find_first_not_of(" \n");
-  syntax.list = last != std::string::npos && syntax.open[last] == '[' && first != std::string::npos &&
-                syntax.close[first] == ']';
+  syntax.list =
+      last != std::string::npos && syntax.open[last] == '[' && first != std::string::npos && syntax.close[first] == ']';
   return syntax;
 }
 

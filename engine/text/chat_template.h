@@ -44,8 +44,9 @@ class ChatTemplate {
 
   virtual ~ChatTemplate() = default;
 
-  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, too many steps, or tools
-  /// or arguments that are no JSON objects, and Interrupted soon after a stop was requested. Time, memory and stack are bounded whatever the template does.
+  /// Throws ModelError for the template's own raise_exception, a member of an unknown variable, too many steps, or
+  /// tools or arguments that are no JSON objects, and Interrupted soon after a stop was requested. Time, memory and
+  /// stack are bounded whatever the template does.
   virtual std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options,
                              const std::stop_token& stop = {}) const = 0;
 };

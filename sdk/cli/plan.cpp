@@ -149,6 +149,7 @@ std::string text_of(const Workflow& workflow, const std::optional<Preview>& prev
     out += turn.decides ? "  (decides)\n" : "\n";
     out += fmt::format("  after    {}\n", turn.needs.empty() ? "nothing" : names_of(turn.needs, turns));
     if (!turn.tools.empty()) out += fmt::format("  tools    {}\n", fmt::join(turn.tools, ", "));
+    if (!turn.calls.empty()) out += fmt::format("  calls    {}\n", fmt::join(turn.calls, ", "));
     if (turn.model.empty()) {
       out += "  output   what the tools return\n";
     } else if (preview) {
@@ -202,7 +203,7 @@ Json json_of(const Workflow& workflow, const std::optional<Preview>& preview) {
     Json one = {
         {"agent", turn.agent},       {"role", turn.role},   {"round", turn.round},     {"needs", turn.needs},
         {"tools", turn.tools},       {"model", turn.model}, {"decides", turn.decides}, {"max_tokens", turn.max_tokens},
-        {"slots", std::move(slots)}, {"order", turn.order}};
+        {"slots", std::move(slots)}, {"order", turn.order}, {"calls", turn.calls}};
     if (preview) {
       Json parts = Json::array();
       for (const auto& part : preview->turns[i].prompt) {

@@ -20,7 +20,7 @@ inline constexpr std::size_t kMaxWarnings = 100;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;      // bytes of a prompt, an answer or an output
 inline constexpr std::size_t kMaxAllTextsBytes = 16 << 20;  // bytes of all texts of a page
 
-inline constexpr std::size_t kMaxCalls = 50;                // of tools, of a turn
+inline constexpr std::size_t kMaxCalls = 50;  // of tools, of a turn
 
 /// A part of a turn's time, in ms since the run started.
 struct Piece {

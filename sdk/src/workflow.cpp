@@ -83,6 +83,9 @@ std::vector<TurnInfo> Workflow::turns() const {
           {slot.name, public_source(slot.kind), slot.turn, std::string(slot.method->name), slot.reason});
     }
     for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
+    if (planned.calls) {
+      for (const ToolSchema& tool : planned.calls->schemas()) turn.calls.push_back(tool.name);
+    }
     turn.model = planned.model;
     turn.max_tokens = planned.max_tokens;
     turn.decides = planned.decides;

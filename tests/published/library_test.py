@@ -49,6 +49,8 @@ def contains(record, output, *texts):
 
 # Workflow: inputs, and what its record must be like.
 CASES = {
+    "ask_with_tools": ({"user_question": "How many days are there from the 20th of February 2024 to the 5th of March 2024?"},
+                       lambda record: contains(record, "facts", "14 days") and contains(record, "answer", "14")),
     "code_with_tests": ({"user_question": FUNCTION}, lambda record: "The examples pass." in record["agents"][-1]["output"] or any(
         turn["agent"] == "examples" and "The examples pass." in turn["output"] for turn in record["agents"])),
     "extract": ({"message": "Hi, this is Maria Lopez from the bakery. Could you send us 40 paper bags and 3 boxes of candles? We need "

@@ -62,7 +62,8 @@ TEST_CASE("a tool of the host that models can call has a definition, which is ch
   CHECK_THROWS_WITH(baton::Workflow::parse(team), Catch::Contains("unknown tool 'find'"));
   baton::Tools silent;
   silent.add("find", count);
-  CHECK_THROWS_WITH(baton::Workflow::parse(team, {.tools = silent}), Catch::Contains("whose 'parameters' are not known"));
+  CHECK_THROWS_WITH(baton::Workflow::parse(team, {.tools = silent}),
+                    Catch::Contains("whose 'parameters' are not known"));
 }
 
 TEST_CASE("a workflow tells what it takes and what it will do") {

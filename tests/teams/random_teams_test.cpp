@@ -56,8 +56,8 @@ Reached try_teams(const TeamModel& model, const TeamLimits& limits, std::uint64_
 /// Teams that reach nothing would prove nothing.
 void check_reached(const Reached& reached, std::int64_t teams) {
   if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
-  for (const char* name : {"calls of tools", "retries", "skipped turns", "failed turns", "stop strings", "empty outputs",
-                           "evicted prefixes", "cancelled runs", "teams with some exact readers",
+  for (const char* name : {"calls of tools", "retries", "skipped turns", "failed turns", "stop strings",
+                           "empty outputs", "evicted prefixes", "cancelled runs", "teams with some exact readers",
                            "rectified placeholders", "tentative tokens", "drafted tokens"}) {
     INFO(name);
     CHECK(reached.at(name) >= teams / 16);
@@ -89,7 +89,8 @@ TEST_CASE("random teams: a tiny model gives the answers of full in every way") {
   options.context = 4096;
   options.window = 200;
   options.bias = true;
-  options.eos_tokens = {257, 'q', 'T', ';', 4, 0x80, 0xd0};  // with one alone, hardly an answer would end; none of a call
+  options.eos_tokens = {257, 'q',  'T', ';',
+                        4,   0x80, 0xd0};  // with one alone, hardly an answer would end; none of a call
   model.model = make_tiny_model(*model.backend, options);
   check_reached(try_teams(model, {}, 1, 0.8, kTeams), kTeams * 4 / 5);
 }

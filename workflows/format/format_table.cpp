@@ -142,13 +142,15 @@ std::vector<FormatKey> make_keys() {
           {"calls", "max_bytes", size(), false, "16KiB",
            "Of a longer result the model gets the first and the last half of this, with a note between them."},
           {"calls", "repeat", boolean(), false, "false",
-           "Whether a call with the same arguments runs again. Otherwise the model gets the same result again and, after "
+           "Whether a call with the same arguments runs again. Otherwise the model gets the same result again and, "
+           "after "
            "calls that were all made before, has to answer: small models go round in circles."},
           {"calls", "direct", boolean(), false, "false",
            "The results are the output, and the model is asked again only after an error: for small models, which call "
            "well and answer badly; let another agent read the output."},
           {"calls", "enforce", boolean(), false, "true",
-           "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit are "
+           "Decodes calls under the tools' schemas; `false`: the model writes freely, and arguments that do not fit "
+           "are "
            "answered with an error."},
 
           {"output", "pattern", string(), false, "",

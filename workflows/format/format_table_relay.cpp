@@ -113,8 +113,7 @@ std::vector<FormatKey> relay_keys() {
 
       {"memory", "device", size(), false, "half of what is free",
        "KV on the device, including that of running prompts."},
-      {"memory", "host", size(), false, "a quarter of what is available",
-       "KV of a device's segments in host memory."},
+      {"memory", "host", size(), false, "a quarter of what is available", "KV of a device's segments in host memory."},
   };
 }
 

@@ -150,17 +150,18 @@ std::optional<CallableTool> ToolReader::callable(const YamlNode& node, const Yam
     return std::nullopt;
   }
   if (out.schema.parameters.empty()) {
-    diagnostics_.error(name.where(), "E0402",
-                       fmt::format("{}: a model cannot call tool '{}', whose 'parameters' are not known", owner, name.text),
-                       "describe it under 'tools' of the file");
+    diagnostics_.error(
+        name.where(), "E0402",
+        fmt::format("{}: a model cannot call tool '{}', whose 'parameters' are not known", owner, name.text),
+        "describe it under 'tools' of the file");
     return std::nullopt;
   }
   for (const YamlEntry& option : node.entries) {
     if (option.key.text == "call" || option.value.broken || is_extension_key(option.key.text)) continue;
     if (!option.value.is_scalar() || option.value.text.find("{{") != std::string::npos)
-      diagnostics_.error(option.value.where(), "E0404",
-                         fmt::format("{}: {}: an option of a called tool is a value without placeholders", owner,
-                                     option.key.text));
+      diagnostics_.error(
+          option.value.where(), "E0404",
+          fmt::format("{}: {}: an option of a called tool is a value without placeholders", owner, option.key.text));
     out.options[option.key.text] = option.value.text;
   }
   const std::string wrong = tool->check(out.options);

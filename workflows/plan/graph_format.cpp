@@ -106,6 +106,9 @@ std::string ascii(const Plan& plan) {
     for (const ToolSpec& tool : turn.tools) {
       out += fmt::format("       tool {}{}\n", tool.tool, tool.from.empty() ? "" : " on " + tool.from);
     }
+    if (turn.calls) {
+      for (const ToolSchema& tool : turn.calls->schemas()) out += fmt::format("       may call {}\n", tool.name);
+    }
     if (turn.when) out += fmt::format("       when {}\n", condition_text(*turn.when));
   }
   if (plan.spec->topology.until)

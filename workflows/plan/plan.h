@@ -34,7 +34,7 @@ struct PlannedTurn {
   std::vector<int> needs;               // turns that must be over first, ascending; always smaller than its own index
   std::vector<PromptMessage> messages;  // loops expanded; slots by name; none: what the tools return is the output
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
-  std::vector<ToolSpec> tools;                 // run before the prompt is built
+  std::vector<ToolSpec> tools;    // run before the prompt is built
   std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing
   std::optional<ConditionSpec> when;
   std::vector<SlotSource> when_reads;  // what its expression names, but inputs and `round`

@@ -36,15 +36,9 @@ Json json_of_event(const Token& event) {
 }
 
 Json json_of_event(const ToolCalled& event) {
-  return {{"type", "tool_called"},
-          {"agent", event.agent},
-          {"round", event.round},
-          {"tool", event.tool},
-          {"arguments", event.arguments},
-          {"code", event.code},
-          {"ok", event.ok},
-          {"result", event.result},
-          {"wall_ms", finite(event.wall_ms)}};
+  return {{"type", "tool_called"}, {"agent", event.agent},         {"round", event.round},
+          {"tool", event.tool},    {"arguments", event.arguments}, {"code", event.code},
+          {"ok", event.ok},        {"result", event.result},       {"wall_ms", finite(event.wall_ms)}};
 }
 
 Json json_of_event(const AgentFinished& event) {

@@ -92,17 +92,7 @@ void RunLoop::prepare(std::size_t turn) {
   }
   auto prepared = std::make_shared<PreparedTurn>();
   auto reply = make_task([this, turn, prepared] { on_prepared(turn, std::move(*prepared)); });
-  workers_->post(
-      make_task([mailbox = mailbox_, input = std::move(input), prepared, reply = std::move(reply)]() mutable {
-        try {
-          *prepared = prepare_turn(input);
-        } catch (const std::exception& error) {
-          if (!try_to([&] { prepared->error = message_of(error); })) prepared->error = "out of memory";
-        }
-        input = {};
-        prepared.reset();
-        mailbox->post(std::move(reply));
-      }));
+  on_worker(prepare_turn, std::move(input), std::move(prepared), std::move(reply));
   attempt.phase = Attempt::Phase::preparing;
 }
 

@@ -61,12 +61,7 @@ bool RunLoop::call_tools(std::size_t turn, const GenerationResult& result) {
   if (input.goes_in_circles()) attempt.calls.calls = planned_turn.calls->limits().max_calls;
   auto called = std::make_shared<PreparedTurn>();
   auto reply = make_task([this, turn, called] { on_called(turn, std::move(*called)); });
-  workers_->post(make_task([mailbox = mailbox_, input = std::move(input), called, reply = std::move(reply)]() mutable {
-    *called = run_calls(input);
-    input = {};
-    called.reset();
-    mailbox->post(std::move(reply));
-  }));
+  on_worker(run_calls, std::move(input), std::move(called), std::move(reply));
   attempt.phase = Attempt::Phase::calling;
   return true;
 }

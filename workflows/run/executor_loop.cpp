@@ -108,8 +108,8 @@ void RunLoop::recover(const std::exception& error) noexcept {
     try_to([&] { end(RunState::failed, kNoMemory, ErrorKind::resources); });
   for (std::size_t i = 0; i < attempts_.size(); ++i) {
     const Attempt::Phase phase = attempts_[i]->phase;
-    const bool ends = phase == Attempt::Phase::preparing || phase == Attempt::Phase::generating ||
-                      phase == Attempt::Phase::calling;
+    const bool ends =
+        phase == Attempt::Phase::preparing || phase == Attempt::Phase::generating || phase == Attempt::Phase::calling;
     if (ends) continue;  // by itself
     if (state_.turn(i).phase != TurnProgress::Phase::running) continue;
     try_to([&] { state_.turn(i).record.error = message_of(error); });

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/errors.h"
 #include "workflows/run/early_turns.h"
 #include "workflows/run/executor.h"
 #include "workflows/run/feedback.h"
@@ -34,12 +35,12 @@ class RunLoop {
  private:
   /// What a model that calls tools has written so far in an attempt.
   struct Conversation {
-    int generations = 0;                        // that ended in calls
-    int calls = 0;                              // that were made
+    int generations = 0;                                              // that ended in calls
+    int calls = 0;                                                    // that were made
     std::map<std::pair<std::string, std::string>, std::string> made;  // results, by tool and arguments
-    std::vector<PromptPart> prompt;             // of the next generation
-    std::shared_ptr<const Grammar> constraint;  // of the next generation
-    AgentRecord record;                         // sums of the generations
+    std::vector<PromptPart> prompt;                                   // of the next generation
+    std::shared_ptr<const Grammar> constraint;                        // of the next generation
+    AgentRecord record;                                               // sums of the generations
   };
 
   /// The state of a running turn.
@@ -112,6 +113,23 @@ class RunLoop {
   void accept(std::size_t turn, GenerationResult result);
   void fail_attempt(std::size_t turn, Failure failure);
   void cut_off(std::size_t turn);
+
+  /// Calls `make` on a worker, then posts `reply`, which has the result.
+  template <typename Input>
+  void on_worker(PreparedTurn (*make)(const Input&), Input input, std::shared_ptr<PreparedTurn> result,
+                 std::unique_ptr<Task> reply) {
+    workers_->post(make_task(
+        [mailbox = mailbox_, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
+          try {
+            *result = make(input);
+          } catch (const std::exception& error) {
+            if (!try_to([&] { result->error = message_of(error); })) result->error = "out of memory";
+          }
+          input = {};
+          result.reset();
+          mailbox->post(std::move(reply));
+        }));
+  }
 
   // executor_calls.cpp: tools that the model calls
   /// False when the result is an answer, without calls.

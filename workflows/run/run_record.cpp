@@ -60,8 +60,12 @@ Json json_of(const std::vector<std::pair<std::string, double>>& probabilities) {
 }
 
 Json json_of(const ToolUse& use) {
-  return {{"tool", use.tool},     {"arguments", use.arguments},       {"code", use.code},
-          {"ok", use.ok},         {"result", use.result},             {"wall_ms", finite(use.wall_ms)},
+  return {{"tool", use.tool},
+          {"arguments", use.arguments},
+          {"code", use.code},
+          {"ok", use.ok},
+          {"result", use.result},
+          {"wall_ms", finite(use.wall_ms)},
           {"generation", use.generation}};
 }
 

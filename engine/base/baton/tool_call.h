@@ -19,7 +19,7 @@ struct ToolCall {
 
 struct ToolResult {
   bool ok = true;
-  std::string text;  // the value of condition_<agent>_current, or what the model gets; may be an error message
+  std::string text;       // the value of condition_<agent>_current, or what the model gets; may be an error message
   std::string code = {};  // the code that was run, if any, for the record
 };
 

@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kJsonBlock = "```json";
+constexpr int kMaxCounted = 16;  // calls of one answer; where more are allowed, the grammar does not count them
 
 std::string trimmed(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);
@@ -40,8 +41,7 @@ std::u32string characters_of(const std::string& text) {
 /// character. Such a character stands at the end of the text, or what follows it is a beginning of the marker and then
 /// another character. Without a marker: any text that begins with `first`.
 ExpressionPtr text_without(const std::u32string& marker, const ExpressionPtr& first) {
-  if (marker.empty())
-    return maybe(sequence({first, repeat(characters(CodePointSet().complement()), 0, kUnbounded)}));
+  if (marker.empty()) return maybe(sequence({first, repeat(characters(CodePointSet().complement()), 0, kUnbounded)}));
   if (marker.find(marker[0], 1) != std::u32string::npos)
     throw ConstraintError("the marker of a call begins with a character that it has twice");
   std::vector<ExpressionPtr> begun, left;  // a beginning of the marker; the same, and then what is not its next one
@@ -58,8 +58,8 @@ ExpressionPtr text_without(const std::u32string& marker, const ExpressionPtr& fi
 }
 
 /// Any text that holds no marker, and begins neither with an object or a list of JSON nor with a block of it, blanks
-/// aside: small models write calls so, whatever their template says.
-/// `blocks`: the text may begin with a block of another language.
+/// aside: small models write calls so, whatever their template says. `blocks`: it may begin with a block of another
+/// language.
 ExpressionPtr plain_text(const CallSyntax& syntax, bool blocks) {
   const std::u32string marker = characters_of(syntax.marker());
   const std::u32string own = marker.substr(0, 1);
@@ -79,7 +79,8 @@ void rename_references(Json& schema, const std::string& tool) {
   constexpr std::string_view kDefinitions = "#/definitions/";
   if (schema.is_object() && schema.contains("$ref") && schema["$ref"].is_string()) {
     const auto& target = schema["$ref"].get_ref<const std::string&>();
-    if (target.starts_with(kDefinitions)) schema["$ref"] = fmt::format("{}{}.{}", kDefinitions, tool, target.substr(kDefinitions.size()));
+    if (target.starts_with(kDefinitions))
+      schema["$ref"] = fmt::format("{}{}.{}", kDefinitions, tool, target.substr(kDefinitions.size()));
   }
   for (Json& part : schema) {
     if (part.is_structured()) rename_references(part, tool);
@@ -139,11 +140,11 @@ std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<
   return schema_grammar(schema_of_call(syntax, tools), [&](const ExpressionPtr& json) {
     const ExpressionPtr one = syntax.list ? json : sequence({text(syntax.open), json, text(syntax.close)});
     const ExpressionPtr between = syntax.list ? text(", ") : maybe(text("\n"));
-    ExpressionPtr calls = one;
-    if (several && max_calls > 1) calls = sequence({one, repeat(sequence({between, one}), 0, max_calls - 1)});
+    const std::int32_t more = max_calls > kMaxCounted ? kUnbounded : max_calls - 1;
+    ExpressionPtr calls = several ? sequence({one, repeat(sequence({between, one}), 0, more)}) : one;
     if (syntax.list) calls = sequence({text(syntax.open), calls, text(syntax.close)});
     if (before == nullptr) return calls;
-    const ExpressionPtr bare = sequence({json, repeat(sequence({text("\n"), json}), 0, max_calls - 1)});
+    const ExpressionPtr bare = sequence({json, repeat(sequence({text("\n"), json}), 0, more)});
     const ExpressionPtr block = sequence({text(kJsonBlock), text("\n"), bare, text("\n```")});
     if (syntax.marker().empty()) return choice({calls, block});
     return choice({sequence({before, calls}), bare, block});

@@ -30,12 +30,13 @@ struct ToolSchema {
 
 /// One call, or up to `max_calls` of them where the syntax allows several. Each names one of the tools, of which there
 /// is at least one, and has arguments of its schema. `text`: text may stand before the first call, and the calls may be
-/// bare objects, alone or in a block ```json, instead. Throws ConstraintError for a schema that cannot be enforced, with
-/// the tool's name.
+/// bare objects, alone or in a block ```json, instead. Throws ConstraintError for a schema that cannot be enforced,
+/// with the tool's name.
 std::shared_ptr<const Grammar> call_grammar(const CallSyntax& syntax, std::span<const ToolSchema> tools, int max_calls,
                                             bool text);
 
-/// Any text that holds no call in any of these forms. Throws ConstraintError for a marker whose first character occurs in it again.
+/// Any text that holds no call in any of these forms. Throws ConstraintError for a marker whose first character occurs
+/// in it again.
 std::shared_ptr<const Grammar> text_grammar(const CallSyntax& syntax, bool blocks);
 
 }  // namespace baton

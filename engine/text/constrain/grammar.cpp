@@ -39,7 +39,8 @@ Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max
   start.need = kNever;
   starts_.push_back(0);
   for (const Grammar* part : {&one, &other}) {
-    const auto first_node = static_cast<std::int32_t>(nodes_.size()), first_rule = static_cast<std::int32_t>(starts_.size());
+    const auto first_node = static_cast<std::int32_t>(nodes_.size()),
+               first_rule = static_cast<std::int32_t>(starts_.size());
     nodes_[0].empties.push_back(first_node + part->starts_[0]);
     nodes_[0].need = std::min(nodes_[0].need, part->node(part->starts_[0]).need);
     for (const std::int32_t node : part->starts_) starts_.push_back(first_node + node);

@@ -79,8 +79,9 @@ typedef struct baton_tools baton_tools;
 typedef struct baton_tool_call baton_tool_call;
 
 /// Runs a tool; called concurrently from several threads, each with its own call. The text given to
-/// baton_tool_call_return fills condition_<agent>_current, or is given to the model that called the tool. False: the call failed; the text, then an error message, is
-/// used nevertheless. The run waits for the tool, so that the tool must not wait for that run; others it may wait for.
+/// baton_tool_call_return fills condition_<agent>_current, or is given to the model that called the tool. False: the
+/// call failed; the text, then an error message, is used nevertheless. The run waits for the tool, so that the tool
+/// must not wait for that run; others it may wait for.
 typedef bool (*baton_tool_callback)(baton_tool_call* call, void* user_data);
 
 baton_status baton_tools_create(baton_tools** tools, baton_error** error);

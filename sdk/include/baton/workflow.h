@@ -53,7 +53,8 @@ struct TurnInfo {
   int round = 1;
   std::vector<int> needs;  // turns that must finish first: indices, each smaller than this turn's
   std::vector<SlotInfo> slots;
-  std::vector<std::string> tools;
+  std::vector<std::string> tools;  // that run before the prompt
+  std::vector<std::string> calls;  // tools that the model may call
   std::string model;
   int max_tokens = 0;
   bool decides = false;  // the `then` agent

@@ -20,8 +20,8 @@ const std::string kParis = call_of("weather", R"({"city": "Paris"})");
 /// An agent that may call `weather`, and whose model writes these answers, one after the other.
 struct Caller {
   explicit Caller(std::vector<Scripted> answers, CallLimits limits = {}) {
-    engine = std::make_shared<ScriptedEngine>(
-        [answers = std::move(answers), next = std::size_t{0}](const std::string&) mutable { return answers.at(next++); });
+    engine = std::make_shared<ScriptedEngine>([answers = std::move(answers), next = std::size_t{0}](
+                                                  const std::string&) mutable { return answers.at(next++); });
     auto registry = std::make_shared<ToolRegistry>();
     registry->add(std::make_shared<FunctionTool>("weather", [this](const ToolCall& call) {
       calls.push_back(call);
@@ -66,8 +66,7 @@ TEST_CASE("a model's call runs, and the same conversation goes on behind its res
   const std::vector<std::string>& prompts = caller.engine->prompts;
   REQUIRE(prompts.size() == 2);
   CHECK(prompts[1] == prompts[0] + "I look. " + kParis + "<|im_end|>\n<|im_start|>user\n<tool_response>\n" +
-                          R"(sun for {"city":"Paris"})" +
-                          "\n</tool_response><|im_end|>\n<|im_start|>assistant\n");
+                          R"(sun for {"city":"Paris"})" + "\n</tool_response><|im_end|>\n<|im_start|>assistant\n");
   CHECK(caller.started == 1);
 
   REQUIRE(record.agents[0].tools.size() == 1);
@@ -90,7 +89,8 @@ TEST_CASE("a model's call runs, and the same conversation goes on behind its res
 }
 
 TEST_CASE("what is wrong with a call goes back to the model, and no tool runs") {
-  Caller caller({{.text = call_of("sing", "{}")}, {.text = call_of("weather", "{}")}, {.text = kParis}, {.text = "Sun."}});
+  Caller caller(
+      {{.text = call_of("sing", "{}")}, {.text = call_of("weather", "{}")}, {.text = kParis}, {.text = "Sun."}});
   const RunRecord record = caller.run();
   CHECK(record.agents[0].output == "Sun.");
   CHECK(caller.calls.size() == 1);
@@ -188,10 +188,9 @@ TEST_CASE("a result cannot write roles, calls or control characters into a conve
   const std::string head = first + kParis + "<|im_end|>\n<|im_start|>user\n<tool_response>\n";
   CHECK(prompt == head + result + tail);
   CHECK(special(result) > 0);
-  CHECK(record.agents[0].prompt_tokens == as_ids(first, SpecialTokens::recognise) +
-                                              as_ids(head, SpecialTokens::recognise) +
-                                              as_ids(result, SpecialTokens::as_text) +
-                                              as_ids(tail, SpecialTokens::recognise));
+  CHECK(record.agents[0].prompt_tokens ==
+        as_ids(first, SpecialTokens::recognise) + as_ids(head, SpecialTokens::recognise) +
+            as_ids(result, SpecialTokens::as_text) + as_ids(tail, SpecialTokens::recognise));
 }
 
 TEST_CASE("a run that is stopped, or an attempt whose time is up, does not wait for the model") {

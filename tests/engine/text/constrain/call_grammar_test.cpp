@@ -34,14 +34,15 @@ TEST_CASE("an answer with tools is a text, calls of them, or a text and then cal
   const std::string green = R"({"name": "paint", "arguments": {"colour": "green"}})";
   const std::string nobody = R"({"name": "sing", "arguments": {}})";
   const std::string mixed = R"({"name": "paint", "arguments": {"city": "Paris"}})";
-  for (const std::string& text : {tagged(green), tagged(nobody), tagged(mixed), green, std::string("hello"),
-                                  tagged(kParis) + " done", tagged(kParis) + tagged(kRed) + tagged(kRed),
-                                  std::string("<tool_call>\n"), "```json\n" + green + "\n```"}) {
+  for (const std::string& text :
+       {tagged(green), tagged(nobody), tagged(mixed), green, std::string("hello"), tagged(kParis) + " done",
+        tagged(kParis) + tagged(kRed) + tagged(kRed), std::string("<tool_call>\n"), "```json\n" + green + "\n```"}) {
     INFO(text);
     CHECK_FALSE(accepts(*calls, text));
   }
   const Grammar either(*text_grammar({}, true), *calls);
-  for (const std::string& text : {std::string("hello"), std::string(), tagged(kParis), std::string("```cpp\nint i;\n```")})
+  for (const std::string& text :
+       {std::string("hello"), std::string(), tagged(kParis), std::string("```cpp\nint i;\n```")})
     CHECK(accepts(either, text));
   CHECK_FALSE(accepts(either, tagged(green)));
 }
