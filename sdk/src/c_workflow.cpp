@@ -65,7 +65,8 @@ baton_status baton_tools_add_callable(baton_tools* tools, const char* name, cons
                                       const char* parameters, baton_tool_callback callback, void* user_data,
                                       baton_error** error) {
   return guarded(error, [&] {
-    baton::ToolDefinition definition{read_text(description, "description"), read_text(parameters, "parameters")};
+    baton::ToolDefinition definition{read_optional_text(description, "description"),
+                                     read_text(parameters, "parameters")};
     if (definition.parameters.empty()) throw baton::InputError("parameters is empty");
     add_tool(tools, name, std::move(definition), callback, user_data);
     return BATON_OK;

@@ -46,8 +46,6 @@ TEST_CASE("C: NULL is an error, or nothing, but no crash") {
            outcome_of(baton_tools_add, tools.get(), static_cast<const char*>(nullptr), nothing, nullptr),
            outcome_of(baton_tools_add, tools.get(), "count", static_cast<baton_tool_callback>(nullptr), nullptr),
            outcome_of(baton_tools_add_callable, no_tools, "count", "Counts.", "{}", nothing, nullptr),
-           outcome_of(baton_tools_add_callable, tools.get(), "count", static_cast<const char*>(nullptr), "{}", nothing,
-                      nullptr),
            outcome_of(baton_tools_add_callable, tools.get(), "count", "Counts.", static_cast<const char*>(nullptr),
                       nothing, nullptr),
            outcome_of(baton_tool_call_return, static_cast<baton_tool_call*>(nullptr), "text"),

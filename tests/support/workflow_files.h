@@ -23,17 +23,18 @@ inline std::string read_text(const std::filesystem::path& file) {
   return out.str();
 }
 
-/// A "python" that runs nothing and knows the option "seconds".
+/// A "python" that runs nothing and knows the options "seconds" and "timeout". Models may call it.
 inline ToolRegistry fake_tools() {
   struct Fake final : Tool {
     std::string name() const override { return "python"; }
     std::string check(const std::map<std::string, std::string>& options) const override {
       for (const auto& [name, value] : options) {
-        if (name != "seconds") return "unknown option '" + name + "'";
+        if (name != "seconds" && name != "timeout") return "unknown option '" + name + "'";
       }
       return {};
     }
     ToolResult call(const ToolCall&) const override { return {}; }
+    ToolDefinition definition() const override { return {"Runs a program.", R"({"properties": {}})"}; }
   };
   ToolRegistry registry;
   registry.add(std::make_shared<Fake>());

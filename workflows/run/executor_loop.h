@@ -118,8 +118,8 @@ class RunLoop {
   template <typename Input>
   void on_worker(PreparedTurn (*make)(const Input&), Input input, std::shared_ptr<PreparedTurn> result,
                  std::unique_ptr<Task> reply) {
-    workers_->post(make_task(
-        [mailbox = mailbox_, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
+    workers_->post(
+        make_task([mailbox = mailbox_, make, input = std::move(input), result, reply = std::move(reply)]() mutable {
           try {
             *result = make(input);
           } catch (const std::exception& error) {

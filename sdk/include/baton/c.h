@@ -92,7 +92,8 @@ baton_status baton_tools_add(baton_tools* tools, const char* name, baton_tool_ca
                              baton_error** error);
 
 /// Adds a tool that models can call too, as {call: NAME} in an agent's `tools`. `description`: what a model is told of
-/// it; `parameters`: a JSON Schema of the arguments, an object, in the subset of docs/yaml.md; otherwise BATON_USAGE.
+/// it, or NULL; `parameters`: a JSON Schema of the arguments, an object, in the subset of docs/yaml.md; otherwise
+/// BATON_USAGE.
 baton_status baton_tools_add_callable(baton_tools* tools, const char* name, const char* description,
                                       const char* parameters, baton_tool_callback callback, void* user_data,
                                       baton_error** error);
