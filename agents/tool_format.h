@@ -26,8 +26,8 @@ ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = 
 /// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}.
 std::string tool_json(const ToolSchema& tool);
 
-/// The messages and the options of the chat template that show the tools. The descriptions and schemas are the
-/// workflow author's, or data where `data` says so; then no special token in them is recognised.
+/// The messages and the options of the chat template that show the tools, whose descriptions and schemas are text by
+/// the workflow's author.
 struct PromptWithTools {
   std::vector<PromptMessage> messages;
   std::vector<std::string> tools;  // ChatOptions::tools

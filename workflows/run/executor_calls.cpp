@@ -86,7 +86,7 @@ void RunLoop::on_called(std::size_t turn, PreparedTurn called) {
     accept(turn, std::move(result));
   } else {
     for (const ToolOutcome& tool : called.tools)
-      attempt.calls.made.try_emplace({tool.tool, tool.arguments}, tool.result.text);
+      attempt.calls.made.try_emplace({tool.tool, tool.arguments}, tool.result);
     for (PromptPart& part : called.prompt) attempt.calls.prompt.push_back(std::move(part));
     attempt.calls.constraint = std::move(called.constraint);
     advance(turn);

@@ -35,12 +35,12 @@ class RunLoop {
  private:
   /// What a model that calls tools has written so far in an attempt.
   struct Conversation {
-    int generations = 0;                                              // that ended in calls
-    int calls = 0;                                                    // that were made
-    std::map<std::pair<std::string, std::string>, std::string> made;  // results, by tool and arguments
-    std::vector<PromptPart> prompt;                                   // of the next generation
-    std::shared_ptr<const Grammar> constraint;                        // of the next generation
-    AgentRecord record;                                               // sums of the generations
+    int generations = 0;                                             // that ended in calls
+    int calls = 0;                                                   // that were made
+    std::map<std::pair<std::string, std::string>, ToolResult> made;  // results, by tool and arguments
+    std::vector<PromptPart> prompt;                                  // of the next generation
+    std::shared_ptr<const Grammar> constraint;                       // of the next generation
+    AgentRecord record;                                              // sums of the generations
   };
 
   /// The state of a running turn.

@@ -100,7 +100,7 @@ PreparedTurn run_calls(const CallsInput& input) {
       const ModelCall& call = input.calls[i];
       ToolOutcome outcome{call.tool, call.arguments, {false, "error: " + call.problem}, 0.0};
       if (input.known[i]) {
-        outcome.result = {true, *input.known[i]};
+        outcome.result = *input.known[i];
       } else if (left <= 0) {
         outcome.result.text = fmt::format("error: no more than {} calls are allowed", callable.limits().max_calls);
       } else if (call.problem.empty()) {

@@ -80,9 +80,9 @@ struct CallsInput {
   std::shared_ptr<InferenceEngine> engine;
   ToolFormat format;
   std::vector<ModelCall> calls;
-  std::vector<ToolInput> tools;                   // of each call
-  std::vector<std::optional<std::string>> known;  // results of calls that were made before and are not made again
-  int left = 0;                                   // calls that the turn may still make
+  std::vector<ToolInput> tools;                  // of each call
+  std::vector<std::optional<ToolResult>> known;  // results of calls that were made before and are not made again
+  int left = 0;                                  // calls that the turn may still make
   std::stop_token stop;
 
   /// All calls were made before.

@@ -151,6 +151,18 @@ TEST_CASE("a call that was made before gives its result again, and then the mode
   CHECK(accepts(*again.engine->constraints[2], kParis));
 }
 
+TEST_CASE("a call that failed fails again without being made") {
+  CallLimits limits;
+  limits.direct = true;
+  Caller caller({{.text = kParis}, {.text = kParis}, {.text = "No idea."}}, limits);
+  caller.tool = [](const ToolCall&) { return ToolResult{false, "out of order"}; };
+  const RunRecord record = caller.run();
+  CHECK(caller.calls.size() == 1);
+  REQUIRE(record.agents[0].tools.size() == 2);
+  CHECK_FALSE(record.agents[0].tools[1].ok);
+  CHECK(record.agents[0].output == "No idea.");
+}
+
 TEST_CASE("results are the output where the model is not to answer itself") {
   CallLimits limits;
   limits.direct = true;
