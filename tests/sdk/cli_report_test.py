@@ -240,6 +240,20 @@ class Report(Cli):
         self.assertIn("probabilities: b 75.0 %, <b>␀ 25.0 %", page.texts["text-1"])
         self.baton("report", str(self.made([self.turn("solver", probabilities={"b": 1.5})])), code=3)
 
+    def test_calls_of_a_model(self):
+        use = {"tool": "look<b>", "arguments": '{"at":"<i>"}', "code": "print(1)", "ok": False, "result": "nothing\x07", "wall_ms": 20.0, "generation": 1}
+        turn = self.turn("solver", tools=[use] * 60, ttft_ms=0.0, prefill_ms=0.0)
+        moment = {"agent": "solver", "round": 1}
+        events = [{"type": "agent_started", "role": "Role", "prompt_tokens": 10, "t_ms": 10.0, **moment}, {"type": "token", "id": 1, "text": "a", "t_ms": 20.0, **moment},
+                  {"type": "tool_called", **use, "t_ms": 60.0, **moment}, {"type": "token", "id": 1, "text": "b", "t_ms": 70.0, **moment},
+                  {"type": "agent_finished", "record": turn, "t_ms": 100.0}]
+        text, page = self.page(self.made([turn], events))
+        shown = page.texts["text-1"]
+        for part in ("Tools, 60 uses", "look<b>", '{"at":"<i>"}', "print(1)", "nothing␇", "The first 50 of 60."):
+            self.assertIn(part, shown)
+        self.assertEqual([kind for kind, _, _ in self.rows(text)[0]], ["wait", "first", "decode", "tool", "decode"])
+        self.baton("report", str(self.made([self.turn("solver", tools=[{**use, "ok": "yes"}])])), code=3)
+
     def test_runs_that_did_not_end_well(self):
         long = self.write("long.yaml", LONG)
         folder = self.record("--timeout", "400ms", team=long, code=5, name="timeout")
