@@ -9,6 +9,7 @@
 #include "agents/json_check.h"
 #include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/value_end.h"
 #include "engine/base/utf8.h"
 
 namespace baton {
@@ -22,25 +23,6 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-/// The end of the object or list of JSON that `text` begins with; its size where it has none.
-std::size_t end_of_value(std::string_view text) {
-  int open = 0;
-  bool quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (quoted) {
-      at += text[at] == '\\' ? 1 : 0;
-      quoted = at >= text.size() || text[at] != '"';
-    } else if (text[at] == '"') {
-      quoted = true;
-    } else if (text[at] == '{' || text[at] == '[') {
-      ++open;
-    } else if ((text[at] == '}' || text[at] == ']') && --open == 0) {
-      return at + 1;
-    }
-  }
-  return text.size();
 }
 
 ModelCall read_call(const nlohmann::json& object, const CallSyntax& syntax, const CallableTools& tools) {
@@ -100,7 +82,7 @@ std::vector<ModelCall> bare_calls(std::string_view answer, const CallSyntax& syn
   if (!text.starts_with('{') && !text.starts_with('[')) return {};
   std::vector<ModelCall> calls;
   while (!text.empty() && calls.size() < kMaxCallsRead) {
-    const std::size_t end = text.front() == '{' || text.front() == '[' ? end_of_value(text) : text.size();
+    const std::size_t end = text.front() == '{' || text.front() == '[' ? value_end(text) : text.size();
     read_calls(text.substr(0, end), syntax, tools, calls);
     text = trimmed(text.substr(end));
   }
@@ -146,7 +128,7 @@ std::vector<ModelCall> calls_in(const std::string& answer, const ToolFormat& for
   while (at != std::string::npos && calls.size() < kMaxCallsRead) {
     at = std::min(answer.find_first_not_of(kBlanks, at + marker.size()), answer.size());
     const std::string_view rest = std::string_view(answer).substr(at);
-    const std::size_t end = end_of_value(rest);
+    const std::size_t end = value_end(rest);
     read_calls(rest.substr(0, end), format.syntax, tools, calls);
     at = answer.find(marker, at + end);
   }

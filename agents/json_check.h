@@ -11,11 +11,10 @@ namespace baton {
 /// valid. The schema must have passed check_json_schema.
 std::string check_json(std::string_view text, const std::string& schema);
 
-/// Returns the first error of a schema that a call's arguments are to have: as check_json_schema, and that it is not
-/// the schema of an object.
-std::string check_parameters(const std::string& schema);
-
 /// Returns the first error or unsupported keyword of the schema itself; empty when there is none.
 std::string check_json_schema(const std::string& schema);
+
+/// The same for the schema of a call's arguments, which has to be that of an object.
+std::string check_parameters(const std::string& schema);
 
 }  // namespace baton

@@ -9,6 +9,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/value_end.h"
 
 namespace baton {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kProbe = "probe_name", kArgument = "probe_argument";
+constexpr std::string_view kNoParameters = R"({"type": "object", "properties": {}})";
 constexpr std::string_view kContent = "\uE0B3";  // stands in no template
 constexpr std::string_view kResultOpen = "<tool_response>\n", kResultClose = "\n</tool_response>";
 constexpr std::string_view kIdLetters = "abcdefghij";
@@ -34,35 +36,16 @@ std::size_t common_end(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(std::mismatch(a.rbegin(), a.rend(), b.rbegin(), b.rend()).first - a.rbegin());
 }
 
-/// The end of the object of JSON that begins at `at`; nothing when it has none.
-std::optional<std::size_t> end_of_object(const std::string& text, std::size_t at) {
-  int open = 0;
-  bool quoted = false;
-  for (; at < text.size(); ++at) {
-    if (quoted) {
-      at += text[at] == '\\' ? 1 : 0;
-      quoted = at >= text.size() || text[at] != '"';
-    } else if (text[at] == '"') {
-      quoted = true;
-    } else if (text[at] == '{') {
-      ++open;
-    } else if (text[at] == '}' && --open == 0) {
-      return at + 1;
-    }
-  }
-  return std::nullopt;
-}
-
 /// The syntax of a call as a template wrote it; nothing when it is not an object with the name and the arguments.
 std::optional<CallSyntax> syntax_in(const std::string& written) {
   const std::size_t name = written.find(fmt::format("\"{}\"", kProbe));
   const std::size_t begin = name == std::string::npos ? name : written.rfind('{', name);
   if (begin == std::string::npos) return std::nullopt;
-  const std::optional<std::size_t> end = end_of_object(written, begin);
-  if (!end) return std::nullopt;
-  CallSyntax syntax{written.substr(0, begin), written.substr(*end), false, "", ""};
+  const std::string_view object =
+      std::string_view(written).substr(begin, value_end(std::string_view(written).substr(begin)));
+  CallSyntax syntax{written.substr(0, begin), written.substr(begin + object.size()), false, "", ""};
   try {
-    const JsonDocument call = read_json(std::string_view(written).substr(begin, *end - begin));
+    const JsonDocument call = read_json(object);
     for (const auto& [key, value] : (*call).items()) {
       if (value.is_string() && value.get_ref<const std::string&>() == kProbe) syntax.name_key = key;
       if (value.is_object() && value.contains(kArgument)) syntax.arguments_key = key;
@@ -95,7 +78,7 @@ std::optional<ToolFormat> format_of_template(const ModelText& model, const std::
   const ChatTemplate& chat = *model.chat_template;
   try {
     const std::string without = chat.render(probe({"assistant", std::string(kContent)}), options, stop);
-    options.tools = {tool_json({std::string(kProbe), "probe", R"({"type": "object", "properties": {}})"})};
+    options.tools = {tool_json({std::string(kProbe), "probe", std::string(kNoParameters)})};
     const std::string plain = chat.render(probe({"assistant", std::string(kContent)}), options, stop);
     if (plain == without) return std::nullopt;  // it does not show the tools
     const std::string called = chat.render(probe(probe_call()), options, stop);
@@ -188,8 +171,7 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
   std::string text;
   if (model.chat_template) {
     ChatOptions options = model.chat_options;
-    if (format.of_template)
-      options.tools = {tool_json({results[0].tool, "", R"({"type": "object", "properties": {}})"})};
+    if (format.of_template) options.tools = {tool_json({results[0].tool, "", std::string(kNoParameters)})};
     const std::string after = model.chat_template->render(chat, options, stop);
     options.add_generation_prompt = false;
     chat.resize(2);

@@ -182,7 +182,7 @@ Markup tools_of(const AgentRecord& agent, Texts& texts) {
   };
   for (std::size_t i = 0; i < shown; ++i) {
     const ToolUse& use = agent.tools[i];
-    out += html("<h4>{} {} {}</h4>\n", bdi(use.tool.empty() ? "a call that is none" : use.tool, 200),
+    out += html("<h4>{} {} {}</h4>\n", bdi(use.tool.empty() ? "unreadable call" : use.tool, 200),
                 use.ok ? Markup() : state_badge("failed"),
                 Markup("<span class=\"muted\">") + escaped(duration(use.wall_ms)) + Markup("</span>"));
     text("arguments", use.arguments);

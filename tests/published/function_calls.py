@@ -11,9 +11,9 @@ arguments: numbers by value, texts letter by letter, lists in order, several cal
 these values, null: absent. No call is right where none is expected.
 
 Baton answers twice, with calls decoded under the tools' schemas and free. --peer: the package xllamacpp answers the same
-questions through its server's chat completions with `tools`, on the same file, twice as well: with tool_choice auto, its
-own default, where its grammar begins with the marker of a call, and once more with calls also read off an output that is
-nothing but calls in a block or alone, which Baton reads and the server hands over as text.
+questions on the same file, through its server's chat completions with `tools` and its defaults. Its answers are judged
+twice: by the calls that the server returns, and also by calls read off its text, where that is nothing but calls in a
+block or alone, which Baton reads as calls and the server returns as text.
 """
 
 import argparse

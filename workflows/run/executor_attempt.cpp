@@ -249,12 +249,13 @@ GenerationCallbacks RunLoop::callbacks(std::size_t turn) {
 void RunLoop::on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses) {
   const Attempt& attempt = *attempts_[turn];
   AgentRecord& record = state_.turn(turn).record;
-  const bool first = attempt.calls.generations == 0;
-  if (first) fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
-  for (const SlotRecord& slot : first ? record.slots : std::vector<SlotRecord>()) {
-    const SlotSource& source = *planned(turn).slot(slot.name);
-    if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
-    emit(Relayed{planned(static_cast<std::size_t>(source.turn)).agent, record.agent, record.round, slot});
+  if (attempt.calls.generations == 0) {
+    fill_slots(record.slots, attempt.submitted, uses, attempt.engine->info().kv.layers);
+    for (const SlotRecord& slot : record.slots) {
+      const SlotSource& source = *planned(turn).slot(slot.name);
+      if (source.kind != SlotSource::Kind::agent_output || slot.tokens == 0) continue;
+      emit(Relayed{planned(static_cast<std::size_t>(source.turn)).agent, record.agent, record.round, slot});
+    }
   }
   emit(Prefill{record.agent, record.round, kv, milliseconds(when - attempt.times.submitted)});
 }

@@ -49,9 +49,8 @@ struct KvRecord {
 /// One use of a tool: before the prompt, or by a call of the model.
 struct ToolUse {
   std::string tool;
-  std::string
-      arguments;     // of a call by the model: a JSON object; "" before the prompt, and where there is no such object
-  std::string code;  // that was run, if any
+  std::string arguments;  // of a call by the model: a JSON object; "" before the prompt, and for an unreadable call
+  std::string code;       // that was run, if any
   bool ok = true;
   std::string result;
   double wall_ms = 0.0;
