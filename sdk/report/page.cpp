@@ -279,7 +279,7 @@ Markup percent(double part, double of) {
 }
 
 Markup table(const Markup& caption, const std::vector<Column>& columns, const std::vector<std::vector<Markup>>& rows) {
-  static const Markup kCells[] = {"<td class=\"n\">", "<td class=\"w\">", "<td class=\"t\">"};
+  static const Markup cells[] = {"<td class=\"n\">", "<td class=\"w\">", "<td class=\"t\">"};
   Markup out = "<div class=\"scroll\"><table>\n";
   if (!caption.empty()) out += html("<caption>{}</caption>\n", caption);
   out += "<thead><tr>";
@@ -290,7 +290,7 @@ Markup table(const Markup& caption, const std::vector<Column>& columns, const st
   out += "</tr></thead>\n<tbody>\n";
   for (const auto& row : rows) {
     out += "<tr>";
-    for (std::size_t i = 0; i < row.size(); ++i) out += kCells[columns[i].kind] + row[i] + "</td>";
+    for (std::size_t i = 0; i < row.size(); ++i) out += cells[columns[i].kind] + row[i] + "</td>";
     out += "</tr>\n";
   }
   return out + "</tbody>\n</table></div>\n";
