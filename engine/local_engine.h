@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/kv/segment.h"
@@ -47,6 +48,16 @@ class LocalEngine : public InferenceEngine {
 
   /// Sets the learned corrections that method rectify adds to texts in the slots of this model's prompts; null: none.
   virtual void set_corrections(std::shared_ptr<const Corrections> corrections) = 0;
+
+  /// Returns the KV of a context of this engine, from position 0 up to the first piece that was evicted: for each layer
+  /// the keys before RoPE [n, K * D] and the values [n, K * D], in the type of the engine's KV. Must not be called from
+  /// a callback. Throws BackendError; returns nothing when the engine ends meanwhile.
+  virtual std::vector<std::byte> context_bytes(const ContextHandle& context) = 0;
+  /// Makes a context from the KV of its n tokens. The first `exact` of it are exact, the others `hops` hand-overs away.
+  /// Must not be called from a callback. Returns null when the budget has no room or the engine ends meanwhile. Throws
+  /// BackendError, and std::invalid_argument for a size that is not that of the tokens.
+  virtual ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
+                                     std::vector<std::byte> bytes) = 0;
 
   /// Downloads the segments that no request reads to the host tier, if the engine has one, and returns when all copies
   /// are complete. Their device memory is then free, and the first later reader waits for the upload. This function

@@ -14,6 +14,7 @@
 
 #include <baton/states.h>
 
+#include "engine/kv/kept_context.h"
 #include "engine/kv/segment_handle.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
@@ -105,6 +106,8 @@ struct GenerationResult {
   std::vector<PartUse> uses;            // one for each part of the prompt
   SegmentHandle output;                 // the answer as a segment; null unless requested and made
   std::vector<SegmentHandle> segments;  // one for each part of the prompt; null: the part did not become one
+  std::int64_t continued_tokens = 0;    // first tokens of the prompt whose KV was there: of a prefix or of `context`
+  ContextHandle context;                // of the prompt and the answer; null unless requested and made
 };
 
 /// The engine's thread calls the callbacks in order, one at a time. A callback must return soon; it may call submit and
@@ -136,7 +139,11 @@ struct GenerationRequest {
   /// behind the prompt. Excludes `constraint`. Empty: any text.
   std::vector<std::vector<TokenId>> choices;
   ReuseOptions reuse;
-  EarlyId early = 0;                // the early prompt that this request takes over; submit ends it; 0: none
+  EarlyId early = 0;  // the early prompt that this request takes over; submit ends it; 0: none
+  /// KV that is reused as far as the prompt begins with the same tokens, by every method that reuses prefixes; by an
+  /// exact one, as far as it is exact. Null: none.
+  ContextHandle context;
+  bool keep_context = false;        // the result has the context of the prompt and the answer
   std::int64_t output_readers = 0;  // with reuse.record: number of later prompts that will hold the answer
   bool output_elsewhere = false;    // some of these later prompts are for other models
   std::string output_slot;          // the answer's placeholder in the later prompts, for anchors

@@ -18,12 +18,9 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
                     begin + n, cache.length(), tokens_.size()));
   }
   position = begin;
+  set_sizes();
   const KvShape& shape = layout_.shape;
   const auto count = static_cast<std::size_t>(n);
-  const auto width = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);
-  matrix_bytes_ = count * width * size_of(shape.dtype);
-  const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
-  memory_bytes_ = 2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden;
   memory_ = std::make_shared<const Buffer>(backend.allocate_uninitialized(memory_bytes_));
   const auto mutable_view = [](ConstTensorView view) {
     return TensorView{const_cast<std::byte*>(view.data), view.dtype, view.rows, view.cols, view.stride};
@@ -47,6 +44,30 @@ Segment::Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std
     for (const AttentionSum sum : sums)
       received_.push_back(static_cast<float>(static_cast<double>(sum) * kAttentionUnit));
   }
+}
+
+Segment::Segment(Backend& backend, const KvLayout& layout, std::vector<std::int32_t> ids,
+                 std::span<const std::byte> bytes)
+    : device_(&backend), layout_(layout), tokens_(std::move(ids)), length_(static_cast<std::int32_t>(tokens_.size())) {
+  if (!layout_.raw_keys || layout_.hidden_width > 0 || layout_.received || length_ < 1)
+    throw std::invalid_argument("segment: expected tokens, and a layout with keys before RoPE and nothing else");
+  set_sizes();
+  if (bytes.size() != memory_bytes_) {
+    throw std::invalid_argument(
+        fmt::format("segment: {} tokens have {} bytes of KV; found {}", length_, memory_bytes_, bytes.size()));
+  }
+  Buffer memory = backend.allocate_uninitialized(memory_bytes_);
+  backend.copy_to_device(memory.data(), bytes);
+  memory_ = std::make_shared<const Buffer>(std::move(memory));
+}
+
+void Segment::set_sizes() {
+  const KvShape& shape = layout_.shape;
+  const auto count = static_cast<std::size_t>(length_);
+  const auto width = static_cast<std::size_t>(shape.kv_heads) * static_cast<std::size_t>(shape.head_dim);
+  matrix_bytes_ = count * width * size_of(shape.dtype);
+  const std::size_t hidden = count * static_cast<std::size_t>(layout_.hidden_width) * size_of(shape.dtype);
+  memory_bytes_ = 2 * matrix_bytes_ * static_cast<std::size_t>(layout_.layers) + hidden;
 }
 
 std::shared_ptr<const Segment> Segment::copy_to_host() const {
@@ -114,19 +135,25 @@ ConstTensorView Segment::values(std::int32_t layer) const {
 std::vector<float> Segment::values_on_host(std::int32_t layer) const {
   const ConstTensorView view = values(layer);
   std::vector<float> values(static_cast<std::size_t>(view.rows * view.cols));
-  const auto fetch = [&](std::span<std::byte> out) {
-    if (!on_host()) return device_->copy_to_host(out, view.data);
-    device_->wait();
-    std::copy_n(view.data, out.size(), out.begin());
-  };
   if (view.dtype == DType::f32) {
-    fetch(std::as_writable_bytes(std::span(values)));
+    fetch(std::as_writable_bytes(std::span(values)), view.data);
     return values;
   }
   std::vector<std::uint16_t> bits(values.size());
-  fetch(std::as_writable_bytes(std::span(bits)));
+  fetch(std::as_writable_bytes(std::span(bits)), view.data);
   for (std::size_t i = 0; i < bits.size(); ++i) values[i] = bf16_to_f32(bits[i]);
   return values;
+}
+
+void Segment::copy_first_rows(std::int32_t layer, std::span<std::byte> keys, std::span<std::byte> values) const {
+  fetch(keys, raw_keys(layer).data);
+  fetch(values, this->values(layer).data);
+}
+
+void Segment::fetch(std::span<std::byte> out, const std::byte* from) const {
+  if (!on_host()) return device_->copy_to_host(out, from);
+  device_->wait();
+  std::copy_n(from, out.size(), out.begin());
 }
 
 ConstTensorView Segment::hidden() const {

@@ -22,6 +22,11 @@ class Segment {
   /// token of a truncated answer was never run). Throws BackendError, std::invalid_argument.
   Segment(Backend& backend, const KvCache& cache, std::int32_t begin, std::int32_t n, std::vector<std::int32_t> ids);
 
+  /// All tokens of a text, whose KV is given: for each layer the keys before RoPE [n, K * D] and the values [n, K * D],
+  /// in the layout's type; the layout keeps nothing else. Throws BackendError, and std::invalid_argument for another
+  /// size.
+  Segment(Backend& backend, const KvLayout& layout, std::vector<std::int32_t> ids, std::span<const std::byte> bytes);
+
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
   /// Returns n, the number of tokens with KV; they are the first ones.
   std::int32_t length() const { return length_; }
@@ -53,6 +58,11 @@ class Segment {
   /// Returns the values [n, K * D] of a layer as floats, from either tier. Blocks until they are copied. Threads: the
   /// engine's thread only.
   std::vector<float> values_on_host(std::int32_t layer) const;
+  /// Bytes of a token's keys in one layer, and of its values.
+  std::size_t row_bytes() const { return matrix_bytes_ / static_cast<std::size_t>(length_); }
+  /// Copies the keys and values of the first tokens in a layer, as many as fill the spans, from either tier. Blocks
+  /// until they are copied. Threads: the engine's thread only.
+  void copy_first_rows(std::int32_t layer, std::span<std::byte> keys, std::span<std::byte> values) const;
   ConstTensorView hidden() const;  // [n, C] at the input of layout().hidden_layer, or no data
   /// [n] attention that each token received (RelayCaching eq. 6); empty: not kept.
   std::span<const float> received() const { return received_; }
@@ -71,6 +81,8 @@ class Segment {
   static constexpr std::int32_t kUploadGroups = 16;  // a layer waits for 1/16 of the bytes; copies stay long and fast
 
   Segment(const Segment&) = default;  // shares the memory
+  void set_sizes();
+  void fetch(std::span<std::byte> out, const std::byte* from) const;
   std::size_t group_of(std::int32_t layer) const;
   const std::byte* memory_at(std::size_t begin, std::size_t group) const;
 

@@ -25,6 +25,7 @@ class StoredSegment {
   std::shared_ptr<const Segment> lent_;     // guarded by the store's mutex; null: not lent
   bool in_host_ = false;                    // counts in the host tier: it is there, or is being downloaded
   std::int64_t readers_ = 0;                // planned readers that have not read the segment yet
+  std::int64_t holds_ = 0;                  // SegmentStore::hold
   std::uint64_t last_use_ = 0;
 };
 

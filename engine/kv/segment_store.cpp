@@ -81,6 +81,18 @@ void SegmentStore::use(const SegmentHandle& handle) {
   handle->readers_ = std::max<std::int64_t>(0, handle->readers_ - 1);
 }
 
+SegmentHandle SegmentStore::hold(const SegmentHandle& handle) {
+  if (!handle) return nullptr;
+  {
+    const std::lock_guard lock(state_->mutex);
+    ++handle->holds_;
+  }
+  return SegmentHandle(handle.get(), [handle, state = state_](StoredSegment* segment) noexcept {
+    const std::lock_guard lock(state->mutex);
+    --segment->holds_;
+  });
+}
+
 std::shared_ptr<const Segment> SegmentStore::peek(const SegmentHandle& handle) const {
   if (!handle) return nullptr;
   const std::lock_guard lock(state_->mutex);

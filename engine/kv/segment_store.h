@@ -37,6 +37,9 @@ class SegmentStore {
   /// Counts one planned read as done without reading the segment.
   void use(const SegmentHandle& handle);
 
+  /// Returns a handle of the same segment that counts as one more planned reader for as long as it lives.
+  SegmentHandle hold(const SegmentHandle& handle);
+
   /// Returns the segment in whichever tier it is (Segment::on_host), or null when it was evicted. Does not count as a
   /// use.
   std::shared_ptr<const Segment> peek(const SegmentHandle& handle) const;

@@ -130,12 +130,14 @@ bool SegmentTiers::is_held(const StoredSegment& entry) const {
 /// All segments cost about the same to compute per byte, so the first to evict is the one with the fewest planned
 /// reads, and among equals the least recently used. Null: none may be evicted.
 StoredSegment* SegmentTiers::next_to_evict(bool in_host, const StoredSegment* except) const {
+  const auto worth = [](const StoredSegment& entry) {
+    return std::pair(entry.readers_ + entry.holds_, entry.last_use_);
+  };
   StoredSegment* found = nullptr;
   for (StoredSegment* entry : entries) {
     if (entry->segment_ == nullptr || entry->in_host_ != in_host || entry == except) continue;
     if (!in_host && is_held(*entry)) continue;
-    if (found == nullptr || std::pair(entry->readers_, entry->last_use_) < std::pair(found->readers_, found->last_use_))
-      found = entry;
+    if (found == nullptr || worth(*entry) < worth(*found)) found = entry;
   }
   return found;
 }

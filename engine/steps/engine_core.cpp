@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <future>
-
+#include "engine/steps/contexts.h"
 #include "engine/steps/defaults.h"
 #include "engine/steps/request_check.h"
 
@@ -103,22 +102,29 @@ void EngineCore::forget(EarlyId id) noexcept {
 }
 
 void EngineCore::park() {
-  auto done = std::make_shared<std::promise<void>>();
-  const std::future<void> over = done->get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    orders_.push_back([this, done = std::move(done)](PrefillAhead&) {
-      store_.park();
-      try {
-        backend_->wait();
-      } catch (const std::exception&) {  // the device has failed; its requests will report the error
-      }
-      done->set_value();
-    });
-    wake_.notify_one();
-  }
-  over.wait();  // also returns when the engine ends first, since destroying the order breaks its promise
+  on_thread<bool>([this] {
+    store_.park();
+    return try_to([&] { backend_->wait(); });  // where the device has failed, its requests will report the error
+  });
+}
+
+std::vector<std::byte> EngineCore::context_bytes(const ContextHandle& context) {
+  return on_thread<std::vector<std::byte>>([this, context] { return bytes_of(*context, store_); })
+      .value_or(std::vector<std::byte>());
+}
+
+ContextHandle EngineCore::make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
+                                       std::vector<std::byte> bytes) {
+  KvLayout layout = model_->kv_layout();
+  layout.raw_keys = true;
+  auto context = std::make_shared<KeptContext>();
+  context->tokens = std::move(tokens);
+  context->exact = exact;
+  context->hops = hops;
+  return on_thread<ContextHandle>([this, layout, context, bytes = std::move(bytes)] {
+           return with_bytes(context, layout, bytes, *backend_, store_, prefixes_);
+         })
+      .value_or(nullptr);
 }
 
 void EngineCore::stop() {

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,6 +39,8 @@ class EngineCore {
   void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
   void forget(EarlyId id) noexcept;
   void park();
+  std::vector<std::byte> context_bytes(const ContextHandle& context);
+  ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops, std::vector<std::byte> bytes);
   void stop();
   void loop() noexcept;
 
@@ -74,6 +77,31 @@ class EngineCore {
     std::int32_t rows;
   };
 
+  /// Calls `work` on the engine's thread between two steps, and waits for it. Rethrows what it throws; returns nothing
+  /// when the engine ends meanwhile.
+  template <typename Result>
+  std::optional<Result> on_thread(std::function<Result()> work) {
+    auto done = std::make_shared<std::promise<Result>>();
+    std::future<Result> result = done->get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return std::nullopt;
+      orders_.push_back([work = std::move(work), done = std::move(done)](PrefillAhead&) {
+        try {
+          done->set_value(work());
+        } catch (...) {
+          done->set_exception(std::current_exception());
+        }
+      });
+      wake_.notify_one();
+    }
+    try {
+      return result.get();
+    } catch (const std::future_error&) {  // the engine has ended first and destroyed the order with its promise
+      return std::nullopt;
+    }
+  }
+
   /// Fills in the model's layer range. Throws EngineError when the method needs a layer range and the model has none.
   void resolve(ReuseOptions& reuse, PlaceId place) const;
   void complete_auto(ReuseOptions& reuse, PlaceId place) const;
@@ -93,7 +121,7 @@ class EngineCore {
   static bool takes_text(const GenerationRequest& request, const PromptPart& part, int hops);
   bool follows_texts(Sequence& next);
   void give_texts(Sequence& ended);
-  std::int32_t exact_beginning(const Sequence& next);
+  std::int32_t known_beginning(const Sequence& next);
   void keep_for_followers(const Sequence& sequence);
   std::vector<LivePrefix> running_prefixes() const;
 

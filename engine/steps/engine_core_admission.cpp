@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's thread: cancels and admits requests.
+#include "engine/steps/contexts.h"
 #include "engine/steps/engine_core.h"
 #include "engine/steps/hand_over.h"
 
@@ -84,18 +85,19 @@ bool EngineCore::follows(Sequence& next) {
   const std::int32_t longest = max_prefix(request);
   Lead lead = lead_of(live, prompt, longest, 0);
   if (lead.id != 0) {  // only now, since the lookup compares the prompt with all stored prefixes
-    const std::int32_t available = std::max(prefixes_.length(prompt), ahead_.computed(request.early, prompt));
+    const std::int32_t available = std::max(
+        {prefixes_.length(prompt), ahead_.computed(request.early, prompt), context_length(request, prompt, store_)});
     lead = lead_of(live, prompt, longest, available);
   }
   next.follow(lead);
   return lead.id != 0;
 }
 
-/// Returns the number of first tokens whose exact KV the prompt would begin with now.
-std::int32_t EngineCore::exact_beginning(const Sequence& next) {
+/// Returns the number of first tokens whose KV the prompt would begin with now.
+std::int32_t EngineCore::known_beginning(const Sequence& next) {
   const GenerationRequest& request = next.request();
   const auto prompt = std::span(next.tokens()).first(static_cast<std::size_t>(next.prompt_length()));
-  std::int32_t length = ahead_.computed(request.early, prompt);
+  std::int32_t length = std::max(ahead_.computed(request.early, prompt), context_length(request, prompt, store_));
   if (!takes_prefixes(request.reuse)) return length;
   const std::int32_t longest = max_prefix(request);
   length = std::max(length, std::min(prefixes_.length(prompt), longest));
@@ -118,7 +120,7 @@ bool EngineCore::takes_text(const GenerationRequest& request, const PromptPart& 
 /// handed over like an answer's, as soon as that prompt is complete.
 bool EngineCore::follows_texts(Sequence& next) {
   const GenerationRequest& request = next.request();
-  std::int32_t exact = -1, begin = 0;
+  std::int32_t known = -1, begin = 0;
   for (std::size_t part = 0; part < request.prompt.size(); ++part) {
     const PromptPart& text = request.prompt[part];
     const std::int32_t at = begin;
@@ -126,8 +128,8 @@ bool EngineCore::follows_texts(Sequence& next) {
     if (!takes_text(request, text, 0)) continue;
     const LentText found = find_text(running_, request.run, text.tokens);
     if (found.author == nullptr || found.author->is_tentative() || !takes_text(request, text, found.hops)) continue;
-    if (exact < 0) exact = exact_beginning(next);
-    if (at < exact) continue;  // it is there already
+    if (known < 0) known = known_beginning(next);
+    if (at < known) continue;  // it is there already
     if (!found.author->decoding()) return true;
     if (SegmentHandle segment = lend_text(found, *backend_, store_)) next.give(part, std::move(segment));
   }

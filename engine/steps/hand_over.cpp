@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/hand_over.h"
 
+#include "engine/steps/contexts.h"
+
 #include <algorithm>
 
 namespace baton {
@@ -120,6 +122,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)));
     }
+    if (request.keep_context) result.context = keep_context(sequence, backend, store, prefixes);
   } catch (const std::exception&) {
     // The answer is complete; only the reuse of its KV is lost.
   }

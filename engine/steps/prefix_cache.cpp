@@ -73,6 +73,17 @@ PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32
 
 std::int32_t PrefixCache::length(std::span<const TokenId> prompt) { return living(walk(prompt)).length; }
 
+std::vector<KeptContext::Piece> PrefixCache::pieces(std::span<const TokenId> prompt) const {
+  const Walk walk = this->walk(prompt);
+  std::vector<KeptContext::Piece> pieces;
+  for (std::size_t i = 0; i < walk.entries.size(); ++i) {
+    const std::int32_t begin = walk.entries[i]->begin;
+    const std::int32_t end = i + 1 < walk.entries.size() ? walk.entries[i + 1]->begin : walk.length;
+    pieces.push_back({walk.entries[i]->handle, begin, end - begin});
+  }
+  return pieces;
+}
+
 /// Returns the beginning of the walk up to the first evicted segment, and drops the evicted entry with its branches.
 PrefixCache::Walk PrefixCache::living(Walk walk) {
   for (std::size_t i = 0; i < walk.entries.size(); ++i) {
@@ -95,18 +106,24 @@ void PrefixCache::use(const Walk& walk, std::size_t count) {
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens) {
   const auto n = static_cast<std::int32_t>(tokens.size());
+  add(tokens, [&](std::int32_t begin) {
+    const auto rest = tokens.subspan(static_cast<std::size_t>(begin));
+    return std::make_shared<Segment>(backend, cache, begin, n - begin, std::vector<TokenId>(rest.begin(), rest.end()));
+  });
+}
+
+void PrefixCache::add(std::span<const TokenId> tokens,
+                      const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
   const Walk walk = living(this->walk(tokens));
   if (walk.length + kWorthKeeping > n) return;
-  const auto rest = tokens.subspan(static_cast<std::size_t>(walk.length));
-  auto segment = std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
-                                           std::vector<TokenId>(rest.begin(), rest.end()));
-  SegmentHandle handle = store_.add(std::move(segment), 0);
+  SegmentHandle handle = store_.add(make(walk.length), 0);
   use(walk, walk.entries.size());
   if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return;
   auto entry = std::make_unique<Entry>();
   entry->parent = walk.entries.empty() ? root_.get() : walk.entries.back();
   entry->begin = walk.length;
-  entry->tokens.assign(rest.begin(), rest.end());
+  entry->tokens.assign(tokens.begin() + walk.length, tokens.end());
   entry->handle = std::move(handle);
   entry->last_use = clock_;
   entry->parent->children.push_back(std::move(entry));

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/kv/kept_context.h"
 #include "engine/kv/segment_store.h"
 #include "engine/text/tokenizer.h"
 
@@ -35,9 +37,15 @@ class PrefixCache {
   /// Returns the number of tokens of that prefix. Does not count as a use.
   std::int32_t length(std::span<const TokenId> prompt);
 
+  /// Returns where the KV of that prefix is. Does not count as a use; some of it may have been evicted.
+  std::vector<KeptContext::Piece> pieces(std::span<const TokenId> prompt) const;
+
   /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, unless nearly all of the prefix
   /// is cached already.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens);
+  /// The same from elsewhere: `make` returns the KV of positions [begin, n).
+  void add(std::span<const TokenId> tokens,
+           const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make);
 
   void clear();
 

@@ -8,6 +8,7 @@
 #include "engine/reuse/placement.h"
 #include "engine/reuse/relay_levels.h"
 #include "engine/reuse/selection.h"
+#include "engine/steps/contexts.h"
 
 namespace baton {
 namespace {
@@ -47,7 +48,7 @@ std::int32_t max_prefix(const GenerationRequest& request) {
 KvLayout layout_for(const GenerationRequest& request, const Model& model, const LayerRange& range) {
   KvLayout layout = model.kv_layout();
   const ReuseOptions& reuse = request.reuse;
-  layout.raw_keys = reuse.record || keeps_prefixes(reuse);
+  layout.raw_keys = reuse.record || keeps_prefixes(reuse) || request.keep_context;
   const bool for_relay = reuse.record && (reuse.method->segments || !reuse.method->ahead);
   layout.received = for_relay && reads_attention(reuse);
   if (range.start > 0 && (for_relay || reuse.method->hidden_states)) {
@@ -75,8 +76,20 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       in_place_ = {};
     }
   }
+  if (context_length(request, prompt, store) > std::max(prefix_.length, in_place_.length)) {
+    PrefixCache::Match kept = find_context(request, prompt, store);
+    if (kept.length > std::max(prefix_.length, in_place_.length)) {
+      prefix_ = std::move(kept);
+      in_place_ = {};
+      continued_ = prefix_.length;
+    }
+  }
   const std::int32_t known = std::max(prefix_.length, in_place_.length);
   exact_length = length;
+  if (continued_ > 0 && continued_ > request.context->exact) {
+    exact_length = request.context->exact;
+    hops = request.context->hops;
+  }
   std::int32_t at = 0;
   std::vector<std::shared_ptr<const Segment>> segments(request.prompt.size());
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
@@ -91,6 +104,7 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
     }
     if (at <= known && at > begin) {
       use.method = &method_of(MethodId::prefix);
+      if (hops > 0 && at > exact_length) use.hops = hops;
       store.use(part.segment);
       continue;
     }
@@ -262,8 +276,10 @@ void PromptAssembly::insert(Backend& backend, RopeTable& angles, KvCache& cache,
 
 void PromptAssembly::make_exact(std::int32_t length, std::int32_t layers, const std::string& reason) {
   schedule = make_schedule({}, {length, exact_length, {}, layers});
+  continued_ = std::min(continued_, exact_length);
+  prefix_.length = std::min(prefix_.length, exact_length);
   for (PartUse& use : uses) {
-    if (!use.from_segment) continue;
+    if (!use.from_segment && use.hops == 0) continue;
     use = {};
     use.reason = reason;
   }

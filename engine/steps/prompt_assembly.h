@@ -70,6 +70,9 @@ class PromptAssembly {
   /// The positions from here on hold all that a segment keeps; those before it were copied from a prefix.
   std::int32_t recordable() const { return std::max(prefix_.length, in_place_.placed); }
 
+  /// Number of first tokens whose KV is that of the request's context.
+  std::int32_t continued() const { return continued_; }
+
   /// True when position `at` was computed before the request was submitted.
   bool computed(std::int32_t at) const { return in_place_.placed <= at && at < in_place_.length; }
   /// True when position `at` was computed before the prompt was complete.
@@ -90,6 +93,7 @@ class PromptAssembly {
 
   InPlace in_place_;
   PrefixCache::Match prefix_;
+  std::int32_t continued_ = 0;
   Anchors& anchors_;
   AnchorTurn turn_;
   AnchorOptions anchor_options_;

@@ -326,6 +326,7 @@ void Sequence::begin_output() {
   result_.kv_computed = std::accumulate(computed_.begin(), computed_.end(), std::int64_t{0});
   assembly_->account(computed_, recomputed_, model_.config.layers);
   result_.uses = assembly_->uses;
+  result_.continued_tokens = assembly_->recordable();
   assembly_->release_segments();
   if (request_.callbacks.on_prefilled && !tentative_) request_.callbacks.on_prefilled(result_);
 }

@@ -51,6 +51,11 @@ void StepEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete)
 }
 void StepEngine::forget(EarlyId id) { core_->forget(id); }
 void StepEngine::park() { core_->park(); }
+std::vector<std::byte> StepEngine::context_bytes(const ContextHandle& context) { return core_->context_bytes(context); }
+ContextHandle StepEngine::make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
+                                       std::vector<std::byte> bytes) {
+  return core_->make_context(std::move(tokens), exact, hops, std::move(bytes));
+}
 const Model& StepEngine::model() const { return core_->model(); }
 const ModelText& StepEngine::text() const { return core_->model(); }
 const EngineInfo& StepEngine::info() const { return core_->info(); }

@@ -46,6 +46,9 @@ class StepEngine final : public LocalEngine {
   void set_relay_history(RelayHistory history) override;
   std::optional<RelayHistory> changed_history() override;
   void set_corrections(std::shared_ptr<const Corrections> corrections) override;
+  std::vector<std::byte> context_bytes(const ContextHandle& context) override;
+  ContextHandle make_context(std::vector<TokenId> tokens, std::int32_t exact, int hops,
+                             std::vector<std::byte> bytes) override;
   void park() override;
 
  private:

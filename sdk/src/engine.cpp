@@ -383,8 +383,16 @@ Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options)
 }
 
 Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
+  return start_run(*this, workflow, options, {}, {});
+}
+
+Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
+              std::function<void(const SessionMemory* memory)> on_memory) {
   const auto plan = workflow.impl().plan;
+  const std::shared_ptr<Engine::Impl> impl = engine.shared_impl();
   RunRequest request;
+  request.memory = std::move(memory);
+  request.on_memory = std::move(on_memory);
   request.inputs = complete_inputs(*plan->spec, options.inputs);
   if (options.timeout.count() < 0)
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
@@ -395,19 +403,18 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
   request.stop = options.stop;
   request.on_event = options.on_event;
   request.forced = options.forced_outputs;
-  request.on_logits = counted(impl_->in_callback, options.on_logits);
+  request.on_logits = counted(impl->in_callback, options.on_logits);
   request.version = version();
   request.plan = plan;
-  return start_run(std::move(request), impl_->in_callback,
-                   [impl = impl_, plan](RunRequest& of, const std::stop_token& stop) {
-                     OpenPlan open = impl->open(plan, stop);
-                     of.plan = std::move(open.plan);
-                     of.engines.insert(open.engines.begin(), open.engines.end());
-                     of.load_ms = open.load_ms;
-                     return [engines = std::move(open.engines)] {
-                       for (const auto& [name, engine] : engines) keep_relay_history(*engine);
-                     };
-                   });
+  return start_run(std::move(request), impl->in_callback, [impl, plan](RunRequest& of, const std::stop_token& stop) {
+    OpenPlan open = impl->open(plan, stop);
+    of.plan = std::move(open.plan);
+    of.engines.insert(open.engines.begin(), open.engines.end());
+    of.load_ms = open.load_ms;
+    return [engines = std::move(open.engines)] {
+      for (const auto& [name, engine] : engines) keep_relay_history(*engine);
+    };
+  });
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

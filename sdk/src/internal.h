@@ -47,6 +47,10 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare);
 
+/// Engine::start with what the agents remember; see RunRequest::on_memory, whose last call with null may be repeated.
+Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
+              std::function<void(const SessionMemory* memory)> on_memory);
+
 /// Runs `make` and gives what the engine throws its public type.
 template <typename Make>
 auto with_resource_errors(Make make) {

@@ -189,8 +189,10 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
       state->finish(run_plan(request));
       try_to(after);
     } catch (const std::bad_alloc&) {
+      if (request.on_memory) request.on_memory(nullptr);
       state->fail(no_memory);
     } catch (...) {
+      if (request.on_memory) request.on_memory(nullptr);
       state->fail(std::current_exception());
     }
   };

@@ -49,6 +49,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
                                    prompts ? "'output', which can fail" : "'prompt'"));
   }
   agent.exact = fields.boolean("exact").value_or(false);
+  if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);
   if (!fields.has("prompt")) check_tools_only(fields, owner);
   return agent;
 }
@@ -56,7 +57,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
 /// Without a prompt, the tools are the agent.
 void AgentReader::check_tools_only(const Fields& fields, const std::string& owner) {
   for (const char* key : {"model", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed",
-                          "stop", "exact"}) {
+                          "stop", "exact", "remember"}) {
     if (fields.has(key))
       diagnostics_.error(fields.where(key), "E0409",
                          fmt::format("{}: '{}' has no effect without 'prompt'", owner, key));

@@ -108,6 +108,9 @@ std::vector<FormatKey> make_keys() {
           {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
           {"agent", "exact", boolean(), false, "false",
            "`auto`: nothing is handed over approximately to this agent, a judge for example."},
+          {"agent", "remember", integer(0), false, "what fits the context",
+           "Sessions: how many earlier runs the agent remembers at most; `0`: each run begins anew. Where there are "
+           "more, or where they no longer fit, the older half is forgotten."},
           {"agent", "on_error", on_error(), false, "fail",
            "What happens when a turn fails: the run ends (`fail`), the output is empty (`skip`), or the text "
            "of `fallback` replaces the output."},

@@ -133,7 +133,8 @@ struct AgentSpec {
   OnError on_error = OnError::fail;
   std::string fallback;  // text that stands in for the output when on_error is fallback
   RetrySpec retry;
-  bool exact = false;  // reads exact KV only
+  bool exact = false;                // reads exact KV only
+  std::optional<int> remember = {};  // maximum earlier runs of a session; none given: what fits the context
   SourceLocation where;
 };
 

@@ -51,6 +51,7 @@ struct PlannedTurn {
   Milliseconds timeout{0};                 // 0: none
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
+  std::optional<int> remember;             // AgentSpec::remember
   std::vector<std::string> written;        // slots of the messages as the file has them, where their order was changed
   std::string order;                       // what that brings
 

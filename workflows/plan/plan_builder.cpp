@@ -316,6 +316,7 @@ class PlanBuilder {
     turn.fallback = agent.fallback;
     turn.retry = agent.retry;
     turn.exact = agent.exact;
+    turn.remember = agent.remember;
     if (own == nullptr) return;
     turn.on_error = own->on_error.value_or(turn.on_error);
     turn.fallback = own->fallback.value_or(turn.fallback);

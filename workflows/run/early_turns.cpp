@@ -21,7 +21,9 @@ bool EarlyTurns::wants(std::size_t turn) const {
   return plan_.reuse.method->ahead && planned.has_prompt() && !planned.needs.empty() && !planned.when;
 }
 
-void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine) {
+void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine,
+                     const Conversation* memory) {
+  turns_[turn].approximate = memory != nullptr && memory->context && memory->context->hops > 0;
   turns_[turn].frame = std::move(frame);
   turns_[turn].engine = std::move(engine);
   refresh(turn);
@@ -101,7 +103,7 @@ void EarlyTurns::tell(std::size_t turn) {
     const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
     const std::vector<TokenId>* tokens = &part.tokens;
     const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
-    const bool handed_over = slot != nullptr && slot->method->segments;
+    const bool handed_over = slot != nullptr ? slot->method->segments : parts.empty() && early.approximate;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
       tokens =
@@ -142,8 +144,9 @@ const std::vector<TokenId>* EarlyTurns::ids_of(const SlotInput& value, const Tok
 }
 
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
-                       const std::map<std::string, std::string>& inputs, const std::stop_token& stop) {
-  std::vector<PromptPart> frame = build_frame(model, turn.messages, turn.calls.get(), stop);
+                       const std::map<std::string, std::string>& inputs, const Conversation* memory,
+                       const std::stop_token& stop) {
+  std::vector<PromptPart> frame = frame_of(model, turn, turn.messages, memory, stop);
   for (PromptPart& part : frame) {
     const SlotSource* source = part.slot.empty() ? nullptr : turn.slot(part.slot);
     if (source == nullptr || source->kind != SlotSource::Kind::input) continue;

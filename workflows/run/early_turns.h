@@ -23,8 +23,8 @@ class EarlyTurns {
   /// failures and the end of the rounds.
   bool wants(std::size_t turn) const;
 
-  /// Adds the frame of the turn's prompt and the turn's engine.
-  void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine);
+  /// Adds the frame of the turn's prompt and the turn's engine. `memory`: what the agent remembers, or null.
+  void add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine, const Conversation* memory);
   PromptFrame frame(std::size_t turn) const { return turns_[turn].frame; }
 
   /// A request decodes the turn's answer.
@@ -45,6 +45,7 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
+    bool approximate = false;  // the frame begins with a conversation whose KV is approximate
     std::int32_t longest = 0;  // longest prompt that the engine was told of
     bool done = false;         // submitted, or over
     const InferenceEngine* decoding = nullptr;
@@ -63,9 +64,10 @@ class EarlyTurns {
   std::map<std::pair<const char*, const Tokenizer*>, std::vector<TokenId>> ids_;  // of known texts
 };
 
-/// The frame of a turn's prompt, the run's inputs filled in. Any thread. Throws ModelError, and Interrupted soon after
-/// a stop was requested.
+/// The frame of a turn's prompt, the run's inputs filled in. `memory`: what the agent remembers, or null. Any thread.
+/// Throws ModelError, and Interrupted soon after a stop was requested.
 PromptFrame make_frame(const PlannedTurn& turn, const ModelText& model,
-                       const std::map<std::string, std::string>& inputs, const std::stop_token& stop);
+                       const std::map<std::string, std::string>& inputs, const Conversation* memory,
+                       const std::stop_token& stop);
 
 }  // namespace baton

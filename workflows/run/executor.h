@@ -13,12 +13,16 @@
 #include <stop_token>
 #include <string>
 
+#include "agents/conversation.h"
 #include "agents/tool.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
+
+/// What the agents of a session remember, by agent.
+using SessionMemory = std::map<std::string, std::shared_ptr<const Conversation>>;
 
 struct RunRequest {
   std::shared_ptr<const Plan> plan;
@@ -34,6 +38,10 @@ struct RunRequest {
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
+  SessionMemory memory;  // of the runs of a session before this one
+  /// Called once, before the run is over, with what the agents remember now; null: the run did not end well, and
+  /// nothing of it is remembered. Without it the run belongs to no session. Must not throw.
+  std::function<void(const SessionMemory* memory)> on_memory;
   // For the record.
   std::string version;   // of the library
   double load_ms = 0.0;  // opening the engines

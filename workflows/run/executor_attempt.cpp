@@ -82,6 +82,7 @@ void RunLoop::prepare(std::size_t turn) {
   input.turn = &planned(turn);
   input.engine = attempt.engine;
   input.stop = attempt.stop.get_token();
+  input.memory = attempt.memory = attempt.engine ? memory_of(turn) : nullptr;
   if (attempt.engine) input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
   if (attempt.failed.empty()) {
     input.frame = early_.frame(turn);
@@ -115,9 +116,10 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   } else if (!planned(turn).has_prompt()) {
     GenerationResult result;
     state.record.output = result.text = state.tool_text;
-    accept(turn, std::move(result));
+    accept(turn, std::move(result), {});
   } else {
     attempt.prompt = std::move(prepared.prompt);
+    attempt.kept = prepared.kept;
     attempt.choices = std::move(prepared.choices);
     attempt.format = std::move(prepared.format);
     attempt.constraint = std::move(prepared.constraint);
@@ -167,7 +169,12 @@ void RunLoop::submit(std::size_t turn) {
     request.output_elsewhere = hand_over_.output_elsewhere(turn);
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_turn.agent, 0});
   }
-  if (!continues) record.slots = slot_records(state_, turn, planned_turn, prompt);
+  request.context = continues ? attempt.calls.context : attempt.memory ? attempt.memory->context : nullptr;
+  request.keep_context = planned_turn.calls || remembers(turn);
+  if (!continues) {
+    record.slots = slot_records(state_, turn, planned_turn, prompt);
+    record.history = history_of(turn);
+  }
   attempt.submitted = prompt;
   const bool again = !continues && attempt.number < planned_turn.retry.attempts;
   request.prompt = again ? prompt : std::move(prompt);
@@ -266,11 +273,13 @@ void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
   attempt.phase = Attempt::Phase::idle;
   early_.ended(turn);
   fill_record(record, result, attempt.times);
+  if (record.history && attempt.calls.generations == 0)
+    record.history->continued = std::min(result.continued_tokens, record.history->tokens);
   if (attempt.calls.generations > 0) add_earlier(record, attempt.calls.record, attempt.calls.generations + 1);
   if (call_tools(turn, result)) return;
   attempt.due.reset();
   if (plan_.reuse.record) hand_over_.take(turn, attempt.engine.get(), attempt.submitted, result);
-  attempt.submitted.clear();
+  const std::vector<PromptPart> prompt = std::exchange(attempt.submitted, {});
   if (result.reason == FinishReason::cancelled && ending_) {
     state_.turn(turn).has_output = !record.output.empty();
     turn_over(turn, TurnState::cancelled);
@@ -280,12 +289,12 @@ void RunLoop::on_finished(std::size_t turn, GenerationResult result) {
   } else if (result.reason == FinishReason::error) {
     fail_attempt(turn, {.error = result.error});
   } else {
-    accept(turn, std::move(result));
+    accept(turn, std::move(result), prompt);
   }
   schedule();
 }
 
-void RunLoop::accept(std::size_t turn, GenerationResult result) {
+void RunLoop::accept(std::size_t turn, GenerationResult result, const std::vector<PromptPart>& prompt) {
   Attempt& attempt = *attempts_[turn];
   TurnProgress& state = state_.turn(turn);
   if (state.record.truncated) warn(truncation(planned(turn), state.record));
@@ -307,6 +316,7 @@ void RunLoop::accept(std::size_t turn, GenerationResult result) {
   }
   state.has_output = true;
   if (attempt.engine) {
+    remember(turn, prompt, result);
     // The ids are handed on unchanged, unless the model wrote a role marker, which may only be handed on as text.
     const std::shared_ptr<const Tokenizer>& tokenizer = attempt.engine->text().tokenizer;
     const bool plain =

@@ -36,6 +36,7 @@ bool RunLoop::call_tools(std::size_t turn, const GenerationResult& result) {
   attempt.calls.calls += static_cast<int>(input.calls.size());
   attempt.calls.record = state_.turn(turn).record;
   attempt.calls.record.tools.clear();
+  attempt.calls.context = result.context;
   attempt.calls.prompt = std::move(attempt.submitted);
   if (!result.tokens.empty()) attempt.calls.prompt.push_back({{}, result.tokens});
   attempt.submitted.clear();
@@ -83,7 +84,10 @@ void RunLoop::on_called(std::size_t turn, PreparedTurn called) {
     AgentRecord& record = state_.turn(turn).record;
     record.output = result.text;
     record.truncated = false;
-    accept(turn, std::move(result));
+    std::vector<PromptPart>& prompt = attempt.calls.prompt;  // as if the model had repeated the results
+    prompt.insert(prompt.end(), called.prompt.begin(), called.prompt.end());
+    result.context = attempt.calls.context;
+    accept(turn, std::move(result), prompt);
   } else {
     for (const ToolOutcome& tool : called.tools)
       attempt.calls.made.try_emplace({tool.tool, tool.arguments}, tool.result);

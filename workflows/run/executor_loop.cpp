@@ -154,10 +154,10 @@ void RunLoop::make_frames() {
   workers_->post(make_task([this, wanted = std::move(wanted)] {
     for (const auto& [turn, model] : wanted) {
       try_to([&, at = turn, text = model] {  // where it fails, the turn itself will report the error
-        PromptFrame frame = make_frame(planned(at), *text, request_.inputs, frames_.get_token());
+        PromptFrame frame = make_frame(planned(at), *text, request_.inputs, memory_of(at).get(), frames_.get_token());
         mailbox_->post(make_task([this, at, frame = std::move(frame)]() mutable {
           if (!ending_ && state_.turn(at).phase == TurnProgress::Phase::waiting)
-            early_.add(at, std::move(frame), request_.engines.at(planned(at).model));
+            early_.add(at, std::move(frame), request_.engines.at(planned(at).model), memory_of(at).get());
         }));
       });
     }
@@ -248,6 +248,8 @@ void RunLoop::finish() {
   on_stop_.reset();  // from here on the run cannot be stopped
   run_due_.reset();
   complete_record();
+  if (!memory_kept_) keep_memory();
+  memory_kept_ = true;
   emit(RunFinished{record_});
   finished_ = true;
   if (callback_failed_) {

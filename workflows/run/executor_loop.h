@@ -34,11 +34,12 @@ class RunLoop {
 
  private:
   /// What a model that calls tools has written so far in an attempt.
-  struct Conversation {
+  struct CallLoop {
     int generations = 0;                                             // that ended in calls
     int calls = 0;                                                   // that were made
     std::map<std::pair<std::string, std::string>, ToolResult> made;  // results, by tool and arguments
     std::vector<PromptPart> prompt;                                  // of the next generation
+    ContextHandle context;                                           // of the generation before
     std::shared_ptr<const Grammar> constraint;                       // of the next generation
     AgentRecord record;                                              // sums of the generations
   };
@@ -56,8 +57,11 @@ class RunLoop {
     std::vector<std::vector<TokenId>> choices;
     ToolFormat format;                          // of calls
     std::shared_ptr<const Grammar> constraint;  // of the first generation
-    Conversation calls;
-    std::vector<PromptPart> submitted;  // without what the engine makes of it; the ids find segments again
+    CallLoop calls;
+    std::shared_ptr<const Conversation> memory;      // what the agent remembers; null: nothing
+    std::size_t kept = 0;                            // exchanges of it in the prompt
+    std::shared_ptr<const Conversation> remembered;  // with this turn
+    std::vector<PromptPart> submitted;               // without what the engine makes of it; the ids find segments again
     RequestId request = 0;
     TurnTimes times;
     std::optional<Clock::time_point> due;  // its timeout, or the end of the pause before the next one
@@ -110,7 +114,8 @@ class RunLoop {
   GenerationCallbacks callbacks(std::size_t turn);
   void on_prefilled(std::size_t turn, Clock::time_point when, KvRecord kv, const std::vector<PartUse>& uses);
   void on_finished(std::size_t turn, GenerationResult result);
-  void accept(std::size_t turn, GenerationResult result);
+  /// `prompt`: that of the last generation.
+  void accept(std::size_t turn, GenerationResult result, const std::vector<PromptPart>& prompt);
   void fail_attempt(std::size_t turn, Failure failure);
   void cut_off(std::size_t turn);
 
@@ -130,6 +135,13 @@ class RunLoop {
           mailbox->post(std::move(reply));
         }));
   }
+
+  // executor_memory.cpp: what agents remember between the runs of a session
+  bool remembers(std::size_t turn) const;
+  std::shared_ptr<const Conversation> memory_of(std::size_t turn) const;
+  std::optional<HistoryRecord> history_of(std::size_t turn);
+  void remember(std::size_t turn, const std::vector<PromptPart>& prompt, const GenerationResult& answer);
+  void keep_memory();
 
   // executor_calls.cpp: tools that the model calls
   /// False when the result is an answer, without calls.
@@ -164,6 +176,7 @@ class RunLoop {
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
   bool ending_ = false;  // no new turn starts
+  bool memory_kept_ = false;
   bool finished_ = false;
   bool callback_failed_ = false;
   std::string callback_error_;

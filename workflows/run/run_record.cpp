@@ -69,6 +69,14 @@ Json json_of(const ToolUse& use) {
           {"generation", use.generation}};
 }
 
+Json json_of(const std::optional<HistoryRecord>& history) {
+  if (!history) return nullptr;
+  return {{"runs", history->runs},
+          {"forgotten", history->forgotten},
+          {"tokens", history->tokens},
+          {"continued", history->continued}};
+}
+
 Json json_of(const AgentRecord& record) {
   Json tools = Json::array();
   for (const ToolUse& use : record.tools) tools.push_back(json_of(use));
@@ -102,7 +110,8 @@ Json json_of(const AgentRecord& record) {
           {"expected_nats", known(record.expected_nats)},
           {"guard_nats", known(record.guard_nats)},
           {"guard_change", known(record.guard_change)},
-          {"slots", std::move(slots)}};
+          {"slots", std::move(slots)},
+          {"history", json_of(record.history)}};
 }
 
 Json json_of(const RunRecord& record) {

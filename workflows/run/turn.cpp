@@ -37,7 +37,31 @@ std::vector<TokenId> ids_of(const SlotInput& slot, const std::string& tool_text,
   return text.empty() ? std::vector<TokenId>() : tokenizer.encode(text, SpecialTokens::as_text, stop);
 }
 
+/// The exchanges that a turn is to remember at most.
+std::size_t most_kept(const PlannedTurn& turn, const Conversation& memory) {
+  std::size_t kept = memory.exchanges.size();
+  while (turn.remember && kept > static_cast<std::size_t>(*turn.remember)) kept /= 2;
+  return kept;
+}
+
+/// True when the prompt leaves no room for the answer that the turn may have, or for half of a context.
+bool is_too_long(const std::vector<PromptPart>& prompt, const PlannedTurn& turn, std::int32_t context) {
+  std::size_t length = 0;
+  for (const PromptPart& part : prompt) length += part.tokens.size();
+  return length + static_cast<std::size_t>(std::min(turn.max_tokens, context / 2)) > static_cast<std::size_t>(context);
+}
+
 }  // namespace
+
+std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
+                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
+                                 const std::stop_token& stop) {
+  if (memory == nullptr) return build_frame(model, messages, turn.calls.get(), stop);
+  const std::vector<PromptMessage> next = messages_of(messages).next;
+  const std::size_t kept = most_kept(turn, *memory);
+  return kept == memory->exchanges.size() ? continuing_frame(model, *memory, next, turn.calls.get(), stop)
+                                          : shortened_frame(model, *memory, kept, next, turn.calls.get(), stop);
+}
 
 std::string filled_option(const std::string& option, const PromptItem& text,
                           const std::function<std::string_view(const std::string& placeholder)>& value) {
@@ -74,8 +98,17 @@ PreparedTurn prepare_turn(const TurnInput& input) {
     };
     const std::vector<PromptMessage>& messages = input.messages.empty() ? input.turn->messages : input.messages;
     const CallableTools* calls = input.turn->calls.get();
+    const Conversation* memory = input.memory.get();
     prepared.prompt =
-        input.frame ? fill_frame(*input.frame, value) : build_prompt(model, messages, value, calls, input.stop);
+        fill_frame(input.frame ? *input.frame : frame_of(model, *input.turn, messages, memory, input.stop), value);
+    if (memory != nullptr) {
+      prepared.kept = most_kept(*input.turn, *memory);
+      while (prepared.kept > 0 && is_too_long(prepared.prompt, *input.turn, input.engine->info().context)) {
+        prepared.kept /= 2;
+        prepared.prompt = fill_frame(
+            shortened_frame(model, *memory, prepared.kept, messages_of(messages).next, calls, input.stop), value);
+      }
+    }
     for (const std::string& choice : input.turn->choices)
       prepared.choices.push_back(model.tokenizer->encode(choice, SpecialTokens::as_text, input.stop));
     if (input.turn->enforce) prepared.constraint = input.turn->grammar;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agents/conversation.h"
 #include "agents/tool.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
@@ -42,12 +43,18 @@ std::string filled_option(const std::string& option, const PromptItem& text,
 /// The prompt of a turn before its last inputs are known (agents/prompt.h), with the values of the run's inputs.
 using PromptFrame = std::shared_ptr<const std::vector<PromptPart>>;
 
+/// The frame of a turn whose agent remembers `memory`, or nothing (null), as far as the turn is to remember it.
+std::vector<PromptPart> frame_of(const ModelText& model, const PlannedTurn& turn,
+                                 const std::vector<PromptMessage>& messages, const Conversation* memory,
+                                 const std::stop_token& stop);
+
 struct TurnInput {
   const PlannedTurn* turn = nullptr;
-  std::shared_ptr<InferenceEngine> engine;  // null where the turn has no prompt
-  PromptFrame frame;                        // null: it is built first
-  std::vector<PromptMessage> messages;      // without a frame; empty: the turn's own
-  std::vector<SlotInput> slots;             // every slot of the turn
+  std::shared_ptr<InferenceEngine> engine;     // null where the turn has no prompt
+  PromptFrame frame;                           // null: it is built first
+  std::vector<PromptMessage> messages;         // without a frame; empty: the turn's own
+  std::vector<SlotInput> slots;                // every slot of the turn
+  std::shared_ptr<const Conversation> memory;  // what the agent remembers; null: nothing
   std::vector<ToolInput> tools;
   std::string tool_text;  // without `tools`: what they returned in an attempt before
   std::stop_token stop;   // of rendering, tokenizing and reading the vocabulary; the tools have it too
@@ -65,6 +72,7 @@ struct PreparedTurn {
   std::string tool_text;      // the results joined by newlines: condition_<agent>_current
   Clock::time_point ready{};  // when the last input was complete: after the tools
   std::vector<PromptPart> prompt;
+  std::size_t kept = 0;                       // exchanges of the memory that the prompt holds
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
   ToolFormat format;                          // of calls, where the model may call tools
   std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text

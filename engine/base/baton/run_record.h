@@ -57,6 +57,14 @@ struct ToolUse {
   int generation = 0;  // the number of the model's output that holds the call; 0: before the prompt
 };
 
+/// What an agent remembered of earlier runs of its session, at the beginning of a turn.
+struct HistoryRecord {
+  int runs = 0;                // runs that its prompt holds
+  int forgotten = 0;           // runs that it held before this turn
+  std::int64_t tokens = 0;     // of these runs, at the beginning of the prompt; 0 where some were forgotten
+  std::int64_t continued = 0;  // of these tokens: those whose KV was still there
+};
+
 /// One turn of one agent. Where the model called tools, tokens, KV and times are sums over all prompts of the turn, and
 /// `slots` are those of the first.
 struct AgentRecord {
@@ -90,6 +98,7 @@ struct AgentRecord {
   double guard_nats = -1;     // auto: that of this prompt, by its guard; above the tolerance it was computed in full
   double guard_change = -1;   // what the guard measured: mean squared change of the values that were not recomputed
   std::vector<SlotRecord> slots;
+  std::optional<HistoryRecord> history;  // in sessions, where the agent remembers something
 };
 
 struct MemoryRecord {

@@ -56,9 +56,9 @@ const char* name_of(State state) {
 }
 
 Style style_of(State state) {
-  static const Style kStyles[] = {Style::dim,   Style::blue,   Style::yellow, Style::cyan,
-                                  Style::green, Style::yellow, Style::red,    Style::yellow};
-  return kStyles[static_cast<int>(state)];
+  static const Style styles[] = {Style::dim,   Style::blue,   Style::yellow, Style::cyan,
+                                 Style::green, Style::yellow, Style::red,    Style::yellow};
+  return styles[static_cast<int>(state)];
 }
 
 bool is_over(State state) { return state >= State::done; }

@@ -31,10 +31,10 @@ class Canvas {
         text += at(column, row) ? '*' : ' ';
         continue;
       }
-      static const int kBits[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
+      static const int dots[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
       int bits = 0;
       for (int y = 0; y < 4; ++y) {
-        for (int x = 0; x < 2; ++x) bits |= at(2 * column + x, 4 * row + y) ? kBits[y][x] : 0;
+        for (int x = 0; x < 2; ++x) bits |= at(2 * column + x, 4 * row + y) ? dots[y][x] : 0;
       }
       if (bits == 0) {
         text += ' ';

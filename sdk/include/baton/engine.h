@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@ namespace baton::inline v1 {
 
 struct Preview;
 struct PreviewOptions;
+class Session;
 
 struct EngineOptions {
   /// A path, a name or "hf:ORG/NAME", in place of each workflow's default model. Empty: the workflows' own models.
@@ -87,6 +89,13 @@ class Engine {
   /// Runs a workflow and waits for its end: start() and Run::get().
   RunRecord run(const Workflow& workflow, const RunOptions& options = {}) const;
 
+  /// Begins a session of a workflow (include baton/session.h): runs whose agents remember the runs before.
+  Session session(const Workflow& workflow) const;
+  /// Continues a session that Session::save wrote, in this or another process: its answers are those that the session
+  /// would have given, token for token. Opens the models. Throws ResourceError as prepare() does, and InputError for a
+  /// file that is damaged, of another version, of another workflow's name or agents, or of other models.
+  Session restore(const Workflow& workflow, const std::filesystem::path& file) const;
+
   /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is
   /// known (docs/methods.md, "Auto"). An engine measures them after a run has ended, and what is not measured when it
   /// is destroyed is lost. Returns false when `time` is over or a stop was requested.
@@ -95,6 +104,7 @@ class Engine {
   /// For the library's own use.
   struct Impl;
   Impl& impl() const { return *impl_; }
+  const std::shared_ptr<Impl>& shared_impl() const { return impl_; }
 
  private:
   explicit Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints made by tests: bytes of safetensors files, and folders that go away with the test.
+// Checkpoints made by tests: bytes of safetensors files.
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <bit>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "tests/support/temp_folder.h"
 
 namespace baton::test {
 
@@ -49,34 +46,6 @@ class TensorFile {
  private:
   nlohmann::json header_ = nlohmann::json::object();
   std::string data_;
-};
-
-class TempFolder {
- public:
-  TempFolder() {
-    static std::atomic<int> count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("baton-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
-    std::filesystem::create_directories(path_);
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  void write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
-  }
-  void copy_from(const std::filesystem::path& folder) const {
-    std::filesystem::copy(folder, path_,
-                          std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
-  }
-
- private:
-  std::filesystem::path path_;
 };
 
 /// What the function throws, as text; empty when it throws nothing.

@@ -118,7 +118,7 @@ workflow: {topology: fully_connected, agents: [a, b, c]}
   for (const std::size_t turn : {0, 2}) {
     const PlannedTurn& planned = made.turns[turn];
     check(build_prompt(*model, planned.messages, answer), begin + texts[turn] + end);
-    check(fill_frame(*make_frame(planned, *model, {}, {}), answer), begin + texts[turn] + end);
+    check(fill_frame(*make_frame(planned, *model, {}, nullptr, {}), answer), begin + texts[turn] + end);
   }
 }
 
