@@ -11,6 +11,7 @@ namespace baton::cli {
 using Action = std::function<int()>;
 
 void add_run(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);

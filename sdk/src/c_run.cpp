@@ -12,10 +12,6 @@
 using namespace baton::c_face;
 using std::chrono::milliseconds;
 
-struct baton_engine {
-  baton::Engine engine;
-};
-
 struct baton_event {
   baton_event_type type;
   std::string json;
@@ -176,29 +172,34 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
   return guarded(error, [&] {
     auto& result = result_place(run, "run");
     const baton::Engine& by = required(engine, "engine").engine;
-    const baton_workflow& of = required(workflow, "workflow");
-    const baton_run_options given = read(options);
-    check_not_negative(given.timeout_ms, "timeout_ms");
-    baton::RunOptions translated;
-    for (auto& [name, value] : read_pairs(given.inputs, given.input_count, "inputs")) {
-      translated.inputs.emplace(std::move(name), std::move(value));
-    }
-    if (given.has_seed) translated.seed = given.seed;
-    translated.timeout = milliseconds(given.timeout_ms);
-    const auto listener = std::make_shared<Listener>();
-    listener->call = given.on_event;
-    listener->user_data = given.user_data;
-    translated.stop = listener->stop.get_token();
-    if (listener->call != nullptr) {
-      translated.on_event = [listener](const baton::Event& event) {
-        if (listener->gone) return;
-        const baton_event shown = make_event(event);
-        if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
-      };
-    }
-    result = new baton_run{by.start(of.workflow, translated), of.workflow.outputs(), listener};
+    const baton::Workflow& of = required(workflow, "workflow").workflow;
+    result = new_run(of, options, [&](const baton::RunOptions& translated) { return by.start(of, translated); });
     return BATON_OK;
   });
+}
+
+baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_options* options,
+                                  const std::function<Run(const RunOptions& options)>& start) {
+  const baton_run_options given = read(options);
+  check_not_negative(given.timeout_ms, "timeout_ms");
+  RunOptions translated;
+  for (auto& [name, value] : read_pairs(given.inputs, given.input_count, "inputs")) {
+    translated.inputs.emplace(std::move(name), std::move(value));
+  }
+  if (given.has_seed) translated.seed = given.seed;
+  translated.timeout = milliseconds(given.timeout_ms);
+  const auto listener = std::make_shared<Listener>();
+  listener->call = given.on_event;
+  listener->user_data = given.user_data;
+  translated.stop = listener->stop.get_token();
+  if (listener->call != nullptr) {
+    translated.on_event = [listener](const Event& event) {
+      if (listener->gone) return;
+      const baton_event shown = make_event(event);
+      if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
+    };
+  }
+  return new baton_run{start(translated), workflow.outputs(), listener};
 }
 
 baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error) {

@@ -21,6 +21,7 @@ struct Watch {
   std::atomic<bool> obeyed = false;  // something asks for the token
   std::mutex mutex;
   std::vector<LastWords*> words;
+  std::stop_source* one = nullptr;  // that of StopOne
   std::mutex writing;
 };
 
@@ -29,11 +30,17 @@ Watch& watch() {
   return state;
 }
 
+/// True when a StopOne takes the signal.
+bool stops_one(int signal) {
+  const std::lock_guard lock(watch().mutex);
+  return signal == SIGINT && watch().one != nullptr && watch().one->request_stop();
+}
+
 /// The first signal requests a stop, the second one ends the program; where nothing asks for stops, the first one does.
 void wait_for_signals(sigset_t signals) {
   Watch& state = watch();
   int signal = 0;
-  while (sigwait(&signals, &signal) != 0) {
+  while (sigwait(&signals, &signal) != 0 || stops_one(signal)) {
   }
   state.stop.request_stop();
   while (state.obeyed && sigwait(&signals, &signal) != 0) {
@@ -75,6 +82,15 @@ void watch_interrupts() {
 std::stop_token interrupted() {
   watch().obeyed = true;
   return watch().stop.get_token();
+}
+
+StopOne::StopOne() {
+  const std::lock_guard lock(watch().mutex);
+  watch().one = &stop_;
+}
+StopOne::~StopOne() {
+  const std::lock_guard lock(watch().mutex);
+  watch().one = nullptr;
 }
 
 Whole::Whole() { watch().writing.lock(); }

@@ -15,6 +15,19 @@ void watch_interrupts();
 /// Requested by the first signal, which ends the program where this was never called. Any thread.
 std::stop_token interrupted();
 
+/// While an object exists, the first Ctrl-C requests a stop of its token only, and the program goes on.
+class StopOne {
+ public:
+  StopOne();
+  ~StopOne();
+  StopOne(const StopOne&) = delete;
+  StopOne& operator=(const StopOne&) = delete;
+  std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  std::stop_source stop_;
+};
+
 /// While an object exists, a second signal ends the program only after up to two seconds, so that output in progress is
 /// completed.
 class Whole {

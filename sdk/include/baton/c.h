@@ -299,6 +299,43 @@ void baton_run_cancel(baton_run* run);
 /// callbacks, it does not wait: the run ends by itself.
 void baton_run_free(baton_run* run);
 
+// ---- Sessions -------------------------------------------------------------------------------------------------------
+
+/// A session: runs of one workflow whose agents remember the runs before (baton/session.h says what). Safe from any
+/// thread, one run at a time.
+typedef struct baton_session baton_session;
+
+baton_status baton_session_create(baton_session** session, const baton_engine* engine, const baton_workflow* workflow,
+                                  baton_error** error);
+
+/// Goes on with a session that baton_session_save wrote, in this or another process. Opens the models. BATON_RESOURCES;
+/// BATON_USAGE for a file that is missing, damaged, or of another workflow or model.
+baton_status baton_session_restore(baton_session** session, const baton_engine* engine, const baton_workflow* workflow,
+                                   const char* file, baton_error** error);
+
+/// As baton_engine_start. BATON_USAGE while another run of the session has not ended.
+baton_status baton_session_start(baton_run** run, const baton_session* session, const baton_run_options* options,
+                                 baton_error** error);
+
+/// Runs that are remembered, and how many of them can be taken back. 0 for NULL.
+int32_t baton_session_runs(const baton_session* session);
+int32_t baton_session_rewindable(const baton_session* session);
+
+/// Forgets the last runs. BATON_USAGE for more than can be taken back, and while a run has not ended.
+baton_status baton_session_rewind(baton_session* session, int32_t runs, baton_error** error);
+
+/// Another session that remembers the same.
+baton_status baton_session_fork(baton_session** other, const baton_session* session, baton_error** error);
+
+/// What an agent remembers, a JSON array of {"role", "text"}. BATON_USAGE for an unknown agent.
+baton_status baton_session_messages(char** json, const baton_session* session, const char* agent, baton_error** error);
+
+/// Writes the session, with its KV, into a file, in place of one that is there. BATON_RESOURCES when writing fails;
+/// BATON_USAGE while a run has not ended.
+baton_status baton_session_save(const baton_session* session, const char* file, baton_error** error);
+
+void baton_session_free(baton_session* session);
+
 #ifdef __cplusplus
 }
 #endif
