@@ -111,11 +111,12 @@ ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLa
     std::vector<std::byte> part;
     for (std::size_t i = 0; i < matrices; ++i) {
       const auto matrix = bytes.subspan(i * row * tokens.size(), row * tokens.size());
-      const auto rows = matrix.subspan(row * static_cast<std::size_t>(begin), row * static_cast<std::size_t>(end - begin));
+      const auto rows =
+          matrix.subspan(row * static_cast<std::size_t>(begin), row * static_cast<std::size_t>(end - begin));
       part.insert(part.end(), rows.begin(), rows.end());
     }
-    return std::make_shared<const Segment>(
-        backend, layout, std::vector<TokenId>(tokens.begin() + begin, tokens.begin() + end), part);
+    return std::make_shared<const Segment>(backend, layout,
+                                           std::vector<TokenId>(tokens.begin() + begin, tokens.begin() + end), part);
   };
   context->engine = &store;
   const auto exact = std::span(tokens).first(static_cast<std::size_t>(context->exact));

@@ -300,9 +300,10 @@ void add_chat(CLI::App& app, Action& action) {
   verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
   verb->add_flag("-q,--quiet", arguments->quiet, "Print only answers and errors");
   verb->footer(
-      std::string("Each message is a run of the workflow in which every agent remembers its earlier turns; only what is\n"
-                  "new is computed. On a terminal the last agent's answer is shown as it is written. From a pipe each\n"
-                  "line is a message. Commands, on a terminal:\n") +
+      std::string(
+          "Each message is a run of the workflow in which every agent remembers its earlier turns; only what is\n"
+          "new is computed. On a terminal the last agent's answer is shown as it is written. From a pipe each\n"
+          "line is a message. Commands, on a terminal:\n") +
       kCommands +
       "\nExamples:\n"
       "  baton chat chat.yaml --model models/qwen2.5-coder-1.5b.gguf\n"

@@ -99,8 +99,7 @@ TEST_CASE("C: a session and NULL") {
            outcome_of(baton_session_start, static_cast<baton_run**>(nullptr), session.get(), nullptr),
            outcome_of(baton_session_start, &run, none, nullptr),
            outcome_of(baton_session_start, &run, session.get(), nullptr),  // the input is missing
-           outcome_of(baton_session_rewind, none, 0),
-           outcome_of(baton_session_rewind, session.get(), -1),
+           outcome_of(baton_session_rewind, none, 0), outcome_of(baton_session_rewind, session.get(), -1),
            outcome_of(baton_session_fork, static_cast<baton_session**>(nullptr), session.get()),
            outcome_of(baton_session_fork, &none, none),
            outcome_of(baton_session_messages, static_cast<char**>(nullptr), session.get(), "solver"),

@@ -170,9 +170,11 @@ TEST_CASE("session: a run that does not end well leaves nothing", "[sdk][session
   CHECK(outputs(say(session, message(3))) == outputs(say(fresh, message(3))));
 
   // A model that is not there.
-  const baton::Session broken = baton::Engine::open({.device = "cpu"}).session(baton::Workflow::parse(
-      "version: 1\nname: x\ninputs: {}\nmodels: {main: {path: ./missing-model}}\nagents: {a: {prompt: hello}}\nworkflow: "
-      "{topology: single, agents: [a]}\n"));
+  const baton::Session broken =
+      baton::Engine::open({.device = "cpu"})
+          .session(baton::Workflow::parse("version: 1\nname: x\ninputs: {}\nmodels: {main: {path: "
+                                          "./missing-model}}\nagents: {a: {prompt: hello}}\nworkflow: "
+                                          "{topology: single, agents: [a]}\n"));
   CHECK_THROWS_AS(broken.run(), baton::ResourceError);
   CHECK_THROWS_AS(broken.run(), baton::ResourceError);  // not: has not ended
 }
@@ -270,7 +272,8 @@ inputs: {message: {type: string, required: true}}
 models: {main: {path: nano}}
 agents: {solver: {prompt: "{{ message }}"}}
 workflow: {topology: single, agents: [solver]}
-)")).find("the workflow has no agent \"checker\"") != std::string::npos);
+)"))
+            .find("the workflow has no agent \"checker\"") != std::string::npos);
 
   const std::string text = file_text(file);
   const auto write = [&](const std::string& bytes) { std::ofstream(other, std::ios::binary) << bytes; };

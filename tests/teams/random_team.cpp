@@ -218,13 +218,14 @@ class TeamMaker {
     if (!member.output.contains("choose") && !free && draw_.chance(words ? 0.1 : 0.7)) set_calls(out);
     if (!out.contains("on_error")) out["on_error"] = "skip";  // of an error, a run would end at a random moment
     if (draw_.chance(0.2)) out["exact"] = true;
+    if (draw_.chance(0.3)) out["remember"] = draw_.of({0, 1, 1, 2});
     if (draw_.chance(0.1)) out["timeout"] = "10m";
     if (!member.tools || member.output.contains("choose") || draw_.chance(0.7)) {
       team_.agents.push_back(member.id);
       return out;
     }
     for (const char* key : {"prompt", "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-                            "seed", "stop", "exact", "calls"})
+                            "seed", "stop", "exact", "calls", "remember"})
       out.erase(key);
     if (out["tools"].back().contains("call")) out["tools"].erase(out["tools"].size() - 1);
     if (out.contains("retry") && out["retry"].is_object()) out["retry"] = out["retry"]["attempts"];

@@ -9,7 +9,6 @@
 
 #include "engine/base/hash.h"
 #include "tests/teams/team_tools.h"
-#include "workflows/run/executor.h"
 #include "workflows/run/inputs.h"
 
 namespace baton::test {
@@ -25,10 +24,11 @@ class Tap final : public InferenceEngine {
     auto answer = std::make_shared<TurnAnswer>();
     for (const PromptPart& part : request.prompt)
       answer->prompt.insert(answer->prompt.end(), part.tokens.begin(), part.tokens.end());
+    std::int32_t longest = request.max_tokens;
+    for (const auto& choice : request.choices) longest = std::max(longest, static_cast<std::int32_t>(choice.size()));
     {
       const std::lock_guard lock(mutex_);
-      const auto positions = static_cast<std::int32_t>(answer->prompt.size()) + request.max_tokens;
-      most_positions_ = std::max(most_positions_, positions);
+      most_positions_ = std::max(most_positions_, static_cast<std::int32_t>(answer->prompt.size()) + longest);
     }
     if (logits_) {
       request.callbacks.on_logits = [answer](std::span<const float> logits) {
@@ -124,6 +124,12 @@ TeamAnswers run_team(const std::shared_ptr<InferenceEngine>& engine, const TeamR
     ++answers.events;
     if (run.on_event) run.on_event(event);
   };
+  if (run.memory != nullptr) {
+    request.memory = *run.memory;
+    request.on_memory = [&](const SessionMemory* memory) {
+      if (memory != nullptr) *run.memory = *memory;
+    };
+  }
   answers.record = run_plan(request);
   answers.answers = tap->take();
   for (const PlannedTurn& turn : run.plan->turns) answers.turns.push_back(turn.id);
@@ -143,8 +149,10 @@ std::string first_difference(const TeamAnswers& expected, const TeamAnswers& fou
       const std::string one = difference(a->second[attempt], b->second[attempt]);
       if (!one.empty()) return fmt::format("turn {}, attempt {}, {}", turn, attempt + 1, one);
     }
-    if (before != after) return fmt::format("turn {}: expected {} attempts, found {}", turn, before, after);
     const std::string recorded = shown(expected.record.agents.at(i));
+    if (before != after)
+      return fmt::format("turn {}: expected {} attempts, found {}: {}", turn, before, after,
+                         shown(found.record.agents.at(i)));
     if (const std::string other = shown(found.record.agents.at(i)); recorded != other)
       return fmt::format("turn {}: expected {}; found {}", turn, recorded, other);
   }

@@ -36,6 +36,7 @@ enum class Course : std::uint8_t {
   alone,
   again,      // a second time on the same engine, which has prefixes of the first
   company,    // with the same and another team on the same engine at the same time
+  session,    // three times, in a session
   cancelled,  // while and after the same run is cancelled at a random moment
   forced,     // twice, with the answers of `full` forced on agents that may read approximate KV; the others must agree
 };
@@ -63,6 +64,11 @@ constexpr Way kWays[] = {
     {"verified, company", "verified", Settings::written, Machine::odd_steps, Course::company},
     {"verified, little memory", "verified", Settings::written, Machine::tight, Course::company},
     {"verified, sampled, cancelled", "verified", Settings::sampled, Machine::usual, Course::cancelled},
+    {"prefix, session", "prefix", Settings::written, Machine::odd_steps, Course::session},
+    {"lockstep, session", "lockstep", Settings::written, Machine::usual, Course::session},
+    {"lockstep, session, little memory", "lockstep", Settings::written, Machine::tight, Course::session},
+    {"verified, session", "verified", Settings::sampled, Machine::usual, Course::session},
+    {"auto, exact readers, session", "auto", Settings::all_exact, Machine::usual, Course::session},
     {"auto, exact readers", "auto", Settings::all_exact, Machine::usual, Course::again},
     {"auto, some exact readers", "auto", Settings::some_exact, Machine::usual, Course::forced},
 };
@@ -112,9 +118,26 @@ struct TeamTrials::Team {
     return *found;
   }
 
+  /// Of the runs of a session.
+  const std::vector<TeamAnswers>& expected_session(Settings settings) {
+    std::vector<TeamAnswers>& found = full_session[settings == Settings::sampled];
+    if (found.empty()) found = session(engine(), run(settings, "full"));
+    return found;
+  }
+
+  static std::vector<TeamAnswers> session(const std::shared_ptr<StepEngine>& engine, TeamRun run) {
+    constexpr std::size_t kRuns = 3;
+    SessionMemory memory;
+    run.memory = &memory;
+    std::vector<TeamAnswers> answers;
+    while (answers.size() < kRuns) answers.push_back(run_team(engine, run));
+    return answers;
+  }
+
   RandomTeam random;
   const TeamModel& model;
   std::unique_ptr<const TeamAnswers> full[2];
+  std::vector<TeamAnswers> full_session[2];
 };
 
 /// One team in one way.
@@ -139,6 +162,13 @@ class TeamTrials::Trial {
         check("", run_team(engine_, run_));
         check("the second time: ", run_team(engine_, run_));
         break;
+      case Course::session: {
+        const std::vector<TeamAnswers>& expected = team_.expected_session(way_.settings);
+        const std::vector<TeamAnswers> found = Team::session(engine_, run_);
+        for (std::size_t i = 0; i < found.size(); ++i)
+          check(fmt::format("run {} of the session: ", i + 1), expected[i], found[i]);
+        break;
+      }
       case Course::company:
         in_company();
         break;
@@ -166,6 +196,8 @@ class TeamTrials::Trial {
     reached["tentative tokens"] += tentative_;
     reached["tentative tokens that were dropped"] += dropped_;
     reached["drafted tokens"] += drafted_;
+    reached["turns that remember"] += remembered_;
+    reached["forgotten runs"] += forgotten_;
   }
 
  private:
@@ -179,8 +211,11 @@ class TeamTrials::Trial {
       options.max_sequences = draw_.of({1, 2, 3, 64});
       return team_.engine(options, draw_.between(1, 3));
     }
-    const std::int32_t positions =
-        std::max(expected_.most_positions, other_.expected(Settings::written).most_positions);
+    std::int32_t positions = std::max(expected_.most_positions, other_.expected(Settings::written).most_positions);
+    if (way_.course == Course::session) {
+      for (const TeamAnswers& one : team_.expected_session(way_.settings))
+        positions = std::max(positions, one.most_positions);
+    }
     KvLayout layout = team_.model.model->kv_layout();
     layout.raw_keys = true;
     const auto largest = static_cast<double>(KvCache::bytes_for(*team_.model.backend, layout, positions));
@@ -192,6 +227,8 @@ class TeamTrials::Trial {
   void check(const std::string& which, const TeamAnswers& found) { check(which, expected_, found); }
   void check(const std::string& which, const TeamAnswers& expected, const TeamAnswers& found) {
     for (const AgentRecord& turn : found.record.agents) {
+      remembered_ += turn.history ? 1 : 0;
+      forgotten_ += turn.history ? turn.history->forgotten : 0;
       tentative_ += turn.tentative_tokens;
       dropped_ += turn.tentative_tokens - turn.confirmed_tokens;
       drafted_ += turn.drafted_tokens;
@@ -274,7 +311,7 @@ class TeamTrials::Trial {
   std::shared_ptr<StepEngine> engine_;
   std::string difference_;
   std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0, rectified_ = 0;
-  std::int64_t tentative_ = 0, dropped_ = 0, drafted_ = 0;
+  std::int64_t tentative_ = 0, dropped_ = 0, drafted_ = 0, remembered_ = 0, forgotten_ = 0;
 };
 
 namespace {

@@ -214,6 +214,6 @@ TEST_CASE("contexts: what a context holds is evicted last", "[engine][contexts]"
   }
   CHECK(engine->stats().segments.evicted > 0);
   const Run next = ask(*engine, {text(60, 1), {"", said}, text(5, 2)}, reuse, said, kept.result.context);
-  CHECK(next.result.kv_computed == 
+  CHECK(next.result.kv_computed ==
         (next.result.prompt_tokens - static_cast<std::int64_t>(kept.result.context->tokens.size())) * kLayers);
 }
