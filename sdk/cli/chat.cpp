@@ -43,6 +43,7 @@ struct ChatArguments {
   std::string message;  // name of the input
   std::string session;  // file
   std::optional<std::uint64_t> seed;
+  bool json = false;
   bool quiet = false;
 };
 
@@ -71,36 +72,52 @@ std::string input_of_messages(const Workflow& workflow, const ChatArguments& arg
 /// Writes the answer of the last agent as it comes, and a line for each of the others.
 class ChatView {
  public:
-  ChatView(const Workflow& workflow, bool quiet)
-      : speaker_(workflow.turns().back().agent), quiet_(quiet || !stderr_is_terminal()) {}
+  ChatView(const Workflow& workflow, const ChatArguments& arguments)
+      : speaker_(workflow.turns().back().agent),
+        streams_(stdout_is_terminal() && !arguments.json),
+        quiet_(arguments.quiet || !stderr_is_terminal()) {}
 
   void on_event(const Event& event) {
     if (const auto* token = std::get_if<Token>(&event); token != nullptr && token->agent == speaker_) {
       streamed_ += token->text;
-      if (stdout_is_terminal()) result(token->text);
+      if (streams_) result(token->text);
     } else if (const auto* finished = std::get_if<AgentFinished>(&event)) {
       finish(finished->record);
     } else if (const auto* tool = std::get_if<ToolCalled>(&event); tool != nullptr && !quiet_) {
-      note(styled(Style::dim, fmt::format("{}: tool {} {}\n", turn_name(tool->agent, tool->round),
+      tell(styled(Style::dim, fmt::format("{}: tool {} {}\n", turn_name(tool->agent, tool->round),
                                           printable(tool->tool, Lines::fold), tool->ok ? "ran" : "failed")));
     } else if (const auto* warning = std::get_if<Warning>(&event); warning != nullptr && !quiet_) {
-      note(styled(Style::yellow, printable(warning->message, Lines::fold) + "\n"));
+      tell(styled(Style::yellow, printable(warning->message, Lines::fold) + "\n"));
     }
   }
 
   const std::string& streamed() const { return streamed_; }
+  /// What was held back while the answer was written.
+  const std::string& notes() const { return notes_; }
 
  private:
+  void tell(const std::string& line) {
+    if (streams_ && !streamed_.empty())
+      notes_ += line;
+    else
+      note(line);
+  }
+
   void finish(const AgentRecord& record) {
     if (record.agent == speaker_ || quiet_ || record.state == TurnState::skipped) return;
     const std::string line = turn_name(record.agent, record.round) + ": " + printable(record.output, Lines::fold);
-    note(styled(Style::dim, head(line, std::max(20, terminal_size().columns - 1)) + "\n"));
+    tell(styled(Style::dim, head(line, std::max(20, terminal_size().columns - 1)) + "\n"));
   }
 
   std::string speaker_;
+  bool streams_;
   bool quiet_;
-  std::string streamed_;
+  std::string streamed_, notes_;
 };
+
+std::string messages_so_far(int runs) {
+  return styled(Style::dim, fmt::format("{} message{} so far\n", runs, runs == 1 ? "" : "s"));
+}
 
 std::string answer_of(const RunRecord& record) {
   std::string text;
@@ -166,7 +183,7 @@ class Chat {
     }
     Session session = engine_.restore(workflow_, arguments_.session);
     if (!arguments_.quiet && stderr_is_terminal())
-      note(styled(Style::dim, fmt::format("{}: {} messages so far\n", arguments_.session, session.runs())));
+      note(messages_so_far(session.runs()));
     return session;
   }
 
@@ -184,7 +201,7 @@ class Chat {
 
   int ask(const std::string& text) {
     last_ = text;
-    ChatView view(workflow_, arguments_.quiet);
+    ChatView view(workflow_, arguments_);
     const StopOne stop;
     RunOptions options;
     options.inputs = inputs_;
@@ -194,6 +211,10 @@ class Chat {
     options.stop = stop.token();
     options.on_event = [&](const Event& event) { view.on_event(event); };
     const RunRecord record = session_.run(options);
+    if (arguments_.json) {
+      result(record.to_json(-1) + "\n");
+      check_stdout();
+    }
     if (record.state == RunState::cancelled) {
       note(styled(Style::dim, "\nstopped; the message is forgotten\n"));
       return kInterrupted;
@@ -202,11 +223,13 @@ class Chat {
       note("\n" + styled(Style::red, "baton: ") + printable(record.error, Lines::keep) + "\n");
       return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
     }
+    if (arguments_.json) return kOk;
     const std::string answer = answer_of(record);
     if (!stdout_is_terminal() || view.streamed() != answer)
       result((stdout_is_terminal() && !view.streamed().empty() ? "\n" : "") + answer);
     result("\n");
     check_stdout();
+    note(view.notes());
     if (!arguments_.quiet && stderr_is_terminal()) note(styled(Style::dim, summary(record) + "\n"));
     return kOk;
   }
@@ -222,7 +245,7 @@ class Chat {
         note(kCommands);
       } else if (command == "/back") {
         session_.rewind(rest.empty() ? 1 : number(rest));
-        note(styled(Style::dim, fmt::format("{} messages so far\n", session_.runs())));
+        note(messages_so_far(session_.runs()));
       } else if (command == "/again" && !last_.empty()) {
         Session before = session_.fork();
         session_.rewind(1);
@@ -298,6 +321,7 @@ void add_chat(CLI::App& app, Action& action) {
   verb->add_option("--session", arguments->session, "Go on with the session in this file, and write it at the end")
       ->type_name("FILE");
   verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
+  verb->add_flag("--json", arguments->json, "Print the record of each run as one line of JSON, in place of the answer");
   verb->add_flag("-q,--quiet", arguments->quiet, "Print only answers and errors");
   verb->footer(
       std::string(
