@@ -182,8 +182,7 @@ class Chat {
       return engine_.session(workflow_);
     }
     Session session = engine_.restore(workflow_, arguments_.session);
-    if (!arguments_.quiet && stderr_is_terminal())
-      note(messages_so_far(session.runs()));
+    if (!arguments_.quiet && stderr_is_terminal()) note(messages_so_far(session.runs()));
     return session;
   }
 

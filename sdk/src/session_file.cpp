@@ -26,7 +26,7 @@ constexpr std::uint64_t kVersion = 1;
 constexpr std::uint64_t kMaxJson = std::uint64_t{256} << 20;
 constexpr int kMaxRuns = 1 << 30;
 
-struct Head {
+struct SessionHead {
   std::uint64_t magic = kMagic;
   std::uint64_t version = kVersion;
   std::uint64_t json_bytes = 0;
@@ -34,7 +34,7 @@ struct Head {
   std::uint64_t head_hash = 0;  // of the fields before
 };
 
-std::uint64_t hash_of(const Head& head) { return hash_bytes(&head, offsetof(Head, head_hash)); }
+std::uint64_t hash_of(const SessionHead& head) { return hash_bytes(&head, offsetof(SessionHead, head_hash)); }
 
 std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
@@ -60,23 +60,23 @@ Json json_of(const std::vector<SaidMessage>& messages) {
 }
 
 /// Reads what write_session wrote. What does not fit is `damaged`.
-class Reader {
+class SessionReader {
  public:
-  Reader(const std::filesystem::path& file, const OpenPlan& open) : file_(file), open_(open), input_(file) {}
+  SessionReader(const std::filesystem::path& file, const OpenPlan& open) : file_(file), open_(open), input_(file) {}
 
   SavedSession read() {
-    Head head;
-    if (input_.size() < sizeof(Head)) damaged("it ends too early");
+    SessionHead head;
+    if (input_.size() < sizeof(SessionHead)) damaged("it ends too early");
     input_.read(0, std::as_writable_bytes(std::span(&head, 1)));
     if (head.magic != kMagic) fail("it is not a session");
     if (head.version != kVersion)
       fail(fmt::format("it has version {} of the format; expected {}", head.version, kVersion));
     if (head.head_hash != hash_of(head)) damaged("a checksum is wrong");
-    if (head.json_bytes > kMaxJson || head.json_bytes > input_.size() - sizeof(Head)) damaged("it ends too early");
+    if (head.json_bytes > kMaxJson || head.json_bytes > input_.size() - sizeof(SessionHead)) damaged("it ends too early");
     std::string text(head.json_bytes, '\0');
-    input_.read(sizeof(Head), std::as_writable_bytes(std::span(text)));
+    input_.read(sizeof(SessionHead), std::as_writable_bytes(std::span(text)));
     if (hash_bytes(text.data(), text.size()) != head.json_hash) damaged("a checksum is wrong");
-    data_ = sizeof(Head) + head.json_bytes;
+    data_ = sizeof(SessionHead) + head.json_bytes;
 
     const std::string origin = file_.string();
     const JsonDocument document = parse_json(text, origin);
@@ -190,7 +190,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
     }
     const Json json = {{"workflow", open.plan->spec->name}, {"runs", session.runs}, {"agents", std::move(agents)}};
     const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    Head head;
+    SessionHead head;
     head.json_bytes = text.size();
     head.json_hash = hash_bytes(text.data(), text.size());
     head.head_hash = hash_of(head);
@@ -204,7 +204,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
 
 SavedSession read_session(const std::filesystem::path& file, const OpenPlan& open) {
   try {
-    return Reader(file, open).read();
+    return SessionReader(file, open).read();
   } catch (const ModelError& error) {  // of the file and its JSON
     throw InputError(fmt::format("session file {}: {}", file.string(), error.what()));
   } catch (const BackendError& error) {
