@@ -120,7 +120,7 @@ ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLa
   };
   context->engine = &store;
   const auto exact = std::span(tokens).first(static_cast<std::size_t>(context->exact));
-  prefixes.add(exact, [&](std::int32_t begin) { return segment(begin, context->exact); });
+  if (!exact.empty()) prefixes.add(exact, 1, [&](std::int32_t begin) { return segment(begin, context->exact); });
   context->pieces = share(prefixes.pieces(exact), context->exact, store);
   const auto n = static_cast<std::int32_t>(tokens.size());
   if (const std::int32_t at = end_of(context->pieces); at < n) {

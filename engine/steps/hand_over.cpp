@@ -120,7 +120,9 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
     if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
     if (keeps_prefixes(request.reuse)) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
-      if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)));
+      // A prompt that will go on behind this one is computed ahead from the prefix.
+      const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;
+      if (exact > 0) prefixes.add(backend, cache, tokens.first(static_cast<std::size_t>(exact)), least);
     }
     if (request.keep_context) result.context = keep_context(sequence, backend, store, prefixes);
   } catch (const std::exception&) {

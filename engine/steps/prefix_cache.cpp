@@ -7,7 +7,6 @@ namespace baton {
 namespace {
 
 constexpr std::size_t kMaxEntries = 512;
-constexpr std::int32_t kWorthKeeping = 16;  // minimum new tokens for which an entry is added
 
 }  // namespace
 
@@ -104,19 +103,19 @@ void PrefixCache::use(const Walk& walk, std::size_t count) {
   }
 }
 
-void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens) {
+void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  add(tokens, [&](std::int32_t begin) {
+  add(tokens, least, [&](std::int32_t begin) {
     const auto rest = tokens.subspan(static_cast<std::size_t>(begin));
     return std::make_shared<Segment>(backend, cache, begin, n - begin, std::vector<TokenId>(rest.begin(), rest.end()));
   });
 }
 
-void PrefixCache::add(std::span<const TokenId> tokens,
+void PrefixCache::add(std::span<const TokenId> tokens, std::int32_t least,
                       const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make) {
   const auto n = static_cast<std::int32_t>(tokens.size());
   const Walk walk = living(this->walk(tokens));
-  if (walk.length + kWorthKeeping > n) return;
+  if (walk.length + least > n) return;
   SegmentHandle handle = store_.add(make(walk.length), 0);
   use(walk, walk.entries.size());
   if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return;

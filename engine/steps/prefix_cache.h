@@ -40,11 +40,14 @@ class PrefixCache {
   /// Returns where the KV of that prefix is. Does not count as a use; some of it may have been evicted.
   std::vector<KeptContext::Piece> pieces(std::span<const TokenId> prompt) const;
 
-  /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, unless nearly all of the prefix
-  /// is cached already.
-  void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens);
+  /// The minimum number of tokens for which an entry is worth its place.
+  static constexpr std::int32_t kWorthKeeping = 16;
+
+  /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, if at least `least` of them are
+  /// not cached yet.
+  void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least = kWorthKeeping);
   /// The same from elsewhere: `make` returns the KV of positions [begin, n).
-  void add(std::span<const TokenId> tokens,
+  void add(std::span<const TokenId> tokens, std::int32_t least,
            const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make);
 
   void clear();

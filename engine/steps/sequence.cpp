@@ -414,6 +414,7 @@ void Sequence::deliver() {
   cache_.reset();
   assembly_.reset();
   request_.prompt.clear();  // also drops its segments; the result then holds the last handles
+  request_.context.reset();
   const auto on_finished = std::move(request_.callbacks.on_finished);
   if (on_finished) on_finished(std::move(result_));
 }

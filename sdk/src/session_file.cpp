@@ -72,7 +72,8 @@ class SessionReader {
     if (head.version != kVersion)
       fail(fmt::format("it has version {} of the format; expected {}", head.version, kVersion));
     if (head.head_hash != hash_of(head)) damaged("a checksum is wrong");
-    if (head.json_bytes > kMaxJson || head.json_bytes > input_.size() - sizeof(SessionHead)) damaged("it ends too early");
+    if (head.json_bytes > kMaxJson || head.json_bytes > input_.size() - sizeof(SessionHead))
+      damaged("it ends too early");
     std::string text(head.json_bytes, '\0');
     input_.read(sizeof(SessionHead), std::as_writable_bytes(std::span(text)));
     if (hash_bytes(text.data(), text.size()) != head.json_hash) damaged("a checksum is wrong");
