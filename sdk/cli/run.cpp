@@ -17,23 +17,12 @@
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/console/view.h"
+#include "sdk/cli/journal.h"
+#include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
 
 namespace baton::cli {
 namespace {
-
-struct RunArguments {
-  WorkflowArguments workflow;
-  InputArguments inputs;
-  EngineArguments engine;
-  std::optional<std::uint64_t> seed;
-  std::string timeout;
-  bool json = false;
-  std::string events;
-  std::string record;
-  bool quiet = false;
-  bool verbose = false;
-};
 
 class QuietView : public View {
   void on_event(const Event&) override {}
@@ -120,19 +109,28 @@ Run start(const Engine& engine, const Workflow& workflow, const RunOptions& opti
   }
 }
 
+}  // namespace
+
 int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   std::optional<RecordFolder> folder;
-  if (!arguments.record.empty()) folder.emplace(arguments.record);
+  if (!arguments.record.empty()) folder.emplace(arguments.record, arguments.resumes);
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
-  options.inputs = arguments.inputs.values();
+  options.inputs = arguments.resumes ? arguments.given : arguments.inputs.values();
   options.stop = interrupted();
+  options.finished = arguments.finished;
 
   const Workflow workflow = arguments.workflow.load();
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
 
+  std::optional<Journal> journal;
+  if (folder) {
+    const JournalStart start{std::filesystem::current_path().string(), arguments.workflow, workflow.fingerprint(),
+                             options.inputs, options.seed};
+    journal.emplace(arguments.record, start, arguments.resumes);
+  }
   const auto view = make_view(arguments, workflow);
   const LastWords words([&view] { view->close(); });
   std::string lines;
@@ -148,6 +146,8 @@ int run(const RunArguments& arguments) {
       text += (text.empty() ? "" : "\n") + tool->result;
     }
     if (folder) lines += line;
+    if (const auto* finished = std::get_if<AgentFinished>(&event); finished != nullptr && journal)
+      journal->add(*finished);
     if (!arguments.events.empty()) {
       result(line);
       check_stdout();
@@ -160,14 +160,18 @@ int run(const RunArguments& arguments) {
   if (folder) {
     folder->add("run.json", record.to_json() + "\n");
     folder->add("events.ndjson", std::move(lines));
+    folder->add(kJournalName, journal->text());
     PreviewOptions known{options.inputs, {}, &record, std::move(tool_results)};
     for (const auto& turn : engine.preview(workflow, known).turns) {
       if (turn.complete) folder->add("prompts/" + turn_name(turn.agent, turn.round) + ".txt", turn.text());
     }
     try {
       folder->commit();
+      journal->remove();
     } catch (const Failure& failure) {
-      unwritten = failure;
+      unwritten = journal->is_whole() ? Failure(failure.code, fmt::format("{}; 'baton resume {}' writes it later",
+                                                                          failure.what(), arguments.record))
+                                      : failure;
     }
   }
   report(arguments, record);
@@ -180,8 +184,6 @@ int run(const RunArguments& arguments) {
   if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
 }
-
-}  // namespace
 
 void add_run(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("run", "Run a workflow");
@@ -201,7 +203,8 @@ void add_run(CLI::App& app, Action& action) {
   verb->add_flag("-v,--verbose", arguments->verbose, "Also show how each placeholder was handed over")->excludes(quiet);
   verb->footer(
       "Prints the workflow's outputs. On a terminal, stderr shows each agent as it works; Ctrl-C stops the run\n"
-      "and keeps its results so far; a second Ctrl-C ends the program at once.\n\n"
+      "and keeps its results so far; a second Ctrl-C ends the program at once. A recorded run that was stopped or\n"
+      "killed goes on with 'baton resume DIR'.\n\n"
       "Examples:\n"
       "  baton run team.yaml --input user_question=\"What is 6 x 7?\"\n"
       "  baton run team.yaml --input user_question=@question.txt --model models/qwen3-0.6b\n"

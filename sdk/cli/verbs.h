@@ -12,6 +12,8 @@ using Action = std::function<int()>;
 
 void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
+void add_resume(CLI::App& app, Action& action);
+void add_replay(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);

@@ -51,7 +51,9 @@ ToolUse tool_of(const RecordFields& fields) {
   return use;
 }
 
-AgentRecord agent_of(const RecordFields& fields) {
+}  // namespace
+
+AgentRecord agent_record(const RecordFields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
   agent.role = fields.text("role");
@@ -82,9 +84,28 @@ AgentRecord agent_of(const RecordFields& fields) {
   agent.prefill_ms = fields.number("prefill_ms");
   agent.decode_ms = fields.number("decode_ms");
   agent.tokens_per_s = fields.number("tokens_per_s");
+  agent.drafted_tokens = fields.count("drafted_tokens", 0);
+  agent.accepted_tokens = fields.count("accepted_tokens", 0);
+  agent.tentative_ms = fields.number("tentative_ms", 0);
+  agent.tentative_tokens = fields.count("tentative_tokens", 0);
+  agent.confirmed_tokens = fields.count("confirmed_tokens", 0);
+  for (auto [name, value] :
+       {std::pair("expected_nats", &agent.expected_nats), std::pair("guard_nats", &agent.guard_nats),
+        std::pair("guard_change", &agent.guard_change)}) {
+    if (!fields.is_null(name)) *value = fields.number(name);
+  }
   for (const RecordFields& slot : fields.list("slots")) agent.slots.push_back(slot_of(slot));
+  if (const auto history = fields.object_if_there("history")) {
+    HistoryRecord& found = agent.history.emplace();
+    found.runs = static_cast<int>(std::min<std::int64_t>(history->count("runs"), 1'000'000));
+    found.forgotten = static_cast<int>(std::min<std::int64_t>(history->count("forgotten"), 1'000'000));
+    found.tokens = history->count("tokens");
+    found.continued = history->count("continued");
+  }
   return agent;
 }
+
+namespace {
 
 /// The texts as the file has them; `names` holds each of their names.
 NamedTexts in_order(std::vector<NamedTexts::value_type> texts, const std::vector<std::string>& names) {
@@ -117,7 +138,7 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   run.outputs = in_order(fields.texts("outputs"), RecordFields::names(bytes, "outputs"));
   run.load_ms = fields.number("load_ms", 0);
   run.wall_ms = fields.number("wall_ms");
-  for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_of(agent));
+  for (const RecordFields& agent : fields.list("agents")) run.agents.push_back(agent_record(agent));
   const RecordFields memory = fields.object("memory");
   const auto bytes_of = [&memory](const char* name, std::optional<double> otherwise = {}) {
     return static_cast<std::int64_t>(memory.number(name, otherwise));

@@ -55,6 +55,10 @@ struct Report {
   std::vector<std::optional<RecordFiles::Start>> prompts;  // of the turns that are shown
 };
 
+class RecordFields;
+/// The record of a turn. Throws Failure.
+AgentRecord agent_record(const RecordFields& fields);
+
 /// Throws Failure: kUsage when there is no such folder, kInvalidFile when it is no record or a damaged one.
 Report read_report(const std::filesystem::path& folder);
 

@@ -397,6 +397,9 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   if (options.timeout.count() < 0)
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
   check_turns(*plan, options.forced_outputs);
+  if (const std::string wrong = check_finished(*plan, options.finished); !wrong.empty())
+    throw InputError("finished: " + wrong);
+  request.finished = options.finished;
   request.tools = workflow.impl().tools;
   request.seed = options.seed;
   request.timeout = std::min(options.timeout, kMaxWait);
@@ -412,7 +415,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     of.engines.insert(open.engines.begin(), open.engines.end());
     of.load_ms = open.load_ms;
     return [engines = std::move(open.engines)] {
-      for (const auto& [name, engine] : engines) keep_relay_history(*engine);
+      for (const auto& [name, opened] : engines) keep_relay_history(*opened);
     };
   });
 }

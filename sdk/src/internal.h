@@ -22,6 +22,7 @@ namespace baton::inline v1 {
 struct Workflow::Impl {
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const ToolRegistry> tools;
+  std::string fingerprint;
 };
 
 /// The registry of the built-in tools and the host's.

@@ -1,10 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workflow: a compiled workflow behind one immutable value.
+#include "engine/base/hash.h"  // of the layers below: before any public header
+
 #include "sdk/src/internal.h"
 #include "sdk/src/model_path.h"
 
 namespace baton::inline v1 {
 namespace {
+
+/// Of the files' texts, of what the settings and the environment make of the prompts, and of the settings.
+std::string fingerprint_of(const Plan& plan, const WorkflowOptions& options) {
+  StreamHash hash;
+  const auto add = [&](const std::string& text) {
+    const std::uint64_t size = text.size();
+    hash.add(&size, sizeof(size));
+    hash.add(text.data(), text.size());
+  };
+  for (const auto& [file, text] : plan.spec->sources) add(text);
+  for (const auto& [name, value] : options.set) add(name + "=" + value);
+  for (const PlannedTurn& turn : plan.turns) {
+    add(turn.id);
+    for (const PromptMessage& message : turn.messages) {
+      add(message.role);
+      for (const PromptPiece& piece : message.pieces) add(piece.slot.empty() ? piece.text : piece.slot);
+    }
+  }
+  return hash.hex();
+}
 
 template <typename Compile>
 std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, Compile compile) {
@@ -16,6 +38,7 @@ std::shared_ptr<const Workflow::Impl> make_impl(const WorkflowOptions& options, 
   read_options.models = options.models;
   for (const std::filesystem::path& share : share_folders()) read_options.role_folders.push_back(share / "roles");
   impl->plan = std::make_shared<const Plan>(compile(read_options));
+  impl->fingerprint = fingerprint_of(*impl->plan, options);
   return impl;
 }
 
@@ -46,6 +69,8 @@ Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, 
 }
 
 const std::string& Workflow::name() const { return impl_->plan->spec->name; }
+
+std::string Workflow::fingerprint() const { return impl_->fingerprint; }
 
 std::vector<InputInfo> Workflow::inputs() const {
   std::vector<InputInfo> inputs;

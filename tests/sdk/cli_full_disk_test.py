@@ -108,7 +108,13 @@ class FullDisk(Cli):
                 json.loads((place.folder / "runs/1/run.json").read_text())
                 continue
             self.assert_failed(done, 1, "--record", place.folder / "runs/1")
-            self.assertIn(place.names(), ([], ["runs"]))
+            journal = place.folder / "runs/1.journal"
+            if journal.exists():
+                self.assertIn("baton resume", done.stderr)
+                self.assertEqual(journal.read_text()[-1], "\n")
+                self.assertEqual(len(journal.read_text().splitlines()), 3)
+            else:
+                self.assertIn(place.names(), ([], ["runs"]))
             place.empty()
             self.baton("run", self.team, "-i", QUESTION, "-q", "--record", str(place.folder / "runs/1"))
 

@@ -123,7 +123,7 @@ class Report(Cli):
         first = (folder / "report.html").read_bytes()
         text, page = self.page(folder)  # over the earlier page
         self.assertEqual(first.replace(b"baton report run", b"baton report " + str(folder).encode()), text.encode())
-        self.assertEqual({p.name for p in folder.iterdir()}, {"run.json", "events.ndjson", "prompts", "report.html"})
+        self.assertEqual({p.name for p in folder.iterdir()}, {"run.json", "events.ndjson", "journal.ndjson", "prompts", "report.html"})
 
         self.assertIn(record["outputs"]["answer"].strip(), page.texts["outputs"])
         self.assertIn("run/report.html", done.stdout)

@@ -56,10 +56,10 @@ Reached try_teams(const TeamModel& model, const TeamLimits& limits, std::uint64_
 /// Teams that reach nothing would prove nothing.
 void check_reached(const Reached& reached, std::int64_t teams) {
   if (number_of("BATON_RANDOM_TEAM") || number_of("BATON_RANDOM_TEAMS")) return;
-  for (const char* name :
-       {"calls of tools", "retries", "skipped turns", "failed turns", "stop strings", "empty outputs",
-        "evicted prefixes", "cancelled runs", "teams with some exact readers", "rectified placeholders",
-        "tentative tokens", "drafted tokens", "turns that remember", "forgotten runs"}) {
+  for (const char* name : {"calls of tools", "retries", "skipped turns", "failed turns", "stop strings",
+                           "empty outputs", "evicted prefixes", "cancelled runs", "teams with some exact readers",
+                           "rectified placeholders", "tentative tokens", "drafted tokens", "turns that remember",
+                           "forgotten runs", "turns taken from an earlier run"}) {
     INFO(name);
     CHECK(reached.at(name) >= teams / 16);
   }

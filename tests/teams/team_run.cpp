@@ -118,6 +118,7 @@ TeamAnswers run_team(const std::shared_ptr<InferenceEngine>& engine, const TeamR
   request.inputs = complete_inputs(*run.plan->spec, run.inputs);
   request.seed = run.seed;
   request.forced = run.forced;
+  request.finished = run.finished;
   request.stop = run.stop;
   request.timeout = std::chrono::minutes(5);  // a run that hangs is a difference, too
   request.on_event = [&](const Event& event) {

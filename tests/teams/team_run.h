@@ -43,6 +43,7 @@ struct TeamRun {
   std::uint64_t seed = 0;
   bool logits = false;                                   // hash them; the engine then chooses tokens on the host
   std::map<std::string, std::vector<TokenId>> forced{};  // by turn id: its answer
+  std::vector<AgentFinished> finished{};                 // of an earlier run
   SessionMemory* memory = nullptr;                       // of the session that the run belongs to; null: none
   std::stop_token stop{};
   EventCallback on_event{};

@@ -37,6 +37,7 @@ enum class Course : std::uint8_t {
   again,      // a second time on the same engine, which has prefixes of the first
   company,    // with the same and another team on the same engine at the same time
   session,    // three times, in a session
+  resumed,    // once whole, and again with the first of its turns that ended well
   cancelled,  // while and after the same run is cancelled at a random moment
   forced,     // twice, with the answers of `full` forced on agents that may read approximate KV; the others must agree
 };
@@ -69,6 +70,8 @@ constexpr Way kWays[] = {
     {"lockstep, session, little memory", "lockstep", Settings::written, Machine::tight, Course::session},
     {"verified, session", "verified", Settings::sampled, Machine::usual, Course::session},
     {"auto, exact readers, session", "auto", Settings::all_exact, Machine::usual, Course::session},
+    {"lockstep, resumed", "lockstep", Settings::sampled, Machine::usual, Course::resumed},
+    {"prefix, resumed", "prefix", Settings::written, Machine::odd_steps, Course::resumed},
     {"auto, exact readers", "auto", Settings::all_exact, Machine::usual, Course::again},
     {"auto, some exact readers", "auto", Settings::some_exact, Machine::usual, Course::forced},
 };
@@ -169,6 +172,9 @@ class TeamTrials::Trial {
           check(fmt::format("run {} of the session: ", i + 1), expected[i], found[i]);
         break;
       }
+      case Course::resumed:
+        resume();
+        break;
       case Course::company:
         in_company();
         break;
@@ -198,6 +204,7 @@ class TeamTrials::Trial {
     reached["drafted tokens"] += drafted_;
     reached["turns that remember"] += remembered_;
     reached["forgotten runs"] += forgotten_;
+    reached["turns taken from an earlier run"] += resumed_;
   }
 
  private:
@@ -257,6 +264,23 @@ class TeamTrials::Trial {
     return ++forced_ > 0;
   }
 
+  void resume() {
+    TeamRun whole = run_;
+    std::vector<AgentFinished> finished;
+    whole.on_event = [&](const Event& event) {
+      const auto* one = std::get_if<AgentFinished>(&event);
+      if (one != nullptr && one->record.state == TurnState::ok) finished.push_back(*one);
+    };
+    check("", run_team(engine_, whole));
+    finished.resize(static_cast<std::size_t>(draw_.between(0, static_cast<int>(finished.size()))));
+    TeamRun rest = run_;
+    for (const AgentFinished& one : finished)  // those are not compared
+      run_.forced.emplace(run_.plan->turns[static_cast<std::size_t>(one.turn)].id, std::vector<TokenId>());
+    resumed_ += static_cast<std::int64_t>(finished.size());
+    rest.finished = std::move(finished);
+    check("resumed: ", run_team(machine(), rest));
+  }
+
   void in_company() {
     const TeamRun other = other_.run(Settings::written, draw_.of({"full", "prefix", "lockstep"}));
     TeamAnswers twin, stranger;
@@ -311,7 +335,7 @@ class TeamTrials::Trial {
   std::shared_ptr<StepEngine> engine_;
   std::string difference_;
   std::int64_t reused_ = 0, ahead_ = 0, cancelled_ = 0, forced_ = 0, rectified_ = 0;
-  std::int64_t tentative_ = 0, dropped_ = 0, drafted_ = 0, remembered_ = 0, forgotten_ = 0;
+  std::int64_t tentative_ = 0, dropped_ = 0, drafted_ = 0, remembered_ = 0, forgotten_ = 0, resumed_ = 0;
 };
 
 namespace {

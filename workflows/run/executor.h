@@ -34,6 +34,7 @@ struct RunRequest {
   std::optional<Clock::time_point> due;       // when it has passed; without a value, it counts from the run's beginning
   std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
+  std::vector<AgentFinished> finished;                 // of an earlier run; such turns are over when the run begins
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.
@@ -46,6 +47,9 @@ struct RunRequest {
   std::string version;   // of the library
   double load_ms = 0.0;  // opening the engines
 };
+
+/// Returns why `finished` cannot be turns of a run of the plan; empty: they can.
+std::string check_finished(const Plan& plan, const std::vector<AgentFinished>& finished);
 
 /// Runs to the end on the calling thread and returns the record; failures of agents are in the record, never thrown.
 /// Throws std::invalid_argument for a model without an engine (before anything starts), unless the run is stopped or

@@ -137,6 +137,9 @@ void RunLoop::start() {
   }
   workers_.emplace(threads);
   mailbox_->post(make_task([this] {  // behind a stop that was asked for before the run began
+    for (const AgentFinished& finished : request_.finished) {
+      if (!ending_) restore(finished);
+    }
     schedule();
     make_frames();
   }));
@@ -212,7 +215,7 @@ void RunLoop::close(std::size_t turn, TurnState turn_state) {
   state.record.state = turn_state;
   hand_over_.turn_over(turn);
   early_.over(turn);
-  emit(AgentFinished{state.record});
+  emit(AgentFinished{state.record, static_cast<int>(turn), state.tokens});
 }
 
 /// Starts no new turn, stops the running turns and waits for them. The first reason to end counts.

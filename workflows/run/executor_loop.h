@@ -142,6 +142,8 @@ class RunLoop {
   std::optional<HistoryRecord> history_of(std::size_t turn);
   void remember(std::size_t turn, const std::vector<PromptPart>& prompt, const GenerationResult& answer);
   void keep_memory();
+  /// Takes over a turn of an earlier run.
+  void restore(const AgentFinished& finished);
 
   // executor_calls.cpp: tools that the model calls
   /// False when the result is an answer, without calls.

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <baton/run_record.h>
 
@@ -52,8 +53,11 @@ struct ToolCalled {
   std::string code;
 };
 
+/// Given back to a run as RunOptions::finished, it stands for a turn that is not computed again.
 struct AgentFinished {
   AgentRecord record;
+  int turn = -1;                       // index into Workflow::turns()
+  std::vector<std::int32_t> tokens{};  // of the output; empty: only its text moves on
 };
 
 /// An agent's output was handed to a placeholder downstream.

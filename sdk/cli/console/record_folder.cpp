@@ -11,10 +11,11 @@
 namespace baton::cli {
 namespace fs = std::filesystem;
 
-RecordFolder::RecordFolder(fs::path folder) : folder_(fs::absolute(std::move(folder)).lexically_normal()) {
+RecordFolder::RecordFolder(fs::path folder, bool replace)
+    : folder_(fs::absolute(std::move(folder)).lexically_normal()), replace_(replace) {
   if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "runs/1/" is "runs/1"
   std::error_code error;
-  if (fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
+  if (!replace_ && fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
     throw Failure(kUsage, fmt::format("--record {}: the folder exists already; give a new one", folder_.string()));
   }
 }
@@ -27,6 +28,7 @@ void RecordFolder::commit() const {
       if (const int error = write_new_file(path, bytes); error != 0)
         throw std::runtime_error(fmt::format("cannot write {}: {}", name, std::strerror(error)));
     }
+    if (replace_) fs::remove_all(folder_);
     fs::rename(aside, folder_);
   };
   const auto remove = [](const fs::path& aside) {

@@ -10,8 +10,8 @@ namespace baton::cli {
 
 class RecordFolder {
  public:
-  /// Throws Failure when `folder` exists and is not empty, or cannot be created.
-  explicit RecordFolder(std::filesystem::path folder);
+  /// Throws Failure when `folder` exists and is not empty, unless it is to be replaced, or cannot be created.
+  explicit RecordFolder(std::filesystem::path folder, bool replace = false);
 
   /// `name` may be in a sub-folder.
   void add(const std::string& name, std::string bytes) { files_[name] = std::move(bytes); }
@@ -21,6 +21,7 @@ class RecordFolder {
 
  private:
   std::filesystem::path folder_;
+  bool replace_;
   std::map<std::string, std::string> files_;
 };
 
