@@ -101,9 +101,9 @@ int main_of(int argc, char** argv) {
       "Every verb has its own help: baton run --help. Exit codes: 0 ok, 1 the run failed, 2 usage, 3 invalid file,\n"
       "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
   Action action;
-  for (const auto add : {add_run,    add_chat,   add_resume,  add_replay, add_validate,   add_plan,   add_graph,
-                         add_render, add_report, add_profile, add_learn,  add_eval,       add_bench,  add_init,
-                         add_pull,   add_models, add_doctor,  add_schema, add_completion, add_version}) {
+  for (const auto add : {add_run,   add_chat,   add_resume, add_replay,  add_diff,   add_validate,   add_plan,
+                         add_graph, add_render, add_report, add_profile, add_learn,  add_eval,       add_bench,
+                         add_init,  add_pull,   add_models, add_doctor,  add_schema, add_completion, add_version}) {
     add(app, action);
   }
   if (argc < 2) {

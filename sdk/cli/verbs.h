@@ -14,6 +14,7 @@ void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_resume(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
+void add_diff(CLI::App& app, Action& action);
 void add_validate(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);

@@ -115,8 +115,10 @@ class FullDisk(Cli):
                 self.assertEqual(len(journal.read_text().splitlines()), 3)
             else:
                 self.assertIn(place.names(), ([], ["runs"]))
+            later = ["resume"] if journal.exists() else ["run", self.team, "-i", QUESTION, "--record"]
             place.empty()
-            self.baton("run", self.team, "-i", QUESTION, "-q", "--record", str(place.folder / "runs/1"))
+            self.baton(*later, str(place.folder / "runs/1"), "-q")
+            self.assertEqual(json.loads((place.folder / "runs/1/run.json").read_text())["state"], "ok")
 
     def test_anchors(self):
         expected = self.baton("run", "learning.yaml", "-i", QUESTION, "-q").stdout

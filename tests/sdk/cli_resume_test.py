@@ -166,6 +166,17 @@ class Resumed(Cli):
         self.assertIn("solver: differs from token 3 on", changed.stdout)
         self.assertRegex(changed.stdout, r"\n5 of 6 turns are the same")
 
+    def test_diff(self):
+        for folder, *options in (("a",), ("b",), ("c", "--set", "agents.checker.max_tokens=7"), ("d", "--relay", "full")):
+            self.baton("run", self.team, "-i", QUESTION, "-q", "--record", folder, *options)
+        self.assertIn("the answers are the same", self.baton("diff", "a", "b").stdout)
+        self.assertIn("relay: auto and full", self.baton("diff", "a", "d").stdout)
+        shown = self.baton("diff", "a", "c", code=6).stdout
+        self.assertIn("solver: the same", shown)
+        self.assertIn("checker: differs; 24 and 7 tokens", shown)
+        self.assertIn("output answer: differs", shown)
+        self.assertIn("No such file", self.baton("diff", "a", "nowhere", code=2).stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
