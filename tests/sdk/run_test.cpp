@@ -97,6 +97,16 @@ struct Gate {
   }
 };
 
+template <typename Call>
+std::string message_of_input_error(Call call) {
+  try {
+    call();
+  } catch (const baton::InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 /// Waits for a run where it should be refused, and keeps the messages.
 struct HeldUp {
   std::atomic<baton::Run*> run = nullptr;
@@ -613,4 +623,47 @@ TEST_CASE("200 runs that hand KV over leave the process as large as 20 did", "[s
     CHECK(after_200.in_use - after_20.in_use < baton::test::kThreadCache);
     CHECK(after_200.resident - after_20.resident < 8 << 20);
   }
+}
+
+TEST_CASE("run: turns of an earlier run are not computed again", "[sdk]") {
+  const baton::Workflow workflow = team(12);
+  std::vector<baton::AgentFinished> finished;
+  baton::RunOptions options;
+  options.inputs = {{"question", kQuestion}};
+  options.on_event = [&](const baton::Event& event) {
+    if (const auto* one = std::get_if<baton::AgentFinished>(&event)) finished.push_back(*one);
+  };
+  const baton::RunRecord whole = engine().run(workflow, options);
+  REQUIRE(finished.size() == 2);
+  CHECK(finished[0].turn == 0);
+  CHECK(finished[0].tokens.size() == static_cast<std::size_t>(whole.agents[0].output_tokens));
+
+  baton::RunOptions rest{.inputs = options.inputs, .finished = {finished[0]}};
+  int started = 0, ended = 0;
+  rest.on_event = [&](const baton::Event& event) {
+    started += std::holds_alternative<baton::AgentStarted>(event) ? 1 : 0;
+    ended += std::holds_alternative<baton::AgentFinished>(event) ? 1 : 0;
+  };
+  const baton::RunRecord resumed = engine().run(workflow, rest);
+  CHECK(started == 1);
+  CHECK(ended == 2);
+  CHECK(resumed.outputs.at("answer") == whole.outputs.at("answer"));
+  CHECK(resumed.agents[0].output == whole.agents[0].output);
+  CHECK(resumed.agents[1].prompt_tokens == whole.agents[1].prompt_tokens);
+
+  const auto refused = [&](baton::AgentFinished one, std::size_t times = 1) {
+    rest.finished.assign(times, std::move(one));
+    return message_of_input_error([&] { engine().run(workflow, rest); });
+  };
+  baton::AgentFinished wrong = finished[0];
+  wrong.turn = 2;
+  CHECK(refused(wrong) == "finished: turn 2 is none of the workflow's 2");
+  wrong.turn = 1;
+  CHECK(refused(wrong) == "finished: turn 1 is one of agent 'solver' in round 1; expected 'checker' in round 1");
+  wrong = finished[0];
+  wrong.record.state = TurnState::failed;
+  CHECK(refused(wrong) == "finished: turn 0 has the state failed; expected ok");
+  CHECK(refused(finished[0], 2) == "finished: turn 0 stands there twice");
+  CHECK(team(12).fingerprint() == workflow.fingerprint());
+  CHECK(team(13).fingerprint() != workflow.fingerprint());
 }

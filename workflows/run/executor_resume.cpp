@@ -11,11 +11,27 @@
 namespace baton {
 namespace {
 
-/// The ids, if they are those of the text; a text that others read must not differ from what the record says.
+/// The ids, if they are those of the text, which may go on where a stop string began inside of a token. What others
+/// read must not differ from what the record says.
 std::vector<TokenId> ids_of(const AgentFinished& finished, const Tokenizer& tokenizer) {
   const auto unusable = [&](TokenId id) { return id < 0 || id >= tokenizer.size() || tokenizer.is_special(id); };
   if (std::any_of(finished.tokens.begin(), finished.tokens.end(), unusable)) return {};
-  return tokenizer.decode(finished.tokens, false) == finished.record.output ? finished.tokens : std::vector<TokenId>();
+  StreamDecoder decoder(tokenizer);
+  std::string text;
+  for (const TokenId id : finished.tokens) text += decoder.push(id);
+  return finished.record.output.starts_with(text) ? finished.tokens : std::vector<TokenId>();
+}
+
+/// What the tools before the prompt returned: the last `count` uses, those of the last attempt.
+std::string tool_text(const AgentRecord& record, std::size_t count) {
+  std::vector<const ToolUse*> before;
+  for (const ToolUse& use : record.tools) {
+    if (use.generation == 0) before.push_back(&use);
+  }
+  std::string text;
+  for (std::size_t i = before.size() - std::min(count, before.size()); i < before.size(); ++i)
+    text += (i + count > before.size() ? "\n" : "") + before[i]->result;
+  return text;
 }
 
 }  // namespace
@@ -46,9 +62,7 @@ void RunLoop::restore(const AgentFinished& finished) {
   state.has_output = ok || planned_turn.on_error == OnError::fallback;
   if (planned_turn.has_prompt()) {
     state.has_tool_text = !planned_turn.tools.empty();
-    for (const ToolUse& use : finished.record.tools) {
-      if (use.generation == 0) state.tool_text += (state.tool_text.empty() ? "" : "\n") + use.result;
-    }
+    state.tool_text = tool_text(finished.record, planned_turn.tools.size());
     const std::shared_ptr<InferenceEngine>& engine = request_.engines.at(planned_turn.model);
     state.tokenizer = engine->text().tokenizer;
     state.tokens = ids_of(finished, *state.tokenizer);
