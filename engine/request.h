@@ -171,6 +171,7 @@ struct EarlyPrompt {
   std::int32_t longest = 0;      // maximum tokens of the prompt and its answer together
   ReuseOptions reuse;            // the options that the request will have; without `record`, except with auto
   std::string reader;            // that of the request
+  ContextHandle context{};       // that of the request; its exact beginning is taken
 };
 
 }  // namespace baton

@@ -23,30 +23,18 @@ std::int32_t end_of(const std::vector<KeptContext::Piece>& pieces) {
 
 }  // namespace
 
+std::int32_t common_length(const KeptContext& context, std::span<const TokenId> prompt, const SegmentStore& store) {
+  if (context.engine != &store) return 0;
+  return static_cast<std::int32_t>(
+      std::mismatch(context.tokens.begin(), context.tokens.end(), prompt.begin(), prompt.end()).second -
+      prompt.begin());
+}
+
 std::int32_t context_length(const GenerationRequest& request, std::span<const TokenId> prompt,
                             const SegmentStore& store) {
   if (!request.context || request.reuse.method->prefixes == Method::Prefixes::never) return 0;
-  const KeptContext& context = *request.context;
-  if (context.engine != &store) return 0;
-  const auto same =
-      std::mismatch(context.tokens.begin(), context.tokens.end(), prompt.begin(), prompt.end()).second - prompt.begin();
-  const std::int32_t length = std::min(static_cast<std::int32_t>(same), max_prefix(request));
-  return std::max(0, takes_segments(request.reuse) ? length : std::min(length, context.exact));
-}
-
-PrefixCache::Match find_context(const GenerationRequest& request, std::span<const TokenId> prompt,
-                                SegmentStore& store) {
-  PrefixCache::Match match;
-  const std::int32_t length = context_length(request, prompt, store);
-  if (length == 0) return match;
-  for (const KeptContext::Piece& piece : request.context->pieces) {
-    if (piece.begin >= length) break;
-    std::shared_ptr<const Segment> segment = store.read(piece.segment);
-    if (!segment) break;
-    match.length = std::min(piece.begin + piece.count, length);
-    match.pieces.push_back({std::move(segment), piece.begin, match.length - piece.begin});
-  }
-  return match;
+  const std::int32_t length = std::min(common_length(*request.context, prompt, store), max_prefix(request));
+  return std::max(0, takes_segments(request.reuse) ? length : std::min(length, request.context->exact));
 }
 
 ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& store, const PrefixCache& prefixes) {
@@ -56,10 +44,11 @@ ContextHandle keep_context(Sequence& sequence, Backend& backend, SegmentStore& s
   kept->engine = &store;
   kept->tokens.assign(sequence.tokens().begin(), sequence.tokens().begin() + n);
   kept->hops = assembly.hops;
+  kept->foreign = sequence.is_foreign();
   kept->exact = assembly.hops == 0 ? n : std::min(n, assembly.exact_length);
   if (assembly.continued() > 0) kept->pieces = share(sequence.request().context->pieces, assembly.continued(), store);
-  const std::vector<KeptContext::Piece> cached =
-      prefixes.pieces(std::span(kept->tokens).first(static_cast<std::size_t>(kept->exact)));
+  std::vector<KeptContext::Piece> cached;
+  if (!kept->foreign) cached = prefixes.pieces(std::span(kept->tokens).first(static_cast<std::size_t>(kept->exact)));
   if (end_of(cached) > end_of(kept->pieces)) kept->pieces = share(cached, kept->exact, store);
   if (const std::int32_t at = end_of(kept->pieces); at < n) {
     const auto rest = std::span(kept->tokens).subspan(static_cast<std::size_t>(at));
@@ -100,34 +89,14 @@ std::vector<std::byte> bytes_of(const KeptContext& context, const SegmentStore& 
 }
 
 ContextHandle with_bytes(const std::shared_ptr<KeptContext>& context, const KvLayout& layout,
-                         std::span<const std::byte> bytes, Backend& backend, SegmentStore& store,
-                         PrefixCache& prefixes) {
-  const std::vector<TokenId>& tokens = context->tokens;
-  const auto matrices = static_cast<std::size_t>(2 * layout.layers);
-  if (tokens.empty() || bytes.size() % (matrices * tokens.size()) != 0)
-    throw std::invalid_argument("context: the KV is not that of the tokens");
-  const std::size_t row = bytes.size() / matrices / tokens.size();
-  const auto segment = [&](std::int32_t begin, std::int32_t end) {
-    std::vector<std::byte> part;
-    for (std::size_t i = 0; i < matrices; ++i) {
-      const auto matrix = bytes.subspan(i * row * tokens.size(), row * tokens.size());
-      const auto rows =
-          matrix.subspan(row * static_cast<std::size_t>(begin), row * static_cast<std::size_t>(end - begin));
-      part.insert(part.end(), rows.begin(), rows.end());
-    }
-    return std::make_shared<const Segment>(backend, layout,
-                                           std::vector<TokenId>(tokens.begin() + begin, tokens.begin() + end), part);
-  };
+                         std::span<const std::byte> bytes, Backend& backend, SegmentStore& store) {
+  const auto segment = std::make_shared<Segment>(backend, layout, context->tokens, bytes);
+  const std::int32_t n = segment->length();
+  const SegmentHandle handle = store.add(segment, 0);
+  if (!handle) return nullptr;
   context->engine = &store;
-  const auto exact = std::span(tokens).first(static_cast<std::size_t>(context->exact));
-  if (!exact.empty()) prefixes.add(exact, 1, [&](std::int32_t begin) { return segment(begin, context->exact); });
-  context->pieces = share(prefixes.pieces(exact), context->exact, store);
-  const auto n = static_cast<std::int32_t>(tokens.size());
-  if (const std::int32_t at = end_of(context->pieces); at < n) {
-    const SegmentHandle handle = store.add(segment(at, n), 0);
-    if (!handle) return nullptr;
-    context->pieces.push_back({store.hold(handle), at, n - at});
-  }
+  context->foreign = true;
+  context->pieces = {{store.hold(handle), 0, n}};
   return context;
 }
 

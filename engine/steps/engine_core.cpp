@@ -122,7 +122,7 @@ ContextHandle EngineCore::make_context(std::vector<TokenId> tokens, std::int32_t
   context->exact = exact;
   context->hops = hops;
   return on_thread<ContextHandle>([this, layout, context, bytes = std::move(bytes)] {
-           return with_bytes(context, layout, bytes, *backend_, store_, prefixes_);
+           return with_bytes(context, layout, bytes, *backend_, store_);
          })
       .value_or(nullptr);
 }

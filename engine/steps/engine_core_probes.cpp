@@ -13,6 +13,7 @@ constexpr std::size_t kMaxMeasured = 4;  // turns whose logits are kept at once,
 void EngineCore::begin_measuring(Sequence& sequence) {
   const GenerationRequest& request = sequence.request();
   if (request.reuse.method->id != MethodId::automatic || !request.reuse.history || !can_be_measured(request)) return;
+  if (request.context && request.context->hops > 0) return;  // what was approximate before is not the place's doing
   const PlaceId place = place_of(request.reader, request.prompt);
   const std::lock_guard lock(mutex_);
   history_changed_ = true;

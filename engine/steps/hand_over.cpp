@@ -118,7 +118,7 @@ void hand_over(Sequence& sequence, Backend& backend, SegmentStore& store, Prefix
                            backend, store);
     }
     if (assembly.anchor_turn().learning) anchors.learn(assembly.anchor_turn(), cache, request.reuse.anchors);
-    if (keeps_prefixes(request.reuse)) {
+    if (keeps_prefixes(request.reuse) && !sequence.is_foreign()) {
       const std::int32_t exact = assembly.hops == 0 ? cache.length() : assembly.exact_length;
       // A prompt that will go on behind this one is computed ahead from the prefix.
       const std::int32_t least = request.keep_context ? 1 : PrefixCache::kWorthKeeping;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/steps/prefill_ahead.h"
 
+#include "engine/steps/contexts.h"
+
 #include <algorithm>
 
 #include "engine/reuse/placement.h"
@@ -151,6 +153,12 @@ bool PrefillAhead::start(EarlySequence& sequence, std::int64_t& free_bytes, std:
     if (takes_prefixes(sequence.prompt().reuse))
       match = find_prefix(backend_, prefixes_, live, sequence.known(),
                           static_cast<std::int32_t>(sequence.known().size()) - 1);
+    if (const ContextHandle& context = sequence.prompt().context) {
+      const std::int32_t known = static_cast<std::int32_t>(sequence.known().size()) - 1;
+      const std::int32_t exact =
+          std::min({common_length(*context, sequence.known(), prefixes_.store()), context->exact, known});
+      if (exact > match.length) match = prefixes_.read(*context, exact);
+    }
     for (const PrefixCache::Piece& piece : match.pieces)
       insert(backend_, angles_, cache, piece.begin, *piece.segment, 0, piece.count);
     sequence.start(std::move(cache), match.length);

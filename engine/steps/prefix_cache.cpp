@@ -72,6 +72,18 @@ PrefixCache::Match PrefixCache::find(std::span<const TokenId> prompt, std::int32
 
 std::int32_t PrefixCache::length(std::span<const TokenId> prompt) { return living(walk(prompt)).length; }
 
+PrefixCache::Match PrefixCache::read(const KeptContext& context, std::int32_t length) {
+  Match match;
+  for (const KeptContext::Piece& piece : context.pieces) {
+    if (piece.begin >= length) break;
+    std::shared_ptr<const Segment> segment = store_.read(piece.segment);
+    if (!segment) break;
+    match.length = std::min(piece.begin + piece.count, length);
+    match.pieces.push_back({std::move(segment), piece.begin, match.length - piece.begin});
+  }
+  return match;
+}
+
 std::vector<KeptContext::Piece> PrefixCache::pieces(std::span<const TokenId> prompt) const {
   const Walk walk = this->walk(prompt);
   std::vector<KeptContext::Piece> pieces;
@@ -105,24 +117,18 @@ void PrefixCache::use(const Walk& walk, std::size_t count) {
 
 void PrefixCache::add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  add(tokens, least, [&](std::int32_t begin) {
-    const auto rest = tokens.subspan(static_cast<std::size_t>(begin));
-    return std::make_shared<Segment>(backend, cache, begin, n - begin, std::vector<TokenId>(rest.begin(), rest.end()));
-  });
-}
-
-void PrefixCache::add(std::span<const TokenId> tokens, std::int32_t least,
-                      const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make) {
-  const auto n = static_cast<std::int32_t>(tokens.size());
   const Walk walk = living(this->walk(tokens));
   if (walk.length + least > n) return;
-  SegmentHandle handle = store_.add(make(walk.length), 0);
+  const auto rest = tokens.subspan(static_cast<std::size_t>(walk.length));
+  SegmentHandle handle = store_.add(std::make_shared<Segment>(backend, cache, walk.length, n - walk.length,
+                                                              std::vector<TokenId>(rest.begin(), rest.end())),
+                                    0);
   use(walk, walk.entries.size());
   if (!handle || (!walk.entries.empty() && !store_.peek(walk.entries.back()->handle))) return;
   auto entry = std::make_unique<Entry>();
   entry->parent = walk.entries.empty() ? root_.get() : walk.entries.back();
   entry->begin = walk.length;
-  entry->tokens.assign(tokens.begin() + walk.length, tokens.end());
+  entry->tokens.assign(rest.begin(), rest.end());
   entry->handle = std::move(handle);
   entry->last_use = clock_;
   entry->parent->children.push_back(std::move(entry));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +36,10 @@ class PrefixCache {
   /// Returns the number of tokens of that prefix. Does not count as a use.
   std::int32_t length(std::span<const TokenId> prompt);
 
+  /// Returns the first `length` tokens of a context, up to the first piece that was evicted or for which the device has
+  /// no memory.
+  Match read(const KeptContext& context, std::int32_t length);
+
   /// Returns where the KV of that prefix is. Does not count as a use; some of it may have been evicted.
   std::vector<KeptContext::Piece> pieces(std::span<const TokenId> prompt) const;
 
@@ -46,11 +49,10 @@ class PrefixCache {
   /// Stores positions [0, n) of the cache as the prefix `tokens`, n being their number, if at least `least` of them are
   /// not cached yet.
   void add(Backend& backend, const KvCache& cache, std::span<const TokenId> tokens, std::int32_t least = kWorthKeeping);
-  /// The same from elsewhere: `make` returns the KV of positions [begin, n).
-  void add(std::span<const TokenId> tokens, std::int32_t least,
-           const std::function<std::shared_ptr<const Segment>(std::int32_t begin)>& make);
 
   void clear();
+
+  const SegmentStore& store() const { return store_; }
 
  private:
   struct Entry;

@@ -76,8 +76,9 @@ PromptAssembly::PromptAssembly(const GenerationRequest& request, std::span<const
       in_place_ = {};
     }
   }
-  if (context_length(request, prompt, store) > std::max(prefix_.length, in_place_.length)) {
-    PrefixCache::Match kept = find_context(request, prompt, store);
+  if (const std::int32_t there = context_length(request, prompt, store);
+      there > std::max(prefix_.length, in_place_.length)) {
+    PrefixCache::Match kept = prefixes.read(*request.context, there);
     if (kept.length > std::max(prefix_.length, in_place_.length)) {
       prefix_ = std::move(kept);
       in_place_ = {};

@@ -59,6 +59,9 @@ class Sequence {
   const PromptAssembly& assembly() const { return *assembly_; }
   PromptAssembly& assembly() { return *assembly_; }
 
+  /// Some of the KV was read from a file, and is not for other prompts.
+  bool is_foreign() const { return request_.context && request_.context->foreign; }
+
   /// The exact KV of the first tokens, for prompts that begin with the same tokens. Without a cache when the sequence
   /// is not running or its method keeps no prefixes.
   LivePrefix live() const;

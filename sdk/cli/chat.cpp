@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -157,6 +158,20 @@ class Chat {
     if (person && !arguments_.quiet) note(styled(Style::dim, "/help shows the commands\n"));
     const LastWords words([this] { keep_quietly(); });
     int code = kOk;
+    try {
+      code = messages(person);
+    } catch (...) {
+      keep_quietly();
+      throw;
+    }
+    if (person) note("\n");
+    keep();
+    return code;
+  }
+
+ private:
+  int messages(bool person) {
+    int code = kOk;
     while (std::optional<std::string> line = read(person)) {
       if (person && line->empty()) continue;
       if (person && line->front() == '/' && !line->starts_with("//")) {
@@ -168,12 +183,9 @@ class Chat {
       const int answered = ask(*line);
       if (!person && answered != kOk) code = answered;
     }
-    if (person) note("\n");
-    keep();
     return code;
   }
 
- private:
   Session open() const {
     std::error_code missing;
     const bool there = !arguments_.session.empty() && std::filesystem::exists(arguments_.session, missing);
@@ -200,6 +212,7 @@ class Chat {
 
   int ask(const std::string& text) {
     last_ = text;
+    remembered_ = false;
     ChatView view(workflow_, arguments_);
     const StopOne stop;
     RunOptions options;
@@ -209,7 +222,14 @@ class Chat {
     if (again_ > 0) options.seed = arguments_.seed.value_or(0) + static_cast<std::uint64_t>(again_);
     options.stop = stop.token();
     options.on_event = [&](const Event& event) { view.on_event(event); };
-    const RunRecord record = session_.run(options);
+    RunRecord record;
+    try {
+      record = session_.run(options);
+    } catch (const Error& error) {  // it ends this message, not the chat
+      note(styled(Style::red, "baton: ") + printable(error.what(), Lines::keep) + "\n");
+      return dynamic_cast<const ResourceError*>(&error) != nullptr ? kResources : kUsage;
+    }
+    remembered_ = record.state == RunState::ok;
     if (arguments_.json) {
       result(record.to_json(-1) + "\n");
       check_stdout();
@@ -244,12 +264,18 @@ class Chat {
         note(kCommands);
       } else if (command == "/back") {
         session_.rewind(rest.empty() ? 1 : number(rest));
+        remembered_ = false;
         note(messages_so_far(session_.runs()));
       } else if (command == "/again" && !last_.empty()) {
-        Session before = session_.fork();
-        session_.rewind(1);
+        const Session before = session_.fork();
+        const bool was_remembered = remembered_;
+        if (remembered_) session_.rewind(1);
         ++again_;
-        if (ask(std::string(last_)) != kOk) session_ = std::move(before);
+        if (ask(std::string(last_)) != kOk) {
+          const std::lock_guard lock(mutex_);
+          session_ = before;
+          remembered_ = was_remembered;
+        }
       } else if (command == "/again") {
         note("nothing was said yet\n");
       } else if (command == "/history") {
@@ -287,7 +313,12 @@ class Chat {
   }
 
   void keep() const {
-    if (!arguments_.session.empty() && session_.runs() > 0) session_.save(arguments_.session);
+    if (arguments_.session.empty()) return;
+    const Session session = [this] {
+      const std::lock_guard lock(mutex_);  // also called when a signal ends the program
+      return session_;
+    }();
+    if (session.runs() > 0) session.save(arguments_.session);
   }
   void keep_quietly() const {
     try {
@@ -303,8 +334,10 @@ class Chat {
   std::string message_;
   Engine engine_;
   Session session_;
+  mutable std::mutex mutex_;  // of assigning the session
   std::string last_;
-  int again_ = 0;  // how often the last message was asked again
+  bool remembered_ = false;  // the session ends with the last message
+  int again_ = 0;            // how often the last message was asked again
 };
 
 }  // namespace

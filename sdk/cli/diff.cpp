@@ -32,6 +32,7 @@ class Diff {
     compare("relay", a_.relay, b_.relay);
     compare("seed", fmt::format("{}", a_.seed), fmt::format("{}", b_.seed));
     compare("state", name_of(a_.state), name_of(b_.state));
+    same_ = a_.state == b_.state;
     texts("input", a_.inputs, b_.inputs);
     result(fmt::format("wall time: {} and {}\n", duration(a_.wall_ms), duration(b_.wall_ms)));
     turns();

@@ -3,12 +3,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/whole_file.h"
 #include "sdk/report/data.h"
 #include "sdk/report/fields.h"
 
@@ -20,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxJournalBytes = 256 << 20;
 constexpr int kFormat = 1;
+constexpr int kAppend = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
@@ -127,30 +130,69 @@ JournalContent read_journal(const fs::path& folder) {
   return content;
 }
 
-Journal::Journal(const fs::path& folder, const JournalStart& start, bool replace)
-    : path_(with_parent(journal_beside(folder))),
-      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (replace ? O_TRUNC : O_EXCL), 0666)) {
-  if (file_ < 0 && errno == EEXIST) {
-    throw Failure(kUsage,
-                  fmt::format("--record {}: there is the journal of a run that was killed, {}; 'baton resume {}' "
-                              "goes on with it, or delete it",
-                              folder.string(), path_.string(), folder.string()));
+Journal::Journal(const fs::path& folder, const JournalStart& start, const std::vector<AgentFinished>* resumed)
+    : path_(with_parent(journal_beside(folder))), file_(-1) {
+  const std::string first = line_of(start);
+  if (resumed == nullptr) {
+    file_ = FileDescriptor(::open(path_.c_str(), kAppend | O_CREAT | O_EXCL, 0666));
+    if (file_ < 0 && errno == EEXIST) {
+      throw Failure(kUsage, fmt::format("--record {}: there is the journal of a run that goes on or was killed, {}; "
+                                        "'baton resume {}' goes on with it, or delete it",
+                                        folder.string(), path_.string(), folder.string()));
+    }
+    if (file_ >= 0) lock();
+    write(first);
+    return;
   }
-  write(line_of(start));
+  {
+    const FileDescriptor before(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (before >= 0 && ::flock(before, LOCK_EX | LOCK_NB) != 0) going_on();
+  }
+  std::string all = first;  // whole under another name first: it may be the only copy of these turns
+  for (const AgentFinished& one : *resumed) {
+    all += line_of(one);
+    known_.insert(one.turn);
+  }
+  write_whole_file(path_, all);
+  text_ = all;
+  good_ = all.size();
+  file_ = FileDescriptor(::open(path_.c_str(), kAppend));
+  if (file_ < 0) throw Failure(kRunFailed, fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  lock();
+}
+
+/// The system gives it back when the process ends, however that is.
+void Journal::lock() {
+  if (::flock(file_, LOCK_EX | LOCK_NB) != 0) going_on();
+}
+
+void Journal::going_on() const {
+  throw Failure(kUsage, fmt::format("{}: another process goes on with this run", path_.string()));
 }
 
 void Journal::add(const AgentFinished& finished) {
-  if (finished.record.state == TurnState::ok) write(line_of(finished));
+  const TurnState state = finished.record.state;
+  if ((state != TurnState::ok && state != TurnState::failed) || known_.count(finished.turn) != 0) return;
+  known_.insert(finished.turn);
+  write(line_of(finished));
 }
 
 void Journal::write(const std::string& line) {
   text_ += line;
-  if (broken_ || (file_ >= 0 && write_all(file_, line) && ::fdatasync(file_) == 0)) return;
-  broken_ = true;
+  if (broken_) return;
+  const bool written = file_ >= 0 && write_all(file_, line) && ::fdatasync(file_) == 0;
   const int error = errno;
-  if (file_ >= 0) remove();
-  note(fmt::format("baton: cannot write {}: {}; the run cannot be resumed if it is killed\n", path_.string(),
-                   std::strerror(error)));
+  if (written) {
+    good_ += line.size();
+    return;
+  }
+  broken_ = true;
+  if (good_ == 0) {
+    if (file_ >= 0) remove();
+  } else if (::ftruncate(file_, static_cast<off_t>(good_)) != 0) {  // a torn line is left out by who reads it
+  }
+  note(fmt::format("baton: cannot write {}: {}; turns from here on would be run again if this run were killed\n",
+                   path_.string(), std::strerror(error)));
 }
 
 void Journal::remove() const { ::unlink(path_.c_str()); }

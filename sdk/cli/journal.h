@@ -40,27 +40,33 @@ struct JournalContent {
 /// is not whole is left out. Throws Failure.
 JournalContent read_journal(const std::filesystem::path& folder);
 
-/// Writes the journal next to the folder. Turns that end badly are not in it: they are run again.
+/// Writes the journal next to the folder, and holds a lock on it. Turns that were skipped or cancelled are not in it.
 class Journal {
  public:
-  /// Throws Failure, also when there is a journal already; with `replace` that is overwritten.
-  Journal(const std::filesystem::path& folder, const JournalStart& start, bool replace);
+  /// `resumed`: the turns that a journal or a record has already; null: a new run. Throws Failure when there is a
+  /// journal of another run, when another process writes it, and when that of a resumed run cannot be written anew.
+  Journal(const std::filesystem::path& folder, const JournalStart& start, const std::vector<AgentFinished>* resumed);
 
-  /// What cannot be written is told once, and the run goes on without a journal on disk.
+  /// What cannot be written is told once; the journal on disk keeps what it has.
   void add(const AgentFinished& finished);
 
   bool is_whole() const { return !broken_; }
+  bool has_turns() const { return !known_.empty(); }
   /// All of it, for the folder of the record.
   const std::string& text() const { return text_; }
-  /// The record is written: the journal next to it goes.
+  /// The record is written, or nothing was run: the journal next to it goes.
   void remove() const;
 
  private:
+  void lock();
+  [[noreturn]] void going_on() const;
   void write(const std::string& line);
 
   std::filesystem::path path_;
   FileDescriptor file_;
   std::string text_;
+  std::set<int> known_;   // turns
+  std::size_t good_ = 0;  // bytes on disk that are whole lines
   bool broken_ = false;
 };
 

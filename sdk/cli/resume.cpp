@@ -58,12 +58,20 @@ int resume(const ResumeArguments& arguments) {
     note("the run has ended well; there is nothing to resume\n");
     return kOk;
   }
+  EngineArguments engine = arguments.engine;
+  if (!engine.anchors.empty()) engine.anchors = fs::absolute(engine.anchors).string();
   enter(journal.start);
-  must_be_the_same(journal.start, journal.start.workflow.load());
+  const Workflow workflow = journal.start.workflow.load();
+  must_be_the_same(journal.start, workflow);
+  const std::vector<TurnInfo> turns = workflow.turns();
+  std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
+    const bool known = one.turn >= 0 && static_cast<std::size_t>(one.turn) < turns.size();
+    return known && one.record.state == TurnState::failed && !turns[static_cast<std::size_t>(one.turn)].may_fail;
+  });
   RunArguments run_arguments;
   run_arguments.workflow = journal.start.workflow;
   run_arguments.given = journal.start.inputs;
-  run_arguments.engine = arguments.engine;
+  run_arguments.engine = engine;
   run_arguments.seed = journal.start.seed;
   run_arguments.timeout = arguments.timeout;
   run_arguments.json = arguments.json;
@@ -90,10 +98,12 @@ std::string difference(const AgentFinished& recorded, const AgentFinished& found
 
 int replay(const ResumeArguments& arguments) {
   const JournalContent journal = read_journal(fs::absolute(arguments.folder));
+  EngineArguments engine_arguments = arguments.engine;
+  if (!engine_arguments.anchors.empty()) engine_arguments.anchors = fs::absolute(engine_arguments.anchors).string();
   enter(journal.start);
   const Workflow workflow = journal.start.workflow.load();
   must_be_the_same(journal.start, workflow);
-  const Engine engine = Engine::open(arguments.engine.options(journal.start.workflow.default_model(), arguments.quiet));
+  const Engine engine = Engine::open(engine_arguments.options(journal.start.workflow.default_model(), arguments.quiet));
   std::map<int, AgentFinished> found;
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
@@ -105,6 +115,7 @@ int replay(const ResumeArguments& arguments) {
   };
   const RunRecord record = engine.run(workflow, options);
   if (record.state == RunState::cancelled) return kInterrupted;
+  if (record.state != RunState::ok) note("the run failed: " + printable(record.error, Lines::keep) + "\n");
   std::size_t same = 0;
   for (const AgentFinished& recorded : journal.finished) {
     const std::string name = turn_name(recorded.record.agent, recorded.record.round);
@@ -119,6 +130,7 @@ int replay(const ResumeArguments& arguments) {
                        printable(now->second.record.output, Lines::fold)));
   }
   result(fmt::format("{} of {} turns are the same\n", same, journal.finished.size()));
+  if (journal.finished.empty()) throw Failure(kInvalidFile, "the journal has no turns to compare with");
   return same == journal.finished.size() ? kOk : kVerificationFailed;
 }
 

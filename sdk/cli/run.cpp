@@ -129,22 +129,27 @@ int run(const RunArguments& arguments) {
   if (folder) {
     const JournalStart start{std::filesystem::current_path().string(), arguments.workflow, workflow.fingerprint(),
                              options.inputs, options.seed};
-    journal.emplace(arguments.record, start, arguments.resumes);
+    journal.emplace(arguments.record, start, arguments.resumes ? &arguments.finished : nullptr);
   }
   const auto view = make_view(arguments, workflow);
   const LastWords words([&view] { view->close(); });
   std::string lines;
   std::map<std::string, std::string> tool_results;
+  const auto add_result = [&](const std::string& turn, const std::string& text) {
+    std::string& all = tool_results[turn];
+    all += (all.empty() ? "" : "\n") + text;
+  };
+  for (const AgentFinished& one : arguments.finished) {
+    for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
+  }
   std::chrono::steady_clock::time_point begin;
   options.on_event = [&](const Event& event) {
     if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
     const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
     view->on_event(event);
-    if (const auto* tool = std::get_if<ToolCalled>(&event)) {
-      std::string& text = tool_results[turn_name(tool->agent, tool->round)];
-      text += (text.empty() ? "" : "\n") + tool->result;
-    }
+    if (const auto* tool = std::get_if<ToolCalled>(&event))
+      add_result(turn_name(tool->agent, tool->round), tool->result);
     if (folder) lines += line;
     if (const auto* finished = std::get_if<AgentFinished>(&event); finished != nullptr && journal)
       journal->add(*finished);
@@ -153,7 +158,14 @@ int run(const RunArguments& arguments) {
       check_stdout();
     }
   };
-  const RunRecord record = start(engine, workflow, options, arguments.workflow.file).get();
+  const RunRecord record = [&] {
+    try {
+      return start(engine, workflow, options, arguments.workflow.file).get();
+    } catch (...) {
+      if (journal && !journal->has_turns()) journal->remove();
+      throw;
+    }
+  }();
   view->close();
 
   std::optional<Failure> unwritten;  // the folder: its loss takes nothing from the result

@@ -41,7 +41,7 @@ baton_status baton_session_start(baton_run** run, const baton_session* session, 
                                  baton_error** error) {
   return guarded(error, [&] {
     auto& result = result_place(run, "run");
-    const baton_session& of = required(session, "session");
+    const baton_session of = required(session, "session");  // a copy: a callback may free the handle meanwhile
     result = new_run(of.workflow, options,
                      [&](const baton::RunOptions& translated) { return of.session.start(translated); });
     return BATON_OK;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/base/errors.h"
@@ -21,9 +22,9 @@ class Owner {
 };
 
 /// An object that is destroyed in the process that made it, and left alone in its children.
-template <typename T>
-std::shared_ptr<T> make_owned() {
-  return std::shared_ptr<T>(new T, [owner = Owner()](T* object) {
+template <typename T, typename... Arguments>
+std::shared_ptr<T> make_owned(Arguments&&... arguments) {
+  return std::shared_ptr<T>(new T(std::forward<Arguments>(arguments)...), [owner = Owner()](T* object) {
     if (owner.here()) {
       delete object;
       return;

@@ -9,7 +9,9 @@
 #include <deque>
 #include <mutex>
 
+#include "engine/base/errors.h"
 #include "sdk/src/open_models.h"
+#include "sdk/src/owner.h"
 #include "sdk/src/session_file.h"
 
 namespace baton::inline v1 {
@@ -21,50 +23,60 @@ struct Session::State {
       : engine(of_engine), workflow(of_workflow), runs(saved.runs) {
     past.push_back(std::move(saved.memory));
   }
+  static std::shared_ptr<State> make(const Engine& engine, const Workflow& workflow, SavedSession saved) {
+    return make_owned<State>(engine, workflow, std::move(saved));
+  }
 
   Engine engine;
   Workflow workflow;
   mutable std::mutex mutex;
   std::deque<SessionMemory> past;  // after each of the last runs; the last is the present
   int runs = 0;
-  bool running = false;
+  std::uint64_t started = 0;  // runs
+  bool running = false;       // the last of them
 
   /// The mutex is held.
   void must_be_still(const char* call) const {
     if (running) throw InputError(fmt::format("session: {}: a run of the session has not ended", call));
   }
-  void over(const SessionMemory* memory) {
+  /// A run may say more than once that it is over.
+  void over(std::uint64_t run, const SessionMemory* memory) noexcept {
     const std::lock_guard lock(mutex);
+    if (!running || run != started) return;
+    const bool kept = memory != nullptr && try_to([&] { past.push_back(*memory); });
     running = false;
-    if (memory == nullptr) return;
-    past.push_back(*memory);
+    if (!kept) return;
     if (past.size() > kMaxPast + 1) past.pop_front();
     ++runs;
   }
 };
 
 Session Engine::session(const Workflow& workflow) const {
-  return Session(std::make_shared<Session::State>(*this, workflow, SavedSession{}));
+  return Session(Session::State::make(*this, workflow, SavedSession{}));
 }
 
 Session Engine::restore(const Workflow& workflow, const std::filesystem::path& file) const {
   const OpenPlan open = open_models(*this, workflow);
-  return Session(std::make_shared<Session::State>(*this, workflow, read_session(file, open)));
+  return Session(Session::State::make(*this, workflow, read_session(file, open)));
 }
 
 Run Session::start(const RunOptions& options) const {
+  if (!options.finished.empty())
+    throw InputError("session: start: turns of an earlier run cannot be taken over into a session");
   SessionMemory memory;
+  std::uint64_t run = 0;
   {
     const std::lock_guard lock(state_->mutex);
     state_->must_be_still("start");
     memory = state_->past.back();
+    run = ++state_->started;
     state_->running = true;
   }
   try {
     return start_run(state_->engine, state_->workflow, options, std::move(memory),
-                     [state = state_](const SessionMemory* now) { state->over(now); });
+                     [state = state_, run](const SessionMemory* now) { state->over(run, now); });
   } catch (...) {
-    state_->over(nullptr);
+    state_->over(run, nullptr);
     throw;
   }
 }
@@ -93,7 +105,7 @@ void Session::rewind(int runs) const {
 
 Session Session::fork() const {
   const std::lock_guard lock(state_->mutex);
-  auto state = std::make_shared<State>(state_->engine, state_->workflow, SavedSession{});
+  auto state = State::make(state_->engine, state_->workflow, SavedSession{});
   state->past = state_->past;
   state->runs = state_->runs;
   return Session(std::move(state));
@@ -117,7 +129,6 @@ void Session::save(const std::filesystem::path& file) const {
   SavedSession saved;
   {
     const std::lock_guard lock(state_->mutex);
-    state_->must_be_still("save");
     saved = {state_->past.back(), state_->runs};
   }
   write_session(file, saved, open_models(state_->engine, state_->workflow));

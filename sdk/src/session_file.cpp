@@ -45,6 +45,28 @@ std::size_t token_bytes(const Model& model) {
          static_cast<std::size_t>(layout.shape.head_dim) * size_of(layout.shape.dtype);
 }
 
+/// What an agent's KV depends on: weights, tokenizer, types, and the device whose operations computed it.
+std::string key_of(const OpenPlan& open, const std::string& name, const LocalEngine& engine) {
+  DType dtype = DType::bf16, activations = DType::f32;
+  for (const ModelSpec& model : open.plan->spec->models) {
+    if (model.name == name || name.empty()) dtype = model.dtype, activations = model.activations;
+  }
+  const std::string& device = engine.info().device;
+  return fmt::format("{} {} {} {}", anchor_model_key(engine.model()), device.substr(0, device.find(':')),
+                     static_cast<int>(dtype), static_cast<int>(activations));
+}
+
+/// True when all numbers of the KV are finite.
+bool is_finite(std::span<const std::byte> kv, DType dtype) {
+  const std::size_t width = size_of(dtype);
+  for (std::size_t at = 0; at < kv.size(); at += width) {
+    std::uint16_t high = 0;  // sign and exponent, of bf16 and of f32
+    std::memcpy(&high, kv.data() + at + width - sizeof(high), sizeof(high));
+    if ((high & 0x7F80u) == 0x7F80u) return false;
+  }
+  return true;
+}
+
 /// The name of the model that an agent speaks with; empty: the only one, or none.
 std::string model_of(const OpenPlan& open, const std::string& agent) {
   for (const PlannedTurn& turn : open.plan->turns) {
@@ -107,8 +129,8 @@ class SessionReader {
     if (engine == open_.engines.end()) fail(fmt::format("agent '{}' has no prompt", id));
     const Model& model = engine->second->model();
     const JsonFields fields(json, origin, "agents." + id + ".");
-    if (fields.text_or("model", "") != anchor_model_key(model))
-      fail(fmt::format("agent '{}' has another model now, or another tokenizer or KV type", id));
+    if (fields.text_or("model", "") != key_of(open_, name, *engine->second))
+      fail(fmt::format("agent '{}' has another model now, or another tokenizer, type or device", id));
 
     auto conversation = std::make_shared<Conversation>();
     for (const TokenId token : fields.integers("tokens", 0, model.config.vocabulary - 1))
@@ -156,6 +178,7 @@ class SessionReader {
     input_.read(data_, kv);
     data_ += bytes;
     if (hex(hash_bytes(kv.data(), kv.size())) != fields.text_or("kv_hash", "")) damaged("a checksum is wrong");
+    if (!is_finite(kv, engine.model().kv_layout().shape.dtype)) damaged("the KV holds what is no number");
     std::vector<TokenId> tokens(conversation.tokens.begin(), conversation.tokens.begin() + length);
     return engine.make_context(std::move(tokens), exact, exact == length ? 0 : std::max(hops, 1), std::move(kv));
   }
@@ -174,7 +197,7 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
     std::vector<std::vector<std::byte>> all;  // in the order of the agents
     for (const auto& [id, conversation] : session.memory) {
       LocalEngine& engine = *open.engines.at(model_of(open, id));
-      Json agent = {{"model", anchor_model_key(engine.model())},
+      Json agent = {{"model", key_of(open, model_of(open, id), engine)},
                     {"tokens", conversation->tokens},
                     {"head", json_of(conversation->head)}};
       agent["exchanges"] = Json::array();

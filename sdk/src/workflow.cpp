@@ -18,6 +18,7 @@ std::string fingerprint_of(const Plan& plan, const WorkflowOptions& options) {
   };
   for (const auto& [file, text] : plan.spec->sources) add(text);
   for (const auto& [name, value] : options.set) add(name + "=" + value);
+  for (const auto& [name, path] : options.models) add(name + "=" + path);
   for (const PlannedTurn& turn : plan.turns) {
     add(turn.id);
     for (const PromptMessage& message : turn.messages) {
@@ -113,6 +114,7 @@ std::vector<TurnInfo> Workflow::turns() const {
     }
     turn.model = planned.model;
     turn.max_tokens = planned.max_tokens;
+    turn.may_fail = planned.on_error != OnError::fail;
     turn.decides = planned.decides;
     turn.order = planned.order;
     turns.push_back(std::move(turn));

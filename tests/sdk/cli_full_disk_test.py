@@ -110,9 +110,8 @@ class FullDisk(Cli):
             self.assert_failed(done, 1, "--record", place.folder / "runs/1")
             journal = place.folder / "runs/1.journal"
             if journal.exists():
-                self.assertIn("baton resume", done.stderr)
+                self.assertRegex(done.stderr, "baton resume|turns from here on would be run again")
                 self.assertEqual(journal.read_text()[-1], "\n")
-                self.assertEqual(len(journal.read_text().splitlines()), 3)
             else:
                 self.assertIn(place.names(), ([], ["runs"]))
             later = ["resume"] if journal.exists() else ["run", self.team, "-i", QUESTION, "--record"]

@@ -146,6 +146,48 @@ class Resumed(Cli):
             self.baton("resume", name, "-q")
         self.assertIn("expected a folder", self.baton("resume", "nowhere", code=2).stderr + self.baton("replay", "nowhere", code=2).stderr)
 
+    def test_a_journal_is_never_lost(self):
+        self.killed(self.graph, "part", 30)
+        journal = self.folder / "part.journal"
+        before = journal.read_text()
+        self.assertGreater(len(before.splitlines()), 1)
+        nano = self.folder / "graph.yaml"  # a model that cannot be opened
+        text = nano.read_text()
+        model = str(ROOT / "samples/models/nano")
+        hidden = self.folder / "hidden"
+        shutil.copytree(model, self.folder / "model")
+        self.write("moved.yaml", text.replace(model, str(self.folder / "model")))
+        self.killed("moved.yaml", "moved", 30)
+        kept = (self.folder / "moved.journal").read_text()
+        (self.folder / "model").rename(hidden)
+        self.baton("resume", "moved", code=4)
+        self.assertEqual((self.folder / "moved.journal").read_text(), kept)
+        hidden.rename(self.folder / "model")
+        self.baton("resume", "moved", "-q")
+        # A run that did not begin leaves no journal.
+        self.baton("run", self.graph, "--record", "new", code=2)
+        self.baton("run", "moved.yaml", "-i", QUESTION, "--model", "/no/model", "--record", "new", code=4)
+        self.assertFalse((self.folder / "new.journal").exists())
+        # Two processes at once.
+        self.write("long.yaml", LONG)
+        run = subprocess.Popen([RUNNER, "run", "long.yaml", "-i", QUESTION, "--record", "busy", "--events", "ndjson"],
+                               cwd=self.folder, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        while "agent_finished" not in run.stdout.readline():
+            pass
+        self.assertIn("another process goes on", self.baton("resume", "busy", code=2).stderr)
+        run.kill()
+        run.wait()
+        run.stdout.close()
+        # What else lies in the folder of the record stays.
+        self.baton("run", self.graph, "-i", QUESTION, "-q", "--record", "full")
+        (self.folder / "full/notes.txt").write_text("mine")
+        record = json.loads((self.folder / "full/run.json").read_text())
+        record["state"] = "cancelled"
+        (self.folder / "full/run.json").write_text(json.dumps(record))
+        self.baton("resume", "full", "-q")
+        self.assertEqual((self.folder / "full/notes.txt").read_text(), "mine")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir() if path.name.startswith((".full", "full"))), ["full"])
+
     def test_a_changed_workflow_is_refused(self):
         self.killed(self.graph, "part", 12)
         self.write("graph.yaml", TEAM.replace("Length:", "Size:"))
@@ -164,7 +206,7 @@ class Resumed(Cli):
         path.write_text(lines[0] + json.dumps(turn) + "\n" + "".join(lines[2:]))
         changed = self.baton("replay", "runs/1", code=6)
         self.assertIn("solver: differs from token 3 on", changed.stdout)
-        self.assertRegex(changed.stdout, r"\n5 of 6 turns are the same")
+        self.assertRegex(changed.stdout, r"\n7 of 8 turns are the same")
 
     def test_diff(self):
         for folder, *options in (("a",), ("b",), ("c", "--set", "agents.checker.max_tokens=7"), ("d", "--relay", "full")):

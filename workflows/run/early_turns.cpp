@@ -23,7 +23,7 @@ bool EarlyTurns::wants(std::size_t turn) const {
 
 void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine,
                      const Conversation* memory) {
-  turns_[turn].approximate = memory != nullptr && memory->context && memory->context->hops > 0;
+  if (memory != nullptr) turns_[turn].context = memory->context;
   turns_[turn].frame = std::move(frame);
   turns_[turn].engine = std::move(engine);
   refresh(turn);
@@ -103,7 +103,8 @@ void EarlyTurns::tell(std::size_t turn) {
     const SlotSource* source = part.tokens.empty() ? planned.slot(part.slot) : nullptr;
     const std::vector<TokenId>* tokens = &part.tokens;
     const SlotSource* slot = part.slot.empty() ? nullptr : planned.slot(part.slot);
-    const bool handed_over = slot != nullptr ? slot->method->segments : parts.empty() && early.approximate;
+    const bool handed_over =
+        slot != nullptr ? slot->method->segments : parts.empty() && early.context && early.context->hops > 0;
     if (source != nullptr) {
       const bool known = state_.known(turn, *source);
       tokens =
@@ -130,7 +131,8 @@ void EarlyTurns::tell(std::size_t turn) {
     early.engine->update(early.id, std::move(parts), complete);
   } else if (!parts.empty()) {
     early.longest = needed;
-    early.id = early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned), planned.id});
+    early.id =
+        early.engine->prepare({std::move(parts), complete, needed, plan_.reuse_of(planned), planned.id, early.context});
   }
 }
 

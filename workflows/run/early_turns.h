@@ -45,7 +45,7 @@ class EarlyTurns {
     PromptFrame frame;
     std::shared_ptr<InferenceEngine> engine;
     EarlyId id = 0;
-    bool approximate = false;  // the frame begins with a conversation whose KV is approximate
+    ContextHandle context;     // of the conversation that the frame begins with; null: there is none
     std::int32_t longest = 0;  // longest prompt that the engine was told of
     bool done = false;         // submitted, or over
     const InferenceEngine* decoding = nullptr;

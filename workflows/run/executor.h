@@ -40,8 +40,8 @@ struct RunRequest {
   /// concurrently for several turns.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits;
   SessionMemory memory;  // of the runs of a session before this one
-  /// Called once, before the run is over, with what the agents remember now; null: the run did not end well, and
-  /// nothing of it is remembered. Without it the run belongs to no session. Must not throw.
+  /// Called once, at the end, with what the agents remember now; null: the run did not end well, or memory was short,
+  /// and nothing of it is remembered. Without it the run belongs to no session. Must not throw.
   std::function<void(const SessionMemory* memory)> on_memory;
   // For the record.
   std::string version;   // of the library

@@ -170,7 +170,8 @@ void RunLoop::submit(std::size_t turn) {
     request.output_slot = placeholder_name({Placeholder::Kind::agent, planned_turn.agent, 0});
   }
   request.context = continues ? attempt.calls.context : attempt.memory ? attempt.memory->context : nullptr;
-  request.keep_context = planned_turn.calls || remembers(turn);
+  request.keep_context =
+      (planned_turn.calls || remembers(turn)) && request.reuse.method->prefixes != Method::Prefixes::never;
   if (!continues) {
     record.slots = slot_records(state_, turn, planned_turn, prompt);
     record.history = history_of(turn);

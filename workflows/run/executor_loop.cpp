@@ -251,8 +251,6 @@ void RunLoop::finish() {
   on_stop_.reset();  // from here on the run cannot be stopped
   run_due_.reset();
   complete_record();
-  if (!memory_kept_) keep_memory();
-  memory_kept_ = true;
   emit(RunFinished{record_});
   finished_ = true;
   if (callback_failed_) {
@@ -260,6 +258,7 @@ void RunLoop::finish() {
     record_.error = std::move(callback_error_);
     record_.error_kind = ErrorKind::host;
   }
+  keep_memory();
 }
 
 void RunLoop::complete_record() {

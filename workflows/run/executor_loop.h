@@ -141,7 +141,7 @@ class RunLoop {
   std::shared_ptr<const Conversation> memory_of(std::size_t turn) const;
   std::optional<HistoryRecord> history_of(std::size_t turn);
   void remember(std::size_t turn, const std::vector<PromptPart>& prompt, const GenerationResult& answer);
-  void keep_memory();
+  void keep_memory() noexcept;
   /// Takes over a turn of an earlier run.
   void restore(const AgentFinished& finished);
 
@@ -178,7 +178,6 @@ class RunLoop {
   int rounds_checked_ = 0;  // `until` was asked after these rounds
   bool stopped_early_ = false;
   bool ending_ = false;  // no new turn starts
-  bool memory_kept_ = false;
   bool finished_ = false;
   bool callback_failed_ = false;
   std::string callback_error_;

@@ -68,15 +68,17 @@ void RunLoop::remember(std::size_t turn, const std::vector<PromptPart>& prompt, 
 }
 
 /// A run that did not end well leaves nothing.
-void RunLoop::keep_memory() {
+void RunLoop::keep_memory() noexcept {
   if (!request_.on_memory) return;
-  if (record_.state != RunState::ok) return request_.on_memory(nullptr);
-  SessionMemory memory = request_.memory;
-  for (std::size_t i = 0; i < attempts_.size(); ++i) {
-    if (attempts_[i]->remembered && state_.turn(i).record.state == TurnState::ok)
-      memory[planned(i).agent] = attempts_[i]->remembered;
-  }
-  request_.on_memory(&memory);
+  SessionMemory memory;
+  const bool kept = record_.state == RunState::ok && try_to([&] {
+                      memory = request_.memory;
+                      for (std::size_t i = 0; i < attempts_.size(); ++i) {
+                        if (attempts_[i]->remembered && state_.turn(i).record.state == TurnState::ok)
+                          memory[planned(i).agent] = attempts_[i]->remembered;
+                      }
+                    });
+  request_.on_memory(kept ? &memory : nullptr);
 }
 
 }  // namespace baton

@@ -11,15 +11,17 @@
 namespace baton {
 namespace {
 
-/// The ids, if they are those of the text, which may go on where a stop string began inside of a token. What others
-/// read must not differ from what the record says.
-std::vector<TokenId> ids_of(const AgentFinished& finished, const Tokenizer& tokenizer) {
+/// The ids, if they are those of the text. What others read must not differ from what the record says.
+std::vector<TokenId> ids_of(const AgentFinished& finished, const PlannedTurn& turn, const Tokenizer& tokenizer) {
+  constexpr std::size_t kMaxCut = 32;  // bytes of a token in front of a stop string that begins inside of it
   const auto unusable = [&](TokenId id) { return id < 0 || id >= tokenizer.size() || tokenizer.is_special(id); };
   if (std::any_of(finished.tokens.begin(), finished.tokens.end(), unusable)) return {};
   StreamDecoder decoder(tokenizer);
   std::string text;
   for (const TokenId id : finished.tokens) text += decoder.push(id);
-  return finished.record.output.starts_with(text) ? finished.tokens : std::vector<TokenId>();
+  const std::string& output = finished.record.output;
+  const bool cut = !turn.stop.empty() && output.starts_with(text) && output.size() - text.size() <= kMaxCut;
+  return cut || output == text + decoder.finish() ? finished.tokens : std::vector<TokenId>();
 }
 
 /// What the tools before the prompt returned: the last `count` uses, those of the last attempt.
@@ -65,7 +67,7 @@ void RunLoop::restore(const AgentFinished& finished) {
     state.tool_text = tool_text(finished.record, planned_turn.tools.size());
     const std::shared_ptr<InferenceEngine>& engine = request_.engines.at(planned_turn.model);
     state.tokenizer = engine->text().tokenizer;
-    state.tokens = ids_of(finished, *state.tokenizer);
+    state.tokens = ids_of(finished, planned_turn, *state.tokenizer);
   } else {
     state.has_tool_text = state.has_output;
     state.tool_text = finished.record.output;

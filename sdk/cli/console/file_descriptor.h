@@ -17,7 +17,10 @@ class FileDescriptor {
     if (number_ >= 0) ::close(number_);
   }
   FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
   operator int() const { return number_; }
   /// False when closing fails: what was written may be lost.
   bool close() { return ::close(std::exchange(number_, -1)) == 0; }

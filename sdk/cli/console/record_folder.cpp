@@ -15,7 +15,8 @@ RecordFolder::RecordFolder(fs::path folder, bool replace)
     : folder_(fs::absolute(std::move(folder)).lexically_normal()), replace_(replace) {
   if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "runs/1/" is "runs/1"
   std::error_code error;
-  if (!replace_ && fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
+  if (replace_ && fs::exists(folder_ / "run.json", error)) return;
+  if (fs::exists(folder_, error) && !(fs::is_directory(folder_, error) && fs::is_empty(folder_, error))) {
     throw Failure(kUsage, fmt::format("--record {}: the folder exists already; give a new one", folder_.string()));
   }
 }
@@ -28,8 +29,16 @@ void RecordFolder::commit() const {
       if (const int error = write_new_file(path, bytes); error != 0)
         throw std::runtime_error(fmt::format("cannot write {}: {}", name, std::strerror(error)));
     }
-    if (replace_) fs::remove_all(folder_);
+    if (!replace_ || !fs::exists(folder_ / "run.json")) return fs::rename(aside, folder_);
+    // What others have put next to the old record stays.
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+      if (const fs::path name = entry.path().filename(); !fs::exists(aside / name))
+        fs::rename(entry.path(), aside / name);
+    }
+    const fs::path old = fs::path(aside) += ".old";
+    fs::rename(folder_, old);
     fs::rename(aside, folder_);
+    fs::remove_all(old);
   };
   const auto remove = [](const fs::path& aside) {
     std::error_code ignored;

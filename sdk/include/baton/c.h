@@ -330,8 +330,8 @@ baton_status baton_session_fork(baton_session** other, const baton_session* sess
 /// What an agent remembers, a JSON array of {"role", "text"}. BATON_USAGE for an unknown agent.
 baton_status baton_session_messages(char** json, const baton_session* session, const char* agent, baton_error** error);
 
-/// Writes the session, with its KV, into a file, in place of one that is there. BATON_RESOURCES when writing fails;
-/// BATON_USAGE while a run has not ended.
+/// Writes the session, with its KV, into a file, in place of one that is there; a run that has not ended is not in it.
+/// BATON_RESOURCES when writing fails.
 baton_status baton_session_save(const baton_session* session, const char* file, baton_error** error);
 
 void baton_session_free(baton_session* session);

@@ -59,8 +59,9 @@ struct RunOptions {
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
-  /// Turns of an earlier run of the same workflow with the same inputs, which are not computed again; in state "ok", or
-  /// "failed" where `on_error` lets a run go on. InputError where they are not turns of the workflow.
+  /// Turns of an earlier run of the same workflow with the same inputs and models, which are not computed again; in
+  /// state "ok", or "failed" where `on_error` lets a run go on, and with all that they needed. InputError where they
+  /// are not turns of the workflow.
   std::vector<AgentFinished> finished{};
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.

@@ -27,8 +27,8 @@ struct Message {
 /// the engine's budget: what is evicted is computed again.
 class Session {
  public:
-  /// Starts a run, as Engine::start does. Throws what that throws, and InputError while another run of the session has
-  /// not ended.
+  /// Starts a run, as Engine::start does, without RunOptions::finished. Throws what that throws, and InputError while
+  /// another run of the session has not ended.
   Run start(const RunOptions& options = {}) const;
 
   /// Starts a run and waits for its end.
@@ -48,8 +48,8 @@ class Session {
   /// What the agent remembers, the system messages first. Throws InputError for an unknown agent.
   std::vector<Message> messages(const std::string& agent) const;
 
-  /// Writes what the agents remember, with its KV, into a checksummed file; an existing file is replaced atomically.
-  /// Throws ResourceError when writing fails, and InputError while a run has not ended.
+  /// Writes what the agents remember, with its KV, into a checksummed file; an existing file is replaced atomically. A
+  /// run that has not ended is not in it. Throws ResourceError when writing fails.
   void save(const std::filesystem::path& file) const;
 
   /// For the library's own use.

@@ -57,8 +57,9 @@ struct TurnInfo {
   std::vector<std::string> calls;  // tools that the model may call
   std::string model;
   int max_tokens = 0;
-  bool decides = false;  // the `then` agent
-  std::string order;     // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
+  bool decides = false;   // the `then` agent
+  bool may_fail = false;  // its failure does not end the run (`on_error`)
+  std::string order;      // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
 };
 
 /// Immutable and cheap to copy; copies share. All members are safe from any thread.
