@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// NOLINTBEGIN(readability-identifier-naming): the names of C
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -339,3 +340,4 @@ void baton_session_free(baton_session* session);
 #ifdef __cplusplus
 }
 #endif
+// NOLINTEND(readability-identifier-naming)
