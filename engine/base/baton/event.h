@@ -53,7 +53,6 @@ struct ToolCalled {
   std::string code;
 };
 
-/// Given back to a run as RunOptions::finished, it stands for a turn that is not computed again.
 struct AgentFinished {
   AgentRecord record;
   int turn = -1;                       // index into Workflow::turns()

@@ -57,7 +57,7 @@ struct ToolUse {
   int generation = 0;  // the number of the model's output that holds the call; 0: before the prompt
 };
 
-/// What an agent remembered of earlier runs of its session, at the beginning of a turn.
+/// What an agent remembered of earlier runs of its session.
 struct HistoryRecord {
   int runs = 0;                // runs that its prompt holds
   int forgotten = 0;           // runs that it held before this turn

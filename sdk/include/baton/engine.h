@@ -59,9 +59,8 @@ struct RunOptions {
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
-  /// Turns of an earlier run of the same workflow with the same inputs and models, which are not computed again; in
-  /// state "ok", or "failed" where `on_error` lets a run go on, and with all that they needed. InputError where they
-  /// are not turns of the workflow.
+  /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
+  /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
   std::vector<AgentFinished> finished{};
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.
@@ -95,9 +94,8 @@ class Engine {
 
   /// Begins a session of a workflow (include baton/session.h): runs whose agents remember the runs before.
   Session session(const Workflow& workflow) const;
-  /// Continues a session that Session::save wrote, in this or another process: its answers are those that the session
-  /// would have given, token for token. Opens the models. Throws ResourceError as prepare() does, and InputError for a
-  /// file that is damaged, of another version, of another workflow's name or agents, or of other models.
+  /// Continues a session that Session::save wrote, in this or another process, token for token. Opens the models.
+  /// Throws ResourceError as prepare() does, and InputError for a file that is damaged or of another workflow or model.
   Session restore(const Workflow& workflow, const std::filesystem::path& file) const;
 
   /// Waits, at most `time` (as wait_for), while turns of method auto are measured for places about which too little is

@@ -73,8 +73,7 @@ class Workflow {
                         const std::filesystem::path& name = "workflow.yaml");
 
   const std::string& name() const;
-  /// 32 hexadecimal digits that stand for the texts of its files and the settings that replaced theirs.
-  std::string fingerprint() const;
+  std::string fingerprint() const;  // 32 hexadecimal digits, of its files, its settings and its prompts
   std::vector<InputInfo> inputs() const;
   std::vector<AgentInfo> agents() const;     // in the order of the file
   std::vector<std::string> outputs() const;  // names, in the order of the file
