@@ -20,6 +20,11 @@ TurnMessages messages_of(const std::vector<PromptMessage>& turn) {
   return parts;
 }
 
+bool can_continue(const std::vector<PromptMessage>& turn) {
+  const auto last = std::find_if(turn.rbegin(), turn.rend(), [](const auto& one) { return one.role != "system"; });
+  return last != turn.rend() && last->role != "assistant";
+}
+
 std::vector<PromptPart> continuing_frame(const ModelText& model, const Conversation& conversation,
                                          const std::vector<PromptMessage>& next, const CallableTools* tools,
                                          const std::stop_token& stop) {

@@ -33,6 +33,8 @@ struct TurnMessages {
   std::vector<PromptMessage> next;  // empty: such a turn cannot continue a conversation
 };
 TurnMessages messages_of(const std::vector<PromptMessage>& turn);
+/// True when `next` is not empty.
+bool can_continue(const std::vector<PromptMessage>& turn);
 
 /// The frame (agents/prompt.h) of a prompt that continues the conversation: its ids as one part, the end of its last
 /// answer's turn, `next`, and the beginning of an answer. Throws like build_frame.

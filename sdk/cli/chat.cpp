@@ -131,7 +131,7 @@ std::string answer_of(const RunRecord& record) {
   return text;
 }
 
-/// "184 prompt tokens, of which 160 were kept; 24 tokens at 51.2/s, first after 80 ms".
+/// "184 prompt tokens, of which 160 were kept; 24 tokens written in 410 ms".
 std::string summary(const RunRecord& record) {
   std::int64_t prompt = 0, kept = 0, written = 0;
   for (const AgentRecord& agent : record.agents) {

@@ -101,10 +101,9 @@ fs::path journal_beside(const fs::path& folder) {
 }
 
 JournalContent read_journal(const fs::path& folder) {
-  const fs::path beside = journal_beside(folder);
-  std::optional<std::string> bytes =
-      RecordFiles(beside.parent_path()).whole(beside.filename().string(), kMaxJournalBytes);
-  std::string where = beside.string();
+  const fs::path path = journal_beside(folder);
+  std::optional<std::string> bytes = RecordFiles(path.parent_path()).whole(path.filename().string(), kMaxJournalBytes);
+  std::string where = path.string();
   if (!bytes) {
     const RecordFiles files(folder);
     bytes = files.whole(kJournalName, kMaxJournalBytes);
@@ -113,7 +112,7 @@ JournalContent read_journal(const fs::path& folder) {
   if (!bytes) {
     throw Failure(kInvalidFile, fmt::format("{}: expected a folder that 'baton run --record' wrote, or was to write: "
                                             "found neither {} nor {}",
-                                            folder.string(), beside.string(), where));
+                                            folder.string(), path.string(), where));
   }
   JournalContent content;
   std::size_t number = 0;

@@ -657,7 +657,7 @@ TEST_CASE("run: turns of an earlier run are not computed again", "[sdk]") {
   };
   baton::AgentFinished wrong = finished[0];
   wrong.turn = 2;
-  CHECK(refused(wrong) == "finished: turn 2 is none of the workflow's 2");
+  CHECK(refused(wrong) == "finished: turn 2 is not one of the workflow's 2");
   wrong.turn = 1;
   CHECK(refused(wrong) == "finished: turn 1 is one of agent 'solver' in round 1; expected 'checker' in round 1");
   wrong = finished[0];

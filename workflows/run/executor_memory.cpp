@@ -9,7 +9,7 @@ namespace baton {
 
 bool RunLoop::remembers(std::size_t turn) const {
   const PlannedTurn& planned_turn = planned(turn);
-  return request_.on_memory && planned_turn.remember != 0 && !messages_of(planned_turn.messages).next.empty();
+  return request_.on_memory && planned_turn.remember != 0 && can_continue(planned_turn.messages);
 }
 
 std::shared_ptr<const Conversation> RunLoop::memory_of(std::size_t turn) const {

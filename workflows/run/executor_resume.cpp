@@ -42,7 +42,7 @@ std::string check_finished(const Plan& plan, const std::vector<AgentFinished>& f
   std::set<int> known;
   for (const AgentFinished& one : finished) {
     if (one.turn < 0 || static_cast<std::size_t>(one.turn) >= plan.turns.size())
-      return fmt::format("turn {} is none of the workflow's {}", one.turn, plan.turns.size());
+      return fmt::format("turn {} is not one of the workflow's {}", one.turn, plan.turns.size());
     const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(one.turn)];
     if (turn.agent != one.record.agent || turn.round != one.record.round)
       return fmt::format("turn {} is one of agent '{}' in round {}; expected '{}' in round {}", one.turn,

@@ -318,11 +318,11 @@ baton_status baton_session_restore(baton_session** session, const baton_engine* 
 baton_status baton_session_start(baton_run** run, const baton_session* session, const baton_run_options* options,
                                  baton_error** error);
 
-/// Runs that are remembered, and how many of them can be taken back. 0 for NULL.
+/// Runs that are remembered, and how many of them baton_session_rewind can forget. 0 for NULL.
 int32_t baton_session_runs(const baton_session* session);
 int32_t baton_session_rewindable(const baton_session* session);
 
-/// Forgets the last runs. BATON_USAGE for more than can be taken back, and while a run has not ended.
+/// Forgets the last runs. BATON_USAGE for more than baton_session_rewindable, and while a run has not ended.
 baton_status baton_session_rewind(baton_session* session, int32_t runs, baton_error** error);
 
 /// Another session that remembers the same.

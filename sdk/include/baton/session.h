@@ -34,7 +34,7 @@ class Session {
   /// Starts a run and waits for its end.
   RunRecord run(const RunOptions& options = {}) const;
 
-  /// Runs that are remembered, and at most how many of them rewind() can take back.
+  /// Runs that are remembered, and the maximum number of them that rewind() can forget.
   int runs() const;
   int rewindable() const;
 
