@@ -124,11 +124,8 @@ std::string answer_of(const RunRecord& record) {
   std::string text;
   for (const auto& [name, output] : record.outputs)
     text += (text.empty() ? "" : "\n") + (record.outputs.size() > 1 ? name + ": " + output : output);
-  if (!record.outputs.empty()) return text;
-  for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
-    if (agent->state == TurnState::ok) return agent->output;
-  }
-  return text;
+  const AgentRecord* last = record.outputs.empty() ? last_said(record) : nullptr;
+  return last == nullptr ? text : last->output;
 }
 
 /// "184 prompt tokens, of which 160 were kept; 24 tokens written in 410 ms".

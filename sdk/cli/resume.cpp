@@ -50,19 +50,30 @@ void must_be_the_same(const JournalStart& start, const Workflow& workflow) {
                             start.workflow.file));
 }
 
+/// A recorded run as it is started again, in the folder in which it was started.
+struct Restarted {
+  JournalContent journal;
+  EngineArguments engine;
+  Workflow workflow;
+};
+
+Restarted restart(JournalContent journal, EngineArguments engine) {
+  if (!engine.anchors.empty()) engine.anchors = fs::absolute(engine.anchors).string();  // of this command line
+  enter(journal.start);
+  Workflow workflow = journal.start.workflow.load();
+  must_be_the_same(journal.start, workflow);
+  return {std::move(journal), std::move(engine), std::move(workflow)};
+}
+
 int resume(const ResumeArguments& arguments) {
   const fs::path folder = fs::absolute(arguments.folder);
-  JournalContent journal = read_journal(folder);
+  JournalContent read = read_journal(folder);
   std::error_code error;
   if (!fs::exists(journal_beside(folder), error) && read_report(folder).run.state == RunState::ok) {
     note("the run has ended well; there is nothing to resume\n");
     return kOk;
   }
-  EngineArguments engine = arguments.engine;
-  if (!engine.anchors.empty()) engine.anchors = fs::absolute(engine.anchors).string();
-  enter(journal.start);
-  const Workflow workflow = journal.start.workflow.load();
-  must_be_the_same(journal.start, workflow);
+  auto [journal, engine, workflow] = restart(std::move(read), arguments.engine);
   const std::vector<TurnInfo> turns = workflow.turns();
   std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
     const bool known = one.turn >= 0 && static_cast<std::size_t>(one.turn) < turns.size();
@@ -97,12 +108,8 @@ std::string difference(const AgentFinished& recorded, const AgentFinished& found
 }
 
 int replay(const ResumeArguments& arguments) {
-  const JournalContent journal = read_journal(fs::absolute(arguments.folder));
-  EngineArguments engine_arguments = arguments.engine;
-  if (!engine_arguments.anchors.empty()) engine_arguments.anchors = fs::absolute(engine_arguments.anchors).string();
-  enter(journal.start);
-  const Workflow workflow = journal.start.workflow.load();
-  must_be_the_same(journal.start, workflow);
+  const auto [journal, engine_arguments, workflow] =
+      restart(read_journal(fs::absolute(arguments.folder)), arguments.engine);
   const Engine engine = Engine::open(engine_arguments.options(journal.start.workflow.default_model(), arguments.quiet));
   std::map<int, AgentFinished> found;
   RunOptions options;

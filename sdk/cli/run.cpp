@@ -60,11 +60,7 @@ void print_outputs(const RunRecord& record) {
     if (text.empty() || text.back() != '\n') result("\n");
   }
   if (!record.outputs.empty() || record.state != RunState::ok) return;
-  for (auto agent = record.agents.rbegin(); agent != record.agents.rend(); ++agent) {
-    if (agent->state != TurnState::ok) continue;
-    result(agent->output + "\n");  // a workflow without outputs: what was said last
-    return;
-  }
+  if (const AgentRecord* last = last_said(record)) result(last->output + "\n");
 }
 
 void report(const RunArguments& arguments, const RunRecord& record) {

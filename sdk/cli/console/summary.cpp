@@ -138,4 +138,10 @@ std::string summary_table(const RunRecord& record) {
   return out + styled(Style::dim, foot + relayed_text(record)) + "\n";
 }
 
+const AgentRecord* last_said(const RunRecord& record) {
+  const auto last = std::find_if(record.agents.rbegin(), record.agents.rend(),
+                                 [](const AgentRecord& agent) { return agent.state == TurnState::ok; });
+  return last == record.agents.rend() ? nullptr : &*last;
+}
+
 }  // namespace baton::cli
