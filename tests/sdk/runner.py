@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of the runner share: the runner, which is the first argument of the test program, and a folder to run it in."""
 
+import atexit
 import fcntl
 import os
 import pathlib
@@ -15,6 +16,10 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 RUNNER = str(pathlib.Path(sys.argv.pop(1)).resolve())
+
+# What `auto` has measured in earlier runs of whoever runs the tests would decide in them.
+CACHE = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 
 TEAM = """\
 version: 1
@@ -53,7 +58,7 @@ class Cli(unittest.TestCase):
 
     def environment(self, **changes):
         environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "BATON_MODEL", "BATON_MODEL_PATH")}
-        return {**environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **changes}
+        return {**environment, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "XDG_CACHE_HOME": CACHE, **changes}
 
     def baton(self, *arguments, code=0, **changes):
         done = subprocess.run([RUNNER, *arguments], cwd=self.folder, env=self.environment(**changes), stdin=subprocess.DEVNULL,

@@ -17,8 +17,6 @@ foreach(topic cli.Usage cli.Files cli.Run cli.Exhaustion cli.Interrupts cli.Term
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/${CMAKE_MATCH_1}_test.py $<TARGET_FILE:baton> ${CMAKE_MATCH_2})
   set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
-set_tests_properties("cli: Shared" PROPERTIES RUN_SERIAL TRUE)  # readers share what they meet at the same time
-
 # Downloads, from a hub that the test itself is.
 get_target_property(missing baton_pull missing)
 if(missing)
