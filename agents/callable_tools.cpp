@@ -94,9 +94,15 @@ std::vector<ModelCall> bare_calls(std::string_view answer, const CallSyntax& syn
 
 }  // namespace
 
-CallableTools::CallableTools(std::vector<CallableTool> tools, CallLimits limits, std::shared_ptr<const Grammar> answer)
-    : tools_(std::move(tools)), limits_(limits), answer_(std::move(answer)) {
+CallableTools::CallableTools(std::vector<CallableTool> tools, CallLimits limits, std::shared_ptr<const Grammar> answer,
+                             std::vector<ServerTools> servers)
+    : tools_(std::move(tools)), limits_(limits), answer_(std::move(answer)), servers_(std::move(servers)) {
   for (const CallableTool& tool : tools_) schemas_.push_back(tool.schema);
+}
+
+std::shared_ptr<const CallableTools> CallableTools::with(std::vector<CallableTool> more) const {
+  more.insert(more.begin(), tools_.begin(), tools_.end());
+  return std::make_shared<const CallableTools>(std::move(more), limits_, answer_);
 }
 
 const CallableTool* CallableTools::find(const std::string& name) const {

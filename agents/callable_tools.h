@@ -30,11 +30,22 @@ struct CallLimits {
   bool direct = false;                       // results without an error are the output
 };
 
+/// Tools of an MCP server, which are known once it runs.
+struct ServerTools {
+  std::string server;
+  std::vector<std::string> only;  // empty: all that it has
+};
+
 /// Safe from any thread.
 class CallableTools {
  public:
-  /// `answer`: what the agent's answer is without calls; null: any text.
-  CallableTools(std::vector<CallableTool> tools, CallLimits limits, std::shared_ptr<const Grammar> answer);
+  /// `answer`: what the agent's answer is without calls; null: any text. `servers`: whose tools are still to be added.
+  CallableTools(std::vector<CallableTool> tools, CallLimits limits, std::shared_ptr<const Grammar> answer,
+                std::vector<ServerTools> servers = {});
+
+  const std::vector<ServerTools>& servers() const { return servers_; }
+  /// These tools and more, from no servers.
+  std::shared_ptr<const CallableTools> with(std::vector<CallableTool> more) const;
 
   const std::vector<ToolSchema>& schemas() const { return schemas_; }
   const CallLimits& limits() const { return limits_; }
@@ -49,6 +60,7 @@ class CallableTools {
   std::vector<ToolSchema> schemas_;
   CallLimits limits_;
   std::shared_ptr<const Grammar> answer_;
+  std::vector<ServerTools> servers_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<const Grammar>> grammars_;  // by the form of calls and their number
 };

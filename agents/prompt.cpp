@@ -124,8 +124,9 @@ Rendered render(const ModelText& model, const std::vector<PromptMessage>& messag
 
 std::vector<PromptPart> build_frame(const ModelText& model, const std::vector<PromptMessage>& messages,
                                     const CallableTools* tools, const std::stop_token& stop) {
-  const PromptWithTools shown = tools == nullptr ? PromptWithTools{messages, {}}
-                                                 : with_tools(tool_format_of(model, stop), messages, tools->schemas());
+  const PromptWithTools shown = tools == nullptr || tools->schemas().empty()
+                                    ? PromptWithTools{messages, {}}
+                                    : with_tools(model, tool_format_of(model, stop), messages, tools->schemas());
   const Rendered rendered = render(model, shown.messages, shown.tools, stop);
   std::vector<PromptPart> frame;
   const auto add_fixed = [&](std::size_t begin, std::size_t end) {

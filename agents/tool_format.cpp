@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/json/value_end.h"
+#include "engine/base/utf8.h"
 
 namespace baton {
 namespace {
@@ -72,13 +75,32 @@ bool has_special(const Tokenizer& tokenizer, const std::string& text) {
   return std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return tokenizer.is_special(id); });
 }
 
+/// A JSON text in which the tokenizer finds no special token any more.
+std::string without_markers(const Tokenizer& tokenizer, std::string text, const std::string& tool) {
+  constexpr int kMaxRounds = 8;  // taking one away may make another
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const std::vector<TokenId> ids = tokenizer.encode(text, SpecialTokens::recognise);
+    if (ids == tokenizer.encode(text, SpecialTokens::as_text)) return text;
+    for (const TokenId id : std::set(ids.begin(), ids.end())) {
+      const std::string marker = tokenizer.decode(std::span(&id, 1), false);
+      if (marker.size() < 2 || tokenizer.encode(marker, SpecialTokens::as_text) == std::vector{id}) continue;
+      std::size_t first = 1;
+      while (first < marker.size() && utf8::continues(marker[first])) ++first;
+      const std::string broken = marker.substr(0, first) + " " + marker.substr(first);
+      for (std::size_t at = text.find(marker); at != std::string::npos; at = text.find(marker, at + broken.size()))
+        text.replace(at, marker.size(), broken);
+    }
+  }
+  throw ModelError(fmt::format("the description of tool '{}' holds special tokens of the model", tool));
+}
+
 std::optional<ToolFormat> format_of_template(const ModelText& model, const std::stop_token& stop) {
   ChatOptions options = model.chat_options;
   options.add_generation_prompt = false;
   const ChatTemplate& chat = *model.chat_template;
   try {
     const std::string without = chat.render(probe({"assistant", std::string(kContent)}), options, stop);
-    options.tools = {tool_json({std::string(kProbe), "probe", std::string(kNoParameters)})};
+    options.tools = {tool_json({std::string(kProbe), "probe", std::string(kNoParameters)}, *model.tokenizer)};
     const std::string plain = chat.render(probe({"assistant", std::string(kContent)}), options, stop);
     if (plain == without) return std::nullopt;  // it does not show the tools
     const std::string called = chat.render(probe(probe_call()), options, stop);
@@ -118,10 +140,11 @@ std::vector<ChatMessage> with_results(const ToolFormat& format, const std::vecto
 
 }  // namespace
 
-std::string tool_json(const ToolSchema& tool) {
+std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer) {
   Json json = {{"name", tool.name}, {"description", tool.description}};
-  json["parameters"] = Json::parse(tool.parameters);
-  return json.dump();
+  json["parameters"] = Json::parse(tool.shown.empty() ? tool.parameters : tool.shown);
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return tool.shown.empty() ? text : without_markers(tokenizer, text, tool.name);
 }
 
 ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop) {
@@ -141,16 +164,16 @@ ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop) {
   return format;
 }
 
-PromptWithTools with_tools(const ToolFormat& format, std::vector<PromptMessage> messages,
+PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std::vector<PromptMessage> messages,
                            const std::vector<ToolSchema>& tools) {
   PromptWithTools out;
   if (format.of_template) {
-    for (const ToolSchema& tool : tools) out.tools.push_back(tool_json(tool));
+    for (const ToolSchema& tool : tools) out.tools.push_back(tool_json(tool, *model.tokenizer));
     out.messages = std::move(messages);
     return out;
   }
   std::string text = "You can call these tools. Each line describes one, with the JSON Schema of its arguments:\n";
-  for (const ToolSchema& tool : tools) text += tool_json(tool) + "\n";
+  for (const ToolSchema& tool : tools) text += tool_json(tool, *model.tokenizer) + "\n";
   text += fmt::format(
       "To call a tool, write this and nothing behind it:\n{}{{\"{}\": \"the tool\", \"{}\": {{...}}}}{}\n"
       "The result is given to you then. Answer without a call when no tool is needed.",
@@ -171,7 +194,8 @@ std::vector<PromptPart> after_calls(const ModelText& model, const ToolFormat& fo
   std::string text;
   if (model.chat_template) {
     ChatOptions options = model.chat_options;
-    if (format.of_template) options.tools = {tool_json({results[0].tool, "", std::string(kNoParameters)})};
+    if (format.of_template)
+      options.tools = {tool_json({results[0].tool, "", std::string(kNoParameters)}, *model.tokenizer)};
     const std::string after = model.chat_template->render(chat, options, stop);
     options.add_generation_prompt = false;
     chat.resize(2);

@@ -23,16 +23,17 @@ struct ToolFormat {
 /// Renders probes of the chat template. Throws Interrupted soon after a stop was requested.
 ToolFormat tool_format_of(const ModelText& model, const std::stop_token& stop = {});
 
-/// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}.
-std::string tool_json(const ToolSchema& tool);
+/// A tool as chat templates get it: a JSON object {"name", "description", "parameters"}. In that of a tool with a
+/// schema to be shown, texts that the tokenizer would take for special tokens get a blank behind their first character.
+/// Throws ModelError where that does not help.
+std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer);
 
-/// The messages and the options of the chat template that show the tools, whose descriptions and schemas are text by
-/// the workflow's author.
+/// The messages and the options of the chat template that show the tools.
 struct PromptWithTools {
   std::vector<PromptMessage> messages;
   std::vector<std::string> tools;  // ChatOptions::tools
 };
-PromptWithTools with_tools(const ToolFormat& format, std::vector<PromptMessage> messages,
+PromptWithTools with_tools(const ModelText& model, const ToolFormat& format, std::vector<PromptMessage> messages,
                            const std::vector<ToolSchema>& tools);
 
 /// The result of a call, for the model.

@@ -15,7 +15,7 @@ MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
 ENGINE = [*REUSE, "engine"]
 ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning"]
-AGENTS = [*ENGINE_ALL, "agents"]
+AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
 CONSOLE = [*PUBLIC, "engine/base/json"]
@@ -46,6 +46,8 @@ ALLOWED = {
     "engine/steps": ENGINE,
     "engine/learning": [*ENGINE, "engine/steps"],
     "agents": [*ENGINE, *PUBLIC[:1]],
+    "agents/mcp": [*ENGINE, *PUBLIC[:1], "agents"],
+    "agents/mcp/http": [*ENGINE, *PUBLIC[:1], "agents", "agents/mcp"],
     "workflows": WORKFLOWS,
     "workflows/format": [*AGENTS, *PUBLIC[:1]],
     "workflows/plan": [*AGENTS, *PUBLIC[:1], "workflows/format"],
@@ -76,7 +78,7 @@ HOMES = {
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
-    r"curl/": r"sdk/pull/http\.cpp",
+    r"curl/": r"sdk/pull/http\.cpp|agents/mcp/http/address_connection\.cpp",
     r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",

@@ -16,10 +16,12 @@
 
 #include <baton/baton.h>
 #include <baton/session.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/options.h"
+#include "sdk/cli/console/question.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/console/view.h"
@@ -219,6 +221,7 @@ class Chat {
     if (again_ > 0) options.seed = arguments_.seed.value_or(0) + static_cast<std::uint64_t>(again_);
     options.stop = stop.token();
     options.on_event = [&](const Event& event) { view.on_event(event); };
+    if (can_ask()) options.on_ask = ask_person;
     RunRecord record;
     try {
       record = session_.run(options);
@@ -234,6 +237,11 @@ class Chat {
     if (record.state == RunState::cancelled) {
       note(styled(Style::dim, "\nstopped; the message is forgotten\n"));
       return kInterrupted;
+    }
+    if (record.state == RunState::suspended) {
+      note("\n" + styled(Style::red, "baton: ") + printable(record.error, Lines::keep) +
+           "; the message is forgotten\n");
+      return kSuspended;
     }
     if (record.state != RunState::ok) {
       note("\n" + styled(Style::red, "baton: ") + printable(record.error, Lines::keep) + "\n");

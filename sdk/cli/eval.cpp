@@ -9,6 +9,7 @@
 #include <random>
 
 #include <baton/baton.h>
+#include <baton/turns.h>
 #include <baton/version.h>
 
 #include "sdk/cli/console/exit_code.h"

@@ -12,6 +12,7 @@
 
 #include <baton/baton.h>
 #include <baton/preview.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"

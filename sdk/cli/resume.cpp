@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 
+#include <baton/turns.h>
+
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"
@@ -27,6 +29,7 @@ struct ResumeArguments {
   std::string folder;
   EngineArguments engine;
   std::string timeout;
+  std::vector<std::string> answers;
   bool json = false;
   std::string events;
   bool quiet = false;
@@ -65,6 +68,10 @@ Restarted restart(JournalContent journal, EngineArguments engine) {
   return {std::move(journal), std::move(engine), std::move(workflow)};
 }
 
+bool is_turn(const std::vector<TurnInfo>& turns, const AgentFinished& finished) {
+  return finished.turn >= 0 && static_cast<std::size_t>(finished.turn) < turns.size();
+}
+
 int resume(const ResumeArguments& arguments) {
   const fs::path folder = fs::absolute(arguments.folder);
   JournalContent read = read_journal(folder);
@@ -76,8 +83,8 @@ int resume(const ResumeArguments& arguments) {
   auto [journal, engine, workflow] = restart(std::move(read), arguments.engine);
   const std::vector<TurnInfo> turns = workflow.turns();
   std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
-    const bool known = one.turn >= 0 && static_cast<std::size_t>(one.turn) < turns.size();
-    return known && one.record.state == TurnState::failed && !turns[static_cast<std::size_t>(one.turn)].may_fail;
+    return is_turn(turns, one) && one.record.state == TurnState::failed &&
+           !turns[static_cast<std::size_t>(one.turn)].may_fail;
   });
   RunArguments run_arguments;
   run_arguments.workflow = journal.start.workflow;
@@ -85,6 +92,7 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.engine = engine;
   run_arguments.seed = journal.start.seed;
   run_arguments.timeout = arguments.timeout;
+  run_arguments.answers = arguments.answers;
   run_arguments.json = arguments.json;
   run_arguments.events = arguments.events;
   run_arguments.record = folder.string();
@@ -111,12 +119,17 @@ int replay(const ResumeArguments& arguments) {
   const auto [journal, engine_arguments, workflow] =
       restart(read_journal(fs::absolute(arguments.folder)), arguments.engine);
   const Engine engine = Engine::open(engine_arguments.options(journal.start.workflow.default_model(), arguments.quiet));
+  const std::vector<TurnInfo> turns = workflow.turns();
   std::map<int, AgentFinished> found;
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
   options.inputs = journal.start.inputs;
   options.seed = journal.start.seed;
   options.stop = interrupted();
+  for (const AgentFinished& one : journal.finished) {
+    if (is_turn(turns, one) && turns[static_cast<std::size_t>(one.turn)].asks)
+      options.answers[turns[static_cast<std::size_t>(one.turn)].id] = one.record.output;
+  }
   options.on_event = [&](const Event& event) {
     if (const auto* finished = std::get_if<AgentFinished>(&event)) found[finished->turn] = *finished;
   };
@@ -153,9 +166,10 @@ void add_options(CLI::App& verb, ResumeArguments& arguments) {
 }  // namespace
 
 void add_resume(CLI::App& app, Action& action) {
-  auto* verb = app.add_subcommand("resume", "Go on with a recorded run that was stopped or killed");
+  auto* verb = app.add_subcommand("resume", "Go on with a recorded run that was stopped, killed or suspended");
   auto arguments = std::make_shared<ResumeArguments>();
   add_options(*verb, *arguments);
+  add_answers(*verb, arguments->answers);
   verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
   verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object per line")
       ->check(CLI::IsMember({"ndjson"}));

@@ -2,6 +2,7 @@
 // baton run: runs a workflow; results go to stdout, everything else to stderr.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -9,10 +10,12 @@
 
 #include <baton/baton.h>
 #include <baton/preview.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/options.h"
+#include "sdk/cli/console/question.h"
 #include "sdk/cli/console/record_folder.h"
 #include "sdk/cli/console/terminal.h"
 #include "sdk/cli/console/text.h"
@@ -28,10 +31,15 @@ class QuietView : public View {
   void on_event(const Event&) override {}
 };
 
+bool asks(const Workflow& workflow) {
+  const std::vector<TurnInfo> turns = workflow.turns();
+  return std::any_of(turns.begin(), turns.end(), [](const TurnInfo& turn) { return turn.asks; });
+}
+
 std::unique_ptr<View> make_view(const RunArguments& arguments, const Workflow& workflow) {
   // Events on the terminal are themselves the view.
   if (arguments.quiet || (!arguments.events.empty() && stdout_is_terminal())) return std::make_unique<QuietView>();
-  if (can_redraw()) return make_live_view(workflow);
+  if (can_redraw() && !(can_ask() && asks(workflow))) return make_live_view(workflow);
   return make_plain_view(arguments.verbose);
 }
 
@@ -84,7 +92,21 @@ int exit_code_of(const RunRecord& record) {
   if (record.state == RunState::ok) return kOk;
   if (record.state == RunState::timeout) return kTimeout;
   if (record.state == RunState::cancelled) return kInterrupted;
+  if (record.state == RunState::suspended) return kSuspended;
   return record.error_kind == ErrorKind::resources ? kResources : kRunFailed;
+}
+
+/// What a run waits for, and how to go on with it.
+std::string how_to_answer(const std::vector<Asked>& asked, const RunArguments& arguments) {
+  std::string text, answers;
+  for (const Asked& one : asked) {
+    text += "  " + question_text(one) + "\n";
+    answers += fmt::format(" --answer {}=TEXT", turn_name(one.agent, one.round));
+  }
+  if (!arguments.record.empty())
+    return text + fmt::format("Answer with: baton resume {}{}\n", arguments.record, answers);
+  return text +
+         fmt::format("Run it again with{}, or with --record DIR to go on later without computing it again.\n", answers);
 }
 
 /// What is measured for the history of places is known to the next run.
@@ -117,6 +139,8 @@ int run(const RunArguments& arguments) {
   options.inputs = arguments.resumes ? arguments.given : arguments.inputs.values();
   options.stop = interrupted();
   options.finished = arguments.finished;
+  options.answers = answers_of(arguments.answers);
+  if (can_ask()) options.on_ask = ask_person;
 
   const Workflow workflow = arguments.workflow.load();
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
@@ -139,11 +163,13 @@ int run(const RunArguments& arguments) {
     for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
   }
   std::chrono::steady_clock::time_point begin;
+  std::vector<Asked> asked;
   options.on_event = [&](const Event& event) {
     if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
     const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
     view->on_event(event);
+    if (const auto* one = std::get_if<Asked>(&event)) asked.push_back(*one);
     if (const auto* tool = std::get_if<ToolCalled>(&event))
       add_result(turn_name(tool->agent, tool->round), tool->result);
     if (folder) lines += line;
@@ -185,8 +211,11 @@ int run(const RunArguments& arguments) {
   report(arguments, record);
   if (record.state != RunState::ok) {
     note(styled(Style::red, "baton: ") + "the run " +
-         (record.state == RunState::timeout ? "ran out of time" : fmt::format("was {}", name_of(record.state))) +
+         (record.state == RunState::timeout  ? "ran out of time"
+          : record.state == RunState::failed ? "failed"
+                                             : fmt::format("was {}", name_of(record.state))) +
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
+    if (record.state == RunState::suspended) note(how_to_answer(asked, arguments));
   }
   if (unwritten) throw Failure(*unwritten);
   if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
@@ -199,6 +228,7 @@ void add_run(CLI::App& app, Action& action) {
   arguments->workflow.add_to(*verb);
   arguments->inputs.add_to(*verb);
   arguments->engine.add_to(*verb);
+  add_answers(*verb, arguments->answers);
   verb->add_option("--seed", arguments->seed, "Seed of the sampling, in place of the file's")->type_name("N");
   verb->add_option("--timeout", arguments->timeout, "End the run after this time; the record keeps what was done")
       ->type_name("60s");

@@ -17,6 +17,7 @@ struct RunArguments {
   WorkflowArguments workflow;
   InputArguments inputs;
   EngineArguments engine;
+  std::vector<std::string> answers;  // "step=text"
   std::optional<std::uint64_t> seed;
   std::string timeout;
   bool json = false;

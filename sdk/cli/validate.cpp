@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <baton/baton.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/options.h"

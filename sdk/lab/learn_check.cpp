@@ -2,6 +2,7 @@
 #include "sdk/lab/learn_check.h"
 #include "engine/reuse/divergence.h"
 
+#include <baton/turns.h>
 #include <mutex>
 
 namespace baton::inline v1 {

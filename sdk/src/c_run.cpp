@@ -69,7 +69,7 @@ static_assert(stands_for<BATON_EVENT_RUN_STARTED, baton::RunStarted> &&
               stands_for<BATON_EVENT_RUN_FINISHED, baton::RunFinished> &&
               stands_for<BATON_EVENT_PREFILL_PROGRESS, baton::PrefillProgress> &&
               stands_for<BATON_EVENT_TENTATIVE_TOKEN, baton::TentativeToken> &&
-              stands_for<BATON_EVENT_CONFIRMED, baton::Confirmed>);
+              stands_for<BATON_EVENT_CONFIRMED, baton::Confirmed> && stands_for<BATON_EVENT_ASKED, baton::Asked>);
 
 /// Agent and text of an event, where it has them.
 struct Parts {
@@ -88,6 +88,7 @@ struct Parts {
   void operator()(const baton::PrefillProgress& event) { agent = event.agent; }
   void operator()(const baton::TentativeToken& event) { agent = event.agent, text = event.text; }
   void operator()(const baton::Confirmed& event) { agent = event.agent; }
+  void operator()(const baton::Asked& event) { agent = event.agent, text = event.question; }
 };
 
 baton_event make_event(const baton::Event& event) {
@@ -101,6 +102,7 @@ baton_status status_of(const baton::RunRecord& record) {
   if (record.state == baton::RunState::ok) return BATON_OK;
   if (record.state == baton::RunState::timeout) return BATON_TIMEOUT;
   if (record.state == baton::RunState::cancelled) return BATON_STOPPED;
+  if (record.state == baton::RunState::suspended) return BATON_SUSPENDED;
   return record.error_kind == baton::ErrorKind::resources ? BATON_RESOURCES : BATON_FAILED;
 }
 
@@ -128,6 +130,7 @@ baton_status baton_engine_open(baton_engine** engine, const baton_engine_options
     translated.kv_budget = given.kv_budget_bytes;
     translated.slowdown = given.slowdown;
     translated.drafts = given.no_drafts == 0;
+    translated.allow_servers = given.allow_servers != 0;
     translated.kv_dtype = read_optional_text(given.kv_dtype, "kv_dtype");
     translated.anchors_folder = read_optional_text(given.anchors_folder, "anchors_folder");
     translated.on_load = progress(given.on_load, given.user_data);
@@ -188,6 +191,8 @@ baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_opti
   }
   if (given.has_seed) translated.seed = given.seed;
   translated.timeout = milliseconds(given.timeout_ms);
+  for (auto& [name, value] : read_pairs(given.answers, given.answer_count, "answers"))
+    translated.answers.insert_or_assign(std::move(name), std::move(value));
   const auto listener = std::make_shared<Listener>();
   listener->call = given.on_event;
   listener->user_data = given.user_data;
@@ -197,6 +202,13 @@ baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_opti
       if (listener->gone) return;
       const baton_event shown = make_event(event);
       if (!listener->call(&shown, listener->user_data)) listener->stop.request_stop();
+    };
+  }
+  if (given.on_ask != nullptr) {
+    translated.on_ask = [listener, ask = given.on_ask](const Asked& asked, const std::stop_token&) {
+      const baton_event shown = make_event(asked);
+      const char* answer = listener->gone ? nullptr : ask(&shown, listener->user_data);
+      return answer == nullptr ? std::nullopt : std::optional(read_text(answer, "answer"));
     };
   }
   return new baton_run{start(translated), workflow.outputs(), listener};

@@ -137,6 +137,8 @@ const char* baton_status_name(baton_status status) {
       return "resources";
     case BATON_TIMEOUT:
       return "timeout";
+    case BATON_SUSPENDED:
+      return "suspended";
     case BATON_STOPPED:
       return "stopped";
     case BATON_PENDING:

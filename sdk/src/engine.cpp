@@ -23,6 +23,7 @@
 #include "sdk/src/model_path.h"
 #include "sdk/src/open_models.h"
 #include "sdk/src/owner.h"
+#include "sdk/src/servers_of_run.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -40,14 +41,17 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   return across.empty() ? within : across;
 }
 
-/// Throws InputError for a forced output of an unknown turn.
-void check_turns(const Plan& plan, const std::map<std::string, std::vector<std::int32_t>>& forced) {
+/// Throws InputError where `given` names a turn that `may_have` it not.
+template <typename Value, typename Test>
+void check_turns(const char* option, const Plan& plan, const std::map<std::string, Value>& given, Test may_have) {
   std::vector<std::string> known;
-  for (const PlannedTurn& turn : plan.turns) known.push_back(turn.id);
-  for (const auto& [name, tokens] : forced) {
+  for (const PlannedTurn& turn : plan.turns) {
+    if (may_have(turn)) known.push_back(turn.id);
+  }
+  for (const auto& [name, value] : given) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw InputError(
-          fmt::format("forced_outputs: unknown turn '{}'; expected one of {}", name, fmt::join(known, ", ")));
+      throw InputError(fmt::format("{}: unknown turn '{}'; expected {}", option, name,
+                                   known.empty() ? "none" : fmt::format("one of {}", fmt::join(known, ", "))));
   }
 }
 
@@ -383,23 +387,27 @@ Preview Engine::preview(const Workflow& workflow, const PreviewOptions& options)
 }
 
 Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
-  return start_run(*this, workflow, options, {}, {});
+  return start_run(*this, workflow, options, {}, {}, servers_of(workflow));
 }
 
 Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
-              std::function<void(const SessionMemory* memory)> on_memory) {
+              std::function<void(const SessionMemory* memory)> on_memory, std::shared_ptr<McpServers> servers) {
   const auto plan = workflow.impl().plan;
   const std::shared_ptr<Engine::Impl> impl = engine.shared_impl();
+  check_allowed(*plan->spec, impl->options.allow_servers);
   RunRequest request;
   request.memory = std::move(memory);
   request.on_memory = std::move(on_memory);
   request.inputs = complete_inputs(*plan->spec, options.inputs);
   if (options.timeout.count() < 0)
     throw InputError(fmt::format("timeout: expected at least 0 ms, found {}", options.timeout.count()));
-  check_turns(*plan, options.forced_outputs);
+  check_turns("forced_outputs", *plan, options.forced_outputs, [](const PlannedTurn&) { return true; });
+  check_turns("answers", *plan, options.answers, [](const PlannedTurn& turn) { return turn.asks(); });
   if (const std::string wrong = check_finished(*plan, options.finished); !wrong.empty())
     throw InputError("finished: " + wrong);
   request.finished = options.finished;
+  request.answers = options.answers;
+  request.on_ask = options.on_ask;
   request.tools = workflow.impl().tools;
   request.seed = options.seed;
   request.timeout = std::min(options.timeout, kMaxWait);
@@ -409,15 +417,18 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   request.on_logits = counted(impl->in_callback, options.on_logits);
   request.version = version();
   request.plan = plan;
-  return start_run(std::move(request), impl->in_callback, [impl, plan](RunRequest& of, const std::stop_token& stop) {
-    OpenPlan open = impl->open(plan, stop);
+  const auto prepare = [impl, servers = std::move(servers)](RunRequest& of, const std::stop_token& stop) {
+    start_servers(servers, of, stop);
+    if (!of.unready.empty()) return std::function<void()>([] {});
+    OpenPlan open = impl->open(of.plan, stop);
     of.plan = std::move(open.plan);
     of.engines.insert(open.engines.begin(), open.engines.end());
     of.load_ms = open.load_ms;
-    return [engines = std::move(open.engines)] {
+    return std::function<void()>([engines = std::move(open.engines)] {
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);
-    };
-  });
+    });
+  };
+  return start_run(std::move(request), impl->in_callback, prepare);
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

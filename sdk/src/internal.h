@@ -17,6 +17,10 @@
 
 #include "sdk/src/in_callback.h"
 
+namespace baton {
+class McpServers;
+}  // namespace baton
+
 namespace baton::inline v1 {
 
 struct Workflow::Impl {
@@ -49,8 +53,9 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
               std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare);
 
 /// Engine::start with what the agents remember; see RunRequest::on_memory, whose last call with null may be repeated.
+/// `servers`: see servers_of_run.h.
 Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
-              std::function<void(const SessionMemory* memory)> on_memory);
+              std::function<void(const SessionMemory* memory)> on_memory, std::shared_ptr<McpServers> servers);
 
 /// Runs `make` and gives what the engine throws its public type.
 template <typename Make>

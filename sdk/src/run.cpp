@@ -169,6 +169,12 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
   auto state = make_owned<Run::State>();
   state->in_engine = std::move(in_engine);
   request.tools = tools_of_run(request.tools, state->in_tool);
+  if (request.on_ask) {
+    request.on_ask = [in = state->in_tool, ask = std::move(request.on_ask)](const Asked& asked, const auto& stop) {
+      const InCallback::Scope scope(*in);
+      return ask(asked, stop);
+    };
+  }
   if (request.timeout.count() > 0) request.due = Clock::now() + request.timeout;
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory

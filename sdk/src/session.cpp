@@ -12,6 +12,7 @@
 #include "engine/base/errors.h"
 #include "sdk/src/open_models.h"
 #include "sdk/src/owner.h"
+#include "sdk/src/servers_of_run.h"
 #include "sdk/src/session_file.h"
 
 namespace baton::inline v1 {
@@ -22,6 +23,7 @@ struct Session::State {
   State(const Engine& of_engine, const Workflow& of_workflow, SavedSession saved)
       : engine(of_engine), workflow(of_workflow), runs(saved.runs) {
     past.push_back(std::move(saved.memory));
+    servers = servers_of(workflow);
   }
   static std::shared_ptr<State> make(const Engine& engine, const Workflow& workflow, SavedSession saved) {
     return make_owned<State>(engine, workflow, std::move(saved));
@@ -29,6 +31,7 @@ struct Session::State {
 
   Engine engine;
   Workflow workflow;
+  std::shared_ptr<McpServers> servers;  // of all its runs; null: none
   mutable std::mutex mutex;
   std::deque<SessionMemory> past;  // after each of the last runs; the last is the present
   int runs = 0;
@@ -73,8 +76,9 @@ Run Session::start(const RunOptions& options) const {
     state_->running = true;
   }
   try {
-    return start_run(state_->engine, state_->workflow, options, std::move(memory),
-                     [state = state_, run](const SessionMemory* now) { state->over(run, now); });
+    return start_run(
+        state_->engine, state_->workflow, options, std::move(memory),
+        [state = state_, run](const SessionMemory* now) { state->over(run, now); }, state_->servers);
   } catch (...) {
     state_->over(run, nullptr);
     throw;

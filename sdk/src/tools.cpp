@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "agents/json_check.h"
+#include "agents/mcp/tools.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -41,6 +42,8 @@ Tools& Tools::add(const std::string& name, ToolFunction function, ToolCheck chec
 Tools& Tools::add(const std::string& name, ToolDefinition definition, ToolFunction function, ToolCheck check) {
   if (!is_name(name))
     throw std::invalid_argument(fmt::format("invalid tool name '{}': expected [a-z][a-z0-9_]*", name));
+  if (name == kMcpTool || name == kAskTool)
+    throw std::invalid_argument(fmt::format("invalid tool name '{}': it has a meaning of its own in workflows", name));
   if (!function) throw std::invalid_argument(fmt::format("tool '{}' has no function", name));
   if (!definition.parameters.empty()) {
     if (const std::string wrong = check_parameters(definition.parameters); !wrong.empty())

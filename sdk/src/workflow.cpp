@@ -3,6 +3,9 @@
 #include "engine/base/hash.h"  // of the layers below: before any public header
 
 #include "sdk/src/internal.h"
+
+#include <baton/turns.h>
+
 #include "sdk/src/model_path.h"
 
 namespace baton::inline v1 {
@@ -111,11 +114,13 @@ std::vector<TurnInfo> Workflow::turns() const {
     for (const auto& tool : planned.tools) turn.tools.push_back(tool.tool);
     if (planned.calls) {
       for (const ToolSchema& tool : planned.calls->schemas()) turn.calls.push_back(tool.name);
+      for (const ServerTools& server : planned.calls->servers()) turn.calls.push_back("mcp: " + server.server);
     }
     turn.model = planned.model;
     turn.max_tokens = planned.max_tokens;
     turn.may_fail = planned.on_error != OnError::fail;
     turn.decides = planned.decides;
+    turn.asks = planned.asks();
     turn.order = planned.order;
     turns.push_back(std::move(turn));
   }

@@ -7,15 +7,10 @@ Usage: cli_chat_test.py RUNNER [unittest options]
 
 import json
 import os
-import pty
-import re
-import select
-import signal
 import subprocess
-import time
 import unittest
 
-from runner import Cli, ROOT, RUNNER, TEAM
+from runner import Cli, ROOT, RUNNER, TEAM, Terminal
 
 SOLVER = """\
 version: 1
@@ -31,55 +26,6 @@ workflow: {topology: single, agents: [solver]}
 """ % (ROOT / "samples/models/nano")
 
 SLOW = SOLVER.replace("max_tokens: 12", "max_tokens: 1500, temperature: 3, seed: 1")
-
-
-class Terminal:
-    """A runner on a terminal of its own."""
-
-    def __init__(self, test, *arguments):
-        self.test = test
-        self.shown = ""
-        self.process, self.end = pty.fork()
-        if self.process == 0:
-            os.chdir(test.folder)
-            os.execve(RUNNER, [RUNNER, *arguments], test.environment())
-        test.addCleanup(self.close)
-
-    def wait_for(self, pattern):
-        """What was shown since the last call, as soon as it holds the pattern."""
-        end = time.monotonic() + 60
-        text = ""
-        while time.monotonic() < end:
-            if not select.select([self.end], [], [], 0.1)[0]:
-                continue
-            try:
-                text += os.read(self.end, 65536).decode(errors="replace")
-            except OSError:
-                break
-            if re.search(pattern, text):
-                self.shown += text
-                return text
-        self.test.fail(f"{pattern!r} was not shown: {text!r}")
-
-    def say(self, text, pattern):
-        os.write(self.end, text.encode())
-        return self.wait_for(pattern)
-
-    def exit_code(self):
-        while True:
-            try:
-                if not os.read(self.end, 65536):
-                    break
-            except OSError:
-                break
-        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
-
-    def close(self):
-        try:
-            os.kill(self.process, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        os.close(self.end)
 
 
 PROMPT = r"> \x1b\[0m$"

@@ -2,6 +2,7 @@
 // Whole runs through the public face, with the shipped nano model.
 #include <baton/baton.h>
 #include <baton/preview.h>
+#include <baton/turns.h>
 #include <baton/version.h>
 
 #include <sys/wait.h>

@@ -6,12 +6,16 @@ import fcntl
 import os
 import pathlib
 import pty
+import re
+import select
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -84,3 +88,52 @@ class Cli(unittest.TestCase):
             seen += part
         os.close(parent)
         return process.wait(), seen.decode("utf-8")
+
+
+class Terminal:
+    """A runner on a terminal of its own."""
+
+    def __init__(self, test, *arguments):
+        self.test = test
+        self.shown = ""
+        self.process, self.end = pty.fork()
+        if self.process == 0:
+            os.chdir(test.folder)
+            os.execve(RUNNER, [RUNNER, *arguments], test.environment())
+        test.addCleanup(self.close)
+
+    def wait_for(self, pattern):
+        """What was shown since the last call, as soon as it holds the pattern."""
+        end = time.monotonic() + 60
+        text = ""
+        while time.monotonic() < end:
+            if not select.select([self.end], [], [], 0.1)[0]:
+                continue
+            try:
+                text += os.read(self.end, 65536).decode(errors="replace")
+            except OSError:
+                break
+            if re.search(pattern, text):
+                self.shown += text
+                return text
+        self.test.fail(f"{pattern!r} was not shown: {text!r}")
+
+    def say(self, text, pattern):
+        os.write(self.end, text.encode())
+        return self.wait_for(pattern)
+
+    def exit_code(self):
+        while True:
+            try:
+                if not os.read(self.end, 65536):
+                    break
+            except OSError:
+                break
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    def close(self):
+        try:
+            os.kill(self.process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        os.close(self.end)

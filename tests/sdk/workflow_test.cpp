@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <baton/baton.h>
 #include <baton/system.h>
+#include <baton/turns.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>

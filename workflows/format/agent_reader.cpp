@@ -31,6 +31,7 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   if (const YamlNode* prompt = fields.get("prompt")) agent.messages = read_prompt(*prompt, agent.id, diagnostics_);
   if (const YamlNode* node = fields.get("output")) agent.output = output(*node, owner);
   tools_.read(fields, owner, agent);
+  if (const YamlNode* question = fields.get("ask")) agent.tools = {ask(*question, fields, owner)};
   agent.generation = generation(fields);
   const bool calls = agent.calls != nullptr && agent.calls->limits().enforce;
   const bool enforced = agent.output.constrains() && agent.output.enforce;
@@ -52,6 +53,21 @@ AgentSpec AgentReader::agent(const YamlEntry& entry) {
   if (const auto runs = fields.integer("remember")) agent.remember = static_cast<int>(*runs);
   if (!fields.has("prompt")) check_tools_only(fields, owner);
   return agent;
+}
+
+/// A step that asks is one with a tool that asks.
+ToolSpec AgentReader::ask(const YamlNode& question, const Fields& fields, const std::string& owner) {
+  for (const char* key : {"prompt", "tools"}) {
+    if (fields.has(key))
+      diagnostics_.error(fields.where(key), "E0409", fmt::format("{}: 'ask' and '{}' exclude each other", owner, key));
+  }
+  if (question.text.empty()) diagnostics_.error(question.where(), "E0404", fmt::format("{}: 'ask' is empty", owner));
+  ToolSpec out;
+  out.tool = kAskTool;
+  out.options["question"] = question.text;
+  out.filled["question"] = read_template(question, owner, diagnostics_);
+  out.where = question.where();
+  return out;
 }
 
 /// Without a prompt, the tools are the agent.

@@ -32,6 +32,7 @@ class AgentReader {
   std::string pattern(const Fields& fields, const char* key, const std::string& owner);
 
  private:
+  ToolSpec ask(const YamlNode& question, const Fields& fields, const std::string& owner);
   void check_tools_only(const Fields& fields, const std::string& owner);
   std::vector<TemplatePiece> feedback(const YamlNode& text, const std::string& owner);
   OutputSpec output(const YamlNode& node, const std::string& owner);

@@ -18,7 +18,7 @@ std::span<const ErrorCode> error_codes() {
       {"E0201", "No agent has this id."},
       {"E0202", "No model has this name, or an agent does not say which of several models it uses."},
       {"E0203", "A placeholder names neither an input nor an agent's output."},
-      {"E0204", "No tool has this name."},
+      {"E0204", "No tool, or no server of `mcp`, has this name."},
       {"E0205", "A placeholder is not closed or its name is malformed."},
       {"E0206", "`it` is used outside a loop."},
       {"E0207", "The name of an input is reserved for outputs of agents."},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -44,6 +45,10 @@ class FormatChecker {
       default:
         return node.is_scalar() && node.kind != YamlNode::Kind::null;
     }
+  }
+
+  static bool has_any(const YamlNode& node, const std::vector<std::string>& keys) {
+    return std::any_of(keys.begin(), keys.end(), [&](const auto& key) { return node.entry(key) != nullptr; });
   }
 
   bool resolve(YamlNode& node, const FormatType& type) {
@@ -110,7 +115,7 @@ class FormatChecker {
   void check_map(YamlNode& node, const FormatType& type, const std::string& path) {
     for (YamlEntry& entry : node.entries) {
       if (is_extension_key(entry.key.text)) continue;
-      if (!is_id(entry.key.text)) {
+      if (!type.free_keys && !is_id(entry.key.text)) {
         entry.value.broken = true;
         diagnostics_.error(
             entry.key.where(), "E0406",
@@ -141,11 +146,12 @@ class FormatChecker {
       if (key.object != type.name) continue;
       if (YamlEntry* entry = node.entry(key.key)) {
         check(entry->value, key.type, path.empty() ? key.key : path + "." + key.key, entry->key.where());
-      } else if (key.required && !misspelt && (key.unless.empty() || node.entry(key.unless) == nullptr)) {
+      } else if (key.required && !misspelt && !has_any(node, key.unless)) {
         // A misspelt key is reported once.
-        diagnostics_.error(where, "E0402",
-                           fmt::format("{}{}missing key '{}'{}", path, path.empty() ? "" : ": ", key.key,
-                                       key.unless.empty() ? "" : fmt::format(" (or '{}')", key.unless)));
+        diagnostics_.error(
+            where, "E0402",
+            fmt::format("{}{}missing key '{}'{}", path, path.empty() ? "" : ": ", key.key,
+                        key.unless.empty() ? "" : fmt::format(" (or '{}')", fmt::join(key.unless, "' or '"))));
         node.broken = true;
       }
     }

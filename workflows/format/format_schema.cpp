@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The format's table as a JSON Schema (draft-07) and as the reference page.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -80,6 +81,7 @@ Json schema_of(const FormatType& type, Form form) {
     case Kind::map: {
       Json element = schema_of(type.of[0], form);
       if (form == Form::part) element = {{"anyOf", {element, {{"type", "null"}}}}};
+      if (type.free_keys) return {{"type", "object"}, {"additionalProperties", std::move(element)}};
       Json map = {{"type", "object"}, {"additionalProperties", false}};
       map["patternProperties"] = {{kIdPattern, std::move(element)}, {"^x-", Json::object()}};
       return map;
@@ -108,7 +110,9 @@ Json keys_schema(const std::string& object, Form form) {
     }
     properties[key.key] = std::move(property);
     if (key.required && key.unless.empty()) required.push_back(key.key);
-    if (key.required && !key.unless.empty()) one_of = {{{"required", {key.key}}}, {{"required", {key.unless}}}};
+    if (!key.required || key.unless.empty()) continue;
+    one_of = {{{"required", {key.key}}}};
+    for (const std::string& other : key.unless) one_of.push_back({{"required", {other}}});
   }
   Json schema = {{"type", "object"},
                  {"properties", properties},
@@ -147,7 +151,7 @@ std::string cell(std::string text) {
 }
 
 std::string required_text(const FormatKey& key) {
-  return key.unless.empty() ? "required" : fmt::format("required without `{}`", key.unless);
+  return key.unless.empty() ? "required" : fmt::format("required without `{}`", fmt::join(key.unless, "`, `"));
 }
 
 }  // namespace

@@ -58,6 +58,10 @@ std::vector<FormatKey> make_keys() {
        "Models by name; the short form is the path."},
       {"", "tools", map(object("tool")), false, "",
        "Tools that models may call, by name; a tool of the host's, or `python`, may be described anew."},
+      {"", "mcp", map(object("server")), false, "",
+       "Servers of the Model Context Protocol by name, whose tools, resources and prompts agents use. A run starts "
+       "them "
+       "and ends them, where its host allows it (`--allow-servers`)."},
       {"", "defaults", object("defaults"), false, "", "Settings of all agents that do not set them."},
       {"", "agents", map(object("agent")), true, "", "Agents by id."},
       {"", "workflow", object("workflow"), false, "one agent, one turn", "Who runs when, and who sees whom."},
@@ -77,6 +81,24 @@ std::vector<FormatKey> make_keys() {
       {"tool", "python", string(), false, "",
        "The tool as a program in Python: the arguments are in the dictionary `arguments`, and what it prints is the "
        "result. It runs in the sandbox of the tool `python`."},
+
+      {"server",
+       "command",
+       list(string()),
+       true,
+       "",
+       "The program and its arguments, which speaks over its standard input and output. It starts in the file's "
+       "folder, "
+       "not in a sandbox, with PATH, HOME and the like as its only variables.",
+       {"url"}},
+      {"server", "env", names_to(string()), false, "none", "More variables of the program, by name."},
+      {"server", "url", string(), false, "", "The address of a server over HTTP, in place of `command`."},
+      {"server", "headers", names_to(string()), false, "none",
+       "Headers of each request to `url`, by name; `${env:NAME}` keeps a token out of the file."},
+      {"server", "timeout", time_limit(), false, "30s",
+       "Time limit of the start, and of each request but the calls of a model, whose limit is in `calls`."},
+      {"server", "required", boolean(), false, "true",
+       "Whether a run fails when the server cannot be started; otherwise it goes on without it, with a warning."},
 
       {"model", "path", string(), true, "",
        "A GGUF file, a folder with a Hugging Face model, the name of a model in a folder of the model search path, or "
@@ -98,12 +120,26 @@ std::vector<FormatKey> make_keys() {
            "`agents/roles`. Keys given here take precedence."},
           {"agent", "role", string(), false, "the id", "Name of the role, for people and for `{{ it.role }}`."},
           {"agent", "description", string(), false, "", "What the agent does."},
-          {"agent", "prompt", object_or(prompt(), "prompt", "user"), true, "",
-           "The prompt; the short form is the user message. Without it, what the tools return is the output.", "tools"},
-          {"agent", "tools", list(either({id(), map(either({scalar(), map(scalar())}))})), false, "none",
+          {"agent",
+           "prompt",
+           object_or(prompt(), "prompt", "user"),
+           true,
+           "",
+           "The prompt; the short form is the user message. Without it, what the tools return is the output.",
+           {"tools", "ask"}},
+          {"agent", "ask", prompt(), false, "",
+           "A question to the host, in place of `prompt`; the answer is the output, and `output` says what it may be. "
+           "A "
+           "run without an answer ends in state `suspended`, to go on later."},
+
+          {"agent", "tools",
+           list(either({id(), map(either({scalar(), list(scalar()), map(either({scalar(), names_to(scalar())}))}))})),
+           false, "none",
            "`name` or `{name: {option: value}}` runs before the prompt is built: option `from` names the text that "
            "a tool works on, others may hold placeholders, and `condition_<agent>_current` is the result. "
-           "`{call: name}`, with options next to it, may be called by the model."},
+           "`{call: name}`, with options next to it, may be called by the model, and so may the tools of a server: all "
+           "with `{mcp: server}`, some with `{mcp: server, only: [name, ...]}`. `{mcp: {server: ..., resource: ...}}`, "
+           "or `prompt` or `tool`, with `arguments`, runs before the prompt is built."},
           {"agent", "calls", object("calls"), false, "", "Limits of the calls that the model makes."},
           {"agent", "output", object("output"), false, "any text", "Constraints on the output."},
           {"agent", "exact", boolean(), false, "false",
@@ -230,6 +266,7 @@ std::string_view format_object_title(std::string_view object) {
       {"input", "An input"},
       {"model", "A model"},
       {"tool", "A tool that models may call"},
+      {"server", "A server (`mcp`)"},
       {"defaults", "`defaults`"},
       {"agent", "An agent"},
       {"calls", "`calls`"},

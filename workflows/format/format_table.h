@@ -28,7 +28,7 @@ struct FormatType {
     choice,    // one of `words`
     object,    // a map with the keys of the table's object `name`
     list,
-    map,     // of `of[0]`; the keys of a map are ids
+    map,     // of `of[0]`; the keys of a map are ids, unless free_keys
     either,  // of `of`, told apart by their YAML shape
   };
   Kind kind = Kind::any;
@@ -37,6 +37,7 @@ struct FormatType {
   std::vector<FormatType> of;
   double low = 0, high = 0;  // of integer and number, inclusive
   bool above_low = false;    // `low` itself is not allowed; of a duration: 0 is not, `none` is
+  bool free_keys = false;    // of a map: its keys are any names
   std::string short_for;     // of either: a scalar is short for an object with this key
 };
 
@@ -47,7 +48,7 @@ struct FormatKey {
   bool required = false;
   std::string default_text;
   std::string description;
-  std::string unless = {};  // of a required key: another key that does instead
+  std::vector<std::string> unless = {};  // of a required key: other keys that do instead
 };
 
 /// All keys, grouped by object, the file's own first.

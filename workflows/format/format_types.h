@@ -70,6 +70,12 @@ inline FormatType map(FormatType element) {
   type.kind = Kind::map;
   return type;
 }
+/// A map whose keys are names of something outside, of variables for example.
+inline FormatType names_to(FormatType element) {
+  FormatType type = map(std::move(element));
+  type.free_keys = true;
+  return type;
+}
 inline FormatType either(std::vector<FormatType> alternatives) {
   FormatType type = of_kind(Kind::either);
   type.of = std::move(alternatives);

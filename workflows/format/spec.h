@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agents/callable_tools.h"
+#include "agents/mcp/server_spec.h"
 #include "agents/prompt_template.h"
 #include "engine/model/sampler.h"
 #include "engine/reuse/options.h"
@@ -75,8 +76,11 @@ struct MessageSpec {
   bool free_order = false;  // items with placeholders, and the turns of a loop, may change places
 };
 
+/// The name of a ToolSpec of a step that asks the host; its option "question" is the text.
+inline constexpr const char* kAskTool = "ask";
+
 struct ToolSpec {
-  std::string tool;                            // "python"
+  std::string tool;                            // "python"; "mcp": a step of a server
   std::string from;                            // placeholder whose text it works on; empty: none
   std::map<std::string, std::string> options;  // may hold ${secret:NAME}, for the tool to resolve
   std::map<std::string, PromptItem> filled;    // those of the options that hold placeholders
@@ -197,6 +201,7 @@ struct WorkflowSpec {
   std::filesystem::path file;
   std::vector<InputSpec> inputs;
   std::vector<ModelSpec> models;
+  std::vector<McpServerSpec> servers;
   GenerationSpec defaults;
   std::vector<AgentSpec> agents;
   TopologySpec topology;

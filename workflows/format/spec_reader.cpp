@@ -34,6 +34,8 @@ class SpecReader {
     for_each(file, "models", [&](const YamlEntry& entry) { spec_.models.push_back(model(entry)); });
     if (const YamlNode* defaults = file.get("defaults")) spec_.defaults = agents_.generation(Fields(*defaults));
     for_each(file, "tools", [&](const YamlEntry& entry) { tools_.declare(entry); });
+    for_each(file, "mcp", [&](const YamlEntry& entry) { tools_.declare_server(entry); });
+    spec_.servers = tools_.servers();
     for_each(file, "agents", [&](const YamlEntry& entry) { spec_.agents.push_back(agents_.agent(entry)); });
     if (spec_.agents.empty() && file.get("agents") != nullptr && file.get("agents")->entries.empty()) {
       diagnostics_.error(file.where("agents"), "E0402", "no agent is declared");

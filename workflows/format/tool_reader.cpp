@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "agents/json_check.h"
+#include "agents/mcp/tools.h"
 #include "agents/python_tool.h"
 #include "workflows/format/format_table.h"
 #include "workflows/format/placeholder.h"
@@ -63,10 +64,18 @@ std::vector<std::string> ToolReader::names() const {
 
 void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec& agent) const {
   std::vector<CallableTool> calls;
+  std::vector<ServerTools> servers;
   if (const YamlNode* list = fields.get("tools")) {
     for (const YamlNode& item : list->items) {
       if (item.broken) continue;
-      if (const YamlNode* name = called_name(item)) {
+      if (const YamlEntry* server = item.kind == YamlNode::Kind::map ? item.entry(kMcpTool) : nullptr) {
+        if (server->value.broken) continue;
+        if (server->value.kind == YamlNode::Kind::map) {
+          if (std::optional<ToolSpec> one = server_step(server->value, owner)) agent.tools.push_back(std::move(*one));
+        } else if (std::optional<ServerTools> one = server_tools(item, owner)) {
+          servers.push_back(std::move(*one));
+        }
+      } else if (const YamlNode* name = called_name(item)) {
         if (std::optional<CallableTool> one = callable(item, *name, owner)) calls.push_back(std::move(*one));
       } else if (std::optional<ToolSpec> one = tool(item, owner)) {
         agent.tools.push_back(std::move(*one));
@@ -74,10 +83,11 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
     }
   }
   const CallLimits limit = limits(fields);
-  if (calls.empty()) {
+  if (calls.empty() && servers.empty()) {
     if (fields.has("calls"))
-      diagnostics_.error(fields.where("calls"), "E0409",
-                         fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}'", owner));
+      diagnostics_.error(
+          fields.where("calls"), "E0409",
+          fmt::format("{}: 'calls' has no effect without a tool '{{call: NAME}}' or '{{mcp: SERVER}}'", owner));
     return;
   }
   check_calls(calls, limit, fields, owner, agent);
@@ -88,7 +98,7 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
     } catch (const ConstraintError&) {  // reported with the output
     }
   }
-  agent.calls = std::make_shared<const CallableTools>(std::move(calls), limit, std::move(answer));
+  agent.calls = std::make_shared<const CallableTools>(std::move(calls), limit, std::move(answer), std::move(servers));
 }
 
 CallLimits ToolReader::limits(const Fields& fields) const {
@@ -123,7 +133,7 @@ void ToolReader::check_calls(const std::vector<CallableTool>& tools, const CallL
       return wrong(where, "E0409", fmt::format("tool '{}' stands there twice", tool.schema.name));
     schemas.push_back(tool.schema);
   }
-  if (!limits.enforce || diagnostics_.full()) return;
+  if (schemas.empty() || !limits.enforce || diagnostics_.full()) return;
   try {
     call_grammar({}, schemas, limits.max_calls, true);
   } catch (const ConstraintError& error) {
@@ -171,21 +181,23 @@ std::optional<CallableTool> ToolReader::callable(const YamlNode& node, const Yam
 }
 
 /// An option with placeholders is a template.
-void ToolReader::read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) const {
-  const std::string& text = option.value.text;
+void ToolReader::read_option(ToolSpec& tool, const std::string& name, const YamlNode& value,
+                             const std::string& owner) const {
+  const std::string& text = value.text;
+  tool.options[name] = text;
   if (text.find("{{") == std::string::npos) return;
-  const SourceLocation where = option.value.where();
+  const SourceLocation where = value.where();
   std::vector<TemplateError> errors;
   PromptItem item;
   item.pieces = parse_template(text, errors);
   item.where = where;
   for (const TemplateError& error : errors)
-    diagnostics_.error(where, "E0205", fmt::format("{}: {}: {}", owner, option.key.text, error.message));
-  if (option.value.has_values || text.find("${secret:") != std::string::npos)
-    diagnostics_.error(where, "E0404",
-                       fmt::format("{}: {}: placeholders stand neither with ${{env:...}} nor with ${{secret:...}}",
-                                   owner, option.key.text));
-  tool.filled[option.key.text] = std::move(item);
+    diagnostics_.error(where, "E0205", fmt::format("{}: {}: {}", owner, name, error.message));
+  if (value.has_values || text.find("${secret:") != std::string::npos)
+    diagnostics_.error(
+        where, "E0404",
+        fmt::format("{}: {}: placeholders stand neither with ${{env:...}} nor with ${{secret:...}}", owner, name));
+  tool.filled[name] = std::move(item);
 }
 
 std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string& owner) const {
@@ -206,15 +218,21 @@ std::optional<ToolSpec> ToolReader::tool(const YamlNode& node, const std::string
     return out;
   }
   if (is_map) {
-    if (node.entries[0].value.broken) return out;
-    for (const YamlEntry& option : node.entries[0].value.entries) {
+    const YamlNode& options = node.entries[0].value;
+    if (options.broken) return out;
+    if (options.kind == YamlNode::Kind::list)
+      diagnostics_.error(options.where(), "E0403",
+                         fmt::format("{}: tool '{}': expected a map of options", owner, out.tool));
+    for (const YamlEntry& option : options.entries) {
       if (option.value.broken || is_extension_key(option.key.text)) continue;
-      if (option.key.text == "from") {
+      if (!option.value.is_scalar()) {
+        diagnostics_.error(option.value.where(), "E0403",
+                           fmt::format("{}: {}: an option of tool '{}' is a value", owner, option.key.text, out.tool));
+      } else if (option.key.text == "from") {
         out.from = option.value.text;
         out.from_where = option.value.where();
       } else {
-        out.options[option.key.text] = option.value.text;
-        read_option(out, option, owner);
+        read_option(out, option.key.text, option.value, owner);
       }
     }
   }

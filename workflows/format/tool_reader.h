@@ -23,12 +23,16 @@ class ToolReader {
   /// One of the file's `tools`.
   void declare(const YamlEntry& entry);
 
+  /// One of the file's `mcp`.
+  void declare_server(const YamlEntry& entry);
+  const std::vector<McpServerSpec>& servers() const { return servers_; }
+
   /// The keys `tools` and `calls` of an agent whose `output` has been read.
   void read(const Fields& fields, const std::string& owner, AgentSpec& agent) const;
 
  private:
   std::optional<ToolSpec> tool(const YamlNode& node, const std::string& owner) const;
-  void read_option(ToolSpec& tool, const YamlEntry& option, const std::string& owner) const;
+  void read_option(ToolSpec& tool, const std::string& name, const YamlNode& value, const std::string& owner) const;
   std::optional<CallableTool> callable(const YamlNode& node, const YamlNode& name, const std::string& owner) const;
   CallLimits limits(const Fields& fields) const;
   void check_calls(const std::vector<CallableTool>& tools, const CallLimits& limits, const Fields& fields,
@@ -36,10 +40,16 @@ class ToolReader {
   void check_schema(const YamlNode& schema, const std::string& json, const std::string& owner) const;
   std::vector<std::string> names() const;
 
+  // tool_reader_servers.cpp
+  std::optional<ServerTools> server_tools(const YamlNode& item, const std::string& owner) const;
+  std::optional<ToolSpec> server_step(const YamlNode& step, const std::string& owner) const;
+  void check_server(const YamlNode& name, const std::string& owner) const;
+
   const ToolRegistry& registry_;
   OutputGrammars& grammars_;
   Diagnostics& diagnostics_;
   std::map<std::string, CallableTool> declared_;
+  std::vector<McpServerSpec> servers_;
 };
 
 }  // namespace baton

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "agents/mcp/tools.h"
 #include "workflows/plan/plan.h"
 
 namespace baton {
@@ -104,10 +105,18 @@ std::string ascii(const Plan& plan) {
     const std::string edges = ascii_edges(plan, i);
     out += edges.empty() ? fmt::format("  {}\n", turn.id) : fmt::format("  {:<{}}{}\n", turn.id, width, edges);
     for (const ToolSpec& tool : turn.tools) {
-      out += fmt::format("       tool {}{}\n", tool.tool, tool.from.empty() ? "" : " on " + tool.from);
+      if (tool.tool == kAskTool) {
+        out += "       asks the host\n";
+      } else if (tool.tool == kMcpTool) {
+        out += fmt::format("       server {}\n", tool.options.at("server"));
+      } else {
+        out += fmt::format("       tool {}{}\n", tool.tool, tool.from.empty() ? "" : " on " + tool.from);
+      }
     }
     if (turn.calls) {
       for (const ToolSchema& tool : turn.calls->schemas()) out += fmt::format("       may call {}\n", tool.name);
+      for (const ServerTools& server : turn.calls->servers())
+        out += fmt::format("       may call tools of server {}\n", server.server);
     }
     if (turn.when) out += fmt::format("       when {}\n", condition_text(*turn.when));
   }

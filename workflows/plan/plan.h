@@ -57,6 +57,7 @@ struct PlannedTurn {
 
   const SlotSource* slot(const std::string& name) const;
   bool has_prompt() const { return !messages.empty(); }
+  bool asks() const { return !tools.empty() && tools.front().tool == kAskTool; }
 };
 
 struct Plan {

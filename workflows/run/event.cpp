@@ -79,6 +79,14 @@ Json json_of_event(const Confirmed& event) {
           {"tentative", event.tentative}};
 }
 
+Json json_of_event(const Asked& event) {
+  return {{"type", "asked"},
+          {"agent", event.agent},
+          {"round", event.round},
+          {"question", event.question},
+          {"choices", event.choices}};
+}
+
 Json json_of_event(const RunFinished& event) { return {{"type", "run_finished"}, {"record", json_of(event.record)}}; }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace baton {
 
 RunRecord run_plan(const RunRequest& request) {
   if (!request.plan || !request.plan->spec) throw std::invalid_argument("run_plan: no plan");
-  const bool over = request.stop.stop_requested() || (request.due && Clock::now() >= *request.due);
+  const bool over =
+      request.stop.stop_requested() || (request.due && Clock::now() >= *request.due) || !request.unready.empty();
   for (const PlannedTurn& turn : request.plan->turns) {
     if (over) break;  // no turn starts
     if (!turn.has_prompt()) continue;

@@ -34,7 +34,12 @@ struct RunRequest {
   std::optional<Clock::time_point> due;       // when it has passed; without a value, it counts from the run's beginning
   std::stop_token stop;                       // ends the run soon, keeping what it has; state "cancelled"
   EventCallback on_event;
-  std::vector<AgentFinished> finished;                 // of an earlier run; such turns are over when the run begins
+  std::vector<AgentFinished> finished;  // of an earlier run; such turns are over when the run begins
+  /// RunOptions::on_ask and answers.
+  std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask;
+  std::map<std::string, std::string> answers;
+  std::function<std::vector<ServerRecord>()> servers;  // asked at the end; null: there are none
+  std::string unready;                                 // why no turn can start; empty: they can
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.

@@ -86,7 +86,8 @@ void RunLoop::prepare(std::size_t turn) {
   if (attempt.engine) input.slots = state_.slot_inputs(turn, *attempt.engine->text().tokenizer);
   if (attempt.failed.empty()) {
     input.frame = early_.frame(turn);
-    for (const ToolSpec& tool : planned(turn).tools) input.tools.push_back(tool_input(turn, tool));
+    for (const ToolSpec& tool : planned(turn).tools)
+      input.tools.push_back(tool.tool == kAskTool ? question(turn, tool) : tool_input(turn, tool));
   } else {
     input.messages = messages_after(planned(turn), attempt.failed);
     input.tool_text = state_.turn(turn).tool_text;
@@ -102,6 +103,11 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   attempt.phase = Attempt::Phase::idle;
   TurnProgress& state = state_.turn(turn);
   report(turn, prepared.tools);
+  if (prepared.waits && attempt.cut.empty() && !ending_) {
+    attempt.phase = Attempt::Phase::asked;
+    attempt.due.reset();
+    return schedule();
+  }
   if (!prepared.tools.empty()) {
     state.has_tool_text = true;
     state.tool_text = std::move(prepared.tool_text);

@@ -137,6 +137,7 @@ void RunLoop::start() {
   }
   workers_.emplace(threads);
   mailbox_->post(make_task([this] {  // behind a stop that was asked for before the run began
+    if (!request_.unready.empty()) end(RunState::failed, request_.unready, ErrorKind::resources);
     for (const AgentFinished& finished : request_.finished) {
       if (!ending_) restore(finished);
     }
@@ -183,12 +184,13 @@ void RunLoop::schedule() {
     }
     Attempt& attempt = *attempts_[i];
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
-    if (limit > 0 && running_ >= limit) continue;
+    if (limit > 0 && running_ - asked() >= limit) continue;
     if (turn.has_prompt()) attempt.engine = request_.engines.at(turn.model);
     state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;
     start_attempt(i);
   }
+  suspend();
   settle();
 }
 
@@ -235,7 +237,9 @@ void RunLoop::end(RunState run_state, const std::string& error, std::optional<Er
   }
   for (std::size_t i = 0; i < state_.size(); ++i) {
     const Attempt::Phase phase = attempts_[i]->phase;
-    if (phase == Attempt::Phase::pausing || phase == Attempt::Phase::held) turn_over(i, TurnState::cancelled);
+    const bool waits =
+        phase == Attempt::Phase::pausing || phase == Attempt::Phase::held || phase == Attempt::Phase::asked;
+    if (waits) turn_over(i, TurnState::cancelled);
   }
 }
 
@@ -275,6 +279,7 @@ void RunLoop::complete_record() {
     record_.error = "the outputs of the workflow have more than 64 MiB";
   }
   describe_engines();
+  if (request_.servers) record_.servers = request_.servers();
   if (callback_failed_) {
     record_.state = RunState::failed;
     record_.error = callback_error_;

@@ -47,7 +47,8 @@ class RunLoop {
   /// The state of a running turn.
   struct Attempt {
     /// held: the prompt waits for those of turns before it, so that the engine gets them in the order of the plan.
-    enum class Phase : std::uint8_t { idle, preparing, held, generating, calling, pausing };
+    /// asked: the host has no answer yet.
+    enum class Phase : std::uint8_t { idle, preparing, held, generating, calling, pausing, asked };
     Phase phase = Phase::idle;
     int number = 0;  // from 1
     std::shared_ptr<InferenceEngine> engine;
@@ -65,6 +66,7 @@ class RunLoop {
     RequestId request = 0;
     TurnTimes times;
     std::optional<Clock::time_point> due;  // its timeout, or the end of the pause before the next one
+    std::shared_ptr<const Tool> question;  // of a step that asks
     std::stop_source stop;                 // of its tools, rendering, tokenizing and reading the vocabulary
     std::string cut;                       // why it was cut off: its timeout
   };
@@ -144,6 +146,11 @@ class RunLoop {
   void keep_memory() noexcept;
   /// Takes over a turn of an earlier run.
   void restore(const AgentFinished& finished);
+
+  // executor_ask.cpp: steps that wait for the host
+  ToolInput question(std::size_t turn, const ToolSpec& spec);
+  int asked() const;
+  void suspend();
 
   // executor_calls.cpp: tools that the model calls
   /// False when the result is an answer, without calls.

@@ -13,6 +13,7 @@ namespace {
 
 /// The ids, if they are those of the text. What others read must not differ from what the record says.
 std::vector<TokenId> ids_of(const AgentFinished& finished, const PlannedTurn& turn, const Tokenizer& tokenizer) {
+  if (finished.tokens.empty()) return {};
   constexpr std::size_t kMaxCut = 32;  // bytes of a token in front of a stop string that begins inside of it
   const auto unusable = [&](TokenId id) { return id < 0 || id >= tokenizer.size() || tokenizer.is_special(id); };
   if (std::any_of(finished.tokens.begin(), finished.tokens.end(), unusable)) return {};

@@ -117,6 +117,14 @@ Json json_of(const AgentRecord& record) {
 Json json_of(const RunRecord& record) {
   Json agents = Json::array();
   for (const AgentRecord& agent : record.agents) agents.push_back(json_of(agent));
+  Json servers = Json::array();
+  for (const ServerRecord& server : record.servers) {
+    servers.push_back({{"name", server.name},
+                       {"title", server.title},
+                       {"tools", server.tools},
+                       {"start_ms", finite(server.start_ms)},
+                       {"error", server.error}});
+  }
   return {{"schema", record.schema},
           {"version", record.version},
           {"date", record.date},
@@ -134,6 +142,7 @@ Json json_of(const RunRecord& record) {
           {"load_ms", finite(record.load_ms)},
           {"wall_ms", finite(record.wall_ms)},
           {"agents", std::move(agents)},
+          {"servers", std::move(servers)},
           {"memory",
            {{"weights_bytes", record.memory.weights_bytes},
             {"kv_peak_bytes", record.memory.kv_peak_bytes},

@@ -21,6 +21,8 @@ ToolOutcome call_tool(const ToolInput& input) {
     if (input.tool == nullptr) throw std::runtime_error("tool '" + input.name + "' is not registered");
     if (!input.refused.empty()) throw std::runtime_error(input.refused);
     outcome.result = input.tool->call(input.call);
+  } catch (const NoAnswer&) {
+    throw;
   } catch (const std::exception& error) {
     outcome.result = {false, std::string("error: ") + error.what()};
   } catch (...) {
@@ -80,7 +82,13 @@ PreparedTurn prepare_turn(const TurnInput& input) {
   PreparedTurn prepared;
   prepared.tool_text = input.tool_text;
   for (const ToolInput& tool : input.tools) {
-    prepared.tools.push_back(call_tool(tool));
+    try {
+      prepared.tools.push_back(call_tool(tool));
+    } catch (const NoAnswer&) {
+      prepared.waits = true;
+      return prepared;
+    }
+    if (tool.name == kAskTool && !prepared.tools.back().result.ok) prepared.error = prepared.tools.back().result.text;
     if (prepared.tools.size() > 1) prepared.tool_text += '\n';
     prepared.tool_text += prepared.tools.back().result.text;
   }

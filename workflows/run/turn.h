@@ -62,10 +62,13 @@ struct TurnInput {
 
 struct ToolOutcome {
   std::string tool;
-  std::string arguments;  // of a call by the model
+  std::string arguments;  // of a call by the model, or the question of a step that asks
   ToolResult result;
   double wall_ms = 0.0;
 };
+
+/// Thrown by the tool of a step that asks, where the host has no answer yet.
+class NoAnswer {};
 
 struct PreparedTurn {
   std::vector<ToolOutcome> tools;
@@ -76,6 +79,7 @@ struct PreparedTurn {
   std::vector<std::vector<TokenId>> choices;  // ids of the turn's choices
   ToolFormat format;                          // of calls, where the model may call tools
   std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
+  bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
   std::string error;                          // why there is no prompt
 };
 

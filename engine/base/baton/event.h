@@ -95,8 +95,16 @@ struct Confirmed {
   std::int64_t tentative = 0;
 };
 
+/// A step waits for the host (`ask`); see RunOptions::on_ask.
+struct Asked {
+  std::string agent;
+  int round = 1;
+  std::string question;
+  std::vector<std::string> choices{};  // the answers that `output` allows; empty: any text
+};
+
 using Event = std::variant<RunStarted, AgentStarted, Prefill, Token, ToolCalled, AgentFinished, Relayed, Warning,
-                           RunFinished, PrefillProgress, TentativeToken, Confirmed>;
+                           RunFinished, PrefillProgress, TentativeToken, Confirmed, Asked>;
 
 /// Called in order on a thread of the SDK, one call at a time for a run. It must return soon and must not throw.
 using EventCallback = std::function<void(const Event&)>;

@@ -101,6 +101,15 @@ struct AgentRecord {
   std::optional<HistoryRecord> history;  // in sessions, where the agent remembers something
 };
 
+/// A server of `mcp`.
+struct ServerRecord {
+  std::string name;
+  std::string title;      // what it says of itself, "docs 1.2"
+  int tools = 0;          // that it has
+  double start_ms = 0.0;  // 0: it ran already
+  std::string error;      // why it could not be started, or answers no more
+};
+
 struct MemoryRecord {
   std::int64_t weights_bytes = 0;
   std::int64_t kv_peak_bytes = 0;
@@ -128,6 +137,7 @@ struct RunRecord {
   double load_ms = 0.0;  // opening the models of this run, whenever that was: earlier runs may have shared them
   double wall_ms = 0.0;  // of the run itself, without load_ms
   std::vector<AgentRecord> agents;
+  std::vector<ServerRecord> servers;
   MemoryRecord memory;
 
   /// Returns the record as one JSON object (docs/cli.md has the schema). Invalid UTF-8 becomes U+FFFD.

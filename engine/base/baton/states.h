@@ -11,7 +11,7 @@
 
 namespace baton {
 
-enum class RunState : std::uint8_t { ok, failed, cancelled, timeout };
+enum class RunState : std::uint8_t { ok, failed, cancelled, timeout, suspended };
 
 /// skipped: the turn never began, because its condition did not hold or the run had ended.
 enum class TurnState : std::uint8_t { ok, failed, skipped, cancelled };
@@ -27,7 +27,8 @@ enum class ErrorKind : std::uint8_t { agent, resources, host };
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNamesOf{};
 template <>
-inline constexpr std::array<std::string_view, 4> kNamesOf<RunState>{"ok", "failed", "cancelled", "timeout"};
+inline constexpr std::array<std::string_view, 5> kNamesOf<RunState>{"ok", "failed", "cancelled", "timeout",
+                                                                    "suspended"};
 template <>
 inline constexpr std::array<std::string_view, 4> kNamesOf<TurnState>{"ok", "failed", "skipped", "cancelled"};
 template <>

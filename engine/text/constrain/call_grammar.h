@@ -26,6 +26,8 @@ struct ToolSchema {
   std::string name;
   std::string description;
   std::string parameters;  // a JSON Schema of the arguments
+  std::string shown = {};  // the schema that the model is shown, of a tool that the workflow's author has not written:
+                           // special tokens in it and in the description are text; empty: `parameters`
 };
 
 /// One call, or up to `max_calls` of them where the syntax allows several. Each names one of the tools, of which there

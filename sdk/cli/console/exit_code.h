@@ -15,6 +15,7 @@ enum ExitCode : int {
   kResources = 4,
   kTimeout = 5,
   kVerificationFailed = 6,
+  kSuspended = 7,
   kInterrupted = 130,
 };
 

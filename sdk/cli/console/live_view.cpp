@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <baton/baton.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"
@@ -173,6 +174,7 @@ class LiveView : public View {
   }
   void take(const Relayed&) {}
   void take(const Warning& event) { above_.push_back("warning: " + printable(event.message, Lines::fold)); }
+  void take(const Asked&) {}  // the runner itself asks
   void take(const RunFinished&) {}
   void take(const PrefillProgress& event) {
     ShownTurn* turn = find(event.agent, event.round);

@@ -102,6 +102,8 @@ void EngineArguments::add_to(CLI::App& verb) {
   verb.add_flag("--no-drafts", no_drafts, "Decode token by token also where an answer repeats earlier text");
   verb.add_option("--anchors-dir", anchors, "Folder in which method anchors keeps its anchors between processes")
       ->type_name("DIR");
+  verb.add_flag("--allow-servers", allow_servers,
+                "Start the programs and open the addresses that the file names under mcp; they are not in a sandbox");
 }
 
 EngineOptions EngineArguments::options(const std::string& model, bool quiet) const {
@@ -112,12 +114,28 @@ EngineOptions EngineArguments::options(const std::string& model, bool quiet) con
   options.slowdown = slowdown;
   options.drafts = !no_drafts;
   options.anchors_folder = anchors;
+  options.allow_servers = allow_servers;
   options.on_warning = [](const std::string& message) { note("warning: " + printable(message, Lines::fold) + "\n"); };
   if (!quiet) {
     options.on_load = progress_line("loading");
     options.on_profile = progress_line("profiling");
   }
   return options;
+}
+
+void add_answers(CLI::App& verb, std::vector<std::string>& answers) {
+  verb.add_option("--answer", answers, "The answer to a step that asks; 'approval#2' is the step in the second round")
+      ->type_name("STEP=TEXT")
+      ->allow_extra_args(false);
+}
+
+std::map<std::string, std::string> answers_of(const std::vector<std::string>& answers) {
+  std::map<std::string, std::string> out;
+  for (const std::string& answer : answers) {
+    auto [step, text] = split(answer, "--answer", "STEP=TEXT");
+    out.insert_or_assign(std::move(step), std::move(text));
+  }
+  return out;
 }
 
 void InputArguments::add_to(CLI::App& verb) {

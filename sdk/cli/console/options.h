@@ -28,13 +28,14 @@ struct WorkflowArguments {
   std::string default_model() const;
 };
 
-/// --device, --threads, --slowdown, --no-drafts, --anchors-dir.
+/// --device, --threads, --slowdown, --no-drafts, --anchors-dir, --allow-servers.
 struct EngineArguments {
   std::string device = "auto";
   int threads = 0;
   double slowdown = 0;
   bool no_drafts = false;
   std::string anchors;  // folder
+  bool allow_servers = false;
 
   void add_to(CLI::App& verb);
   /// `model`: in place of a workflow's default one, or empty. With a line on stderr's terminal while a model loads,
@@ -50,6 +51,11 @@ struct InputArguments {
   void add_to(CLI::App& verb);
   std::map<std::string, std::string> values() const;
 };
+
+/// --answer STEP=TEXT, several times.
+void add_answers(CLI::App& verb, std::vector<std::string>& answers);
+/// By step. Throws Failure.
+std::map<std::string, std::string> answers_of(const std::vector<std::string>& answers);
 
 /// "a.b=value" in two. Throws Failure.
 std::pair<std::string, std::string> split_setting(const std::string& setting);

@@ -35,6 +35,10 @@ class PlainView : public View {
   }
   void show(const Token&) {}
   void show(const ToolCalled& event) {
+    if (event.tool == "ask") {
+      note(fmt::format("{}: answered: {}\n", turn_name(event.agent, event.round), head(safe(event.result), 200)));
+      return;
+    }
     const std::string arguments = event.arguments.empty() ? "" : " " + head(safe(event.arguments), 100);
     note(fmt::format("{}: tool {}{} {} in {}{}\n", turn_name(event.agent, event.round), safe(event.tool), arguments,
                      event.ok ? "ran" : "failed", duration(event.wall_ms),
@@ -62,6 +66,7 @@ class PlainView : public View {
                      event.slot.tokens, ahead ? "ahead" : "reused", safe(event.slot.reason)));
   }
   void show(const Warning& event) { note("warning: " + safe(event.message) + "\n"); }
+  void show(const Asked&) {}  // the runner itself asks
   void show(const RunFinished&) {}
   void show(const PrefillProgress& event) {
     if (!verbose_) return;

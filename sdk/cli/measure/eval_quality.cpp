@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include <baton/turns.h>
 #include "sdk/cli/console/exit_code.h"
 
 namespace baton::cli {

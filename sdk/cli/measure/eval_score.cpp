@@ -2,6 +2,7 @@
 #include "sdk/cli/measure/eval_score.h"
 
 #include <baton/reuse_method.h>
+#include <baton/turns.h>
 
 #include <fmt/format.h>
 

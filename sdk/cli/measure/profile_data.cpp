@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <baton/turns.h>
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
 #include "sdk/cli/console/terminal.h"

@@ -43,6 +43,7 @@ typedef enum baton_status {
   BATON_INVALID = 3,    // a workflow that cannot be used
   BATON_RESOURCES = 4,  // memory, a device or a model is not available
   BATON_TIMEOUT = 5,    // the run's own timeout ended it
+  BATON_SUSPENDED = 7,  // the run can do no more without an answer of the host's (`ask`)
   BATON_STOPPED = 130,  // the run was stopped or cancelled
   BATON_PENDING = 200,  // not within the time to wait; no error
   BATON_END = 201       // no event is left and the run is over; no error
@@ -185,8 +186,9 @@ typedef struct baton_engine_options {
   baton_progress_callback
       on_profile;  // while a model is profiled, at the first use of auto, preset paper or droidspeak
   baton_warning_callback on_warning;
-  void* user_data;    // of the three
-  int32_t no_drafts;  // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same
+  void* user_data;        // of the three
+  int32_t no_drafts;      // not 0: tokens are decoded one by one (docs/methods.md, "Drafts"); the answers are the same
+  int64_t allow_servers;  // not 0: runs may start the programs and open the addresses of `mcp`; else BATON_USAGE
 } baton_engine_options;
 
 void baton_engine_options_init(baton_engine_options* options, size_t size);
@@ -220,7 +222,8 @@ typedef enum baton_event_type {
   BATON_EVENT_RUN_FINISHED = 9,
   BATON_EVENT_PREFILL_PROGRESS = 10,
   BATON_EVENT_TENTATIVE_TOKEN = 11,  // method verified: not checked yet; BATON_EVENT_TOKEN brings the answer
-  BATON_EVENT_CONFIRMED = 12
+  BATON_EVENT_CONFIRMED = 12,
+  BATON_EVENT_ASKED = 13  // a step waits for the host
 } baton_event_type;
 
 /// Something that happened in a run. Immutable.
@@ -236,7 +239,8 @@ const char* baton_event_json(const baton_event* event);
 const char* baton_event_agent(const baton_event* event);
 
 /// Of token: the text that became final with the token, possibly empty. Of tool_called: its result. Of agent_finished:
-/// its output. Of warning: the message. Otherwise "". `length` may be NULL, as in baton_tool_call_text.
+/// its output. Of warning: the message. Of asked: the question. Otherwise "". `length` may be NULL, as in
+/// baton_tool_call_text.
 const char* baton_event_text(const baton_event* event, size_t* length);
 
 /// Of an event from baton_run_next; a callback's event is not the callback's.
@@ -248,6 +252,10 @@ void baton_event_free(baton_event* event);
 /// returns. False stops the run as baton_run_stop does; the events of its end still come.
 typedef bool (*baton_event_callback)(const baton_event* event, void* user_data);
 
+/// Called for a step that asks, on a thread of the library, where it may take its time; `asked` has the agent and the
+/// question. Returns the answer, UTF-8, which the library reads before it calls again; NULL: there is none yet.
+typedef const char* (*baton_ask_callback)(const baton_event* asked, void* user_data);
+
 typedef struct baton_run_options {
   size_t size;               // sizeof(baton_run_options)
   const baton_pair* inputs;  // each name once
@@ -256,7 +264,10 @@ typedef struct baton_run_options {
   bool has_seed;
   int64_t timeout_ms;  // of the whole run; 0: none
   baton_event_callback on_event;
-  void* user_data;  // of on_event
+  void* user_data;            // of on_event and on_ask
+  baton_ask_callback on_ask;  // NULL: a run that needs an answer ends with BATON_SUSPENDED
+  const baton_pair* answers;  // to steps that ask, by turn ("approval", "approval#2"); these are not asked
+  size_t answer_count;
 } baton_run_options;
 
 void baton_run_options_init(baton_run_options* options, size_t size);
@@ -275,8 +286,8 @@ baton_status baton_engine_start(baton_run** run, const baton_engine* engine, con
 baton_status baton_run_next(baton_event** event, baton_run* run, int64_t timeout_ms, baton_error** error);
 
 /// Waits for the end, `timeout_ms` or, below 0, as long as it takes. BATON_PENDING: it goes on. Otherwise what became
-/// of the run: BATON_OK, BATON_FAILED, BATON_RESOURCES, BATON_TIMEOUT or BATON_STOPPED, with why in `error`. In the
-/// run's own on_event and tools, and in its engine's callbacks, only with 0.
+/// of the run: BATON_OK, BATON_FAILED, BATON_RESOURCES, BATON_TIMEOUT, BATON_SUSPENDED or BATON_STOPPED, with why in
+/// `error`. In the run's own on_event and tools, and in its engine's callbacks, only with 0.
 baton_status baton_run_wait(const baton_run* run, int64_t timeout_ms, baton_error** error);
 
 /// Waits for the end. The record as `baton run --json` prints it (docs/cli.md), whatever became of the run.

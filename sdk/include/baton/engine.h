@@ -47,6 +47,8 @@ struct EngineOptions {
   /// Called in the same way while a model is profiled, at the first use of auto, preset paper or droidspeak
   /// (baton/profile.h).
   std::function<void(const std::string& model, double share)> on_profile{};
+  /// Whether runs may start the programs and open the addresses that a workflow names under `mcp`; else InputError.
+  bool allow_servers = false;
 };
 
 struct RunOptions {
@@ -62,6 +64,11 @@ struct RunOptions {
   /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
   /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
   std::vector<AgentFinished> finished{};
+  /// Called on a thread of the library for a step that asks (`ask`); may take its time until a stop is requested. What
+  /// it throws makes the attempt fail. Nothing, or no function: the run ends in state "suspended" once it can do no
+  /// more without the answer, and a run with its `finished` turns and `answers` goes on.
+  std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask{};
+  std::map<std::string, std::string> answers{};  // to steps that ask, by turn; these are not asked
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
   /// thread of the library, concurrently for several turns. Must return soon and not throw.
   std::function<void(const std::string& turn, std::span<const float> logits)> on_logits{};

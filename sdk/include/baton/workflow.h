@@ -35,32 +35,7 @@ struct AgentInfo {
   bool has_answer = false;  // a pattern or schema finds the answer in the agent's output
 };
 
-/// A placeholder of a turn's prompt and what fills it.
-struct SlotInfo {
-  enum class Source { input, agent_output, agent_answer, tool_result, empty };  // empty: a round before the first
-  std::string name;
-  Source source = Source::empty;
-  int turn = -1;       // of outputs, answers and results: index into Workflow::turns()
-  std::string method;  // how its KV will be handed over, as far as is known before a run
-  std::string reason;
-};
-
-/// One turn of one agent in the expanded graph.
-struct TurnInfo {
-  std::string id;  // "solver", in later rounds "solver#2"
-  std::string agent;
-  std::string role;
-  int round = 1;
-  std::vector<int> needs;  // turns that must finish first: indices, each smaller than this turn's
-  std::vector<SlotInfo> slots;
-  std::vector<std::string> tools;  // that run before the prompt
-  std::vector<std::string> calls;  // tools that the model may call
-  std::string model;
-  int max_tokens = 0;
-  bool decides = false;   // the `then` agent
-  bool may_fail = false;  // its failure does not end the run (`on_error`)
-  std::string order;      // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
-};
+struct TurnInfo;  // <baton/turns.h>
 
 /// Immutable and cheap to copy; copies share. All members are safe from any thread.
 class Workflow {
@@ -77,7 +52,8 @@ class Workflow {
   std::vector<InputInfo> inputs() const;
   std::vector<AgentInfo> agents() const;     // in the order of the file
   std::vector<std::string> outputs() const;  // names, in the order of the file
-  std::vector<TurnInfo> turns() const;       // of the expanded graph, in an order in which they can run
+  /// The turns of the expanded graph, in an order in which they can run (include baton/turns.h).
+  std::vector<TurnInfo> turns() const;
 
   /// The expanded graph as "ascii", "mermaid", "dot" or "json". Throws std::invalid_argument for any other format.
   std::string graph(std::string_view format = "ascii") const;

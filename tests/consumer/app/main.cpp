@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses only what is installed: opens a workflow, shows its graph, sees an error, looks for a model.
 #include <baton/baton.h>
+#include <baton/turns.h>
 #include <baton/version.h>
 
 #include <iostream>

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connection to a program (MCP's "stdio"): a message is a line of its standard input or output.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "agents/mcp/connection.h"
+#include "agents/mcp/message.h"
+#include "agents/mcp/server_process.h"
+#include "engine/base/errors.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxErrors = 4096;                // kept bytes of its standard error: the last
+constexpr std::size_t kMaxOutbox = 2 * kMaxMcpMessage;  // bytes that it has not read yet
+constexpr std::chrono::milliseconds kPatience(500);     // for the status of a program that has closed its output
+
+/// One thread reads and writes, so that neither waits for the other; requests leave their messages and wait.
+class ProgramConnection : public McpConnection {
+ public:
+  explicit ProgramConnection(const McpServerSpec& spec)
+      : process_(spec), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), worker_([this] { work(); }) {}
+  ~ProgramConnection() override {
+    leaving_ = true;
+    eventfd_write(wake_.get(), 1);
+    worker_.join();
+  }
+
+  std::string request(const std::string& method, const std::string& params, const McpWait& wait) override;
+  void notify(const std::string& method, const McpWait&) override {
+    const std::lock_guard lock(mutex_);
+    send(rpc_notification(method, "{}"));
+  }
+  void agree(const std::string&) override {}
+  std::string ended() const override {
+    const std::lock_guard lock(mutex_);
+    return ended_;
+  }
+
+ private:
+  struct Answer {
+    std::string message;
+    std::string error;
+  };
+
+  void send(const std::string& message);
+  void end(const std::string& why) noexcept;
+  std::string last_words(const std::string& how);
+
+  // The thread's.
+  void work() noexcept;
+  bool turn();
+  void write();
+  bool read_output();
+  void read_errors();
+  void take(std::string_view message);
+
+  ServerProcess process_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any answered_;
+  std::map<std::int64_t, std::optional<Answer>> waiting_;  // by the number of the request
+  std::int64_t last_id_ = 0;
+  std::string outbox_;  // messages that are not written yet
+  std::string ended_;
+  std::string line_;          // an unfinished line of its output; this and those below are the thread's
+  std::size_t searched_ = 0;  // bytes of it without an end
+  std::string errors_;        // the end of what it wrote to its standard error
+  bool errors_open_ = true;
+  std::size_t unasked_ = 0;  // bytes since the last answer
+  std::atomic<bool> leaving_ = false;
+  UniqueFd wake_;
+  std::thread worker_;
+};
+
+std::string ProgramConnection::request(const std::string& method, const std::string& params, const McpWait& wait) {
+  std::unique_lock lock(mutex_);
+  const std::int64_t id = ++last_id_;
+  send(rpc_request(id, method, params));
+  waiting_.emplace(id, std::nullopt);
+  answered_.wait_until(lock, wait.stop, wait.due, [&] { return waiting_.at(id).has_value() || !ended_.empty(); });
+  const std::optional<Answer> answer = std::move(waiting_.extract(id).mapped());
+  if (answer && answer->error.empty()) return answer->message;
+  if (answer) throw McpError(fmt::format("it answered '{}' with: {}", method, answer->error));
+  if (!ended_.empty()) throw McpError(ended_);
+  const bool unread = !outbox_.empty();
+  send(rpc_notification("notifications/cancelled", fmt::format(R"({{"requestId":{}}})", id)));
+  if (wait.stop.stop_requested()) throw Interrupted();
+  throw McpError(unread ? "it does not read its input" : fmt::format("it gave no answer to '{}' in time", method));
+}
+
+/// The mutex is held.
+void ProgramConnection::send(const std::string& message) {
+  if (!ended_.empty()) throw McpError(ended_);
+  if (outbox_.size() > kMaxOutbox) throw McpError("it does not read its input");
+  outbox_ += message;
+  outbox_ += '\n';
+  eventfd_write(wake_.get(), 1);
+}
+
+/// No more answers: whoever waits is told why.
+void ProgramConnection::end(const std::string& why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (ended_.empty() && !try_to([&] { ended_ = why; })) ended_ = "no memory";
+  answered_.notify_all();
+}
+
+void ProgramConnection::work() noexcept {
+  try {
+    while (turn()) {
+    }
+    if (leaving_) return;
+    const std::string how = process_.how_it_ended(kPatience);
+    read_errors();
+    end(last_words(how.empty() ? "closed its output" : how));
+  } catch (const std::exception& error) {
+    end(message_of(error));
+  }
+}
+
+std::string ProgramConnection::last_words(const std::string& how) {
+  constexpr std::size_t kShown = 400;
+  const std::string words = said(std::string_view(errors_).substr(errors_.size() - std::min(errors_.size(), kShown)));
+  return words.empty() ? fmt::format("it {}", how) : fmt::format("it {}; it wrote: {}", how, words);
+}
+
+/// Waits for something to do, and does it. Returns false when there is nothing to come.
+bool ProgramConnection::turn() {
+  const bool writes = [this] {
+    const std::lock_guard lock(mutex_);
+    return !outbox_.empty();
+  }();
+  std::array<pollfd, 5> watched = {pollfd{wake_.get(), POLLIN, 0}, pollfd{process_.output(), POLLIN, 0},
+                                   pollfd{errors_open_ ? process_.errors() : -1, POLLIN, 0},
+                                   pollfd{writes ? process_.input() : -1, POLLOUT, 0},
+                                   pollfd{process_.handle(), POLLIN, 0}};
+  if (poll(watched.data(), watched.size(), -1) < 0 && errno != EINTR) throw McpError("cannot read from it");
+  const auto [wake, output, errors, input, ended] = watched;
+  if (leaving_) return false;
+  if (eventfd_t count = 0; wake.revents != 0) eventfd_read(wake_.get(), &count);
+  if (errors.revents != 0) {
+    read_errors();
+    errors_open_ = (errors.revents & POLLIN) != 0;
+  }
+  if (input.revents != 0) write();
+  if (output.revents != 0 && !read_output()) return false;
+  return ended.revents == 0 || (output.revents & POLLIN) != 0;  // its children may hold its output open
+}
+
+void ProgramConnection::write() {
+  const std::lock_guard lock(mutex_);
+  outbox_.erase(0, process_.write(outbox_));
+  if (process_.input() < 0) outbox_.clear();  // its end will say why
+}
+
+void ProgramConnection::read_errors() {
+  std::array<char, 65536> buffer;
+  const ssize_t bytes = ::read(process_.errors(), buffer.data(), buffer.size());
+  if (bytes > 0) errors_.append(buffer.data(), static_cast<std::size_t>(bytes));
+  if (errors_.size() > kMaxErrors) errors_.erase(0, errors_.size() - kMaxErrors);
+}
+
+/// Takes the lines that are there. Returns false at the end of the output.
+bool ProgramConnection::read_output() {
+  std::array<char, 65536> buffer;
+  const ssize_t bytes = ::read(process_.output(), buffer.data(), buffer.size());
+  if (bytes < 0) return errno == EAGAIN || errno == EINTR;
+  if (bytes == 0) return false;
+  line_.append(buffer.data(), static_cast<std::size_t>(bytes));
+  unasked_ += static_cast<std::size_t>(bytes);
+  std::size_t begin = 0;
+  for (std::size_t at = line_.find('\n', searched_); at != std::string::npos; at = line_.find('\n', begin)) {
+    take(std::string_view(line_).substr(begin, at - begin));
+    begin = at + 1;
+  }
+  line_.erase(0, begin);
+  searched_ = line_.size();
+  if (line_.size() > kMaxMcpMessage)
+    throw McpError(fmt::format("it sent a message of more than {} MiB", kMaxMcpMessage >> 20));
+  if (unasked_ > kMaxMcpUnasked + line_.size())
+    throw McpError(fmt::format("it sent {} MiB that nobody asked for", kMaxMcpUnasked >> 20));
+  return true;
+}
+
+/// A line that is no message, such as a program's greeting, is left out.
+void ProgramConnection::take(std::string_view text) {
+  RpcMessage message;
+  try {
+    message = read_rpc(text);
+  } catch (const std::exception&) {
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (message.kind == RpcMessage::Kind::request) return send(rpc_answer(message));
+  const auto found = message.id ? waiting_.find(*message.id) : waiting_.end();
+  if (found == waiting_.end() || found->second) return;  // a notification, or too late
+  found->second = message.kind == RpcMessage::Kind::error ? Answer{{}, message.error} : Answer{std::string(text), {}};
+  unasked_ = 0;
+  answered_.notify_all();
+}
+
+}  // namespace
+
+std::unique_ptr<McpConnection> connect_to_program(const McpServerSpec& spec) {
+  return std::make_unique<ProgramConnection>(spec);
+}
+
+}  // namespace baton

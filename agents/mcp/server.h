@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// McpServer: a running server, its tools, resources and prompts. The protocol is MCP 2025-11-25 and its three
+// predecessors, which begin with a handshake (docs/decisions/0049-mcp.md).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <baton/tool_call.h>
+
+#include "agents/mcp/connection.h"
+#include "agents/mcp/server_spec.h"
+#include "engine/text/constrain/call_grammar.h"
+
+namespace baton {
+
+/// Its functions may be called concurrently. Requests throw McpError, and Interrupted when a stop was requested.
+class McpServer {
+ public:
+  /// Starts the program or finds the address, agrees on the protocol and lists the tools, within the time of `spec`.
+  /// `version`: of this library.
+  McpServer(McpServerSpec spec, const std::string& version, const std::stop_token& stop);
+
+  const McpServerSpec& spec() const { return spec_; }
+  const std::string& title() const { return title_; }  // what it says of itself, "docs 1.2"
+  const std::vector<ToolSchema>& tools() const { return tools_; }
+  const std::vector<std::string>& left_out() const { return left_out_; }  // of its tools, with the reason
+  std::string ended() const;                                              // why it answers no more; empty: it may
+
+  /// `arguments`: an object of JSON. What the server calls an error is a result that is not ok.
+  ToolResult call(const std::string& tool, const std::string& arguments, const McpWait& wait) const;
+  /// The texts of a resource.
+  std::string resource(const std::string& uri, const McpWait& wait) const;
+  /// The texts of the messages of a prompt, one below the other.
+  std::string prompt(const std::string& name, const std::map<std::string, std::string>& arguments,
+                     const McpWait& wait) const;
+  /// The type of a tool's argument by the tool's schema ("integer"), or an empty text.
+  std::string type_of(const std::string& tool, const std::string& argument) const;
+
+ private:
+  void shake_hands(const std::string& version, const McpWait& wait);
+  void list_tools(const McpWait& wait);
+  std::string ask(const std::string& method, const std::string& params, const McpWait& wait) const;
+
+  McpServerSpec spec_;
+  std::string title_;
+  bool has_tools_ = false;
+  std::vector<ToolSchema> tools_;
+  std::vector<std::string> left_out_;
+  std::unique_ptr<McpConnection> connection_;
+};
+
+}  // namespace baton

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agents/mcp/server_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "agents/mcp/message.h"
+#include "engine/base/clock.h"
+
+namespace baton {
+namespace {
+
+constexpr std::array kInherited = {"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"};
+constexpr std::chrono::milliseconds kGrace(1000);  // for an end by itself, and again after SIGTERM
+constexpr int kSliceMs = 20;                       // between two looks at a process without a pidfd
+
+/// A pipe whose ends the children of other threads do not get.
+std::pair<UniqueFd, UniqueFd> make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw McpError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void do_not_wait(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+/// "NAME=value" of the variables that every program gets, and of the server's own, which take precedence.
+std::vector<std::string> environment_of(const McpServerSpec& spec) {
+  std::map<std::string, std::string> variables;
+  for (const char* name : kInherited) {
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  }
+  for (const auto& [name, value] : spec.environment) variables[name] = value;
+  std::vector<std::string> out;
+  for (const auto& [name, value] : variables) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+/// The settings of posix_spawn, freed with the object.
+struct Spawning {
+  Spawning() {
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+  }
+  Spawning(const Spawning&) = delete;
+  Spawning& operator=(const Spawning&) = delete;
+  ~Spawning() {
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+  }
+  posix_spawn_file_actions_t files{};
+  posix_spawnattr_t attributes{};
+};
+
+/// A write to a program that has ended raises SIGPIPE, which would end the host. It is kept from this thread, and one
+/// that the write has raised is taken away again.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  ~NoPipeSignal() {
+    const timespec now{0, 0};
+    while (raised && !was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  bool raised = false;
+
+ private:
+  sigset_t pipe_{}, before_{};
+  bool was_pending_ = false;
+};
+
+}  // namespace
+
+ServerProcess::ServerProcess(const McpServerSpec& spec) {
+  auto [in_read, in_write] = make_pipe();
+  auto [out_read, out_write] = make_pipe();
+  auto [error_read, error_write] = make_pipe();
+  Spawning spawning;
+  posix_spawn_file_actions_adddup2(&spawning.files, in_read.get(), 0);
+  posix_spawn_file_actions_adddup2(&spawning.files, out_write.get(), 1);
+  posix_spawn_file_actions_adddup2(&spawning.files, error_write.get(), 2);
+  posix_spawn_file_actions_addclosefrom_np(&spawning.files, 3);
+  if (!spec.folder.empty()) posix_spawn_file_actions_addchdir_np(&spawning.files, spec.folder.c_str());
+  sigset_t signals;
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&spawning.attributes, &signals);
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&spawning.attributes, &signals);
+  posix_spawnattr_setpgroup(&spawning.attributes, 0);
+  posix_spawnattr_setflags(&spawning.attributes,
+                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  std::vector<std::string> arguments = spec.command, environment = environment_of(spec);
+  const int error = posix_spawnp(&id_, arguments.front().c_str(), &spawning.files, &spawning.attributes,
+                                 pointers(arguments).data(), pointers(environment).data());
+  if (error != 0)
+    throw McpError(fmt::format("cannot start '{}': {}", said(arguments.front(), 200), std::strerror(error)));
+  handle_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, id_, 0)));
+  input_ = std::move(in_write);
+  output_ = std::move(out_read);
+  errors_ = std::move(error_read);
+  for (const UniqueFd* fd : {&input_, &output_, &errors_}) do_not_wait(fd->get());
+}
+
+void ServerProcess::signal(int number) const { kill(-id_, number); }
+
+ServerProcess::~ServerProcess() {
+  input_.reset();
+  if (how_it_ended(kGrace).empty()) {
+    signal(SIGTERM);
+    how_it_ended(kGrace);
+  }
+  signal(SIGKILL);  // until it has been reaped, the group's number is its own
+  while (waitpid(id_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::size_t ServerProcess::write(std::string_view bytes) {
+  NoPipeSignal no_signal;
+  const ssize_t written = ::write(input_.get(), bytes.data(), bytes.size());
+  if (written >= 0) return static_cast<std::size_t>(written);
+  if (errno == EAGAIN || errno == EINTR) return 0;
+  if (errno != EPIPE) throw McpError(fmt::format("cannot write to it: {}", std::strerror(errno)));
+  no_signal.raised = true;
+  input_.reset();
+  return 0;
+}
+
+std::string ServerProcess::how_it_ended(std::chrono::milliseconds patience) {
+  const Clock::time_point due = Clock::now() + patience;
+  while (true) {
+    siginfo_t status{};
+    const int result = waitid(P_PID, static_cast<id_t>(id_), &status, WEXITED | WNOHANG | WNOWAIT);
+    if (result != 0 && errno == ECHILD) return "ended";
+    if (result == 0 && status.si_pid == id_) {
+      if (status.si_code == CLD_EXITED) return fmt::format("ended with exit code {}", status.si_status);
+      return fmt::format("was killed by signal {}", status.si_status);
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(due - Clock::now()).count();
+    if (left <= 0) return {};
+    pollfd ended{handle_.get(), POLLIN, 0};
+    poll(&ended, 1, static_cast<int>(std::min<std::int64_t>(left, handle_ ? left : kSliceMs)));
+  }
+}
+
+}  // namespace baton

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agents/mcp/tool_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <stdexcept>
+
+#include "agents/json_check.h"
+#include "agents/mcp/message.h"
+#include "engine/base/json/beginning.h"
+#include "engine/text/constrain/grammar.h"
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxName = 64;
+constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
+constexpr std::size_t kMaxShownSchema = 16 << 10;
+constexpr std::string_view kAnyObject = R"({"type": "object"})";
+constexpr std::array<std::string_view, 13> kPlainKeywords = {
+    "type",      "enum",     "const",    "minimum", "maximum",  "exclusiveMinimum", "minLength",
+    "maxLength", "minItems", "maxItems", "pattern", "required", "description"};
+constexpr std::array<std::string_view, 4> kMaps = {"properties", "patternProperties", "definitions", "$defs"};
+constexpr std::array<std::string_view, 5> kSchemas = {"items", "additionalProperties", "if", "then", "else"};
+constexpr std::array<std::string_view, 3> kLists = {"anyOf", "oneOf", "allOf"};
+constexpr std::string_view kDefs = "#/$defs/";
+
+template <std::size_t N>
+bool is_one_of(const std::array<std::string_view, N>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_tool_name(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
+  });
+}
+
+/// The schema in the project's subset. What is left out makes it wider.
+Json in_subset(const Json& schema) {
+  if (!schema.is_object()) return schema.is_boolean() ? schema : Json(true);
+  Json out = Json::object();
+  for (const auto& [keyword, value] : schema.items()) {
+    if (is_one_of(kMaps, keyword) && value.is_object()) {
+      Json& map = out[keyword == "$defs" ? "definitions" : keyword];
+      for (const auto& [name, one] : value.items()) map[name] = in_subset(one);
+    } else if (is_one_of(kSchemas, keyword) && !value.is_array()) {
+      out[keyword] = in_subset(value);
+    } else if (is_one_of(kLists, keyword) && value.is_array()) {
+      Json& list = out[keyword == "oneOf" ? "anyOf" : keyword];
+      for (const Json& one : value) list.push_back(in_subset(one));
+    } else if (keyword == "$ref" && value.is_string()) {
+      const auto& name = value.get_ref<const std::string&>();
+      out[keyword] = name.starts_with(kDefs) ? "#/definitions/" + name.substr(kDefs.size()) : name;
+    } else if (is_one_of(kPlainKeywords, keyword)) {
+      out[keyword] = value;
+    }
+  }
+  return out;
+}
+
+std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// What the arguments of calls are checked by.
+std::string parameters_of(const std::string& name, const Json& schema) {
+  if (!schema.is_object()) return std::string(kAnyObject);
+  Json subset = in_subset(schema);
+  if (!subset.contains("type")) subset["type"] = "object";
+  const ToolSchema tool{name, "", dumped(subset)};
+  if (!check_parameters(tool.parameters).empty()) return std::string(kAnyObject);
+  try {
+    call_grammar({}, std::span(&tool, 1), 1, true);
+  } catch (const ConstraintError&) {
+    return std::string(kAnyObject);
+  }
+  return tool.parameters;
+}
+
+/// What a model is shown of the parameters.
+std::string shown_schema(const Json& schema) {
+  std::string shown = schema.is_object() ? dumped(schema) : std::string(kAnyObject);
+  return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyObject);
+}
+
+}  // namespace
+
+std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools, std::vector<std::string>& left_out) {
+  const Json answer = Json::parse(message);  // its nesting and size were checked when it came
+  const Json& result = answer.at("result");
+  if (!result.is_object() || !result.contains("tools") || !result["tools"].is_array())
+    throw std::runtime_error("the answer to 'tools/list' has no list of tools");
+  for (const Json& one : result["tools"]) {
+    const std::string name = one.is_object() && one.contains("name") && one["name"].is_string()
+                                 ? one["name"].get<std::string>()
+                                 : std::string();
+    const auto same = [&](const ToolSchema& other) { return other.name == name; };
+    if (!is_tool_name(name)) {
+      left_out.push_back(fmt::format("a tool is left out, whose name is '{}'", said(name, 80)));
+    } else if (tools.size() >= kMaxMcpTools) {
+      left_out.push_back(fmt::format("tool '{}' is left out: there are {} before it", name, kMaxMcpTools));
+    } else if (std::none_of(tools.begin(), tools.end(), same)) {
+      ToolSchema tool{name, "", ""};
+      if (one.contains("description") && one["description"].is_string())
+        tool.description = beginning(one["description"].get<std::string>(), kMaxDescription);
+      const Json schema = one.contains("inputSchema") ? one["inputSchema"] : Json();
+      tool.parameters = parameters_of(name, schema);
+      tool.shown = shown_schema(schema);
+      tools.push_back(std::move(tool));
+    }
+    if (left_out.size() > kMaxMcpTools) break;
+  }
+  const bool more = result.contains("nextCursor") && result["nextCursor"].is_string();
+  return more ? result["nextCursor"].get<std::string>() : std::string();
+}
+
+}  // namespace baton

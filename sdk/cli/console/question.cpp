@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/cli/console/question.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <mutex>
+
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/console/view.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr int kSliceMs = 100;  // between two looks at a stop request
+
+/// False: a stop was requested.
+bool wait_for_input(const std::stop_token& stop) {
+  while (std::cin.rdbuf()->in_avail() <= 0) {
+    if (stop.stop_requested()) return false;
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, kSliceMs) > 0) return true;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool can_ask() { return isatty(STDIN_FILENO) == 1 && stderr_is_terminal(); }
+
+std::string question_text(const Asked& asked) {
+  std::string text =
+      fmt::format("{} asks: {}", turn_name(asked.agent, asked.round), printable(asked.question, Lines::keep));
+  if (!asked.choices.empty())
+    text += fmt::format(" ({})", printable(fmt::format("{}", fmt::join(asked.choices, ", ")), Lines::fold));
+  return text;
+}
+
+std::optional<std::string> ask_person(const Asked& asked, const std::stop_token& stop) {
+  static std::mutex one_at_a_time;  // steps that run concurrently may ask at the same time
+  const std::lock_guard lock(one_at_a_time);
+  note(question_text(asked) + "\n");
+  while (true) {
+    note(styled(Style::bold, "> "));
+    std::string line;
+    if (!wait_for_input(stop) || !std::getline(std::cin, line)) return std::nullopt;
+    const auto& choices = asked.choices;
+    if (choices.empty() || std::find(choices.begin(), choices.end(), line) != choices.end()) return line;
+    note(fmt::format("expected one of: {}\n", printable(fmt::format("{}", fmt::join(choices, ", ")), Lines::fold)));
+  }
+}
+
+}  // namespace baton::cli

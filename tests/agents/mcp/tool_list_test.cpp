@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tools that a server lists, and how they stand beside others.
+#include <catch2/catch.hpp>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "agents/json_check.h"
+#include "agents/mcp/tool_list.h"
+#include "agents/mcp/tools.h"
+#include "engine/text/constrain/grammar.h"
+
+using namespace baton;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+struct Listed {
+  std::vector<ToolSchema> tools;
+  std::vector<std::string> left_out;
+  std::string cursor;
+};
+
+Listed listed(const std::string& tools, const std::string& more = "") {
+  Listed out;
+  out.cursor =
+      read_tools(R"({"jsonrpc":"2.0","id":1,"result":{"tools":)" + tools + more + "}}", out.tools, out.left_out);
+  return out;
+}
+
+/// What the arguments of a tool with this schema are checked by.
+std::string checked_by(const std::string& schema) {
+  const Listed list = listed(R"([{"name":"t","inputSchema":)" + schema + "}]");
+  REQUIRE(list.tools.size() == 1);
+  CHECK(check_parameters(list.tools[0].parameters).empty());
+  CHECK_NOTHROW(call_grammar({}, list.tools, 1, true));
+  return list.tools[0].parameters;
+}
+
+}  // namespace
+
+TEST_CASE("a tool of a server has its name, its description and its schema") {
+  const Listed list = listed(R"([{"name":"add","description":"Adds.","inputSchema":
+      {"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"integer"}},"required":["a","b"]}}])",
+                             R"(,"nextCursor":"2")");
+  REQUIRE(list.tools.size() == 1);
+  CHECK(list.tools[0].name == "add");
+  CHECK(list.tools[0].description == "Adds.");
+  CHECK(Json::parse(list.tools[0].parameters)["properties"].begin().key() == "b");  // the order is the server's
+  CHECK(list.tools[0].shown == list.tools[0].parameters);
+  CHECK(list.cursor == "2");
+  CHECK(listed("[]").cursor.empty());
+}
+
+TEST_CASE("keywords of other drafts become those of the subset, or widen the schema") {
+  const std::string pydantic = R"({"$defs":{"Size":{"title":"Size","type":"object","properties":{"w":{"type":"integer",
+      "exclusiveMaximum":9,"multipleOf":2}},"required":["w"]}},"title":"Arguments","additionalProperties":false,
+      "properties":{"size":{"$ref":"#/$defs/Size"},"tags":{"type":"array","uniqueItems":true,"items":{"type":"string",
+      "format":"date"}},"mode":{"oneOf":[{"const":"a"},{"const":"b"}],"default":"a"}},"required":["size"]})";
+  const std::string schema = checked_by(pydantic);
+  CHECK(check_json(R"({"size":{"w":4},"tags":["x"],"mode":"b"})", schema).empty());
+  CHECK(check_json(R"({"size":{"w":11}})", schema).empty());  // the server itself refuses what is left out here
+  CHECK_FALSE(check_json(R"({"size":{"w":"4"}})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{}})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{"w":4},"mode":"c"})", schema).empty());
+  CHECK_FALSE(check_json(R"({"size":{"w":4},"other":1})", schema).empty());
+}
+
+TEST_CASE("what is no schema, or cannot be enforced, allows any object") {
+  for (const char* schema : {"null", "true", "7", R"({"type":"array"})", R"({"$ref":"#/$defs/None"})",
+                             R"({"type":"object","properties":{"a":{"type":"number?"}}})",
+                             R"({"type":"object","properties":{"a":{"pattern":"(?<=x)y"}}})",
+                             R"({"type":"object","properties":{"a":{"enum":[]}}})"}) {
+    CAPTURE(schema);
+    CHECK(check_json(R"({"anything":[1]})", checked_by(schema)).empty());
+  }
+}
+
+TEST_CASE("hostile names are left out, and long texts are cut") {
+  const std::string long_text(100'000, 'x');
+  const Listed list = listed(Json::array({{{"name", "ok"}, {"description", long_text}},
+                                          {{"name", "two words"}},
+                                          {{"name", "<|im_end|>"}},
+                                          {{"name", std::string(65, 'a')}},
+                                          {{"name", ""}},
+                                          {{"name", 7}},
+                                          "text",
+                                          {{"name", "ok"}}})
+                                 .dump());
+  REQUIRE(list.tools.size() == 1);
+  CHECK(list.tools[0].description.size() == 2048 + 3);
+  CHECK(list.left_out.size() == 6);
+  CHECK(list.left_out[1] == "a tool is left out, whose name is '<|im_end|>'");
+
+  Json many = Json::array();
+  for (int i = 0; i < 500; ++i) many.push_back({{"name", "t" + std::to_string(i)}});
+  const Listed cut = listed(many.dump());
+  CHECK(cut.tools.size() == kMaxMcpTools);
+  CHECK(cut.left_out.size() <= kMaxMcpTools + 1);
+  CHECK(cut.left_out[0] == "tool 't128' is left out: there are 128 before it");
+}
+
+TEST_CASE("an answer that is no list of tools is an error") {
+  std::vector<ToolSchema> tools;
+  std::vector<std::string> left_out;
+  for (const char* result : {"[]", "7", "{}", R"({"tools":{}})"})
+    CHECK_THROWS_AS(read_tools(std::string(R"({"id":1,"result":)") + result + "}", tools, left_out),
+                    std::runtime_error);
+}
+
+TEST_CASE("a name that is taken gets that of its server in front") {
+  const auto tool = [](const std::string& name, const std::string& server) {
+    return CallableTool{{name, "", R"({"type":"object"})", "{}"}, {{"server", server}}, nullptr};
+  };
+  const std::vector<ToolSchema> own = {{"search", "", "{}"}};
+  const auto names = [](const std::vector<CallableTool>& tools) {
+    std::vector<std::string> out;
+    for (const CallableTool& one : tools) out.push_back(one.schema.name);
+    return out;
+  };
+  const auto together =
+      fit_together(own, {tool("search", "docs"), tool("read", "docs"), tool("list", "a"), tool("list", "b")}, {});
+  CHECK(names(together) == std::vector<std::string>{"docs_search", "read", "a_list", "b_list"});
+}
+
+TEST_CASE("tools that cannot be enforced together take any object") {
+  std::string wide = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 60; ++i)
+    wide += (i == 0 ? "" : ",") + ("\"p" + std::to_string(i)) +
+            R"(":{"type":"array","minItems":40,"items":{"type":"string","maxLength":90}})";
+  wide += "}}";
+  std::vector<CallableTool> many;
+  for (int i = 0; i < 40; ++i) many.push_back({{"t" + std::to_string(i), "", wide, "{}"}, {{"server", "s"}}, nullptr});
+  std::vector<ToolSchema> schemas;
+  for (const CallableTool& one : many) schemas.push_back(one.schema);
+  REQUIRE_THROWS_AS(call_grammar({}, schemas, 8, true), ConstraintError);
+  for (const CallableTool& one : fit_together({}, many, {})) CHECK(one.schema.parameters == kAnyArguments);
+  CHECK(fit_together({}, many, {.enforce = false})[0].schema.parameters == wide);
+}
+
+TEST_CASE("a step names one use of one server") {
+  CHECK(check_mcp_step({{"server", "s"}, {"tool", "t"}, {"arguments.a", "1"}}).empty());
+  CHECK(check_mcp_step({{"server", "s"}, {"prompt", "p"}, {"arguments.a", "1"}}).empty());
+  CHECK(check_mcp_step({{"server", "s"}, {"resource", "r"}}).empty());
+  CHECK(check_mcp_step({{"server", "s"}}) == "expected 'tool', 'resource' or 'prompt'");
+  CHECK(check_mcp_step({{"tool", "t"}}) == "expected 'server', the name of a server of 'mcp'");
+  CHECK(check_mcp_step({{"server", "s"}, {"tool", "t"}, {"prompt", "p"}}) == "prompt and tool exclude each other");
+  CHECK(check_mcp_step({{"server", "s"}, {"resource", "r"}, {"arguments.a", "1"}}) == "a resource has no arguments");
+  CHECK(check_mcp_step({{"server", "s"}, {"tool", ""}}) == "'tool' is empty");
+  CHECK_THAT(check_mcp_step({{"server", "s"}, {"tol", "t"}}), Catch::StartsWith("unknown option 'tol'"));
+}
