@@ -27,6 +27,26 @@ FUNCTION = '''def count_vowels(text: str) -> int:
     5
     """
 '''
+INITIALS = '''def initials(name: str) -> str:
+    """Return the first letters of the words of a name, in upper case and without blanks.
+    >>> initials("ada marie stone")
+    'AMS'
+    >>> initials("")
+    ''
+    """
+'''
+TESTS_OF_INITIALS = '''
+assert initials("ada marie stone") == "AMS"
+assert initials("") == ""
+assert initials("Bo") == "B"
+assert initials("  jean  paul ") == "JP"
+print("The tests pass.")
+'''
+CHOICE = """Which gas do plants take up from the air during photosynthesis?
+(A) Oxygen
+(B) Nitrogen
+(C) Carbon dioxide
+(D) Hydrogen"""
 DOCUMENTS = {
     "document_1": "The Elbow Bridge crosses the river Sarn near the old mill. It was opened in 1871 after three years of work. It is "
                   "built of granite and has five arches. Its length is 214 metres, and the mill's owner paid for a third of it.",
@@ -47,6 +67,12 @@ def contains(record, output, *texts):
     return all(text in record["outputs"][output] for text in texts)
 
 
+def passes(options, code, tests):
+    """Whether the tests end without an error behind the code, in Baton's sandbox."""
+    ran = baton(options, "run", ROOT / "tests/published/program.yaml", "-i", f"code={code}", "-i", f"tests={tests}")
+    return "The tests pass." in ran["outputs"]["answer"]
+
+
 # Workflow: inputs, and what its record must be like.
 CASES = {
     "ask_with_tools": ({"user_question": "How many days are there from the 20th of February 2024 to the 5th of March 2024?"},
@@ -62,7 +88,14 @@ CASES = {
                          lambda record: float(record["outputs"]["answer"]) == 25.2 and contains(record, "sentence", "25.2")),
     "review": ({"task": "Invite the neighbours to a barbecue on Saturday at 5 pm in the garden, and ask who is vegetarian."},
                lambda record: contains(record, "text", "Saturday", "5 pm", "vegetarian") and float(record["outputs"]["sure"]) > 0.7),
+    "team_gsm8k": ({"user_question": "A gardener plants 6 rows of 14 tulips. A quarter of the tulips do not grow. She sells the others at 2 "
+                                     "euros each. How many euros does she get?"},
+                   lambda record: float(record["outputs"]["answer"]) == 126),
+    "team_humaneval": ({"user_question": INITIALS}, lambda record: contains(record, "answer", "```python", "def initials")),
+    "team_mmlu": ({"user_question": CHOICE}, lambda record: record["outputs"]["answer"] == "C"),
 }
+# Workflow whose answer is code: the tests that it passes.
+TESTS = {"team_humaneval": TESTS_OF_INITIALS}
 
 
 def baton(options, *arguments):
@@ -92,7 +125,7 @@ def main():
         if options.only not in (None, name):
             continue
         record = baton(options, "run", workflow(name), *(part for key, text in inputs.items() for part in ("-i", f"{key}={text}")))
-        right = is_right(record)
+        right = is_right(record) and (name not in TESTS or passes(options, record["outputs"]["answer"], TESTS[name]))
         wrong += not right
         print(f"{name}: {'right' if right else 'wrong'}, {record['wall_ms'] / 1000:.1f} s: {json.dumps(record['outputs'])[:300]}", flush=True)
     if options.only in (None, "router"):
