@@ -42,11 +42,6 @@ assert initials("Bo") == "B"
 assert initials("  jean  paul ") == "JP"
 print("The tests pass.")
 '''
-CHOICE = """Which gas do plants take up from the air during photosynthesis?
-(A) Oxygen
-(B) Nitrogen
-(C) Carbon dioxide
-(D) Hydrogen"""
 DOCUMENTS = {
     "document_1": "The Elbow Bridge crosses the river Sarn near the old mill. It was opened in 1871 after three years of work. It is "
                   "built of granite and has five arches. Its length is 214 metres, and the mill's owner paid for a third of it.",
@@ -92,7 +87,8 @@ CASES = {
                                      "euros each. How many euros does she get?"},
                    lambda record: float(record["outputs"]["answer"]) == 126),
     "team_humaneval": ({"user_question": INITIALS}, lambda record: contains(record, "answer", "```python", "def initials")),
-    "team_mmlu": ({"user_question": CHOICE}, lambda record: record["outputs"]["answer"] == "C"),
+    "team_mmlu": ({"user_question": "Which gas do plants take up from the air during photosynthesis? (A) Oxygen (B) Nitrogen (C) Carbon "
+                                    "dioxide (D) Hydrogen"}, lambda record: record["outputs"]["answer"] == "C"),
 }
 # Workflow whose answer is code: the tests that it passes.
 TESTS = {"team_humaneval": TESTS_OF_INITIALS}
