@@ -1,16 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agents/conversation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
+
+#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_reader.h"
 
 namespace baton {
 namespace {
 
-constexpr const char* kAnswer = "answer";  // the slot that stands for the last answer
+constexpr std::size_t kMaxMessages = 10'000;  // of a host's history
+constexpr const char* kAnswer = "answer";     // the slot that stands for the last answer
 
 PromptMessage told(const SaidMessage& message) { return {message.role, {{message.text, "", true}}}; }
 
 }  // namespace
+
+std::vector<SaidMessage> read_messages(std::string_view json) {
+  const JsonDocument list = read_json(json);
+  if (!list->is_array()) throw std::runtime_error(fmt::format("expected a list, found {}", list->type_name()));
+  std::vector<SaidMessage> messages;
+  for (const nlohmann::json& one : *list) {
+    const auto wrong = [&](const std::string& what) {
+      return std::runtime_error(fmt::format("message {}: {}", messages.size() + 1, what));
+    };
+    const auto text = [&](const char* key) {
+      return one.is_object() && one.contains(key) && one[key].is_string() ? one[key].get<std::string>() : std::string();
+    };
+    const char* content = one.is_object() && one.contains("text") ? "text" : "content";
+    if (text("role").empty() || !one.contains(content) || !one[content].is_string())
+      throw wrong("expected an object with the texts 'role' and 'content'");
+    const std::string role = text("role");
+    if (role != "system" && role != "user" && role != "assistant")
+      throw wrong(fmt::format("expected the role system, user or assistant, found '{}'", beginning(role, 40)));
+    if (messages.size() >= kMaxMessages) throw wrong(fmt::format("there are more than {}", kMaxMessages));
+    messages.push_back({role, text(content)});
+  }
+  return messages;
+}
 
 TurnMessages messages_of(const std::vector<PromptMessage>& turn) {
   TurnMessages parts;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agents/prompt.h"
@@ -17,6 +18,10 @@ struct SaidMessage {
   std::string text;
   bool operator==(const SaidMessage&) const = default;
 };
+
+/// The messages of a host: a list of {"role": "system|user|assistant", "content": "..."} as JSON; "text" may stand for
+/// "content". Throws std::runtime_error with the place and what was expected.
+std::vector<SaidMessage> read_messages(std::string_view json);
 
 /// Immutable once it is shared.
 struct Conversation {

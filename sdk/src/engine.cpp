@@ -416,7 +416,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
   request.forced = options.forced_outputs;
   request.on_logits = counted(impl->in_callback, options.on_logits);
   request.version = version();
-  request.plan = plan;
+  request.plan = with_messages(plan, request.inputs);
   const auto prepare = [impl, servers = std::move(servers)](RunRequest& of, const std::stop_token& stop) {
     start_servers(servers, of, stop);
     if (!of.unready.empty()) return std::function<void()>([] {});

@@ -147,7 +147,9 @@ std::string TurnPreview::text() const {
 }
 
 Preview make_preview(const Workflow& workflow, const PreviewOptions& options, const std::string& replacement_model) {
-  const Plan& plan = *workflow.impl().plan;
+  const auto inputs = complete_inputs(*workflow.impl().plan->spec, options.inputs, MissingInputs::left_out);
+  const std::shared_ptr<const Plan> shown = with_messages(workflow.impl().plan, inputs);
+  const Plan& plan = *shown;
   const Values values(plan, options);
   std::map<std::string, std::shared_ptr<const Model>> models;
   Preview preview;

@@ -174,6 +174,63 @@ TEST_CASE("published: answers under random schemas are valid JSON of them") {
   }
 }
 
+/// Answers under BATON_RANDOM_SCHEMAS random schemas (default 100) at temperature 1 are valid, and each one's tokens
+/// again, forced without a constraint: prints the times of both. Slow, so it runs when it is named.
+TEST_CASE("published: many random schemas, and what they cost", "[.schemas]") {
+  const char* number = std::getenv("BATON_RANDOM_SCHEMAS");
+  const unsigned wanted = number == nullptr ? 100 : static_cast<unsigned>(std::stoul(number));
+  for (const fs::path& path : published()) {
+    INFO(path.filename());
+    auto backend = make_cpu_backend(2);
+    auto model = open_model(*backend, path, {});
+    StepEngine engine(std::move(backend), std::move(model), {.max_draft = 0});
+    const Tokenizer& tokenizer = *engine.text().tokenizer;
+    engine.read_vocabulary({});
+    std::vector<double> ratios;
+    double constrained_ms = 0, free_ms = 0;
+    std::size_t tokens = 0, valid = 0;
+    unsigned asked = 0;
+    for (unsigned seed = 0; asked < wanted; ++seed) {
+      const std::string schema = RandomSchema(seed, false).schema(2).dump();
+      GenerationRequest request;
+      try {
+        request.constraint = schema_grammar(schema);
+      } catch (const ConstraintError&) {
+        continue;  // no value fulfils it
+      }
+      ++asked;
+      request.prompt = {{"", tokenizer.encode("The record of a museum visitor as JSON: ", SpecialTokens::as_text)}};
+      request.sampling = {.temperature = 1.0f, .seed = seed};
+      request.max_tokens = 4000;
+      GenerationRequest again;
+      again.prompt = request.prompt;
+      again.max_tokens = request.max_tokens;
+      const GenerationResult result = run(engine, std::move(request)).result;
+      CAPTURE(seed, schema, result.text);
+      CHECK(result.reason == FinishReason::eos);
+      CHECK(check_json(result.text, schema).empty());
+      valid += result.reason == FinishReason::eos && check_json(result.text, schema).empty() ? 1 : 0;
+      again.forced = result.tokens;
+      const GenerationResult forced = run(engine, std::move(again)).result;
+      CHECK(forced.tokens == result.tokens);
+      if (result.tokens.size() < 8) continue;  // too short to be timed
+      tokens += result.tokens.size();
+      constrained_ms += result.decode_ms;
+      free_ms += forced.decode_ms;
+      ratios.push_back(result.decode_ms / forced.decode_ms);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    const auto at = [&](double part) {
+      return ratios[static_cast<std::size_t>(part * static_cast<double>(ratios.size() - 1))];
+    };
+    fmt::print(
+        "{}: {} of {} valid; {} tokens in {} answers: {:.3f} ms per token, {:.3f} without a constraint; "
+        "paired ratio {:.3f} ({:.3f} to {:.3f}, 10 to 90 %)\n",
+        path.filename().string(), valid, asked, tokens, ratios.size(), constrained_ms / static_cast<double>(tokens),
+        free_ms / static_cast<double>(tokens), at(0.5), at(0.1), at(0.9));
+  }
+}
+
 /// Not a test: prints how long masks and constrained steps take. docs/performance.md has the figures.
 TEST_CASE("published: times of constraints", "[.times]") {
   using Clock = std::chrono::steady_clock;

@@ -70,7 +70,8 @@ std::vector<FormatKey> make_keys() {
       {"", "outputs", map(prompt()), false, "`answer`, the output of the last agent",
        "Results of a run: texts with placeholders over the inputs and each agent's last output."},
 
-      {"input", "type", choice({"string"}), false, "string", "Type of the value."},
+      {"input", "type", choice({"string", "messages"}), false, "string",
+       "Type of the value; `messages`: a list of `{role, content}` as JSON, for `history` in a prompt."},
       {"input", "required", boolean(), false, "true without a default", "Whether every run must provide the input."},
       {"input", "default", scalar(), false, "", "The value in a run that provides none."},
       {"input", "description", string(), false, "", "What the input is."},
@@ -167,8 +168,16 @@ std::vector<FormatKey> make_keys() {
            "that what is known first comes first; `baton plan` shows the gain. Items without placeholders keep their "
            "places."},
 
-          {"message", "role", choice({"system", "user", "assistant"}), true, "", "Role of the message's author."},
-          {"message", "content", text(), true, "", "Text of the message."},
+          {"message",
+           "role",
+           choice({"system", "user", "assistant"}),
+           true,
+           "",
+           "Role of the message's author.",
+           {"history"}},
+          {"message", "content", text(), true, "", "Text of the message.", {"history"}},
+          {"message", "history", id(), false, "",
+           "In place of `role` and `content`: the messages of an input of type `messages`, whose texts are data."},
 
           {"text", "text", prompt(), false, "", "Text with placeholders."},
           {"text", "file", string(), false, "", "A file with the text, relative to this one, but its last newline."},

@@ -49,11 +49,15 @@ class PromptReader {
       for (const YamlNode& item : list->items) {
         const Fields one(item);
         const YamlNode* content = item.broken ? nullptr : one.get("content");
+        if (const YamlNode* input = item.broken ? nullptr : one.get("history")) {
+          messages.push_back(history(one, *input));
+          continue;
+        }
         if (content != nullptr && one.text("role")) messages.push_back(message(*one.text("role"), *content));
       }
     }
     const bool free_order = fields.text("order").value_or("written") == "free";
-    for (MessageSpec& message : messages) message.free_order = free_order;
+    for (MessageSpec& message : messages) message.free_order = free_order && !message.role.empty();
     const bool none = !fields.has("system") && !fields.has("user") &&
                       (!fields.has("messages") || prompt.entry("messages")->value.items.empty());
     if (none && !prompt.broken) error(prompt.where(), "E0402", "the prompt has no message");
@@ -63,6 +67,16 @@ class PromptReader {
  private:
   void error(const SourceLocation& where, const char* code, const std::string& message) {
     diagnostics_.error(where, code, owner_ + ": " + message);
+  }
+
+  MessageSpec history(const Fields& fields, const YamlNode& input) {
+    for (const char* key : {"role", "content"}) {
+      if (fields.has(key)) error(fields.where(key), "E0409", fmt::format("'history' and '{}' exclude each other", key));
+    }
+    PromptItem item;
+    item.pieces.push_back({"", input.text, 0});
+    item.where = input.where();
+    return {"", {std::move(item)}, input.where()};
   }
 
   MessageSpec message(const std::string& role, const YamlNode& content) {

@@ -32,6 +32,7 @@ struct InputSpec {
   bool required = true;
   std::optional<std::string> default_value;
   std::string description;
+  bool messages = false;  // the value is a list of messages as JSON, else a text
   SourceLocation where;
 };
 
@@ -70,7 +71,7 @@ struct PromptItem {
 };
 
 struct MessageSpec {
-  std::string role;  // system, user, assistant
+  std::string role;  // system, user, assistant; empty: the messages of an input, whose placeholder is the only item
   std::vector<PromptItem> items;
   SourceLocation where;
   bool free_order = false;  // items with placeholders, and the turns of a loop, may change places

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "agents/conversation.h"
 #include "workflows/format/agent_reader.h"
 #include "workflows/format/answer_path.h"
 #include "workflows/format/format_table.h"
@@ -17,6 +18,15 @@
 
 namespace baton {
 namespace {
+
+std::string wrong_messages(const std::optional<std::string>& text) {
+  try {
+    if (text) read_messages(*text);
+    return {};
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
 
 DType dtype_of(const std::string& word) { return word == "f32" ? DType::f32 : DType::bf16; }
 
@@ -83,6 +93,11 @@ class SpecReader {
       if (input.required && input.default_value) {
         diagnostics_.error(fields.where("default"), "E0409",
                            fmt::format("input '{}' is required, so that its default is never used", input.name));
+      }
+      input.messages = fields.text("type") == "messages";
+      if (const std::string wrong = input.messages ? wrong_messages(input.default_value) : ""; !wrong.empty()) {
+        diagnostics_.error(fields.where("default"), "E0404",
+                           fmt::format("input '{}': the default is no list of messages: {}", input.name, wrong));
       }
       spec_.inputs.push_back(std::move(input));
     });
@@ -179,6 +194,7 @@ class PlaceholderChecker {
     owner_ = fmt::format("agent '{}'", agent.id);
     for (const MessageSpec& message : agent.messages) {
       for (const PromptItem& item : message.items) check(item);
+      if (message.role.empty()) check_history(message);
     }
     for (const ToolSpec& tool : agent.tools) {
       tool.for_each_placeholder([&](const std::string& name, const SourceLocation& where) { check(name, where); });
@@ -213,6 +229,15 @@ class PlaceholderChecker {
         check(name, item.place(i));
       }
     }
+  }
+
+  void check_history(const MessageSpec& message) {
+    const std::string& name = message.items.front().pieces.front().placeholder;
+    const auto input =
+        std::find_if(spec_.inputs.begin(), spec_.inputs.end(), [&](const InputSpec& one) { return one.name == name; });
+    if (names_.find(name) && (input == spec_.inputs.end() || !input->messages))
+      diagnostics_.error(message.where, "E0404",
+                         fmt::format("{}: history: '{}' is no input of type 'messages'", owner_, name));
   }
 
   void check_member(const std::string& name, const SourceLocation& where, bool in_loop) {

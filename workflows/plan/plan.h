@@ -31,8 +31,10 @@ struct PlannedTurn {
   std::string id;  // "analyst", in later rounds "analyst#2"
   std::string agent;
   int round = 1;
-  std::vector<int> needs;               // turns that must be over first, ascending; always smaller than its own index
-  std::vector<PromptMessage> messages;  // loops expanded; slots by name; none: what the tools return is the output
+  std::vector<int> needs;  // turns that must be over first, ascending; always smaller than its own index
+  /// Loops expanded; slots by name; none: what the tools return is the output. One without a role is a slot that stands
+  /// for the messages of an input, until a run knows them.
+  std::vector<PromptMessage> messages;
   std::vector<SlotSource> slots;  // each slot of the messages once, in order of appearance; then those only tools read
   std::vector<ToolSpec> tools;    // run before the prompt is built
   std::shared_ptr<const CallableTools> calls;  // what the model may call; null: nothing

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
-#include "workflows/format/spec.h"
+#include "workflows/plan/plan.h"
 
 namespace baton {
 
@@ -15,9 +16,15 @@ enum class MissingInputs : std::uint8_t {
 };
 
 /// Every input that the workflow declares, by name: the given text, the default, or an empty text for one that is not
-/// required. Throws InputError for an unknown input, with the names that there are, and for missing ones.
+/// required. Throws InputError for an unknown input, with the names that there are, for missing ones, and for a value
+/// that is no list of messages where it has to be.
 std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
                                                    const std::map<std::string, std::string>& given,
                                                    MissingInputs missing = MissingInputs::refused);
+
+/// The plan of a run with these inputs, which complete_inputs returned: its prompts have the messages of inputs. Inputs
+/// that are left out stand for none.
+std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
+                                          const std::map<std::string, std::string>& inputs);
 
 }  // namespace baton
