@@ -93,6 +93,17 @@ ReuseOptions method(const std::string& name, std::int32_t layers) {
   return reuse;
 }
 
+/// A question that any schema fits. False: no value fulfils the schema.
+bool ask_for_record(GenerationRequest& request, const std::string& schema, const Tokenizer& tokenizer) {
+  request.prompt = {{"", tokenizer.encode("The record of a museum visitor as JSON: ", SpecialTokens::as_text)}};
+  try {
+    request.constraint = schema_grammar(schema);
+    return true;
+  } catch (const ConstraintError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 TEST_CASE("published: text goes through the tokenizer and back") {
@@ -155,12 +166,7 @@ TEST_CASE("published: answers under random schemas are valid JSON of them") {
     for (unsigned seed = 0; seed < 12; ++seed) {
       const std::string schema = RandomSchema(seed, false).schema(2).dump();
       GenerationRequest request;
-      try {
-        request.constraint = schema_grammar(schema);
-      } catch (const ConstraintError&) {
-        continue;  // no value fulfils it
-      }
-      request.prompt = {{"", tokenizer.encode("The record of a museum visitor as JSON: ", SpecialTokens::as_text)}};
+      if (!ask_for_record(request, schema, tokenizer)) continue;
       request.sampling = {.temperature = seed % 2 == 0 ? 1.0f : 0.0f, .seed = seed};
       request.max_tokens = 300;
       const GenerationResult result = run(engine, std::move(request)).result;
@@ -193,13 +199,8 @@ TEST_CASE("published: many random schemas, and what they cost", "[.schemas]") {
     for (unsigned seed = 0; asked < wanted; ++seed) {
       const std::string schema = RandomSchema(seed, false).schema(2).dump();
       GenerationRequest request;
-      try {
-        request.constraint = schema_grammar(schema);
-      } catch (const ConstraintError&) {
-        continue;  // no value fulfils it
-      }
+      if (!ask_for_record(request, schema, tokenizer)) continue;
       ++asked;
-      request.prompt = {{"", tokenizer.encode("The record of a museum visitor as JSON: ", SpecialTokens::as_text)}};
       request.sampling = {.temperature = 1.0f, .seed = seed};
       request.max_tokens = 4000;
       GenerationRequest again;

@@ -334,7 +334,7 @@ class Report(Cli):
 
         expect("run.json: schema: expected 1, found 2", setting(["schema"], 2))
         expect("run.json: schema: expected", setting(["schema"], "1"))
-        expect("state: expected one of ok, failed, cancelled, timeout, found the text 'fine'", setting(["state"], "fine"))
+        expect("state: expected one of ok, failed, cancelled, timeout, suspended, found the text 'fine'", setting(["state"], "fine"))
         expect("error_kind: expected one of agent, resources, host, found the text 'x'", setting(["error_kind"], "x"))
         expect("agents[0].finish_reason: expected one of eos, stop, length", setting(["agents", 0, "finish_reason"], "<b>"))
         expect("agents: expected a list, found an object", setting(["agents"], {}))

@@ -64,9 +64,8 @@ struct RunOptions {
   /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
   /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
   std::vector<AgentFinished> finished{};
-  /// Called on a thread of the library for a step that asks (`ask`); may take its time until a stop is requested. What
-  /// it throws makes the attempt fail. Nothing, or no function: the run ends in state "suspended" once it can do no
-  /// more without the answer, and a run with its `finished` turns and `answers` goes on.
+  /// Answers steps that ask, on a thread of the library; may take its time until a stop is requested. What it throws
+  /// fails the attempt. No answer: a run that can do no more ends "suspended"; one with `finished`, `answers` goes on.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask{};
   std::map<std::string, std::string> answers{};  // to steps that ask, by turn; these are not asked
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a

@@ -142,7 +142,7 @@ TEST_CASE("an answer that does not fit fails the attempt, and the next one asks 
   CHECK(twice.asked.size() == 2);
 }
 
-TEST_CASE("a host that throws fails the step; one that hangs ends with the run or with the step's time") {
+TEST_CASE("a host that throws fails the step, and one that hangs ends with the run or the step") {
   Team team;
   RunRecord record = team.run([](RunRequest& request) {
     request.on_ask = [](const Asked&, const std::stop_token&) -> std::optional<std::string> {
