@@ -39,18 +39,19 @@ std::optional<std::size_t> leading_number(std::string_view text, std::size_t& di
   return error == std::errc() && digits > 0 ? std::optional(number) : std::nullopt;
 }
 
-/// Returns a mark that no fixed text holds: a private-use character and a number. Slot values are never rendered.
-std::string unused_prefix(const std::vector<PromptMessage>& messages) {
+/// Returns a mark that no rendered text holds: a private-use character and a number. Slot values are never rendered.
+std::string unused_prefix(const std::vector<PromptMessage>& messages, const std::vector<std::string>& tools) {
   std::set<std::size_t> used;
-  for (const PromptMessage& message : messages) {
-    for (const PromptPiece& piece : message.pieces) {
-      const std::string_view text = piece.text;
-      for (std::size_t at = 0; (at = text.find(kMarkBegin, at)) != std::string_view::npos;) {
-        at += kMarkBegin.size();
-        std::size_t digits = 0;
-        if (const auto number = leading_number(text.substr(at), digits)) used.insert(*number);
-      }
+  const auto scan = [&](std::string_view text) {
+    for (std::size_t at = 0; (at = text.find(kMarkBegin, at)) != std::string_view::npos;) {
+      at += kMarkBegin.size();
+      std::size_t digits = 0;
+      if (const auto number = leading_number(text.substr(at), digits)) used.insert(*number);
     }
+  };
+  for (const std::string& tool : tools) scan(tool);
+  for (const PromptMessage& message : messages) {
+    for (const PromptPiece& piece : message.pieces) scan(piece.text);
   }
   std::size_t number = 0;
   while (used.contains(number)) ++number;
@@ -81,7 +82,7 @@ struct Rendered {
 /// message finds the mark at the message's end and keeps the mark and the blanks before it.
 Rendered render(const ModelText& model, const std::vector<PromptMessage>& messages,
                 const std::vector<std::string>& tools, const std::stop_token& stop) {
-  const std::string prefix = unused_prefix(messages);
+  const std::string prefix = unused_prefix(messages, tools);
   std::vector<std::pair<std::string, const PromptPiece*>> sentinels;
   std::vector<ChatMessage> chat;
   for (const PromptMessage& message : messages) {

@@ -19,6 +19,7 @@ struct McpWait {
   std::stop_token stop;
 };
 
+inline constexpr const char* kInitialize = "initialize";              // the one request that cannot be cancelled
 inline constexpr std::size_t kMaxMcpMessage = std::size_t{16} << 20;  // bytes of one message
 inline constexpr std::size_t kMaxMcpUnasked = std::size_t{16} << 20;  // bytes that a server sends between two answers
 

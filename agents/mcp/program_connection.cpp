@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -26,11 +27,17 @@ constexpr std::size_t kMaxErrors = 4096;                // kept bytes of its sta
 constexpr std::size_t kMaxOutbox = 2 * kMaxMcpMessage;  // bytes that it has not read yet
 constexpr std::chrono::milliseconds kPatience(500);     // for the status of a program that has closed its output
 
+UniqueFd make_event() {
+  UniqueFd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) throw McpError(fmt::format("cannot make an event: {}", std::strerror(errno)));
+  return event;
+}
+
 /// One thread reads and writes, so that neither waits for the other; requests leave their messages and wait.
 class ProgramConnection : public McpConnection {
  public:
   explicit ProgramConnection(const McpServerSpec& spec)
-      : process_(spec), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), worker_([this] { work(); }) {}
+      : process_(spec), wake_(make_event()), worker_([this] { work(); }) {}
   ~ProgramConnection() override {
     leaving_ = true;
     eventfd_write(wake_.get(), 1);
@@ -60,7 +67,7 @@ class ProgramConnection : public McpConnection {
 
   // The thread's.
   void work() noexcept;
-  bool turn();
+  bool step();
   void write();
   bool read_output();
   void read_errors();
@@ -94,7 +101,8 @@ std::string ProgramConnection::request(const std::string& method, const std::str
   if (answer) throw McpError(fmt::format("it answered '{}' with: {}", method, answer->error));
   if (!ended_.empty()) throw McpError(ended_);
   const bool unread = !outbox_.empty();
-  send(rpc_notification("notifications/cancelled", fmt::format(R"({{"requestId":{}}})", id)));
+  if (method != kInitialize)
+    send(rpc_notification("notifications/cancelled", fmt::format(R"({{"requestId":{}}})", id)));
   if (wait.stop.stop_requested()) throw Interrupted();
   throw McpError(unread ? "it does not read its input" : fmt::format("it gave no answer to '{}' in time", method));
 }
@@ -117,7 +125,7 @@ void ProgramConnection::end(const std::string& why) noexcept {
 
 void ProgramConnection::work() noexcept {
   try {
-    while (turn()) {
+    while (step()) {
     }
     if (leaving_) return;
     const std::string how = process_.how_it_ended(kPatience);
@@ -135,7 +143,7 @@ std::string ProgramConnection::last_words(const std::string& how) {
 }
 
 /// Waits for something to do, and does it. Returns false when there is nothing to come.
-bool ProgramConnection::turn() {
+bool ProgramConnection::step() {
   const bool writes = [this] {
     const std::lock_guard lock(mutex_);
     return !outbox_.empty();

@@ -5,19 +5,20 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "agents/mcp/message.h"
 #include "agents/mcp/tool_list.h"
+#include "engine/base/json/json_reader.h"
 
 namespace baton {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr int kMaxPages = 64;
+constexpr int kMaxReferences = 8;  // inside each other
 
 std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -42,8 +43,44 @@ std::string text_of(const Json& content) {
 
 void add_line(std::string& all, const std::string& text) { all += (all.empty() ? "" : "\n") + text; }
 
-/// The result of a message, whose nesting and size were checked when it came.
-Json result_of(const std::string& message) { return Json::parse(message).at("result"); }
+/// A message with a result, for as long as the result is used.
+class Answer {
+ public:
+  explicit Answer(const std::string& message) : document_(read_json(message)) {}
+  const Json& result() const { return (*document_)["result"]; }
+
+ private:
+  JsonDocument document_;
+};
+
+/// Whether a text may fulfil the schema, as far as types say; `depth`: references and alternatives inside each other.
+bool may_be_text(const Json& schema, const Json& root, int depth) {
+  if (!schema.is_object() || depth == 0) return true;
+  const auto is_text = [](const Json& value) { return value == "string"; };
+  for (const char* key : {"anyOf", "oneOf"}) {
+    if (!schema.contains(key) || !schema[key].is_array()) continue;
+    return std::any_of(schema[key].begin(), schema[key].end(),
+                       [&](const Json& one) { return may_be_text(one, root, depth - 1); });
+  }
+  if (schema.contains("$ref") && schema["$ref"].is_string()) {
+    const auto& reference = schema["$ref"].get_ref<const std::string&>();
+    const std::size_t name = reference.rfind('/');
+    for (const char* key : {"$defs", "definitions"}) {
+      if (reference == fmt::format("#/{}/{}", key, reference.substr(name + 1)) && root.contains(key) &&
+          root[key].contains(reference.substr(name + 1)))
+        return may_be_text(root[key][reference.substr(name + 1)], root, depth - 1);
+    }
+    return true;
+  }
+  for (const char* key : {"enum", "const"}) {
+    if (!schema.contains(key)) continue;
+    const Json values = schema[key].is_array() ? schema[key] : Json::array({schema[key]});
+    return std::any_of(values.begin(), values.end(), [](const Json& value) { return value.is_string(); });
+  }
+  if (!schema.contains("type")) return true;
+  const Json types = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
+  return std::any_of(types.begin(), types.end(), is_text);
+}
 
 /// The member `key` of a result, a list. Throws McpError.
 const Json& list_in(const Json& result, const char* method, const char* key, const std::string& server) {
@@ -91,7 +128,8 @@ void McpServer::shake_hands(const std::string& version, const McpWait& wait) {
   const Json params = {{"protocolVersion", kVersions.front()},
                        {"capabilities", Json::object()},
                        {"clientInfo", {{"name", "baton"}, {"version", version}}}};
-  const Json result = result_of(connection_->request("initialize", dumped(params), wait));
+  const Answer answer(connection_->request(kInitialize, dumped(params), wait));
+  const Json& result = answer.result();
   const std::string agreed = text_in(result, "protocolVersion");
   if (std::find(kVersions.begin(), kVersions.end(), agreed) == kVersions.end())
     throw McpError(fmt::format("it speaks version '{}' of the protocol; expected {}, or one before it down to {}",
@@ -120,7 +158,8 @@ void McpServer::list_tools(const McpWait& wait) {
 
 ToolResult McpServer::call(const std::string& tool, const std::string& arguments, const McpWait& wait) const {
   const std::string params = fmt::format(R"({{"name":{},"arguments":{}}})", dumped(tool), arguments);
-  const Json result = result_of(ask("tools/call", params, wait));
+  const Answer answer(ask("tools/call", params, wait));
+  const Json& result = answer.result();
   ToolResult out;
   if (!result.is_object()) return {false, "error: the server's result is not an object"};
   out.ok = !(result.contains("isError") && result["isError"].is_boolean() && result["isError"].get<bool>());
@@ -133,7 +172,8 @@ ToolResult McpServer::call(const std::string& tool, const std::string& arguments
 }
 
 std::string McpServer::resource(const std::string& uri, const McpWait& wait) const {
-  const Json result = result_of(ask("resources/read", dumped({{"uri", uri}}), wait));
+  const Answer answer(ask("resources/read", dumped({{"uri", uri}}), wait));
+  const Json& result = answer.result();
   std::string text;
   for (const Json& content : list_in(result, "resources/read", "contents", spec_.name)) {
     const bool is_text = content.is_object() && content.contains("text");
@@ -145,7 +185,8 @@ std::string McpServer::resource(const std::string& uri, const McpWait& wait) con
 
 std::string McpServer::prompt(const std::string& name, const std::map<std::string, std::string>& arguments,
                               const McpWait& wait) const {
-  const Json result = result_of(ask("prompts/get", dumped({{"name", name}, {"arguments", Json(arguments)}}), wait));
+  const Answer answer(ask("prompts/get", dumped({{"name", name}, {"arguments", Json(arguments)}}), wait));
+  const Json& result = answer.result();
   std::string text;
   for (const Json& message : list_in(result, "prompts/get", "messages", spec_.name)) {
     if (message.is_object() && message.contains("content")) add_line(text, text_of(message["content"]));
@@ -153,14 +194,14 @@ std::string McpServer::prompt(const std::string& name, const std::map<std::strin
   return text;
 }
 
-std::string McpServer::type_of(const std::string& tool, const std::string& argument) const {
+bool McpServer::takes_text(const std::string& tool, const std::string& argument) const {
   for (const ToolSchema& one : tools_) {
     if (one.name != tool) continue;
-    const Json schema = Json::parse(one.parameters);
-    if (schema.contains("properties") && schema["properties"].contains(argument))
-      return text_in(schema["properties"][argument], "type");
+    const JsonDocument schema = read_json(one.shown);
+    if (!schema->contains("properties") || !(*schema)["properties"].contains(argument)) return true;
+    return may_be_text((*schema)["properties"][argument], *schema, kMaxReferences);
   }
-  return {};
+  return true;
 }
 
 }  // namespace baton

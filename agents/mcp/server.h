@@ -36,8 +36,8 @@ class McpServer {
   /// The texts of the messages of a prompt, one below the other.
   std::string prompt(const std::string& name, const std::map<std::string, std::string>& arguments,
                      const McpWait& wait) const;
-  /// The type of a tool's argument by the tool's schema ("integer"), or an empty text.
-  std::string type_of(const std::string& tool, const std::string& argument) const;
+  /// Whether a tool's argument may be a text, by the tool's schema; where it says nothing of it: true.
+  bool takes_text(const std::string& tool, const std::string& argument) const;
 
  private:
   void shake_hands(const std::string& version, const McpWait& wait);

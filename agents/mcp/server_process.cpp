@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "agents/mcp/message.h"
+#include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/clock.h"
 
 namespace baton {
@@ -71,33 +72,6 @@ struct Spawning {
   posix_spawnattr_t attributes{};
 };
 
-/// A write to a program that has ended raises SIGPIPE, which would end the host. It is kept from this thread, and one
-/// that the write has raised is taken away again.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-  ~NoPipeSignal() {
-    const timespec now{0, 0};
-    while (raised && !was_pending_ && sigtimedwait(&pipe_, nullptr, &now) < 0 && errno == EINTR) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  bool raised = false;
-
- private:
-  sigset_t pipe_{}, before_{};
-  bool was_pending_ = false;
-};
-
 }  // namespace
 
 ServerProcess::ServerProcess(const McpServerSpec& spec) {
@@ -138,18 +112,18 @@ ServerProcess::~ServerProcess() {
     signal(SIGTERM);
     how_it_ended(kGrace);
   }
-  signal(SIGKILL);  // until it has been reaped, the group's number is its own
+  if (reaped_) return;  // by the host: the group's number may be another's by now
+  signal(SIGKILL);
   while (waitpid(id_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
 std::size_t ServerProcess::write(std::string_view bytes) {
-  NoPipeSignal no_signal;
+  const NoPipeSignal no_signal;
   const ssize_t written = ::write(input_.get(), bytes.data(), bytes.size());
   if (written >= 0) return static_cast<std::size_t>(written);
   if (errno == EAGAIN || errno == EINTR) return 0;
   if (errno != EPIPE) throw McpError(fmt::format("cannot write to it: {}", std::strerror(errno)));
-  no_signal.raised = true;
   input_.reset();
   return 0;
 }
@@ -159,7 +133,10 @@ std::string ServerProcess::how_it_ended(std::chrono::milliseconds patience) {
   while (true) {
     siginfo_t status{};
     const int result = waitid(P_PID, static_cast<id_t>(id_), &status, WEXITED | WNOHANG | WNOWAIT);
-    if (result != 0 && errno == ECHILD) return "ended";
+    if (result != 0 && errno == ECHILD) {
+      reaped_ = true;
+      return "ended";
+    }
     if (result == 0 && status.si_pid == id_) {
       if (status.si_code == CLD_EXITED) return fmt::format("ended with exit code {}", status.si_status);
       return fmt::format("was killed by signal {}", status.si_status);

@@ -20,7 +20,7 @@ class ServerProcess {
   /// of the host's, and signals as a program expects them. Throws McpError.
   explicit ServerProcess(const McpServerSpec& spec);
   /// Closes the program's input, and ends what has not ended within a second: first by SIGTERM, then by SIGKILL, with
-  /// all processes of its group.
+  /// all processes of its group. Those of a process that the host has reaped are left alone.
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -44,6 +44,7 @@ class ServerProcess {
   UniqueFd input_, output_, errors_;
   UniqueFd handle_;  // a pidfd
   pid_t id_ = 0;
+  bool reaped_ = false;
 };
 
 }  // namespace baton

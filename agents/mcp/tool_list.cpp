@@ -12,6 +12,7 @@
 #include "agents/json_check.h"
 #include "agents/mcp/message.h"
 #include "engine/base/json/beginning.h"
+#include "engine/base/json/json_reader.h"
 #include "engine/text/constrain/grammar.h"
 
 namespace baton {
@@ -22,6 +23,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxName = 64;
 constexpr std::size_t kMaxDescription = 2048;  // bytes that a model is shown
 constexpr std::size_t kMaxShownSchema = 16 << 10;
+constexpr std::size_t kMaxSchema = 64 << 10;
+constexpr std::size_t kMaxMembers = 256;  // of one object in a list of tools
 constexpr std::string_view kAnyObject = R"({"type": "object"})";
 constexpr std::array<std::string_view, 13> kPlainKeywords = {
     "type",      "enum",     "const",    "minimum", "maximum",  "exclusiveMinimum", "minLength",
@@ -51,7 +54,9 @@ Json in_subset(const Json& schema) {
     if (is_one_of(kMaps, keyword) && value.is_object()) {
       Json& map = out[keyword == "$defs" ? "definitions" : keyword];
       for (const auto& [name, one] : value.items()) map[name] = in_subset(one);
-    } else if (is_one_of(kSchemas, keyword) && !value.is_array()) {
+    } else if (keyword == "items" && (value.is_array() || schema.contains("prefixItems"))) {
+      continue;  // tuples: it is the schema of some of the elements
+    } else if (is_one_of(kSchemas, keyword)) {
       out[keyword] = in_subset(value);
     } else if (is_one_of(kLists, keyword) && value.is_array()) {
       Json& list = out[keyword == "oneOf" ? "anyOf" : keyword];
@@ -66,11 +71,20 @@ Json in_subset(const Json& schema) {
   return out;
 }
 
+/// The largest number of members of an object in a value.
+std::size_t widest(const nlohmann::json& value) {
+  std::size_t most = value.is_object() ? value.size() : 0;
+  if (value.is_structured()) {
+    for (const nlohmann::json& one : value) most = std::max(most, widest(one));
+  }
+  return most;
+}
+
 std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// What the arguments of calls are checked by.
 std::string parameters_of(const std::string& name, const Json& schema) {
-  if (!schema.is_object()) return std::string(kAnyObject);
+  if (!schema.is_object() || dumped(schema).size() > kMaxSchema) return std::string(kAnyObject);
   Json subset = in_subset(schema);
   if (!subset.contains("type")) subset["type"] = "object";
   const ToolSchema tool{name, "", dumped(subset)};
@@ -92,7 +106,13 @@ std::string shown_schema(const Json& schema) {
 }  // namespace
 
 std::string read_tools(std::string_view message, std::vector<ToolSchema>& tools, std::vector<std::string>& left_out) {
-  const Json answer = Json::parse(message);  // its nesting and size were checked when it came
+  {
+    const JsonDocument document = read_json(message);
+    if (widest(*document) > kMaxMembers)  // ordered objects look their members up one by one
+      throw std::runtime_error(
+          fmt::format("the answer to 'tools/list' has an object of more than {} members", kMaxMembers));
+  }
+  const Json answer = Json::parse(message);
   const Json& result = answer.at("result");
   if (!result.is_object() || !result.contains("tools") || !result["tools"].is_array())
     throw std::runtime_error("the answer to 'tools/list' has no list of tools");

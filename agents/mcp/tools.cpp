@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 
@@ -39,9 +40,9 @@ std::string option(const std::map<std::string, std::string>& options, const std:
   return found == options.end() ? std::string() : found->second;
 }
 
-/// An argument that a file gives as a text, in the type that the tool's schema has for it.
-nlohmann::json typed(const std::string& text, const std::string& type) {
-  if (type == "string" || type.empty()) return text;
+/// An argument that a file gives as a text: where the tool's schema wants no text, its value.
+nlohmann::json typed(const std::string& text, bool takes_text) {
+  if (takes_text) return text;
   try {
     return *read_json(text);
   } catch (const JsonError&) {
@@ -78,7 +79,7 @@ ToolResult McpStep::call(const ToolCall& call) const {
     return {true, server.prompt(prompt, arguments, wait)};
   const std::string tool = option(call.options, "tool");
   nlohmann::json object = nlohmann::json::object();
-  for (const auto& [key, value] : arguments) object[key] = typed(value, server.type_of(tool, key));
+  for (const auto& [key, value] : arguments) object[key] = typed(value, server.takes_text(tool, key));
   return server.call(tool, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), wait);
 }
 
@@ -103,7 +104,7 @@ std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& serve
 }
 
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,
-                                       const CallLimits& limits) {
+                                       const CallLimits& limits, std::vector<std::string>& left_out) {
   std::map<std::string, int> names;
   for (const ToolSchema& tool : own) ++names[tool.name];
   for (const CallableTool& tool : more) ++names[tool.schema.name];
@@ -111,6 +112,14 @@ std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::
     if (names[tool.schema.name] > 1)
       tool.schema.name = fmt::format("{}_{}", tool.options.at(kServer), tool.schema.name);
   }
+  std::set<std::string> taken;
+  for (const ToolSchema& tool : own) taken.insert(tool.name);
+  std::erase_if(more, [&](const CallableTool& tool) {
+    if (taken.insert(tool.schema.name).second) return false;
+    left_out.push_back(fmt::format("MCP server '{}': tool '{}' is left out: another one has this name",
+                                   tool.options.at(kServer), tool.schema.name));
+    return true;
+  });
   if (!limits.enforce || more.empty()) return more;
   std::vector<ToolSchema> all = own;
   for (const CallableTool& tool : more) all.push_back(tool.schema);

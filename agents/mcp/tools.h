@@ -20,9 +20,10 @@ std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& serve
                                    const std::vector<std::string>& only);
 
 /// `more` as they stand beside `own`: where a name is taken, a tool of a server has the server's in front of it
-/// ("docs_search"), and where all together cannot be enforced, the arguments of `more` are any objects.
+/// ("docs_search"), and is left out where that name is taken, too, with a sentence in `left_out`; where all together
+/// cannot be enforced, the arguments of `more` are any objects.
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,
-                                       const CallLimits& limits);
+                                       const CallLimits& limits, std::vector<std::string>& left_out);
 
 /// The tool `mcp` of a run: its options name the server, and either `tool`, `resource` or `prompt`; those that begin
 /// with "arguments." are the arguments.

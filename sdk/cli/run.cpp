@@ -97,11 +97,11 @@ int exit_code_of(const RunRecord& record) {
 }
 
 /// What a run waits for, and how to go on with it.
-std::string how_to_answer(const std::vector<Asked>& asked, const RunArguments& arguments) {
+std::string how_to_answer(const std::map<std::string, Asked>& asked, const RunArguments& arguments) {
   std::string text, answers;
-  for (const Asked& one : asked) {
+  for (const auto& [turn, one] : asked) {
     text += "  " + question_text(one) + "\n";
-    answers += fmt::format(" --answer {}=TEXT", turn_name(one.agent, one.round));
+    answers += fmt::format(" --answer {}=TEXT", turn);
   }
   if (!arguments.record.empty())
     return text + fmt::format("Answer with: baton resume {}{}\n", arguments.record, answers);
@@ -163,13 +163,15 @@ int run(const RunArguments& arguments) {
     for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
   }
   std::chrono::steady_clock::time_point begin;
-  std::vector<Asked> asked;
+  std::map<std::string, Asked> asked;  // by turn, without an answer
   options.on_event = [&](const Event& event) {
     if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
     const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
     view->on_event(event);
-    if (const auto* one = std::get_if<Asked>(&event)) asked.push_back(*one);
+    if (const auto* one = std::get_if<Asked>(&event)) asked[turn_name(one->agent, one->round)] = *one;
+    if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask")
+      asked.erase(turn_name(one->agent, one->round));
     if (const auto* tool = std::get_if<ToolCalled>(&event))
       add_result(turn_name(tool->agent, tool->round), tool->result);
     if (folder) lines += line;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <mutex>
 #include <system_error>
 
 using namespace baton::c_face;
@@ -26,6 +27,7 @@ struct Listener {
   baton_event_callback call;
   void* user_data;
   std::atomic<bool> gone = false;
+  std::mutex asking;  // the host's answer is read before it is asked again
   std::stop_source stop;
 };
 
@@ -207,6 +209,7 @@ baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_opti
   if (given.on_ask != nullptr) {
     translated.on_ask = [listener, ask = given.on_ask](const Asked& asked, const std::stop_token&) {
       const baton_event shown = make_event(asked);
+      const std::lock_guard lock(listener->asking);
       const char* answer = listener->gone ? nullptr : ask(&shown, listener->user_data);
       return answer == nullptr ? std::nullopt : std::optional(read_text(answer, "answer"));
     };

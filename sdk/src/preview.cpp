@@ -74,7 +74,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values
   preview.agent = turn.agent;
   preview.round = turn.round;
   preview.model_path = model.path.string();
-  preview.complete = unknown.empty();
+  preview.complete = unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
   preview.context = model.options.context;
   for (const auto& part : parts) {
     PreviewPart shown;

@@ -30,7 +30,8 @@ std::vector<ServerRecord> records_of(const Started& started) {
 }
 
 /// An agent's tools with those of the servers that it names. Throws McpError.
-std::shared_ptr<const CallableTools> completed(const CallableTools& tools, const Started& started) {
+std::shared_ptr<const CallableTools> completed(const CallableTools& tools, const Started& started,
+                                               std::vector<std::string>& warnings) {
   std::vector<CallableTool> more;
   for (const ServerTools& wanted : tools.servers()) {
     for (const McpServers::Started& one : started) {
@@ -38,18 +39,19 @@ std::shared_ptr<const CallableTools> completed(const CallableTools& tools, const
       for (CallableTool& tool : tools_of(one.server, wanted.only)) more.push_back(std::move(tool));
     }
   }
-  std::shared_ptr<const CallableTools> all = tools.with(fit_together(tools.schemas(), std::move(more), tools.limits()));
+  std::shared_ptr<const CallableTools> all =
+      tools.with(fit_together(tools.schemas(), std::move(more), tools.limits(), warnings));
   return all->schemas().empty() ? nullptr : all;
 }
 
 /// The plan of the run, whose turns have the tools of their servers. Throws McpError.
-std::shared_ptr<const Plan> completed(const Plan& plan, const Started& started) {
+std::shared_ptr<const Plan> completed(const Plan& plan, const Started& started, std::vector<std::string>& warnings) {
   auto out = std::make_shared<Plan>(plan);
   std::map<const CallableTools*, std::shared_ptr<const CallableTools>> known;  // the rounds of an agent share them
   for (PlannedTurn& turn : out->turns) {
     if (!turn.calls || turn.calls->servers().empty()) continue;
     const auto [found, is_new] = known.try_emplace(turn.calls.get());
-    if (is_new) found->second = completed(*turn.calls, started);
+    if (is_new) found->second = completed(*turn.calls, started, warnings);
     turn.calls = found->second;
   }
   return out;
@@ -67,13 +69,13 @@ std::shared_ptr<const ToolRegistry> with_steps(const ToolRegistry& tools, const 
   return out;
 }
 
-void warn_of_left_out(const McpServer& server, const RunRequest& request) {
+void warn_of_left_out(const McpServer& server, RunRequest& request) {
   constexpr std::size_t kMaxShown = 16;
   const std::vector<std::string>& all = server.left_out();
   for (std::size_t i = 0; i < std::min(all.size(), kMaxShown); ++i)
-    request.on_event(Warning{fmt::format("MCP server '{}': {}", server.spec().name, all[i])});
+    request.warnings.push_back(fmt::format("MCP server '{}': {}", server.spec().name, all[i]));
   if (all.size() > kMaxShown)
-    request.on_event(Warning{fmt::format("MCP server '{}': more tools are left out", server.spec().name)});
+    request.warnings.push_back(fmt::format("MCP server '{}': more tools are left out", server.spec().name));
 }
 
 }  // namespace
@@ -103,11 +105,11 @@ void start_servers(const std::shared_ptr<McpServers>& servers, RunRequest& reque
       request.unready = one.error;
       return;
     }
-    if (!one.server) request.on_event(Warning{one.error + "; the run goes on without it"});
+    if (!one.server) request.warnings.push_back(one.error + "; the run goes on without it");
     if (one.server && one.start_ms > 0) warn_of_left_out(*one.server, request);
   }
   try {
-    request.plan = completed(*request.plan, started);
+    request.plan = completed(*request.plan, started, request.warnings);
     request.tools = with_steps(*request.tools, started, request.tools);
   } catch (const McpError& error) {
     request.unready = error.what();

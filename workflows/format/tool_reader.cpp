@@ -73,6 +73,10 @@ void ToolReader::read(const Fields& fields, const std::string& owner, AgentSpec&
         if (server->value.kind == YamlNode::Kind::map) {
           if (std::optional<ToolSpec> one = server_step(server->value, owner)) agent.tools.push_back(std::move(*one));
         } else if (std::optional<ServerTools> one = server_tools(item, owner)) {
+          const auto same = [&](const ServerTools& other) { return other.server == one->server; };
+          if (std::any_of(servers.begin(), servers.end(), same))
+            diagnostics_.error(server->value.where(), "E0409",
+                               fmt::format("{}: server '{}' stands there twice", owner, one->server));
           servers.push_back(std::move(*one));
         }
       } else if (const YamlNode* name = called_name(item)) {

@@ -116,6 +116,12 @@ std::optional<ToolSpec> ToolReader::server_step(const YamlNode& step, const std:
       }
     }
   }
+  for (const auto& [name, value] : out.options) {
+    if (value.find("${secret:") != std::string::npos)
+      diagnostics_.error(out.where, "E0504",
+                         fmt::format("{}: mcp: {}: tools of the host alone know secrets", owner, name),
+                         "the server's 'env' and 'headers' take ${env:NAME}");
+  }
   if (const std::string wrong = check_mcp_step(out.options); well_formed && !wrong.empty())
     diagnostics_.error(out.where, "E0410", fmt::format("{}: mcp: {}", owner, wrong));
   if (const YamlEntry* server = step.entry("server"); server != nullptr && !server->value.broken)

@@ -40,6 +40,7 @@ struct RunRequest {
   std::map<std::string, std::string> answers;
   std::function<std::vector<ServerRecord>()> servers;  // asked at the end; null: there are none
   std::string unready;                                 // why no turn can start; empty: they can
+  std::vector<std::string> warnings;                   // of the time before the run began
   std::map<std::string, std::vector<TokenId>> forced;  // by turn id: the turn's answer is these tokens
   /// Called before each token of a turn with the logits [V] that it is chosen from, on the engine's thread,
   /// concurrently for several turns.

@@ -48,10 +48,18 @@ ToolInput RunLoop::question(std::size_t turn, const ToolSpec& spec) {
   return tool;
 }
 
-/// Turns that wait for an answer.
+/// Turns to which the host has no answer.
 int RunLoop::asked() const {
   return static_cast<int>(std::count_if(attempts_.begin(), attempts_.end(),
-                                        [](const auto& attempt) { return attempt->phase == Attempt::Phase::asked; }));
+                                        [](const auto& one) { return one->phase == Attempt::Phase::asked; }));
+}
+
+/// Running turns that wait for the host: they take no place of those that work.
+int RunLoop::waiting_for_host() const {
+  int count = asked();
+  for (std::size_t i = 0; i < attempts_.size(); ++i)
+    count += planned(i).asks() && attempts_[i]->phase == Attempt::Phase::preparing ? 1 : 0;
+  return count;
 }
 
 /// Ends a run that can do no more without the host's answers.

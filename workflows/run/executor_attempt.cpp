@@ -118,7 +118,7 @@ void RunLoop::on_prepared(std::size_t turn, PreparedTurn prepared) {
   } else if (!attempt.cut.empty()) {
     fail_attempt(turn, {.error = attempt.cut, .timed_out = true});
   } else if (!prepared.error.empty()) {
-    fail_attempt(turn, {.error = prepared.error, .may_retry = false});
+    fail_attempt(turn, {.error = prepared.error, .may_retry = prepared.may_retry});
   } else if (!planned(turn).has_prompt()) {
     GenerationResult result;
     state.record.output = result.text = state.tool_text;

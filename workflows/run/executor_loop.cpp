@@ -130,11 +130,15 @@ void RunLoop::start() {
     wake_at(*run_due_);
   }
   emit(RunStarted{plan_.spec->name, static_cast<int>(plan_.turns.size())});
+  for (const std::string& message : request_.warnings) warn(message);
 
   std::size_t threads = std::min(std::max<std::size_t>(plan_.turns.size(), 1), kMaxThreads);
   if (const int limit = plan_.spec->topology.max_parallel; limit > 0) {
     threads = std::min(threads, static_cast<std::size_t>(limit));
   }
+  const auto ask = [](const PlannedTurn& turn) { return turn.asks(); };  // they hold their threads
+  threads += std::min<std::size_t>(static_cast<std::size_t>(std::count_if(plan_.turns.begin(), plan_.turns.end(), ask)),
+                                   kMaxThreads);
   workers_.emplace(threads);
   mailbox_->post(make_task([this] {  // behind a stop that was asked for before the run began
     if (!request_.unready.empty()) end(RunState::failed, request_.unready, ErrorKind::resources);
@@ -184,7 +188,7 @@ void RunLoop::schedule() {
     }
     Attempt& attempt = *attempts_[i];
     if (attempt.times.ready == Clock::time_point{}) attempt.times.ready = Clock::now();
-    if (limit > 0 && running_ - asked() >= limit) continue;
+    if (limit > 0 && running_ - waiting_for_host() >= limit && !turn.asks()) continue;
     if (turn.has_prompt()) attempt.engine = request_.engines.at(turn.model);
     state_.turn(i).phase = TurnProgress::Phase::running;
     ++running_;

@@ -150,6 +150,7 @@ class RunLoop {
   // executor_ask.cpp: steps that wait for the host
   ToolInput question(std::size_t turn, const ToolSpec& spec);
   int asked() const;
+  int waiting_for_host() const;
   void suspend();
 
   // executor_calls.cpp: tools that the model calls

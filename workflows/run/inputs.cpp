@@ -87,6 +87,8 @@ std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
       for (SaidMessage& said : read_messages(value->second))
         turn.messages.push_back({std::move(said.role), {{std::move(said.text), "", true}}});
     }
+    if (turn.messages.empty())
+      throw InputError(fmt::format("agent '{}': its prompt has no message with these inputs", turn.agent));
     std::erase_if(turn.slots, [&](const SlotSource& slot) { return !is_shown(turn, slot.name); });
   }
   return out ? out : plan;

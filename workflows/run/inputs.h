@@ -23,7 +23,7 @@ std::map<std::string, std::string> complete_inputs(const WorkflowSpec& spec,
                                                    MissingInputs missing = MissingInputs::refused);
 
 /// The plan of a run with these inputs, which complete_inputs returned: its prompts have the messages of inputs. Inputs
-/// that are left out stand for none.
+/// that are left out stand for none. Throws InputError for a prompt that has no message left.
 std::shared_ptr<const Plan> with_messages(std::shared_ptr<const Plan> plan,
                                           const std::map<std::string, std::string>& inputs);
 

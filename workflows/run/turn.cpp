@@ -88,7 +88,10 @@ PreparedTurn prepare_turn(const TurnInput& input) {
       prepared.waits = true;
       return prepared;
     }
-    if (tool.name == kAskTool && !prepared.tools.back().result.ok) prepared.error = prepared.tools.back().result.text;
+    if (tool.name == kAskTool && !prepared.tools.back().result.ok) {
+      prepared.error = prepared.tools.back().result.text;
+      prepared.may_retry = tool.refused.empty();
+    }
     if (prepared.tools.size() > 1) prepared.tool_text += '\n';
     prepared.tool_text += prepared.tools.back().result.text;
   }

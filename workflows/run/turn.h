@@ -81,6 +81,7 @@ struct PreparedTurn {
   std::shared_ptr<const Grammar> constraint;  // of what is generated next; null: any text
   bool waits = false;                         // a tool threw NoAnswer; it is not in `tools`
   std::string error;                          // why there is no prompt
+  bool may_retry = false;                     // another attempt may have no such error
 };
 
 /// Takes as long as the tools do. Never throws: a failed tool is a result, anything else is in `error`.

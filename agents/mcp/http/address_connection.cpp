@@ -17,6 +17,7 @@
 #include "agents/mcp/connection.h"
 #include "agents/mcp/event_stream.h"
 #include "agents/mcp/message.h"
+#include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/errors.h"
 
 namespace baton {
@@ -225,7 +226,10 @@ void AddressConnection::perform(Exchange& exchange, const std::string* message, 
   } else {
     set(CURLOPT_CUSTOMREQUEST, "DELETE");
   }
-  const CURLcode code = curl_easy_perform(handle.get());
+  const CURLcode code = [&] {
+    const NoPipeSignal no_signal;
+    return curl_easy_perform(handle.get());
+  }();
   curl_easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &exchange.status);
   if (exchange.thrown) std::rethrow_exception(exchange.thrown);
   if (wait.stop.stop_requested()) throw Interrupted();
@@ -287,10 +291,10 @@ std::string AddressConnection::request(const std::string& method, const std::str
   try {
     return *post(rpc_request(id, method, params), id, wait);
   } catch (const Interrupted&) {
-    cancel(id);
+    if (method != kInitialize) cancel(id);
     throw;
   } catch (const McpError& error) {
-    if (Clock::now() >= wait.due) cancel(id);
+    if (Clock::now() >= wait.due && method != kInitialize) cancel(id);
     throw McpError(fmt::format("'{}': {}", method, error.what()));
   }
 }

@@ -44,6 +44,7 @@ std::string question_text(const Asked& asked) {
 std::optional<std::string> ask_person(const Asked& asked, const std::stop_token& stop) {
   static std::mutex one_at_a_time;  // steps that run concurrently may ask at the same time
   const std::lock_guard lock(one_at_a_time);
+  if (!std::cin) return std::nullopt;  // the input has ended
   note(question_text(asked) + "\n");
   while (true) {
     note(styled(Style::bold, "> "));

@@ -64,8 +64,9 @@ struct RunOptions {
   /// Turns of an earlier run with the same workflow, inputs and models, which are not computed again: in state "ok", or
   /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
   std::vector<AgentFinished> finished{};
-  /// Answers steps that ask, on a thread of the library; may take its time until a stop is requested. What it throws
-  /// fails the attempt. No answer: a run that can do no more ends "suspended"; one with `finished`, `answers` goes on.
+  /// Answers steps that ask, on threads of the library, concurrently for several; may take its time until a stop. A
+  /// throw fails the attempt. No answer: a run that can do no more ends "suspended"; one with `finished`, `answers`
+  /// goes on.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask{};
   std::map<std::string, std::string> answers{};  // to steps that ask, by turn; these are not asked
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
@@ -86,7 +87,7 @@ class Engine {
   void prepare(const Workflow& workflow) const;
 
   /// Starts a run and returns at once; models that are not open yet are opened by the run.
-  /// Throws InputError for a missing or unknown input, a negative timeout, and forced outputs of unknown turns.
+  /// Throws InputError for inputs and options that do not fit the workflow, and for servers that are not allowed.
   Run start(const Workflow& workflow, const RunOptions& options = {}) const;
 
   /// The turns' prompts and their memory needs (include baton/preview.h). Reads a model's configuration

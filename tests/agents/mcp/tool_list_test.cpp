@@ -100,6 +100,21 @@ TEST_CASE("hostile names are left out, and long texts are cut") {
   CHECK(cut.left_out[0] == "tool 't128' is left out: there are 128 before it");
 }
 
+TEST_CASE("a list of tools is read in a time that its size bounds") {
+  std::string wide = R"([{"name":"t","inputSchema":{"type":"object","properties":{)";
+  for (int i = 0; i < 300; ++i) wide += (i == 0 ? "\"p" : ",\"p") + std::to_string(i) + "\":{}";
+  CHECK_THROWS_WITH(listed(wide + "}}}]"), Catch::Contains("more than 256 members"));
+  std::string long_schema =
+      R"({"type":"object","properties":{"a":{"description":")" + std::string(70'000, 'x') + R"("}}})";
+  CHECK(checked_by(long_schema) == kAnyArguments);
+}
+
+TEST_CASE("the rest of a tuple is not the schema of all elements") {
+  const std::string schema = checked_by(R"({"type":"object","properties":{"at":{"type":"array",
+      "prefixItems":[{"type":"number"},{"type":"number"}],"items":false}}})");
+  CHECK(check_json(R"({"at":[1,2]})", schema).empty());
+}
+
 TEST_CASE("an answer that is no list of tools is an error") {
   std::vector<ToolSchema> tools;
   std::vector<std::string> left_out;
@@ -118,9 +133,16 @@ TEST_CASE("a name that is taken gets that of its server in front") {
     for (const CallableTool& one : tools) out.push_back(one.schema.name);
     return out;
   };
-  const auto together =
-      fit_together(own, {tool("search", "docs"), tool("read", "docs"), tool("list", "a"), tool("list", "b")}, {});
+  std::vector<std::string> left_out;
+  const auto together = fit_together(
+      own, {tool("search", "docs"), tool("read", "docs"), tool("list", "a"), tool("list", "b")}, {}, left_out);
   CHECK(names(together) == std::vector<std::string>{"docs_search", "read", "a_list", "b_list"});
+  CHECK(left_out.empty());
+  const auto taken = fit_together(own, {tool("docs_search", "evil"), tool("search", "docs")}, {}, left_out);
+  CHECK(names(taken) == std::vector<std::string>{"docs_search"});
+  CHECK(taken[0].options.at("server") == "evil");
+  REQUIRE(left_out.size() == 1);
+  CHECK(left_out[0] == "MCP server 'docs': tool 'docs_search' is left out: another one has this name");
 }
 
 TEST_CASE("tools that cannot be enforced together take any object") {
@@ -134,8 +156,9 @@ TEST_CASE("tools that cannot be enforced together take any object") {
   std::vector<ToolSchema> schemas;
   for (const CallableTool& one : many) schemas.push_back(one.schema);
   REQUIRE_THROWS_AS(call_grammar({}, schemas, 8, true), ConstraintError);
-  for (const CallableTool& one : fit_together({}, many, {})) CHECK(one.schema.parameters == kAnyArguments);
-  CHECK(fit_together({}, many, {.enforce = false})[0].schema.parameters == wide);
+  std::vector<std::string> left_out;
+  for (const CallableTool& one : fit_together({}, many, {}, left_out)) CHECK(one.schema.parameters == kAnyArguments);
+  CHECK(fit_together({}, many, {.enforce = false}, left_out)[0].schema.parameters == wide);
 }
 
 TEST_CASE("a step names one use of one server") {

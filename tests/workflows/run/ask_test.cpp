@@ -176,6 +176,38 @@ TEST_CASE("a host that throws fails the step, and one that hangs ends with the r
   CHECK(record.state == RunState::cancelled);
 }
 
+TEST_CASE("what the host throws may be retried") {
+  Team team(2);
+  int calls = 0;
+  const RunRecord record = team.run([&](RunRequest& request) {
+    request.on_ask = [&](const Asked&, const std::stop_token&) -> std::optional<std::string> {
+      if (++calls == 1) throw std::runtime_error("the window was closed");
+      return "yes";
+    };
+  });
+  CHECK(record.state == RunState::ok);
+  CHECK(turn(record, "approval").attempts == 2);
+}
+
+TEST_CASE("while the host thinks, the others go on") {
+  Team team;
+  team.builder.spec.topology.max_parallel = 1;
+  std::atomic<bool> aside_is_over = false;
+  const RunRecord record = team.run([&](RunRequest& request) {
+    request.on_event = [&](const Event& event) {
+      const auto* one = std::get_if<AgentFinished>(&event);
+      if (one != nullptr && one->record.agent == "aside") aside_is_over = true;
+    };
+    request.on_ask = [&](const Asked&, const std::stop_token&) -> std::optional<std::string> {
+      const auto until = std::chrono::steady_clock::now() + 20s;
+      while (!aside_is_over && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+      return aside_is_over ? "yes" : "no";
+    };
+  });
+  CHECK(record.state == RunState::ok);
+  CHECK(turn(record, "approval").output == "yes");
+}
+
 TEST_CASE("a step that waits takes no place of those that run") {
   Team team;
   team.builder.spec.topology.max_parallel = 1;
