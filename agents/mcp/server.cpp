@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr int kMaxPages = 64;
-constexpr int kMaxReferences = 8;  // inside each other
+constexpr int kMaxSchemas = 256;  // that are looked at for one argument
 
 std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -53,14 +53,14 @@ class Answer {
   JsonDocument document_;
 };
 
-/// Whether a text may fulfil the schema, as far as types say; `depth`: references and alternatives inside each other.
-bool may_be_text(const Json& schema, const Json& root, int depth) {
-  if (!schema.is_object() || depth == 0) return true;
+/// Whether a text may fulfil the schema, as far as types say; `schemas`: how many may be looked at.
+bool may_be_text(const Json& schema, const Json& root, int& schemas) {
+  if (!schema.is_object() || --schemas < 0) return true;
   const auto is_text = [](const Json& value) { return value == "string"; };
   for (const char* key : {"anyOf", "oneOf"}) {
     if (!schema.contains(key) || !schema[key].is_array()) continue;
     return std::any_of(schema[key].begin(), schema[key].end(),
-                       [&](const Json& one) { return may_be_text(one, root, depth - 1); });
+                       [&](const Json& one) { return may_be_text(one, root, schemas); });
   }
   if (schema.contains("$ref") && schema["$ref"].is_string()) {
     const auto& reference = schema["$ref"].get_ref<const std::string&>();
@@ -68,7 +68,7 @@ bool may_be_text(const Json& schema, const Json& root, int depth) {
     for (const char* key : {"$defs", "definitions"}) {
       if (reference == fmt::format("#/{}/{}", key, reference.substr(name + 1)) && root.contains(key) &&
           root[key].contains(reference.substr(name + 1)))
-        return may_be_text(root[key][reference.substr(name + 1)], root, depth - 1);
+        return may_be_text(root[key][reference.substr(name + 1)], root, schemas);
     }
     return true;
   }
@@ -199,7 +199,8 @@ bool McpServer::takes_text(const std::string& tool, const std::string& argument)
     if (one.name != tool) continue;
     const JsonDocument schema = read_json(one.shown);
     if (!schema->contains("properties") || !(*schema)["properties"].contains(argument)) return true;
-    return may_be_text((*schema)["properties"][argument], *schema, kMaxReferences);
+    int schemas = kMaxSchemas;
+    return may_be_text((*schema)["properties"][argument], *schema, schemas);
   }
   return true;
 }

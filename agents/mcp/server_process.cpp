@@ -29,11 +29,15 @@ constexpr std::chrono::milliseconds kGrace(1000);  // for an end by itself, and 
 constexpr int kSliceMs = 20;                       // between two looks at a process without a pidfd
 
 /// A pipe whose ends the children of other threads do not get.
-std::pair<UniqueFd, UniqueFd> make_pipe() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw McpError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw McpError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    read = UniqueFd(ends[0]);
+    write = UniqueFd(ends[1]);
+  }
+  UniqueFd read, write;
+};
 
 void do_not_wait(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
@@ -75,13 +79,11 @@ struct Spawning {
 }  // namespace
 
 ServerProcess::ServerProcess(const McpServerSpec& spec) {
-  auto [in_read, in_write] = make_pipe();
-  auto [out_read, out_write] = make_pipe();
-  auto [error_read, error_write] = make_pipe();
+  Pipe in, out, errors;
   Spawning spawning;
-  posix_spawn_file_actions_adddup2(&spawning.files, in_read.get(), 0);
-  posix_spawn_file_actions_adddup2(&spawning.files, out_write.get(), 1);
-  posix_spawn_file_actions_adddup2(&spawning.files, error_write.get(), 2);
+  posix_spawn_file_actions_adddup2(&spawning.files, in.read.get(), 0);
+  posix_spawn_file_actions_adddup2(&spawning.files, out.write.get(), 1);
+  posix_spawn_file_actions_adddup2(&spawning.files, errors.write.get(), 2);
   posix_spawn_file_actions_addclosefrom_np(&spawning.files, 3);
   if (!spec.folder.empty()) posix_spawn_file_actions_addchdir_np(&spawning.files, spec.folder.c_str());
   sigset_t signals;
@@ -98,9 +100,9 @@ ServerProcess::ServerProcess(const McpServerSpec& spec) {
   if (error != 0)
     throw McpError(fmt::format("cannot start '{}': {}", said(arguments.front(), 200), std::strerror(error)));
   handle_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, id_, 0)));
-  input_ = std::move(in_write);
-  output_ = std::move(out_read);
-  errors_ = std::move(error_read);
+  input_ = std::move(in.write);
+  output_ = std::move(out.read);
+  errors_ = std::move(errors.read);
   for (const UniqueFd* fd : {&input_, &output_, &errors_}) do_not_wait(fd->get());
 }
 

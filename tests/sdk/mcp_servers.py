@@ -24,7 +24,8 @@ WORDS = "no index \x1b[31mhere\x07\r\n\u009b2Jsecond\u2028line\x7f"  # in errors
 
 TOOLS = [
     {"name": "add", "description": "Adds two numbers.", "inputSchema": {
-        "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}},
+        "$defs": {"Number": {"type": "integer"}}, "type": "object", "required": ["a", "b"],
+        "properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, "b": {"$ref": "#/$defs/Number"}}}},
     {"name": "echo", "description": "Gives the text back.", "inputSchema": {
         "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}},
     {"name": "place", "description": "Where and how the server runs.", "inputSchema": {"type": "object"}},

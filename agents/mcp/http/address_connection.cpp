@@ -180,7 +180,7 @@ std::unique_ptr<curl_slist, ListDeleter> AddressConnection::headers() const {
   const auto add = [&](const std::string& line) {
     curl_slist* longer = curl_slist_append(list.get(), line.c_str());
     if (longer == nullptr) throw std::bad_alloc();
-    list.release();
+    static_cast<void>(list.release());
     list.reset(longer);
   };
   add("Content-Type: application/json");
