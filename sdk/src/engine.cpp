@@ -393,7 +393,7 @@ Run Engine::start(const Workflow& workflow, const RunOptions& options) const {
 Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& options, SessionMemory memory,
               std::function<void(const SessionMemory* memory)> on_memory, std::shared_ptr<McpServers> servers) {
   const auto plan = workflow.impl().plan;
-  const std::shared_ptr<Engine::Impl> impl = engine.shared_impl();
+  const std::shared_ptr<Engine::Impl>& impl = engine.shared_impl();
   check_allowed(*plan->spec, impl->options.allow_servers);
   RunRequest request;
   request.memory = std::move(memory);

@@ -51,9 +51,9 @@ struct ShownTurn {
 };
 
 const char* name_of(State state) {
-  static const char* const kNames[] = {"waiting", "tool",    "prefill", "decoding",
-                                       "done",    "skipped", "failed",  "cancelled"};
-  return kNames[static_cast<int>(state)];
+  static const char* const names[] = {"waiting", "tool",    "prefill", "decoding",
+                                      "done",    "skipped", "failed",  "cancelled"};
+  return names[static_cast<int>(state)];
 }
 
 Style style_of(State state) {
@@ -80,7 +80,7 @@ class LiveView : public View {
   }
 
   ~LiveView() override {
-    close();
+    LiveView::close();
     if (thread_.joinable()) thread_.join();
   }
 

@@ -181,9 +181,9 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
   } catch (const std::exception&) {
     throw wrong();
   }
-  static const std::map<std::string, double> kUnits = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}};
-  const auto unit = kUnits.find(text.substr(used));
-  if (unit == kUnits.end() || !(number * unit->second >= 1) || number * unit->second > 1e12) throw wrong();
+  static const std::map<std::string, double> units = {{"", 1e3}, {"ms", 1}, {"s", 1e3}, {"m", 60e3}, {"h", 3600e3}};
+  const auto unit = units.find(text.substr(used));
+  if (unit == units.end() || !(number * unit->second >= 1) || number * unit->second > 1e12) throw wrong();
   return std::chrono::milliseconds(static_cast<std::int64_t>(number * unit->second));
 }
 
