@@ -65,8 +65,7 @@ struct RunOptions {
   /// "failed" where `on_error` lets a run go on, with all that they needed. InputError where they do not fit.
   std::vector<AgentFinished> finished{};
   /// Answers steps that ask, on threads of the library, concurrently for several; may take its time until a stop. A
-  /// throw fails the attempt. No answer: a run that can do no more ends "suspended"; one with `finished`, `answers`
-  /// goes on.
+  /// throw fails the attempt. No answer: the run ends "suspended"; one with its `finished` and `answers` goes on.
   std::function<std::optional<std::string>(const Asked& asked, const std::stop_token& stop)> on_ask{};
   std::map<std::string, std::string> answers{};  // to steps that ask, by turn; these are not asked
   /// Called with the logits [V] of each token before the token is chosen, and once more after the last token; on a
