@@ -9,6 +9,7 @@
 #include "agents/json_check.h"
 #include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/base/json/value_end.h"
 #include "engine/base/utf8.h"
 
@@ -36,7 +37,7 @@ ModelCall read_call(const nlohmann::json& object, const CallSyntax& syntax, cons
   nlohmann::json arguments = nlohmann::json::object();
   if (object.contains(syntax.arguments_key)) arguments = object[syntax.arguments_key];
   if (arguments.is_string()) arguments = *read_json(arguments.get_ref<const std::string&>());  // as OpenAI writes them
-  call.arguments = arguments.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  call.arguments = json_text(arguments);
   const CallableTool* tool = tools.find(call.tool);
   if (tool == nullptr) {
     call.problem = fmt::format("there is no tool '{}'; the tools are:", beginning(call.tool, 64));

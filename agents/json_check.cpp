@@ -12,6 +12,7 @@
 
 #include "agents/pattern.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/base/utf8.h"
 
 namespace baton {
@@ -37,8 +38,7 @@ bool has_type(const Json& value, const std::string& type) {
 
 std::string joined(const Json& words) {
   std::string out;
-  for (const Json& word : words)
-    out += (out.empty() ? "" : ", ") + word.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (const Json& word : words) out += (out.empty() ? "" : ", ") + json_text(word);
   return out;
 }
 

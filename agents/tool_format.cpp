@@ -11,6 +11,7 @@
 
 #include "engine/base/errors.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/base/json/value_end.h"
 #include "engine/base/utf8.h"
 
@@ -143,7 +144,7 @@ std::vector<ChatMessage> with_results(const ToolFormat& format, const std::vecto
 std::string tool_json(const ToolSchema& tool, const Tokenizer& tokenizer) {
   Json json = {{"name", tool.name}, {"description", tool.description}};
   json["parameters"] = Json::parse(tool.shown.empty() ? tool.parameters : tool.shown);
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = json_text(json);
   return tool.shown.empty() ? text : without_markers(tokenizer, text, tool.name);
 }
 

@@ -7,6 +7,7 @@
 
 #include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/base/utf8.h"
 
 namespace baton {
@@ -16,8 +17,6 @@ using Json = nlohmann::json;
 
 constexpr int kNoSuchMethod = -32601;
 constexpr std::size_t kMaxValues = 1'000'000;  // of one message
-
-std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// Line and paragraph separators, and marks that change the direction of what follows.
 bool moves(char32_t c) {
@@ -48,7 +47,7 @@ RpcMessage read_rpc(std::string_view text) {
     if (!message["method"].is_string()) throw std::runtime_error("the method is not a string");
     out.kind = has_id ? RpcMessage::Kind::request : RpcMessage::Kind::notification;
     out.method = message["method"].get<std::string>();
-    if (has_id) out.their_id = dumped(message["id"]);
+    if (has_id) out.their_id = json_text(message["id"]);
     return out;
   }
   if (has_id && message["id"].is_number_integer()) out.id = message["id"].get<std::int64_t>();

@@ -10,6 +10,7 @@
 #include "agents/mcp/message.h"
 #include "agents/mcp/tool_list.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 
 namespace baton {
 namespace {
@@ -19,8 +20,6 @@ using Json = nlohmann::json;
 constexpr std::array<std::string_view, 4> kVersions = {"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"};
 constexpr int kMaxPages = 64;
 constexpr int kMaxSchemas = 256;  // that are looked at for one argument
-
-std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// A member of an object that is a text, or an empty text.
 std::string text_in(const Json& object, const char* key) {
@@ -128,7 +127,7 @@ void McpServer::shake_hands(const std::string& version, const McpWait& wait) {
   const Json params = {{"protocolVersion", kVersions.front()},
                        {"capabilities", Json::object()},
                        {"clientInfo", {{"name", "baton"}, {"version", version}}}};
-  const Answer answer(connection_->request(kInitialize, dumped(params), wait));
+  const Answer answer(connection_->request(kInitialize, json_text(params), wait));
   const Json& result = answer.result();
   const std::string agreed = text_in(result, "protocolVersion");
   if (std::find(kVersions.begin(), kVersions.end(), agreed) == kVersions.end())
@@ -146,7 +145,7 @@ void McpServer::list_tools(const McpWait& wait) {
   std::string cursor;
   for (int page = 0; page < kMaxPages; ++page) {
     const Json params = cursor.empty() ? Json::object() : Json{{"cursor", cursor}};
-    const std::string answer = connection_->request("tools/list", dumped(params), wait);
+    const std::string answer = connection_->request("tools/list", json_text(params), wait);
     try {
       cursor = read_tools(answer, tools_, left_out_);
     } catch (const std::runtime_error& error) {
@@ -157,7 +156,7 @@ void McpServer::list_tools(const McpWait& wait) {
 }
 
 ToolResult McpServer::call(const std::string& tool, const std::string& arguments, const McpWait& wait) const {
-  const std::string params = fmt::format(R"({{"name":{},"arguments":{}}})", dumped(tool), arguments);
+  const std::string params = fmt::format(R"({{"name":{},"arguments":{}}})", json_text(Json(tool)), arguments);
   const Answer answer(ask("tools/call", params, wait));
   const Json& result = answer.result();
   ToolResult out;
@@ -166,13 +165,13 @@ ToolResult McpServer::call(const std::string& tool, const std::string& arguments
   if (result.contains("content") && result["content"].is_array()) {
     for (const Json& content : result["content"]) add_line(out.text, text_of(content));
   }
-  if (out.text.empty() && result.contains("structuredContent")) out.text = dumped(result["structuredContent"]);
+  if (out.text.empty() && result.contains("structuredContent")) out.text = json_text(result["structuredContent"]);
   if (!out.ok) out.text = "error: " + out.text;
   return out;
 }
 
 std::string McpServer::resource(const std::string& uri, const McpWait& wait) const {
-  const Answer answer(ask("resources/read", dumped({{"uri", uri}}), wait));
+  const Answer answer(ask("resources/read", json_text(Json{{"uri", uri}}), wait));
   const Json& result = answer.result();
   std::string text;
   for (const Json& content : list_in(result, "resources/read", "contents", spec_.name)) {
@@ -185,7 +184,7 @@ std::string McpServer::resource(const std::string& uri, const McpWait& wait) con
 
 std::string McpServer::prompt(const std::string& name, const std::map<std::string, std::string>& arguments,
                               const McpWait& wait) const {
-  const Answer answer(ask("prompts/get", dumped({{"name", name}, {"arguments", Json(arguments)}}), wait));
+  const Answer answer(ask("prompts/get", json_text(Json{{"name", name}, {"arguments", arguments}}), wait));
   const Json& result = answer.result();
   std::string text;
   for (const Json& message : list_in(result, "prompts/get", "messages", spec_.name)) {

@@ -13,6 +13,7 @@
 #include "agents/mcp/message.h"
 #include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/text/constrain/grammar.h"
 
 namespace baton {
@@ -80,14 +81,12 @@ std::size_t widest(const nlohmann::json& value) {
   return most;
 }
 
-std::string dumped(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
-
 /// What the arguments of calls are checked by.
 std::string parameters_of(const std::string& name, const Json& schema) {
-  if (!schema.is_object() || dumped(schema).size() > kMaxSchema) return std::string(kAnyObject);
+  if (!schema.is_object() || json_text(schema).size() > kMaxSchema) return std::string(kAnyObject);
   Json subset = in_subset(schema);
   if (!subset.contains("type")) subset["type"] = "object";
-  const ToolSchema tool{name, "", dumped(subset)};
+  const ToolSchema tool{name, "", json_text(subset)};
   if (!check_parameters(tool.parameters).empty()) return std::string(kAnyObject);
   try {
     call_grammar({}, std::span(&tool, 1), 1, true);
@@ -99,7 +98,7 @@ std::string parameters_of(const std::string& name, const Json& schema) {
 
 /// What a model is shown of the parameters.
 std::string shown_schema(const Json& schema) {
-  std::string shown = schema.is_object() ? dumped(schema) : std::string(kAnyObject);
+  std::string shown = schema.is_object() ? json_text(schema) : std::string(kAnyObject);
   return shown.size() <= kMaxShownSchema ? shown : std::string(kAnyObject);
 }
 

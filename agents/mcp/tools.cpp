@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
 #include "engine/text/constrain/call_grammar.h"
 
 namespace baton {
@@ -80,7 +81,7 @@ ToolResult McpStep::call(const ToolCall& call) const {
   const std::string tool = option(call.options, "tool");
   nlohmann::json object = nlohmann::json::object();
   for (const auto& [key, value] : arguments) object[key] = typed(value, server.takes_text(tool, key));
-  return server.call(tool, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), wait);
+  return server.call(tool, json_text(object), wait);
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ namespace baton {
 std::vector<CallableTool> tools_of(const std::shared_ptr<const McpServer>& server,
                                    const std::vector<std::string>& only);
 
-/// `more` as they stand beside `own`: where a name is taken, a tool of a server has the server's in front of it
+/// `more` as they are shown together with `own`: where a name is taken, a tool of a server has the server's in front of
+/// it
 /// ("docs_search"), and is left out where that name is taken, too, with a sentence in `left_out`; where all together
 /// cannot be enforced, the arguments of `more` are any objects.
 std::vector<CallableTool> fit_together(const std::vector<ToolSchema>& own, std::vector<CallableTool> more,

@@ -28,7 +28,7 @@ std::unique_ptr<View> make_plain_view(bool verbose);
 std::string answers_text(const RunRecord& record);
 std::string summary_table(const RunRecord& record);
 
-/// The last turn that ended well, which a workflow without outputs answers with; null: there is none.
+/// The last turn that succeeded, which a workflow without outputs answers with; null: there is none.
 const AgentRecord* last_said(const RunRecord& record);
 
 /// Of an agent that chose: "yes 91.3 %, no 8.7 %", the most probable first; empty for others.

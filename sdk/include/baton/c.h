@@ -254,7 +254,7 @@ typedef bool (*baton_event_callback)(const baton_event* event, void* user_data);
 
 /// Called for a step that asks, on a thread of the library, where it may take its time; `asked` has the agent and the
 /// question. Never called twice at once for one run. Returns the answer, UTF-8, which the library reads before it calls
-/// again; NULL: there is none yet. A run that is stopped meanwhile, or whose time has passed, ends when it returns.
+/// again; NULL: there is none yet. A run that is stopped or times out meanwhile ends when it returns.
 typedef const char* (*baton_ask_callback)(const baton_event* asked, void* user_data);
 
 typedef struct baton_run_options {

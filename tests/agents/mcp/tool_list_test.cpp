@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tools that a server lists, and how they stand beside others.
+// The tools that a server lists, alone and together with others.
 #include <catch2/catch.hpp>
 
 #include <nlohmann/json.hpp>
