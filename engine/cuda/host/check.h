@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only way to call the CUDA runtime: a failure becomes a BackendError with the call, its code and text, and the
-// source line. Only files compiled in a CUDA build include this header.
+// The only ways to call the CUDA runtime. BATON_CUDA_CHECK: a failure becomes a BackendError with the call, its code
+// and text, and the source line. ignore(): for destructors, which can do nothing about a failure. Only files compiled
+// in a CUDA build include this header.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,6 +18,11 @@ inline void check(cudaError_t code, const char* call, const char* file, int line
   throw BackendError(std::string("CUDA: ") + call + " failed with " + cudaGetErrorName(code) + " (" +
                      std::to_string(static_cast<int>(code)) + "): " + cudaGetErrorString(code) + ", at " + file + ":" +
                      std::to_string(line));
+}
+
+/// Resets the error, so that no later call reports it.
+inline void ignore(cudaError_t code) noexcept {
+  if (code != cudaSuccess) cudaGetLastError();
 }
 
 }  // namespace baton::cuda

@@ -18,7 +18,8 @@ void find(void* library, Function& out, const char* name) {
 }  // namespace
 
 CublasLt::CublasLt() {
-  library_ = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  // It stays in memory: work of the library may run on after its last user here is gone.
+  library_ = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library_ == nullptr) {
     const char* reason = dlerror();
     throw BackendError(fmt::format("device 'cuda': cannot open {} of the CUDA 13 libraries: {}", kLibrary,

@@ -9,6 +9,9 @@
 
 namespace baton::cuda {
 
+/// Returns the Runtime of a usable device. Throws BackendError.
+std::unique_ptr<Runtime> make_device_runtime(int device);
+
 std::unique_ptr<Backend> make_backend_over(std::unique_ptr<Runtime> runtime);
 
 }  // namespace baton::cuda

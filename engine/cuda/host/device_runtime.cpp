@@ -45,7 +45,7 @@ std::optional<std::string> what_is_missing(int index) {
 class DeviceGraph final : public Graph {
  public:
   explicit DeviceGraph(cudaGraph_t graph) { BATON_CUDA_CHECK(cudaGraphInstantiate(&executable_, graph, 0)); }
-  ~DeviceGraph() override { cudaGraphExecDestroy(executable_); }
+  ~DeviceGraph() override { ignore(cudaGraphExecDestroy(executable_)); }
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;
   cudaGraphExec_t get() const { return executable_; }
@@ -78,9 +78,9 @@ class DeviceRuntime final : public Runtime {
     workspace_ = allocate(Products::kWorkspaceBytes);
   }
   ~DeviceRuntime() override {
-    cudaStreamSynchronize(stream_.get());
+    ignore(cudaStreamSynchronize(stream_.get()));
     release(workspace_);
-    cudaStreamSynchronize(stream_.get());
+    ignore(cudaStreamSynchronize(stream_.get()));
   }
 
   std::string name() const override { return fmt::format("cuda:{}", device_.index()); }
@@ -112,17 +112,23 @@ class DeviceRuntime final : public Runtime {
       cudaGetLastError();
       throw BackendError(fmt::format("device '{}': cannot allocate {} bytes of memory", name(), bytes));
     }
-    BATON_CUDA_CHECK(code);
+    check(code, "cudaMallocAsync", __FILE__, __LINE__);
     return data;
   }
-  void release(void* data) noexcept override { transfers_.release(data); }
+  void release(void* data) noexcept override {
+    ignore(cudaSetDevice(device_.index()));  // any thread releases
+    transfers_.release(data);
+  }
   void* allocate_pinned(std::size_t bytes) override {
     device_.select();
     void* data = nullptr;
     BATON_CUDA_CHECK(cudaMallocHost(&data, bytes));
     return data;
   }
-  void release_pinned(void* data) noexcept override { cudaFreeHost(data); }
+  void release_pinned(void* data) noexcept override {
+    ignore(cudaSetDevice(device_.index()));
+    ignore(cudaFreeHost(data));
+  }
 
   void clear(void* device, std::size_t bytes) override {
     BATON_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, selected()));
@@ -151,7 +157,8 @@ class DeviceRuntime final : public Runtime {
     capturing_ = false;
     cudaGraph_t captured = nullptr;
     BATON_CUDA_CHECK(cudaStreamEndCapture(capture_.get(), &captured));
-    const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph(captured, cudaGraphDestroy);
+    const auto destroy = [](cudaGraph_t graph) { ignore(cudaGraphDestroy(graph)); };
+    const std::unique_ptr<CUgraph_st, decltype(destroy)> graph(captured, destroy);
     return std::make_unique<DeviceGraph>(graph.get());
   }
   void replay(const Graph& graph) override {
@@ -202,6 +209,9 @@ class DeviceRuntime final : public Runtime {
 };
 
 }  // namespace
+
+std::unique_ptr<Runtime> make_device_runtime(int device) { return std::make_unique<DeviceRuntime>(device); }
+
 }  // namespace cuda
 
 bool cuda_available() {
@@ -216,7 +226,7 @@ bool cuda_available() {
 
 std::unique_ptr<Backend> make_cuda_backend(int device) {
   if (const auto missing = cuda::what_is_missing(device)) throw BackendError(*missing);
-  return cuda::make_backend_over(std::make_unique<cuda::DeviceRuntime>(device));
+  return cuda::make_backend_over(cuda::make_device_runtime(device));
 }
 
 }  // namespace baton

@@ -18,7 +18,7 @@ constexpr int kSide = 8192;  // rows and columns of the matrices
 class Memory {
  public:
   explicit Memory(std::size_t bytes) { BATON_CUDA_CHECK(cudaMalloc(&data_, bytes)); }
-  ~Memory() { cudaFree(data_); }
+  ~Memory() { cuda::ignore(cudaFree(data_)); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   void* get() const { return data_; }
@@ -30,7 +30,7 @@ class Memory {
 class Event {
  public:
   Event() { BATON_CUDA_CHECK(cudaEventCreate(&event_)); }
-  ~Event() { cudaEventDestroy(event_); }
+  ~Event() { cuda::ignore(cudaEventDestroy(event_)); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record() { BATON_CUDA_CHECK(cudaEventRecord(event_, nullptr)); }

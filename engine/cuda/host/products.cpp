@@ -32,9 +32,9 @@ class ProductClock {
     }
   }
   ~ProductClock() {
-    if (other_ != nullptr) cudaFreeAsync(other_, stream_);
-    if (end_ != nullptr) cudaEventDestroy(end_);
-    cudaEventDestroy(begin_);
+    if (other_ != nullptr) ignore(cudaFreeAsync(other_, stream_));
+    if (end_ != nullptr) ignore(cudaEventDestroy(end_));
+    ignore(cudaEventDestroy(begin_));
   }
   ProductClock(const ProductClock&) = delete;
   ProductClock& operator=(const ProductClock&) = delete;

@@ -14,6 +14,7 @@ EventOwner::EventOwner(unsigned flags) { BATON_CUDA_CHECK(cudaEventCreateWithFla
 TransferId Transfers::queue(const Transfer& transfer) {
   const std::lock_guard lock(mutex_);
   recycle_events();
+  if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());
   const cudaStream_t stream = stream_of(transfer.upload);
   // A later upload into a block of memory need not wait again for the work that the first one waited for.
   const bool begun = transfer.upload && std::ranges::any_of(pending_, [&](const Pending& one) {
@@ -28,8 +29,12 @@ TransferId Transfers::queue(const Transfer& transfer) {
   BATON_CUDA_CHECK(cudaMemcpyAsync(transfer.upload ? transfer.device : transfer.host,
                                    transfer.upload ? transfer.host : transfer.device, transfer.bytes,
                                    transfer.upload ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream));
-  if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());
-  BATON_CUDA_CHECK(cudaEventRecord(spare_.back()->get(), stream));
+  try {
+    BATON_CUDA_CHECK(cudaEventRecord(spare_.back()->get(), stream));
+  } catch (...) {  // nothing could wait for the copy: it must not outlive the call
+    ignore(cudaStreamSynchronize(stream));
+    throw;
+  }
   pending_.push_back({++last_, transfer.upload, transfer.memory, std::move(spare_.back())});
   spare_.pop_back();
   return last_;
@@ -59,16 +64,16 @@ void Transfers::release(void* memory) noexcept {
   const auto is_of = [&](const Pending& one) { return one.memory == memory; };
   const auto newest = std::find_if(pending_.rbegin(), pending_.rend(), is_of);
   if (newest == pending_.rend()) {
-    cudaFreeAsync(memory, main_);
+    ignore(cudaFreeAsync(memory, main_));
     return;
   }
   const cudaStream_t last = stream_of(newest->upload);
-  cudaEventRecord(main_point_.get(), main_);
-  cudaStreamWaitEvent(last, main_point_.get());
+  ignore(cudaEventRecord(main_point_.get(), main_));
+  ignore(cudaStreamWaitEvent(last, main_point_.get()));
   for (Pending& one : pending_) {
     if (is_of(one)) one.memory = nullptr;  // another block may get its address
   }
-  cudaFreeAsync(memory, last);
+  ignore(cudaFreeAsync(memory, last));
 }
 
 const Transfers::Pending* Transfers::find(TransferId id) const {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/cuda/host/check.h"
 #include "engine/cuda/host/runtime.h"
 
 namespace baton::cuda {
@@ -17,7 +18,7 @@ namespace baton::cuda {
 class StreamOwner {
  public:
   StreamOwner();
-  ~StreamOwner() { cudaStreamDestroy(stream_); }
+  ~StreamOwner() { ignore(cudaStreamDestroy(stream_)); }
   StreamOwner(const StreamOwner&) = delete;
   StreamOwner& operator=(const StreamOwner&) = delete;
   cudaStream_t get() const { return stream_; }
@@ -29,7 +30,7 @@ class StreamOwner {
 class EventOwner {
  public:
   explicit EventOwner(unsigned flags = cudaEventDisableTiming);
-  ~EventOwner() { cudaEventDestroy(event_); }
+  ~EventOwner() { ignore(cudaEventDestroy(event_)); }
   EventOwner(const EventOwner&) = delete;
   EventOwner& operator=(const EventOwner&) = delete;
   cudaEvent_t get() const { return event_; }

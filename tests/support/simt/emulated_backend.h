@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend over the emulator: its own host code and its own kernels, run on the host. Device memory is host
-// memory, so tests may look at it; matrix products are a plain loop in place of the library's.
+// The CUDA backend without a GPU: its own host code over the strict runtime (tests/support/strict), its own kernels
+// over the emulator.
 #pragma once
 
 #include <memory>
+#include <span>
+#include <vector>
 
-#include "engine/backend/backend.h"
-#include "engine/cuda/host/runtime.h"
+#include "engine/cuda/host/cuda.h"
+#include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/staging.h"
 #include "simt_emulator.h"
 
 namespace baton::test {
 
-/// Memory has guards on both sides, checked when it is given back, and begins as NaN. `multiprocessors` is what plans
-/// are made for.
-std::unique_ptr<cuda::Runtime> make_emulated_runtime(int multiprocessors = 2);
+inline std::unique_ptr<Backend> make_emulated_backend() { return make_cuda_backend(0); }
 
-std::unique_ptr<Backend> make_emulated_backend(int multiprocessors = 2);
-
-/// The same, and device memory cannot be touched but by kernels and copies: host code that looks at it crashes. One at
-/// a time.
-std::unique_ptr<Backend> make_sealed_backend();
-
-/// The same over streams that run what they are given late, or some of it with each call (streams.h). One at a time.
-std::unique_ptr<Backend> make_streamed_backend();
+/// `count` values at an address of the device, once all work so far is complete.
+template <class T>
+std::vector<T> read_back(cuda::Staging& staging, const T* device, std::size_t count) {
+  std::vector<T> values(count);
+  staging.to_host(std::as_writable_bytes(std::span(values)), device);
+  return values;
+}
 
 /// Until destruction, threads run in this order between barriers.
 class InOrder {

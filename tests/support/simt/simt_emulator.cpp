@@ -59,7 +59,6 @@ struct Machine {
   std::mt19937 random;
   Settings settings;
   Counters counters;
-  Gate gate;
 };
 
 Machine& machine() {
@@ -155,25 +154,10 @@ void run_block(Machine& m) {
 
 Settings& settings() { return machine().settings; }
 Counters& counters() { return machine().counters; }
-Gate& gate() { return machine().gate; }
 const ThreadPlace& here() {
   const Machine& m = machine();
   return m.threads[m.current]->place;
 }
-
-namespace {
-
-struct Opened {
-  Opened() { call(true); }
-  ~Opened() { call(false); }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
-  static void call(bool open) {
-    if (gate()) gate()(open);
-  }
-};
-
-}  // namespace
 
 void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body) {
   Machine& m = machine();
@@ -191,7 +175,6 @@ void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::
   m.shared_size = shared_bytes;
   m.shared.resize(shared_bytes + kGuard + 128);
   ++m.counters.launches;
-  const Opened opened;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {

@@ -66,15 +66,9 @@ struct Settings {
 };
 Settings& settings();
 
-/// Called with true before the threads of a launch run and with false after: whoever keeps memory that only kernels
-/// may touch. Null: nobody does.
-using Gate = std::function<void(bool open)>;
-Gate& gate();
-
 /// Launches and threads so far: a test that meant to emulate something checks that it did.
 struct Counters {
-  std::uint64_t launches = 0, threads = 0, products = 0, replays = 0;
-  std::vector<std::uint64_t> follows;  // launches before each time that a transfer was followed
+  std::uint64_t launches = 0, threads = 0, products = 0;
 };
 Counters& counters();
 
@@ -83,8 +77,9 @@ struct ThreadPlace {
 };
 const ThreadPlace& here();
 
-/// Device work that is kept to be run later: what a stream of the emulator points to while it is captured.
-using Recording = std::vector<std::function<void()>>;
+/// Gives a launch to a stream of the strict runtime (tests/support/strict). body() is one thread.
+void start(void* stream, const void* kernel, dim3 grid, unsigned threads, std::size_t shared_bytes,
+           std::function<void()> body);
 
 /// Runs body() once per thread of every block.
 void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
@@ -173,18 +168,11 @@ Layout& shared_memory(const Place& place = Place::current()) {
 }
 
 template <class... Params, class... Args>
-void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
-            Args&&... args) {
-  if (stream.log != nullptr) {
-    stream.log->add(kernel, grid.x, grid.y, threads, shared_bytes, static_cast<const Params&>(args)...);
-  } else if (stream.native != nullptr) {
-    const std::tuple<Params...> kept(static_cast<Params>(args)...);
-    static_cast<simt::Recording*>(stream.native)->push_back([=] {
-      simt::run_grid(grid, threads, shared_bytes, [&] { std::apply(kernel, kept); });
-    });
-  } else {
-    simt::run_grid(grid, threads, shared_bytes, [&] { kernel(args...); });
-  }
+void start_kernel(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...),
+                  Args&&... args) {
+  const std::tuple<Params...> kept(static_cast<Params>(args)...);
+  simt::start(stream.native, reinterpret_cast<const void*>(kernel), grid, threads, shared_bytes,
+              [=] { std::apply(kernel, kept); });
 }
 
 }  // namespace baton::cuda

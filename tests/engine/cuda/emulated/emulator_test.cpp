@@ -16,6 +16,12 @@ namespace {
 using namespace cuda;
 using Catch::Contains;
 
+/// Runs a kernel at once, on memory of the host.
+template <class... Params, class... Args>
+void run_now(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...), Args... args) {
+  simt::run_grid(dim3(blocks), threads, shared_bytes, [&] { kernel(args...); });
+}
+
 struct Products {
   Bf16 a[16][16], b[8][16];  // b by columns: b[n][k]
   Bf16 v[16][16];            // by rows: v[k][n], read transposed
@@ -63,7 +69,7 @@ TEST_CASE("emulator: products and matrix loads have the layouts of the PTX manua
   struct Size {
     Bf16 matrices[3][16][16];
   };
-  launch({}, dim3(1), 32, sizeof(Size), multiply_kernel, &all);
+  run_now(1, 32, sizeof(Size), multiply_kernel, &all);
   for (int m = 0; m < 16; ++m) {
     for (int n = 0; n < 16; ++n) {
       float c = 0, d = 0;
@@ -86,7 +92,7 @@ TEST_CASE("emulator: shuffles stay in their warp") {
   std::vector<int> out(64);
   for (const simt::Order order : {simt::Order::ascending, simt::Order::descending, simt::Order::random}) {
     const InOrder only(order);
-    launch({}, dim3(1), 64, 0, shuffle_kernel, out.data());
+    run_now(1, 64, 0, shuffle_kernel, out.data());
     for (int i = 0; i < 64; ++i) REQUIRE(out[static_cast<std::size_t>(i)] == (i ^ 5) * 1000 + 3 + i / 32 * 32);
   }
 }
@@ -108,7 +114,7 @@ TEST_CASE("emulator: a missing barrier shows in some order of threads") {
   const auto run = [](bool barrier, simt::Order order) {
     const InOrder only(order, 3);
     std::vector<int> out(64);
-    launch({}, dim3(1), 64, sizeof(Neighbours), neighbour_kernel, out.data(), barrier);
+    run_now(1, 64, sizeof(Neighbours), neighbour_kernel, out.data(), barrier);
     return out;
   };
   const auto expected = run(true, simt::Order::ascending);
@@ -128,7 +134,7 @@ TEST_CASE("emulator: shared memory begins as NaN, and again in every block") {
     to[blockIdx.x * 32 + threadIdx.x] = shared.values[threadIdx.x];
     shared.values[threadIdx.x] = 2.0f;
   };
-  launch({}, dim3(2), 32, sizeof(Shared), kernel, out.data());
+  run_now(2, 32, sizeof(Shared), kernel, out.data());
   for (const float value : out) REQUIRE(std::isnan(value));
 }
 
@@ -148,7 +154,7 @@ TEST_CASE("emulator: what it refuses") {
   };
   const auto run = [](void (*kernel)(float*), unsigned threads, std::size_t shared) {
     std::vector<float> memory(64);
-    launch({}, dim3(1), threads, shared, kernel, memory.data());
+    run_now(1, threads, shared, kernel, memory.data());
   };
   REQUIRE_THROWS_WITH(run(
                           +[](float*) {
@@ -202,7 +208,7 @@ TEST_CASE("emulator: asynchronous copies are not there before they are waited fo
     copy_async_wait<0>();
     to[2] = shared.values[2];
   };
-  launch({}, dim3(1), 1, sizeof(Shared), kernel, in, out);
+  run_now(1, 1, sizeof(Shared), kernel, in, out);
   REQUIRE(std::isnan(out[0]));
   REQUIRE(out[1] == 3);
   REQUIRE(out[2] == 0);

@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/launch_log.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/model/forward.h"
 #include "engine/model/shapes.h"
 #include "engine/steps/anchors.h"
 #include "engine/steps/step_engine.h"
-#include "simt_emulator.h"
 #include "tests/support/asking.h"
 
 namespace baton::test {
@@ -31,7 +31,7 @@ class IdleRuntime final : public cuda::Runtime {
   std::int64_t free_bytes() const override { return std::int64_t{1} << 37; }
   cuda::Stream stream() override {
     forgotten_.clear();
-    return {&forgotten_};
+    return {nullptr, &forgotten_};
   }
   void* allocate(std::size_t bytes) override {
     const std::uintptr_t data = next_;
@@ -64,7 +64,7 @@ class IdleRuntime final : public cuda::Runtime {
   TransferId transfers = 0;
 
  private:
-  simt::Recording forgotten_;
+  cuda::LaunchLog forgotten_;
   std::uintptr_t next_ = std::uintptr_t{1} << 40;
   std::size_t marks_ = 0;
 };

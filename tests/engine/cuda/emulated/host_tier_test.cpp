@@ -8,6 +8,7 @@
 #include "tests/engine/cuda/models.h"
 #include "tests/support/asking.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/strict/strict.h"
 
 namespace baton::test {
 namespace {
@@ -20,7 +21,7 @@ std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n) {
 }
 
 TEST_CASE("thousands of moves leave nothing in the device's memory", "[segments]") {
-  const auto backend = make_emulated_backend();  // which aborts if they do
+  const auto backend = make_emulated_backend();  // whose runtime reports what is left
   const auto bytes = static_cast<std::int64_t>(segment_of(*backend, 20)->bytes());
   SegmentStore store(3 * bytes, 5 * bytes);
   std::vector<SegmentHandle> handles;
@@ -55,16 +56,20 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
       reuse.min_tokens = 1;
       reuse.prefix = false;
       const std::int64_t moved = engine.stats().segments.uploaded;
-      simt::counters().follows.clear();
+      strict::record_sites(true);
       const Run run = ask(engine, {text(9, 7), part, text(6, 8)}, reuse, {1});
       REQUIRE(run.result.uses[1].from_segment);
       REQUIRE(engine.stats().segments.uploaded == moved + 1);
       CHECK_FALSE(engine.segment(part.segment)->is_uploading());
-      CHECK(run.result.prefill.copy >= kLayers);  // on this device each part takes a millisecond
-      const std::vector<std::uint64_t> follows = simt::counters().follows;
-      std::vector<std::uint64_t> between;  // launches
-      for (std::size_t i = 1; i < follows.size(); ++i) {
-        if (follows[i] > follows[i - 1] + 4) between.push_back(follows[i] - follows[i - 1]);
+      CHECK(run.result.prefill.copy > 0);
+      strict::record_sites(false);
+      std::vector<int> between;  // launches between one time that the main stream waits and the next
+      int launches = 0;
+      for (const strict::Site& site : strict::sites()) {
+        if (site.call == "cudaLaunchKernel") ++launches;
+        if (site.call != "cudaStreamWaitEvent") continue;
+        if (launches > 4) between.push_back(launches);
+        launches = 0;
       }
       CHECK(between.size() == kLayers - 1);  // of each layer, before the next one is waited for
     }
@@ -72,13 +77,12 @@ TEST_CASE("a layer waits for its own part of a segment that comes from host memo
 }
 
 TEST_CASE("a device without memory leaves a segment in the host tier", "[segments]") {
-  const auto backend = make_sealed_backend();
+  const auto backend = make_emulated_backend();
   const auto bytes = static_cast<std::int64_t>(segment_of(*backend, 20)->bytes());
   SegmentStore store(bytes, 2 * bytes);
   const SegmentHandle first = store.add(segment_of(*backend, 20), 2), second = store.add(segment_of(*backend, 20), 1);
   REQUIRE(store.peek(first)->on_host());
-  const auto left = static_cast<std::size_t>(backend->info().free_bytes);
-  const Buffer all = backend->allocate(left / 256 * 256);
+  strict::set_memory(0, 0);
   CHECK(store.read(first) == nullptr);
   CHECK(store.peek(first)->on_host());
   CHECK(store.stats().uploaded == 0);

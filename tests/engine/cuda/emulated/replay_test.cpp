@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replayed step does what the step would have done: compared, bit for bit, with a backend that never replays.
 #include "engine/cuda/host/replays.h"
+#include "engine/cuda/kernels/simt.cuh"
 
 #include <catch2/catch.hpp>
 #include <optional>
 #include <random>
 
-#include "tests/engine/cuda/host_memory.h"
 #include "tests/engine/cuda/steps.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/strict/strict.h"
 
 namespace baton::test {
 namespace {
 
 struct Counted {
-  std::uint64_t before = simt::counters().replays;
-  std::uint64_t count() const { return simt::counters().replays - before; }
+  static std::uint64_t launched() {
+    const auto& calls = strict::calls();
+    const auto found = calls.find("cudaGraphLaunch");
+    return found == calls.end() ? 0 : found->second;
+  }
+  std::uint64_t before = launched();
+  std::uint64_t count() const { return launched() - before; }
 };
+
+/// Runs something that is never captured, and so never replayed.
+template <class Subject, class... Args>
+auto run_plainly(Subject& subject, const Args&... args) {
+  const strict::WithoutCaptures none;
+  return subject.run(args...);
+}
 
 TEST_CASE("decode steps are replayed, and give what they gave before", "[replay]") {
   const TinyOptions models[] = {{.layers = 3, .heads = 6, .kv_heads = 2, .head_dim = 32, .qk_norm = true},
@@ -25,7 +38,7 @@ TEST_CASE("decode steps are replayed, and give what they gave before", "[replay]
     for (const bool keeps_all : {false, true}) {
       INFO("head width " << options.head_dim << ", keeps all " << keeps_all);
       Steps replaying(make_emulated_backend(), options, 2, keeps_all);
-      Steps plain(with_host_memory(make_emulated_backend()), options, 2, keeps_all);
+      Steps plain(make_emulated_backend(), options, 2, keeps_all);
       replaying.run({60, 70}, {}, 3);
       plain.run({60, 70}, {}, 3);
       const Counted replays;
@@ -33,7 +46,8 @@ TEST_CASE("decode steps are replayed, and give what they gave before", "[replay]
       for (int step = 0; step < kSteps; ++step) {
         const std::vector<TokenChoice> how = {{.entropy = 1},
                                               {.uniform = step / 24.0, .temperature = 0.8f, .top_p = 0.9f}};
-        const auto actual = replaying.run({1, 1}, how, step), expected = plain.run({1, 1}, how, step);
+        const auto actual = replaying.run({1, 1}, how, step),
+                   expected = run_plainly(plain, std::vector<std::int32_t>{1, 1}, how, step);
         REQUIRE(actual == expected);
       }
       REQUIRE(replaying.kept() == plain.kept());
@@ -46,7 +60,7 @@ TEST_CASE("batches that change, and sequences that come and go, are replayed rig
   std::mt19937 random(11);
   const TinyOptions options{.layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 32};
   Steps replaying(make_emulated_backend(), options, 3, true);
-  Steps plain(with_host_memory(make_emulated_backend()), options, 3, true);
+  Steps plain(make_emulated_backend(), options, 3, true);
   const Counted replays;
   for (int step = 0; step < 80; ++step) {
     std::vector<std::int32_t> counts = {1, 0, 0};
@@ -59,7 +73,7 @@ TEST_CASE("batches that change, and sequences that come and go, are replayed rig
       }
     }
     const std::vector<TokenChoice> how(random() % 2);
-    REQUIRE(replaying.run(counts, how, step) == plain.run(counts, how, step));
+    REQUIRE(replaying.run(counts, how, step) == run_plainly(plain, counts, how, step));
   }
   REQUIRE(replaying.kept() == plain.kept());
   REQUIRE(replays.count() > 20);
@@ -94,10 +108,11 @@ struct Relayed {
 };
 
 TEST_CASE("the layers of rectify in which text runs alone are replayed", "[replay]") {
-  Relayed replaying(make_emulated_backend()), plain(with_host_memory(make_emulated_backend()));
+  strict::restart({.marks = true});
+  Relayed replaying(make_emulated_backend()), plain(make_emulated_backend());
   const Counted replays;
   constexpr int kRuns = 6;
-  for (int i = 0; i < kRuns; ++i) REQUIRE(replaying.run(i, true) == plain.run(i, true));
+  for (int i = 0; i < kRuns; ++i) REQUIRE(replaying.run(i, true) == run_plainly(plain, i, true));
   REQUIRE(replays.count() == 2 * (kRuns - 1));         // before the reused rows enter, and behind where they leave
   const StepTimes& times = replaying.forward.times();  // marks lie a millisecond apart
   CHECK(times.layer == std::vector<double>{1.0, 1.0, 1.0, 1.0, 0.5, 0.5});
@@ -105,6 +120,7 @@ TEST_CASE("the layers of rectify in which text runs alone are replayed", "[repla
 }
 
 TEST_CASE("work beside the steps is timed with the next one", "[replay]") {
+  strict::restart({.marks = true});
   Relayed subject(make_emulated_backend());
   for (const int pieces : {2, 0, 1}) {
     for (int i = 0; i < pieces; ++i) subject.forward.alongside([] {});
@@ -120,8 +136,10 @@ TEST_CASE("work beside the steps is timed with the next one", "[replay]") {
 }
 
 TEST_CASE("a replayed step is timed as a whole", "[replay]") {
+  strict::restart({.marks = true});
   const TinyOptions options{.layers = 4};
   Steps steps(make_emulated_backend(), options, 1, false);  // whose marks lie a millisecond apart
+  steps.run({70}, {}, 1);                                   // measures products
   steps.run({70}, {}, 1);
   REQUIRE(steps.times().layer == std::vector<double>(4, 1.0));
   REQUIRE(steps.times().other == 1.0);
@@ -132,9 +150,9 @@ TEST_CASE("a replayed step is timed as a whole", "[replay]") {
 
 __global__ void write_value(float* out, const float* in) { out[0] = in[0]; }
 
-/// Work with arrays of its own, straight over the emulated runtime.
+/// Work with arrays of its own, straight over the runtime.
 struct Bench {
-  std::unique_ptr<cuda::Runtime> runtime = make_emulated_runtime();
+  std::unique_ptr<cuda::Runtime> runtime = cuda::make_device_runtime(0);
   std::unique_ptr<cuda::Staging> staging = std::make_unique<cuda::Staging>(*runtime, 4096);
   std::unique_ptr<cuda::KeptArrays> arrays = std::make_unique<cuda::KeptArrays>(*runtime, *staging);
   std::unique_ptr<cuda::Replays> replays = std::make_unique<cuda::Replays>(*runtime, *staging);
@@ -149,6 +167,11 @@ struct Bench {
     const float* sent = arrays->put(std::span<const float>(&value, 1));
     launch(replays->stream(), dim3(1), 1, 0, write_value, out + at, sent);
   }
+  void fill(float value) {
+    const std::vector<float> values(8, value);
+    staging->to_device(out, std::as_bytes(std::span(values)));
+  }
+  std::vector<float> values(std::size_t count) { return read_back(*staging, out, count); }
 };
 
 TEST_CASE("work that sends more than there are places for is never captured", "[replay]") {
@@ -158,7 +181,8 @@ TEST_CASE("work that sends more than there are places for is never captured", "[
     bench.replays->run([&] {
       for (int i = 0; i < 600; ++i) bench.write(i, static_cast<float>(i + step));
     });
-    for (int i = 0; i < 600; ++i) REQUIRE(bench.out[i] == static_cast<float>(i + step));
+    const std::vector<float> out = bench.values(600);
+    for (int i = 0; i < 600; ++i) REQUIRE(out[static_cast<std::size_t>(i)] == static_cast<float>(i + step));
   }
   REQUIRE(replays.count() == 0);
 }
@@ -167,13 +191,15 @@ TEST_CASE("work of another form in the same place is not taken for what was capt
   Bench bench;
   const Counted replays;
   for (int step = 0; step < 12; ++step) {
-    std::fill_n(bench.out, 8, -1.0f);
+    bench.fill(-1.0f);
     bench.replays->run([&] {
       bench.write(step % 3, 5.0f);
       if (step % 2 == 0) bench.write(5, 7.0f);
     });
-    for (int i = 0; i < 8; ++i)
-      REQUIRE(bench.out[i] == (i == step % 3 ? 5.0f : i == 5 && step % 2 == 0 ? 7.0f : -1.0f));
+    const std::vector<float> out = bench.values(8);
+    for (int i = 0; i < 8; ++i) {
+      REQUIRE(out[static_cast<std::size_t>(i)] == (i == step % 3 ? 5.0f : i == 5 && step % 2 == 0 ? 7.0f : -1.0f));
+    }
   }
   REQUIRE(replays.count() == 6);  // six forms, each seen twice
 }
@@ -183,12 +209,12 @@ TEST_CASE("work that cannot be captured runs as it is", "[replay]") {
   const Counted replays;
   int calls = 0;
   for (int step = 0; step < 4; ++step) {
-    bench.out[0] = 0.0f;
+    bench.fill(0.0f);
     bench.replays->run([&] {
       bench.write(0, 3.0f);
       if (++calls == 5) bench.runtime->release(bench.runtime->allocate(8));  // in the capture, which refuses it
     });
-    REQUIRE(bench.out[0] == 3.0f);
+    REQUIRE(bench.values(1)[0] == 3.0f);
   }
   REQUIRE(replays.count() == 0);
 }
@@ -203,10 +229,10 @@ TEST_CASE("work that throws leaves nothing behind", "[replay]") {
   };
   run(false);
   REQUIRE_THROWS(run(true));
-  bench.out[0] = 0.0f;
+  bench.fill(0.0f);
   run(false);
-  REQUIRE(bench.out[0] == 3.0f);
-  // In the capture itself: the third call of the work.
+  REQUIRE(bench.values(1)[0] == 3.0f);
+  // In the capture itself: the fifth call of the work.
   int calls = 0;
   Bench other;
   const auto failing_in_capture = [&] {
@@ -217,9 +243,9 @@ TEST_CASE("work that throws leaves nothing behind", "[replay]") {
   };
   failing_in_capture();
   REQUIRE_THROWS(failing_in_capture());
-  other.out[1] = 0.0f;
+  other.fill(0.0f);
   failing_in_capture();
-  REQUIRE(other.out[1] == 4.0f);
+  REQUIRE(other.values(2)[1] == 4.0f);
 }
 
 }  // namespace

@@ -9,73 +9,17 @@
 
 #include "engine/cuda/host/pinned_pool.h"
 #include "tests/support/simt/emulated_backend.h"
-#include "tests/support/simt/late_transfers.h"
+#include "tests/support/strict/strict.h"
 
 namespace baton::test {
 namespace {
 
-/// A runtime whose stream lags: copies are made only when something waits for them.
-class LazyRuntime final : public cuda::Runtime {
- public:
-  std::string name() const override { return "lazy"; }
-  std::string description() const override { return "copies as late as may be"; }
-  int multiprocessors() const override { return 1; }
-  std::int64_t free_bytes() const override { return 1 << 20; }
-  cuda::Stream stream() override { return {}; }
-  void* allocate(std::size_t bytes) override { return real_->allocate(bytes); }
-  void release(void* data) noexcept override { real_->release(data); }
-  void* allocate_pinned(std::size_t bytes) override { return real_->allocate_pinned(bytes); }
-  void release_pinned(void* data) noexcept override {
-    ++given_back;
-    real_->release_pinned(data);
-  }
-  void clear(void*, std::size_t) override {}
-  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
-    ++copies;
-    queue_.push_back({device, host, bytes});
-  }
-  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
-    queue_.push_back({host, device, bytes});
-  }
-  TransferId transfer(const cuda::Transfer& transfer) override { return transfers_.queue(transfer); }
-  void follow(TransferId transfer) override { transfers_.make(transfer); }
-  void wait_for(TransferId transfer) override { transfers_.make(transfer); }
-  void multiply(const cuda::Product&) override {}
-  void begin_capture() override {}
-  void mark() override {}
-  std::vector<double> take_marks() override { return {}; }
-  std::unique_ptr<cuda::Graph> end_capture() override { return nullptr; }
-  void replay(const cuda::Graph&) override {}
-  void record(int event) override { reached_[event] = queue_.size() + done_; }
-  void wait(int event) override { run_until(reached_[event]); }
-  void synchronize() override {
-    run_until(queue_.size() + done_);
-    transfers_.make_all();
-  }
-
-  int copies = 0, given_back = 0;
-
- private:
-  struct Copy {
-    void* to;
-    const void* from;
-    std::size_t bytes;
-  };
-  void run_until(std::size_t count) {
-    for (; done_ < count; ++done_, queue_.pop_front()) {
-      std::memcpy(queue_.front().to, queue_.front().from, queue_.front().bytes);
-    }
-  }
-  std::unique_ptr<cuda::Runtime> real_ = make_emulated_runtime();
-  LateTransfers transfers_;
-  std::deque<Copy> queue_;
-  std::size_t done_ = 0;
-  std::size_t reached_[cuda::kEvents] = {};
-};
+using DeviceRuntime = std::unique_ptr<cuda::Runtime>;  // whose copies run as late as they may
 
 TEST_CASE("staging: what was given arrives, however late the copies are") {
   std::mt19937 random(5);
-  LazyRuntime runtime;
+  const DeviceRuntime owned = cuda::make_device_runtime(0);
+  cuda::Runtime& runtime = *owned;
   {
     cuda::Staging staging(runtime, 1024);
     std::vector<std::vector<std::byte>> sent;
@@ -98,7 +42,8 @@ TEST_CASE("staging: what was given arrives, however late the copies are") {
 }
 
 TEST_CASE("staging: arrays have places in a step, and are sent only when their place holds something else") {
-  LazyRuntime runtime;
+  const DeviceRuntime owned = cuda::make_device_runtime(0);
+  cuda::Runtime& runtime = *owned;
   cuda::Staging staging(runtime, 4096);
   cuda::KeptArrays arrays(runtime, staging);
   const auto put = [&](std::vector<std::int32_t> values) { return arrays.put(std::span<const std::int32_t>(values)); };
@@ -114,34 +59,34 @@ TEST_CASE("staging: arrays have places in a step, and are sent only when their p
   REQUIRE(put({1, 2, 3}) == first);
   REQUIRE(put({4, 6}) == second);
   REQUIRE(staging.sent() == 3);
-  runtime.synchronize();
-  REQUIRE(first[2] == 3);
-  REQUIRE(second[1] == 6);
+  REQUIRE(read_back(staging, first, 3)[2] == 3);
+  REQUIRE(read_back(staging, second, 2)[1] == 6);
 
   staging.begin_step();
   const std::int32_t* grown = put(std::vector<std::int32_t>(500, 4));
-  runtime.synchronize();
-  REQUIRE(grown[499] == 4);
+  REQUIRE(read_back(staging, grown, 500)[499] == 4);
   put({});
   put({});
   REQUIRE(staging.sent() == 4);  // nothing to send is not sent
 }
 
 TEST_CASE("staging: whoever knows no steps has places without end") {
-  LazyRuntime runtime;
+  const DeviceRuntime owned = cuda::make_device_runtime(0);
+  cuda::Runtime& runtime = *owned;
   cuda::Staging staging(runtime, 4096);
   cuda::KeptArrays arrays(runtime, staging);
   for (std::int32_t i = 0; i < 1000; ++i) {
     const std::int32_t* at = arrays.put(std::span<const std::int32_t>(&i, 1));
-    runtime.synchronize();
-    REQUIRE(*at == i);
+    REQUIRE(read_back(staging, at, 1)[0] == i);
   }
 }
 
 TEST_CASE("pinned memory that is given back serves again, but not before its copies are made") {
-  LazyRuntime runtime;
+  const DeviceRuntime owned = cuda::make_device_runtime(0);
+  cuda::Runtime& runtime = *owned;
   void* device = runtime.allocate(1000);
   {
+    cuda::Staging staging(runtime, 1024);
     cuda::PinnedPool pool(runtime);
     const void* first = nullptr;
     for (int i = 0; i < 50; ++i) {
@@ -151,14 +96,14 @@ TEST_CASE("pinned memory that is given back serves again, but not before its cop
       REQUIRE(piece.bytes() == bytes);
       CHECK(piece.data() == first);  // each fits where the one before was
       std::memset(piece.data(), i, bytes);
-      std::memset(device, -1, 1000);
+      runtime.clear(device, 1000);
       pool.used_by(piece.data(),
                    runtime.transfer({.memory = device, .device = device, .host = piece.data(), .bytes = bytes}));
       piece = {};  // given back while the copy is under way
       const Buffer next = pool.allocate(bytes);
       std::memset(next.data(), 99, bytes);
       runtime.synchronize();
-      REQUIRE(static_cast<const char*>(device)[bytes - 1] == i);
+      REQUIRE(read_back(staging, static_cast<const char*>(device), bytes)[bytes - 1] == i);
     }
     const Buffer small = pool.allocate(40), large = pool.allocate(5000), same = pool.allocate(40);
     CHECK(small.data() != first);  // which is too large to waste
@@ -169,14 +114,14 @@ TEST_CASE("pinned memory that is given back serves again, but not before its cop
 
 TEST_CASE("pinned memory that nobody uses does not grow") {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  LazyRuntime runtime;
+  const DeviceRuntime owned = cuda::make_device_runtime(0);
+  cuda::Runtime& runtime = *owned;
   cuda::PinnedPool pool(runtime);
   std::vector<Buffer> pieces;
   for (std::size_t i = 0; i < 8; ++i) pieces.push_back(pool.allocate(40 * kMiB + i));
   pieces.clear();
-  const int before = runtime.given_back;
   const Buffer other = pool.allocate(100);
-  CHECK(runtime.given_back - before == 2);  // 256 MiB are kept
+  CHECK(strict::calls().at("cudaFreeHost") == 2);  // 256 MiB are kept
 }
 
 }  // namespace

@@ -6,5 +6,6 @@
 using Catch::Approx;
 namespace Catch {
 using Catch::Matchers::ContainsSubstring;
+using TestEventListenerBase = EventListenerBase;
 inline auto Contains(const std::string& text) { return ContainsSubstring(text); }
 }  // namespace Catch

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes seeded into the host code of the CUDA backend, each of which a named test must find.
+
+    python3 tests/engine/cuda/strict/mutants.py [--only N,...] [--build DIR]
+
+The tracked and new files of the working tree are copied to a folder, built once there (target baton_test_strict), and
+then with one mistake at a time. A mistake is found when the named test fails, or reports a broken rule. Exit code 1
+when one is not found, or when a test fails without a mistake. It takes about ten minutes on two cores.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HOST = "engine/cuda/host/"
+MOVES = "transfers beside kernels in random orders break no rule"
+TIER = "a segment goes to host memory and returns bit for bit"
+STEPS = "decode steps, which may be replays, agree with steps that are not"
+MODEL = "a model on the kernels agrees with the scalar oracle"
+PRODUCTS = "products of any shape, alignment and bias meet the conditions of cuBLASLt"
+FASTEST = "few rows run with the fastest algorithm, many with the library's first choice"
+FAULTS = "every call that fails is an error that names it, or does no harm"
+DEVICES = "an engine on the second device leaves the first alone, on whatever thread it is used"
+LIMITS = "limits are measured on the device that is asked for"
+KEPT = "vectors that a backend was told to keep are known by their address, until it need not"
+
+# What goes wrong, the file, the text and what stands in its place, the test that finds it.
+MUTANTS = [
+    ("a transfer does not wait for the main stream", "transfers.cpp",
+     "BATON_CUDA_CHECK(cudaStreamWaitEvent(stream, main_point_.get()));", ";", MOVES),
+    ("the main stream's point is recorded on the wrong stream", "transfers.cpp",
+     "BATON_CUDA_CHECK(cudaEventRecord(main_point_.get(), main_));",
+     "BATON_CUDA_CHECK(cudaEventRecord(main_point_.get(), stream));", MOVES),
+    ("an upload takes another block's wait for its own", "transfers.cpp",
+     "return one.upload && one.memory == transfer.memory;", "return one.upload;", MOVES),
+    ("a transfer does not wait for the one before it in the other direction", "transfers.cpp",
+     "before != nullptr && before->upload != transfer.upload", "false && before != nullptr", MOVES),
+    ("the main stream does not follow an upload", "transfers.cpp",
+     "BATON_CUDA_CHECK(cudaStreamWaitEvent(main_, found->complete->get()));", ";", MOVES),
+    ("memory is released on the main stream while a transfer uses it", "transfers.cpp",
+     "if (newest == pending_.rend()) {", "if (true) {", MOVES),
+    ("memory is released on a transfer's stream before the main stream is done with it", "transfers.cpp",
+     "ignore(cudaStreamWaitEvent(last, main_point_.get()));", ";", MOVES),
+    ("events of transfers in progress are used again", "transfers.cpp",
+     "if (cudaEventQuery(one.complete->get()) == cudaSuccess) spare_", "spare_", MOVES),
+    ("the event of a copy is made after the copy", "transfers.cpp",
+     "if (spare_.empty()) spare_.push_back(std::make_unique<EventOwner>());\n  const cudaStream_t stream = "
+     "stream_of(transfer.upload);",
+     "const cudaStream_t stream = stream_of(transfer.upload);", FAULTS),
+    ("a copy without an event outlives the call that failed", "transfers.cpp",
+     "ignore(cudaStreamSynchronize(stream));\n    throw;", "throw;", FAULTS),
+    ("a failure of a release is blamed on the next launch", "transfers.cpp",
+     "ignore(cudaFreeAsync(memory, main_));", "cudaFreeAsync(memory, main_);", FAULTS),
+    ("staging memory is written again before its copies ran", "staging.cpp",
+     "runtime_.wait(segment_);", ";", STEPS),
+    ("the end of a staging segment is not recorded", "staging.cpp", "runtime_.record(segment_);", ";", STEPS),
+    ("the host reads before its copy ran", "staging.cpp",
+     "runtime_.synchronize();\n    std::memcpy(host.data()", "std::memcpy(host.data()", MODEL),
+    ("memory that grew is not released", "staging.cpp",
+     "if (data_ != nullptr) runtime_.release(data_);  // freed", "// freed", MODEL),
+    ("pinned memory is freed while copies read it", "staging.cpp",
+     "runtime_.synchronize();\n  } catch (...) {  // NOLINT: a destructor", "} catch (...) {", TIER),
+    ("pinned memory serves again before its transfer is complete", "pinned_pool.cpp",
+     "runtime_.wait_for(best->second.last_use);", ";", MOVES),
+    ("pinned memory is never freed", "pinned_pool.cpp",
+     "for (const auto& [data, piece] : pieces_) runtime_.release_pinned(data);", "", TIER),
+    ("kept vectors are never released", "device_weights.cpp",
+     "runtime_.release(data);\n}\n\nconst float*", "}\n\nconst float*", KEPT),
+    ("memory is allocated on another stream than the one that uses it", "device_runtime.cpp",
+     "cudaMallocAsync(&data, bytes, stream_.get())", "cudaMallocAsync(&data, bytes, capture_.get())", MODEL),
+    ("the thread that releases has no device selected", "device_runtime.cpp",
+     "ignore(cudaSetDevice(device_.index()));  // any thread releases", "", MOVES),
+    ("launches go to the main stream while another is captured", "device_runtime.cpp",
+     "return {capturing_ ? capture_.get() : stream_.get()};", "return {stream_.get()};", STEPS),
+    ("the workspace of products is never released", "device_runtime.cpp", "release(workspace_);", "", MODEL),
+    ("captured graphs are never destroyed", "device_runtime.cpp",
+     "[](cudaGraph_t graph) { ignore(cudaGraphDestroy(graph)); }", "[](cudaGraph_t) {}", STEPS),
+    ("waiting for the device leaves transfers in progress", "device_runtime.cpp",
+     "BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));\n    transfers_.synchronize();",
+     "BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));", TIER),
+    ("times are taken with events that have none", "device_runtime.cpp",
+     "std::make_unique<EventOwner>(cudaEventDefault)", "std::make_unique<EventOwner>()", MODEL),
+    ("a failed allocation is blamed on nothing", "device_runtime.cpp",
+     'check(code, "cudaMallocAsync", __FILE__, __LINE__);', "BATON_CUDA_CHECK(code);", FAULTS),
+    ("a product has the strides of another operand", "products.cpp",
+     "columns(p.c), columns(p.t), p.x_stride", "columns(p.c), columns(p.t), p.c", "matmul"),
+    ("an algorithm serves operands of less alignment", "products.cpp",
+     "aligned[1],\n                   aligned[2]};", "aligned[2],\n                   aligned[2]};", PRODUCTS),
+    ("a product keeps the bias of the one before it", "products.cpp",
+     "BATON_CUBLAS_CHECK(lt_, desc_set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)));", ";",
+     MODEL),
+    ("products with a bias have no epilogue", "products.cpp",
+     "set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);", "", PRODUCTS),
+    ("an algorithm has less workspace than it was promised", "products.cpp",
+     "&algorithm, workspace, kWorkspaceBytes,", "&algorithm, workspace, 0,", FASTEST),
+    ("products run on the legacy stream", "products.cpp",
+     "workspace, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native)",
+     "workspace, kWorkspaceBytes, nullptr", PRODUCTS),
+    ("layouts are never destroyed", "products.cpp",
+     "if (layout != nullptr) lt.layout_destroy(layout);", "", PRODUCTS),
+    ("a capture that threw is never ended", "replays.cpp",
+     "runtime_.end_capture();\n    throw;", "throw;", FAULTS),
+    ("the limits of a device are measured on another", "limits.cpp",
+     "BATON_CUDA_CHECK(cudaSetDevice(device));", "BATON_CUDA_CHECK(cudaSetDevice(0));", LIMITS),
+    ("launches do not ask for more than 48 KiB of shared memory", "../kernels/simt.cuh",
+     "if (shared_bytes > kWithoutAsking) {", "if (false && shared_bytes > kWithoutAsking) {", "attention"),
+    ("rows of weights are not padded", "device_weights.cpp",
+     "stride(round_up(cols_in, kRowUnit))", "stride(cols_in)", "matmul"),
+]
+
+
+def run(command, folder, **more):
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, **more)
+
+
+def copy_tree(root, to):
+    files = run(["git", "ls-files", "-co", "--exclude-standard"], root).stdout.split("\n")
+    for name in filter(None, files):
+        if (root / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            (to / name).write_bytes((root / name).read_bytes())
+
+
+def build(folder):
+    made = run(["cmake", "--build", "build", "--target", "baton_test_strict"], folder)
+    return None if made.returncode == 0 else (made.stdout + made.stderr)[-3000:]
+
+
+def cases(folder, name):
+    """The whole name of a case, or the beginning of several."""
+    names = run(["build/bin/baton_test_strict", "--list-test-names-only"], folder).stdout.split("\n")
+    found = [one for one in names if one == name] or [one for one in names if name in one]
+    if not found:
+        sys.exit(f"mutants: no test is named '{name}'")
+    return found
+
+
+def first_failure(folder, name):
+    """What the first failing case of this name says, or nothing."""
+    for case in cases(folder, name):
+        try:
+            done = run(["build/bin/baton_test_strict", case.replace(",", "\\,")], folder, timeout=300)
+        except subprocess.TimeoutExpired:
+            return f"{case}: it does not end"
+        if done.returncode != 0:
+            said = [line for line in (done.stdout + done.stderr).split("\n")
+                    if "strict runtime:" in line or "FAILED" in line]
+            return f"{case}: {(said or ['exit code %d' % done.returncode])[0]}"
+    return None
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--only", help="numbers of mistakes, from 1, separated by commas")
+    options.add_argument("--build", help="the folder for the copy; kept (default: a temporary one)")
+    given = options.parse_args()
+    root = pathlib.Path(__file__).resolve().parents[4]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(given.build or temporary).resolve()
+        copy_tree(root, folder)
+        run(["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"], folder)
+        if failure := build(folder):
+            sys.exit(f"mutants: it does not build without a mistake:\n{failure}")
+        chosen = range(len(MUTANTS)) if not given.only else [int(one) - 1 for one in given.only.split(",")]
+        missed = []
+        for name in sorted({MUTANTS[i][4] for i in chosen}):
+            if failure := first_failure(folder, name):
+                sys.exit(f"mutants: a test fails without a mistake: {failure}")
+        for i in chosen:
+            what, file, text, instead, test = MUTANTS[i]
+            path = folder / HOST / file
+            source = path.read_text()
+            if source.count(text) != 1:
+                sys.exit(f"mutants: {file} holds the text of mistake {i + 1} {source.count(text)} times")
+            path.write_text(source.replace(text, instead))
+            failure = build(folder)
+            found = "the compiler" if failure else first_failure(folder, test)
+            path.write_text(source)
+            print(f"{i + 1:2} {'found' if found else 'MISSED':6} {what}\n          {found or test}", flush=True)
+            if not found:
+                missed.append(i + 1)
+        print(f"{len(list(chosen)) - len(missed)} of {len(list(chosen))} mistakes found")
+        sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

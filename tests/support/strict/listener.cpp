@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every test case begins with a fresh strict runtime and ends the process when it broke a rule or left something
+// behind. BATON_TEST_STREAMS=some: streams run some of their work with each call.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "tests/support/strict/strict.h"
+
+namespace baton::test::strict {
+namespace {
+
+struct Listener : Catch::TestEventListenerBase {
+  using TestEventListenerBase::TestEventListenerBase;
+
+  void testCaseStarting(const Catch::TestCaseInfo& /*info*/) override {
+    const char* streams = std::getenv("BATON_TEST_STREAMS");
+    const bool some = streams != nullptr && std::string_view(streams) == "some";
+    restart({.lateness = some ? Lateness::some : Lateness::late});
+  }
+  void testCaseEnded(const Catch::TestCaseStats& stats) override {
+    const auto broken = take_reports_and_leaks();
+    if (broken.empty() || stats.totals.assertions.failed > 0) return;
+    for (const std::string& what : broken)
+      std::fprintf(stderr, "strict runtime: '%s': %s\n", stats.testInfo.name.c_str(), what.c_str());
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
+};
+CATCH_REGISTER_LISTENER(Listener)
+
+}  // namespace
+}  // namespace baton::test::strict
