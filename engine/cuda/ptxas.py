@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the CUDA kernels and prints what ptxas reports: registers, spills and shared memory, per kernel and
-architecture. Fails when a kernel spills. Needs the toolkit, but no GPU.
+"""Compiles the CUDA kernels and checks their machine code, per kernel and architecture: registers, and for hot kernels
+the predicted blocks per multiprocessor. Fails on spills, stacks, too few blocks, and, where a disassembler is found
+(cuobjdump of the toolkit or of the Python package triton), on missing or forbidden instructions (machine_code.py). Needs
+the toolkit, but no GPU.
 
     engine/cuda/ptxas.py [--arch 90 ...] [--jobs N] [file.cu ...]
 """
@@ -14,6 +16,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import machine_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "engine" / "cuda"
@@ -34,13 +38,15 @@ def demangled(names: list[str]) -> list[str]:
     return short
 
 
-def compiled(nvcc: str, file: pathlib.Path, arch: str, folder: pathlib.Path) -> tuple[pathlib.Path, str, str]:
+def compiled(nvcc: str, file: pathlib.Path, arch: str,
+             folder: pathlib.Path) -> tuple[pathlib.Path, str, str, pathlib.Path]:
+    cubin = folder / f"{file.stem}.{arch}.cubin"
     command = [nvcc, "-std=c++20", "--fmad=false", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-I", str(ROOT),
-               "-Xptxas", "-v", "-cubin", "-o", str(folder / f"{file.stem}.{arch}.cubin"), str(file)]
+               "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"ptxas: {file.name} for sm_{arch} does not compile:\n{done.stderr}")
-    return file, arch, done.stderr
+    return file, arch, done.stderr, cubin
 
 
 def kernels(report: str):
@@ -65,25 +71,36 @@ def main() -> int:
     if not shutil.which(nvcc):
         print("ptxas: nvcc was not found", file=sys.stderr)
         return 2
-    files = options.files or sorted(HERE.rglob("*.cu"))
-    rows: dict[str, dict[str, tuple]] = {}
+    files = [file.resolve() for file in options.files] or sorted(HERE.rglob("*.cu"))
+    known = machine_code.sizes()
+    program = machine_code.disassembler()
+    registers_of: dict[str, dict[str, int]] = {}
+    blocks_of: dict[str, dict[str, int]] = {}
+    bad = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         work = [pool.submit(compiled, nvcc, file, arch, pathlib.Path(folder)) for file in files
                 for arch in options.arch]
         for item in work:
-            file, arch, report = item.result()
+            file, arch, report, cubin = item.result()
+            code = machine_code.instructions(program, cubin) if program else {}
             found = list(kernels(report))
-            for short, (_, registers, spills, _) in zip(demangled([kernel[0] for kernel in found]), found):
-                rows.setdefault(f"{file.stem}: {short}", {})[arch] = (registers, spills)
-    print(f"{'registers':60}" + "".join(f"{'sm_' + arch:>8}" for arch in options.arch))
-    bad = []
-    for name, of_arch in sorted(rows.items()):
-        print(f"{name:60}" + "".join(f"{of_arch[arch][0] if arch in of_arch else '-':>8}" for arch in options.arch))
-        bad += [f"{name} for sm_{arch}: stack {s[0]}, spill stores {s[1]}, spill loads {s[2]} bytes"
-                for arch, (_, s) in of_arch.items() if any(s[1:])]
+            for short, (mangled, registers, memory, _) in zip(demangled([kernel[0] for kernel in found]), found):
+                name = f"{file.stem}: {short}"
+                registers_of.setdefault(name, {})[arch] = registers
+                wrong, blocks = machine_code.problems(name, arch, registers, memory[0], memory[1:], code.get(mangled),
+                                                      known)
+                bad += [f"{name} for sm_{arch} {one}" for one in wrong]
+                if blocks is not None:
+                    blocks_of.setdefault(name, {})[arch] = blocks
+    for title, table in (("registers", registers_of), ("blocks per multiprocessor, predicted", blocks_of)):
+        print(f"{title:60}" + "".join(f"{'sm_' + arch:>8}" for arch in options.arch))
+        for name, of_arch in sorted(table.items()):
+            print(f"{name:60}" + "".join(f"{of_arch.get(arch, '-'):>8}" for arch in options.arch))
     for line in bad:
         print(f"ptxas: {line}", file=sys.stderr)
-    print(f"ptxas: {len(bad)} kernels spill" if bad else f"ptxas: {len(rows)} kernels, none spills")
+    if not program:
+        print("ptxas: no cuobjdump was found: instructions are not checked (the Python package triton has one)")
+    print(f"ptxas: {len(bad)} problems" if bad else f"ptxas: {len(registers_of)} kernels, nothing to complain of")
     return 1 if bad else 0
 
 

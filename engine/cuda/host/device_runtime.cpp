@@ -15,6 +15,7 @@
 #include "engine/cuda/host/products.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/transfers.h"
+#include "engine/cuda/kernels/kernel_image.h"
 
 namespace baton {
 namespace cuda {
@@ -22,14 +23,23 @@ namespace {
 
 constexpr int kMinCapability = 8;  // bf16 tensor cores and asynchronous copies
 
+/// Returns "driver for CUDA 13.0, runtime 13.0". The driver's part is what a user can update.
+std::string versions() {
+  int driver = 0, runtime = 0;
+  ignore(cudaDriverGetVersion(&driver));
+  ignore(cudaRuntimeGetVersion(&runtime));
+  const auto text = [](int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); };
+  return fmt::format("{}, runtime {}", driver == 0 ? "no driver" : "driver for CUDA " + text(driver), text(runtime));
+}
+
 /// Returns the reason why a device cannot be used, or nothing.
 std::optional<std::string> what_is_missing(int index) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess) {
     cudaGetLastError();
-    return fmt::format("device 'cuda': no NVIDIA driver or no GPU: {} ({})", cudaGetErrorString(code),
-                       cudaGetErrorName(code));
+    return fmt::format("device 'cuda': no NVIDIA driver or no GPU: {} ({}; {})", cudaGetErrorString(code),
+                       cudaGetErrorName(code), versions());
   }
   if (index >= count)
     return fmt::format("unknown device 'cuda:{}': this machine has {} {}", index, count, count == 1 ? "GPU" : "GPUs");
@@ -38,6 +48,14 @@ std::optional<std::string> what_is_missing(int index) {
   if (capability < kMinCapability) {
     return fmt::format("device 'cuda:{}': expected compute capability {}.0 or higher, found {}", index, kMinCapability,
                        capability);
+  }
+  // Devices newer than the build's PTX, or older than its images, cannot run a kernel: better said now than at a launch.
+  BATON_CUDA_CHECK(cudaSetDevice(index));
+  const cudaError_t image = look_up_kernel();
+  if (image != cudaSuccess) {
+    cudaGetLastError();
+    return fmt::format("device 'cuda:{}': this build's kernels cannot run on compute capability {}: {} ({}; {})", index,
+                       capability, cudaGetErrorString(image), cudaGetErrorName(image), versions());
   }
   return std::nullopt;
 }
@@ -85,9 +103,9 @@ class DeviceRuntime final : public Runtime {
 
   std::string name() const override { return fmt::format("cuda:{}", device_.index()); }
   std::string description() const override {
-    return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB", properties_.name,
+    return fmt::format("{}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB, {}", properties_.name,
                        properties_.major, properties_.minor, properties_.multiProcessorCount,
-                       static_cast<double>(properties_.totalGlobalMem) / (1 << 30));
+                       static_cast<double>(properties_.totalGlobalMem) / (1 << 30), versions());
   }
   int multiprocessors() const override { return properties_.multiProcessorCount; }
   std::int64_t free_bytes() const override {

@@ -15,8 +15,22 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kBins = 256;
 constexpr int kWeightBits = 40;  // bits of the results of weight_of
 
+/// A sum of 64 bits in shared memory, which has fast atomic additions of 32 bits only: those of 64 bits are loops that
+/// wait for one another.
+struct Bin {
+  std::uint32_t low, high;
+
+  __device__ __forceinline__ void add(std::uint64_t amount) {
+    const auto own = static_cast<std::uint32_t>(amount);
+    const std::uint32_t before = fetch_add(&low, own);
+    const std::uint32_t more = static_cast<std::uint32_t>(amount >> 32) + (before + own < before ? 1 : 0);
+    if (more != 0) fetch_add(&high, more);
+  }
+  __device__ __forceinline__ std::uint64_t total() const { return static_cast<std::uint64_t>(high) << 32 | low; }
+};
+
 struct ChooseShared {
-  std::uint64_t bins[kBins];
+  Bin bins[kBins];
   std::uint64_t of_warp[kWarps];
   double first[kWarps], second[kWarps];
   float highest[kWarps];
@@ -106,19 +120,19 @@ __device__ std::uint64_t reach(int count, int bits, std::uint64_t& target, const
   std::uint64_t found = 0;
   for (int shift = bits - 8; shift >= 0; shift -= 8) {
     sync_block();
-    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) shared.bins[bin] = 0;
+    for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) shared.bins[bin] = {0, 0};
     sync_block();
     for (int id = static_cast<int>(threadIdx.x); id < count; id += kThreads) {
       const std::uint64_t amount = amount_of(id);
       if (amount == 0) continue;
       const std::uint64_t key = key_of(id);
-      if (key >> (shift + 8) == found >> (shift + 8)) atomic_add(&shared.bins[key >> shift & (kBins - 1)], amount);
+      if (key >> (shift + 8) == found >> (shift + 8)) shared.bins[key >> shift & (kBins - 1)].add(amount);
     }
     sync_block();
     if (threadIdx.x == 0) {
       std::uint64_t before = 0;
       int bin = kBins - 1;
-      for (; bin > 0 && before + shared.bins[bin] < target; --bin) before += shared.bins[bin];
+      for (; bin > 0 && before + shared.bins[bin].total() < target; --bin) before += shared.bins[bin].total();
       shared.found = static_cast<std::uint64_t>(bin);
       shared.before = before;
     }

@@ -52,8 +52,14 @@ __device__ __forceinline__ T shuffle(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
+/// `to` is in global memory. An addition to an address of any kind is a branch, with a loop for shared memory.
 __device__ __forceinline__ void atomic_add(std::uint64_t* to, std::uint64_t value) {
-  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+  asm volatile("red.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "l"(value) : "memory");
+}
+
+/// Returns what was there before.
+__device__ __forceinline__ std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value) {
+  return atomicAdd(to, value);
 }
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {

@@ -147,6 +147,7 @@ T shuffle_xor(T value, int mask, const Place& place = Place::current()) {
 }
 
 inline void atomic_add(std::uint64_t* to, std::uint64_t value) { *to += value; }
+inline std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value) { return std::exchange(*to, *to + value); }
 
 inline void copy_async_16(void* shared, const void* global, bool valid, const Place& place = Place::current()) {
   simt::copy_async(shared, global, valid, place);

@@ -70,6 +70,19 @@ cudaError_t cudaGetLastError() {
   return std::exchange(caller().last_error, core().sticky);
 }
 
+cudaError_t cudaDriverGetVersion(int* version) {
+  return called("cudaDriverGetVersion", Call::plain, {cudaErrorInvalidValue}, [&] {
+    *version = core().setup.driver_version;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return called("cudaRuntimeGetVersion", Call::plain, {cudaErrorInvalidValue}, [&] {
+    *version = 13000;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
   return called("cudaGetDeviceCount", Call::plain, {cudaErrorNoDevice, cudaErrorInsufficientDriver}, [&] {
     *count = static_cast<int>(core().devices.size());

@@ -253,6 +253,14 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   });
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
+  return called("cudaFuncGetAttributes", Call::of_device, {cudaErrorInvalidDeviceFunction}, [&] {
+    *attributes = {};
+    return core().devices[static_cast<std::size_t>(caller().device)].spec.image ? cudaSuccess
+                                                                                : cudaErrorNoKernelImageForDevice;
+  });
+}
+
 namespace baton::test::strict {
 
 std::size_t max_shared_bytes(const DeviceSpec& spec) {

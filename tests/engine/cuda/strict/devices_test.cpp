@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Machines that people have, on the strict runtime: several devices, old ones, drivers that are too old, no memory.
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "engine/backend/limits.h"
 #include "engine/backend/make_backend.h"
+#include "engine/cuda/host/cublas_lt.h"
 #include "engine/cuda/host/cuda.h"
 #include "tests/support/strict/strict.h"
+#include "tests/support/temp_folder.h"
 
 namespace baton::test {
 namespace {
@@ -14,8 +18,13 @@ namespace {
 using Catch::Contains;
 
 TEST_CASE("devices that cannot be used are refused with what is missing") {
-  strict::restart({.driver = cudaErrorInsufficientDriver});
-  REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("cudaErrorInsufficientDriver"));
+  strict::restart({.driver = cudaErrorInsufficientDriver, .driver_version = 12020});
+  REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("cudaErrorInsufficientDriver; driver for CUDA 12.2, runtime 13.0"));
+  strict::restart({.driver = cudaErrorInsufficientDriver, .driver_version = 0});
+  REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("no driver, runtime 13.0"));
+  strict::restart({.devices = {{.image = false}}});
+  REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("this build's kernels cannot run on compute capability 8"));
+  REQUIRE_FALSE(cuda_available());
   strict::restart({.devices = {}});
   REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("no NVIDIA driver or no GPU") && Contains("cudaErrorNoDevice"));
   REQUIRE_FALSE(cuda_available());
@@ -26,6 +35,25 @@ TEST_CASE("devices that cannot be used are refused with what is missing") {
   REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("expected a driver with memory pools"));
   strict::restart();
   REQUIRE_THROWS_WITH(make_cuda_backend(1), Contains("unknown device 'cuda:1': this machine has 1 GPU"));
+}
+
+TEST_CASE("cuBLASLt is looked for beside the program and in a Python environment") {
+  const TempFolder folder;
+  const auto make = [&](const std::string& name) {
+    const auto path = folder.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << "no library";
+    return path.string();
+  };
+  const std::string beside = make("app/lib/libcublasLt.so.13");
+  const std::string of_pip = make("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
+  const std::string program = (folder.path() / "app/bin/program").string(), environment = (folder.path() / "venv").string();
+  auto files = cuda::cublas_lt_files(program, environment.c_str());
+  std::erase_if(files, [](const std::string& file) { return file.starts_with("/usr/local"); });
+  CHECK(files == std::vector<std::string>{"libcublasLt.so.13", beside, of_pip});
+  files = cuda::cublas_lt_files("/nowhere/bin/program", nullptr);
+  std::erase_if(files, [](const std::string& file) { return file.starts_with("/usr/local"); });
+  CHECK(files == std::vector<std::string>{"libcublasLt.so.13"});
 }
 
 TEST_CASE("an engine on the second device leaves the first alone, on whatever thread it is used") {
