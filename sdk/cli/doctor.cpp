@@ -152,7 +152,24 @@ void check_rows(const std::string& model, std::vector<Finding>& findings) {
                    100 * costs.slowdown, costs.depth, table)});
 }
 
-int doctor(const std::string& model, bool json) {
+/// The self-test of a device.
+void check_operations(const std::string& device, std::vector<Finding>& findings) {
+  int parts = 0;
+  double milliseconds = 0;
+  const std::size_t before = findings.size();
+  check_device(device, [&](const DeviceCheck& check) {
+    ++parts;
+    milliseconds += check.milliseconds;
+    if (!check.problem.empty())
+      findings.push_back({"device " + device, Verdict::fail, check.name + ": " + check.problem});
+  });
+  const std::size_t failed = findings.size() - before;
+  findings.push_back(
+      {"self-test " + device, failed == 0 ? Verdict::ok : Verdict::fail,
+       fmt::format("{} of {} parts give what the CPU gives, in {:.1f} s", parts - failed, parts, milliseconds / 1000)});
+}
+
+int doctor(const std::string& model, const std::string& device, bool json) {
   std::vector<Finding> findings = {{"baton", Verdict::ok, version()}};
   check_devices(findings);
   check_processor(findings);
@@ -160,6 +177,7 @@ int doctor(const std::string& model, bool json) {
   check_models(findings);
   check_python(findings);
   check_terminal(findings);
+  if (!device.empty()) check_operations(device, findings);
   if (!model.empty()) check_rows(model, findings);
   bool usable = true;
   auto list = nlohmann::ordered_json::array();
@@ -179,12 +197,15 @@ int doctor(const std::string& model, bool json) {
 void add_doctor(CLI::App& app, Action& action) {
   auto* verb = app.add_subcommand("doctor", "Check what this machine can do");
   auto json = std::make_shared<bool>(false);
-  auto model = std::make_shared<std::string>();
+  auto model = std::make_shared<std::string>(), device = std::make_shared<std::string>();
+  verb->add_option("--device", *device, "Also test the device's operations, copies and answers against the CPU's")
+      ->type_name("cpu|cuda|cuda:N");
   verb->add_option("--model", *model, "Also measure how many prompt rows fit into the model's decode steps (lockstep)")
       ->type_name("PATH");
   verb->add_flag("--json", *json, "Print JSON");
   verb->footer("A check with verdict warn limits something; with verdict fail nothing can run (exit code 4).");
-  verb->callback([json, model, &action] { action = [json, model] { return doctor(*model, *json); }; });
+  verb->callback(
+      [json, model, device, &action] { action = [json, model, device] { return doctor(*model, *device, *json); }; });
 }
 
 }  // namespace baton::cli

@@ -70,6 +70,13 @@ class Usage(Cli):
         self.assertIn("--input-file deep.json: expected a JSON object: byte 65: expected lists and objects nested at most 64 deep",
                       done.stderr)
 
+    def test_doctor_tests_a_device(self):
+        found = json.loads(self.baton("doctor", "--device", "cpu", "--json").stdout)
+        test = next(line for line in found if line["check"] == "self-test cpu")
+        self.assertEqual(test["verdict"], "ok")
+        self.assertRegex(test["text"], r"^20 of 20 parts give what the CPU gives")
+        self.assertIn("device 'gpu7'", self.baton("doctor", "--device", "gpu7", code=4).stderr)
+
     def test_doctor_measures_rows(self):
         found = json.loads(self.baton("doctor", "--model", str(ROOT / "samples/models/nano"), "--json").stdout)
         line = found[-1]

@@ -63,10 +63,11 @@ CublasLt::CublasLt() {
   std::string reasons;
   library_ = open_one_of(cublas_lt_files(program, std::getenv("VIRTUAL_ENV")), reasons);
   if (library_ == nullptr) {
-    throw BackendError(fmt::format("device 'cuda': cannot open {} of the CUDA " BATON_TEXT_OF(CUBLAS_VER_MAJOR)
-                                   " libraries: {}. Install the toolkit's cuBLAS, or, in a virtual environment that is "
-                                   "active, 'pip install nvidia-cublas'",
-                                   kLibrary, reasons));
+    throw BackendError(fmt::format(
+        "device 'cuda': cannot open {} of the CUDA " BATON_TEXT_OF(
+            CUBLAS_VER_MAJOR) " libraries: {}. Install the toolkit's cuBLAS, or, in a virtual environment that is "
+                              "active, 'pip install nvidia-cublas'",
+        kLibrary, reasons));
   }
   try {
     find(library_, create, "cublasLtCreate");

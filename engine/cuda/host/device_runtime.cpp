@@ -49,7 +49,8 @@ std::optional<std::string> what_is_missing(int index) {
     return fmt::format("device 'cuda:{}': expected compute capability {}.0 or higher, found {}", index, kMinCapability,
                        capability);
   }
-  // Devices newer than the build's PTX, or older than its images, cannot run a kernel: better said now than at a launch.
+  // Devices newer than the build's PTX, or older than its images, cannot run a kernel: better said now than at a
+  // launch.
   BATON_CUDA_CHECK(cudaSetDevice(index));
   const cudaError_t image = look_up_kernel();
   if (image != cudaSuccess) {

@@ -6,8 +6,8 @@
 
 namespace baton::cuda {
 
-/// Looks one kernel up on the selected device: cudaErrorNoKernelImageForDevice when neither machine code nor PTX of this
-/// build fits it.
+/// Looks one kernel up on the selected device: cudaErrorNoKernelImageForDevice when neither machine code nor PTX of
+/// this build fits it.
 cudaError_t look_up_kernel();
 
 }  // namespace baton::cuda

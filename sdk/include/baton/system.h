@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,18 @@ struct DeviceInfo {
 
 /// The CPU, and the first CUDA device or why it cannot be used.
 std::vector<DeviceInfo> devices();
+
+/// A part of a device's self-test.
+struct DeviceCheck {
+  std::string name;         // "attention, heads of 64"
+  std::string problem;      // what went wrong, or empty
+  double milliseconds = 0;  // of the device and of the CPU together
+};
+
+/// Tests a device ("cuda", "cuda:1", "cpu") in seconds: its copies, operations, choice of tokens and repeated steps
+/// give what the CPU's do, and the model nano the same tokens. Calls on_check on the calling thread after each part; a
+/// part that fails does not end the test. Throws Error when the device cannot be used at all.
+void check_device(const std::string& device, const std::function<void(const DeviceCheck&)>& on_check);
 
 struct ModelInfo {
   std::string name;

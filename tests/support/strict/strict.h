@@ -30,8 +30,8 @@ struct DeviceSpec {
   int multiprocessors = 2;
   std::size_t memory =
       std::size_t{255} << 20;  // too little for measuring products with an empty cache, which is slow here
-  bool pools = true;  // the driver has memory pools
-  bool image = true;  // the program has kernels for it
+  bool pools = true;           // the driver has memory pools
+  bool image = true;           // the program has kernels for it
 };
 
 enum class Lateness : std::uint8_t { late, some };
@@ -39,7 +39,7 @@ enum class Lateness : std::uint8_t { late, some };
 struct Setup {
   std::vector<DeviceSpec> devices = {{}};
   cudaError_t driver = cudaSuccess;  // what asking for devices says when it is not success
-  int driver_version = 13000;  // 0: there is no driver
+  int driver_version = 13000;        // 0: there is no driver
   Lateness lateness = Lateness::late;
   std::uint32_t seed = 5;
   bool runs_work = true;          // false: work is checked and takes its time, but nothing is computed

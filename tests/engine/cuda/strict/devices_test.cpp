@@ -19,7 +19,8 @@ using Catch::Contains;
 
 TEST_CASE("devices that cannot be used are refused with what is missing") {
   strict::restart({.driver = cudaErrorInsufficientDriver, .driver_version = 12020});
-  REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("cudaErrorInsufficientDriver; driver for CUDA 12.2, runtime 13.0"));
+  REQUIRE_THROWS_WITH(make_cuda_backend(0),
+                      Contains("cudaErrorInsufficientDriver; driver for CUDA 12.2, runtime 13.0"));
   strict::restart({.driver = cudaErrorInsufficientDriver, .driver_version = 0});
   REQUIRE_THROWS_WITH(make_cuda_backend(0), Contains("no driver, runtime 13.0"));
   strict::restart({.devices = {{.image = false}}});
@@ -47,7 +48,8 @@ TEST_CASE("cuBLASLt is looked for beside the program and in a Python environment
   };
   const std::string beside = make("app/lib/libcublasLt.so.13");
   const std::string of_pip = make("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
-  const std::string program = (folder.path() / "app/bin/program").string(), environment = (folder.path() / "venv").string();
+  const std::string program = (folder.path() / "app/bin/program").string(),
+                    environment = (folder.path() / "venv").string();
   auto files = cuda::cublas_lt_files(program, environment.c_str());
   std::erase_if(files, [](const std::string& file) { return file.starts_with("/usr/local"); });
   CHECK(files == std::vector<std::string>{"libcublasLt.so.13", beside, of_pip});

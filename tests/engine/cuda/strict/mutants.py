@@ -16,6 +16,7 @@ import tempfile
 HOST = "engine/cuda/host/"
 MOVES = "transfers beside kernels in random orders break no rule"
 TIER = "a segment goes to host memory and returns bit for bit"
+STAGED = "staging: what was given arrives, however late the copies are"
 STEPS = "decode steps, which may be replays, agree with steps that are not"
 MODEL = "a model on the kernels agrees with the scalar oracle"
 PRODUCTS = "products of any shape, alignment and bias meet the conditions of cuBLASLt"
@@ -53,16 +54,18 @@ MUTANTS = [
     ("a failure of a release is blamed on the next launch", "transfers.cpp",
      "ignore(cudaFreeAsync(memory, main_));", "cudaFreeAsync(memory, main_);", FAULTS),
     ("staging memory is written again before its copies ran", "staging.cpp",
-     "runtime_.wait(segment_);", ";", STEPS),
-    ("the end of a staging segment is not recorded", "staging.cpp", "runtime_.record(segment_);", ";", STEPS),
+     "runtime_.wait(segment_);", ";", STAGED),
+    ("the end of a staging segment is not recorded", "staging.cpp", "runtime_.record(segment_);", ";", STAGED),
     ("the host reads before its copy ran", "staging.cpp",
      "runtime_.synchronize();\n    std::memcpy(host.data()", "std::memcpy(host.data()", MODEL),
     ("memory that grew is not released", "staging.cpp",
      "if (data_ != nullptr) runtime_.release(data_);  // freed", "// freed", MODEL),
     ("pinned memory is freed while copies read it", "staging.cpp",
-     "runtime_.synchronize();\n  } catch (...) {  // NOLINT: a destructor", "} catch (...) {", TIER),
+     "runtime_.synchronize();\n  } catch (...) {  // NOLINT: a destructor", "} catch (...) {",
+     "staging that ends waits for its copies"),
     ("pinned memory serves again before its transfer is complete", "pinned_pool.cpp",
-     "runtime_.wait_for(best->second.last_use);", ";", MOVES),
+     "runtime_.wait_for(best->second.last_use);", ";",
+     "pinned memory that is given back serves again, but not before its copies are made"),
     ("pinned memory is never freed", "pinned_pool.cpp",
      "for (const auto& [data, piece] : pieces_) runtime_.release_pinned(data);", "", TIER),
     ("kept vectors are never released", "device_weights.cpp",
@@ -84,7 +87,7 @@ MUTANTS = [
     ("a failed allocation is blamed on nothing", "device_runtime.cpp",
      'check(code, "cudaMallocAsync", __FILE__, __LINE__);', "BATON_CUDA_CHECK(code);", FAULTS),
     ("a product has the strides of another operand", "products.cpp",
-     "columns(p.c), columns(p.t), p.x_stride", "columns(p.c), columns(p.t), p.c", "matmul"),
+     "columns(p.c), columns(p.t), p.x_stride", "columns(p.c), columns(p.t), p.c", PRODUCTS),
     ("an algorithm serves operands of less alignment", "products.cpp",
      "aligned[1],\n                   aligned[2]};", "aligned[2],\n                   aligned[2]};", PRODUCTS),
     ("a product keeps the bias of the one before it", "products.cpp",
@@ -105,8 +108,7 @@ MUTANTS = [
      "BATON_CUDA_CHECK(cudaSetDevice(device));", "BATON_CUDA_CHECK(cudaSetDevice(0));", LIMITS),
     ("launches do not ask for more than 48 KiB of shared memory", "../kernels/simt.cuh",
      "if (shared_bytes > kWithoutAsking) {", "if (false && shared_bytes > kWithoutAsking) {", "attention"),
-    ("rows of weights are not padded", "device_weights.cpp",
-     "stride(round_up(cols_in, kRowUnit))", "stride(cols_in)", "matmul"),
+    ("scratch memory does not grow", "staging.cpp", "if (bytes > bytes_) {", "if (data_ == nullptr) {", MODEL),
 ]
 
 

@@ -81,6 +81,16 @@ TEST_CASE("staging: whoever knows no steps has places without end") {
   }
 }
 
+TEST_CASE("staging that ends waits for its copies") {
+  const DeviceRuntime runtime = cuda::make_device_runtime(0);
+  void* memory = runtime->allocate(100);
+  {
+    cuda::Staging staging(*runtime, 1024);
+    staging.to_device(memory, std::vector<std::byte>(100));
+  }
+  runtime->release(memory);
+}
+
 TEST_CASE("pinned memory that is given back serves again, but not before its copies are made") {
   const DeviceRuntime owned = cuda::make_device_runtime(0);
   cuda::Runtime& runtime = *owned;
