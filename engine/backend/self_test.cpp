@@ -23,12 +23,13 @@ std::vector<float> numbers(std::int64_t count, std::uint64_t seed) {
 }
 
 /// Values of one backend.
-class Place {
+class DeviceNumbers {
  public:
-  Place(Backend& backend, std::int64_t rows, std::int64_t cols) : backend_(backend), rows_(rows), cols_(cols) {
+  DeviceNumbers(Backend& backend, std::int64_t rows, std::int64_t cols) : backend_(backend), rows_(rows), cols_(cols) {
     buffer_ = backend.allocate(static_cast<std::size_t>(rows * cols) * sizeof(float));
   }
-  Place(Backend& backend, std::int64_t rows, std::int64_t cols, std::uint64_t seed) : Place(backend, rows, cols) {
+  DeviceNumbers(Backend& backend, std::int64_t rows, std::int64_t cols, std::uint64_t seed)
+      : DeviceNumbers(backend, rows, cols) {
     const std::vector<float> values = numbers(rows * cols, seed);
     backend.copy_to_device(buffer_.data(), std::as_bytes(std::span(values)));
   }
@@ -84,7 +85,7 @@ class SelfTest {
       const std::vector<float> weights = numbers(kOutputs * kInputs, 2);
       const ConstTensorView part = view_of(weights.data(), kOutputs, kInputs);
       const auto matrix = backend.load_matrix({&part, 1}, DType::bf16);
-      const Place x(backend, rows, kInputs, 1), out(backend, rows, kOutputs);
+      const DeviceNumbers x(backend, rows, kInputs, 1), out(backend, rows, kOutputs);
       backend.matmul(out.view(), x.view(), *matrix, bias);
       return out.read();
     });
@@ -107,8 +108,8 @@ class SelfTest {
         }
       }
       const auto half = head_dim / 2;
-      const Place k(backend, kPrompt, kKvHeads * head_dim, 4), v(backend, kPrompt, kKvHeads * head_dim, 5);
-      const Place q(backend, kPrompt, kHeads * head_dim, 6), out(backend, kPrompt + 1, kHeads * head_dim);
+      const DeviceNumbers k(backend, kPrompt, kKvHeads * head_dim, 4), v(backend, kPrompt, kKvHeads * head_dim, 5);
+      const DeviceNumbers q(backend, kPrompt, kHeads * head_dim, 6), out(backend, kPrompt + 1, kHeads * head_dim);
       const Buffer angles = backend.allocate(2 * cos.size() * sizeof(float));
       backend.copy_to_device(angles.data(), std::as_bytes(std::span(cos)));
       backend.copy_to_device(angles.data() + cos.size() * sizeof(float), std::as_bytes(std::span(sin)));
@@ -136,7 +137,7 @@ class SelfTest {
                                           {.uniform = 0.1, .temperature = 1.0f, .top_k = 20, .top_p = 0.5f},
                                           {.uniform = 0.7, .temperature = 1.2f, .min_p = 0.05f}};
     const auto choose = [&](Backend& backend) {
-      const Place logits(backend, kRows, kVocabulary, 7);
+      const DeviceNumbers logits(backend, kRows, kVocabulary, 7);
       const Buffer out = backend.allocate(kRows * sizeof(ChosenToken));
       backend.choose(reinterpret_cast<ChosenToken*>(out.data()), logits.view(), how);
       std::vector<ChosenToken> chosen(kRows);
@@ -156,7 +157,8 @@ class SelfTest {
     constexpr std::int64_t kRows = 5, kWidth = 192;
     const std::vector<float> weight = numbers(kWidth, 8);
     return compare([&](Backend& backend) {
-      const Place x(backend, kRows, kWidth, 9), normed(backend, kRows, kWidth), gated(backend, kRows, kWidth / 2);
+      const DeviceNumbers x(backend, kRows, kWidth, 9), normed(backend, kRows, kWidth),
+          gated(backend, kRows, kWidth / 2);
       backend.rms_norm(normed.view(), x.view(), weight, 1e-6f);
       backend.silu_mul(gated.view(), normed.view());
       return gated.read();
@@ -169,7 +171,7 @@ class SelfTest {
     const std::vector<float> weight = numbers(kWidth, 10), values = numbers(kWidth * kWidth, 11);
     const ConstTensorView part = view_of(values.data(), kWidth, kWidth);
     const auto matrix = subject_.load_matrix({&part, 1}, DType::bf16);
-    const Place x(subject_, 1, kWidth), normed(subject_, 1, kWidth), out(subject_, 1, kWidth);
+    const DeviceNumbers x(subject_, 1, kWidth), normed(subject_, 1, kWidth), out(subject_, 1, kWidth);
     const auto work = [&] {
       subject_.rms_norm(normed.view(), x.view(), weight, 1e-6f);
       subject_.matmul(out.view(), normed.view(), *matrix, {});

@@ -12,6 +12,7 @@
 #include "engine/cuda/host/check.h"
 #include "engine/cuda/host/cuda.h"
 #include "engine/cuda/host/cuda_backend.h"
+#include "engine/cuda/host/launch_check.h"
 #include "engine/cuda/host/products.h"
 #include "engine/cuda/host/runtime.h"
 #include "engine/cuda/host/transfers.h"
@@ -168,6 +169,7 @@ class DeviceRuntime final : public Runtime {
 
   // Captures on a stream of its own, so that memory which other threads release meanwhile is not part of the graph.
   void begin_capture() override {
+    if (waits_for_kernels()) throw BackendError("BATON_CUDA_SYNC: launches that wait cannot be captured");
     device_.select();
     BATON_CUDA_CHECK(cudaStreamBeginCapture(capture_.get(), cudaStreamCaptureModeThreadLocal));
     capturing_ = true;

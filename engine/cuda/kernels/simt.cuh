@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/cuda/host/check.h"
+#include "engine/cuda/host/launch_check.h"
 #include "engine/cuda/host/launch_log.h"
 
 namespace baton::cuda {
@@ -33,7 +34,7 @@ void launch(Stream stream, dim3 grid, unsigned threads, std::size_t shared_bytes
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
   }
   start_kernel(stream, grid, threads, shared_bytes, kernel, std::forward<Args>(args)...);
-  check(cudaGetLastError(), "the launch of a kernel", __FILE__, __LINE__);
+  check_launch(reinterpret_cast<const void*>(kernel), stream);
 }
 
 }  // namespace baton::cuda

@@ -253,6 +253,13 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   });
 }
 
+cudaError_t cudaFuncGetName(const char** name, const void* /*function*/) {
+  return called("cudaFuncGetName", Call::plain, {cudaErrorInvalidValue, cudaErrorInvalidDeviceFunction}, [&] {
+    *name = "_Z9some_kerneli";
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
   return called("cudaFuncGetAttributes", Call::of_device, {cudaErrorInvalidDeviceFunction}, [&] {
     *attributes = {};

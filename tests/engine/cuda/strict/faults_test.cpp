@@ -56,7 +56,7 @@ bool are_same(const std::vector<float>& a, const std::vector<float>& b) {
 /// Whether an error says which call failed.
 bool names(const std::string& error, const std::string& call) {
   const auto has = [&](const std::string& text) { return error.find(text) != std::string::npos; };
-  if (call == "cudaLaunchKernel") return has("the launch of a kernel");
+  if (call == "cudaLaunchKernel") return has("the launch of ");
   if (call == "cudaGetDeviceCount") return has("no NVIDIA driver or no GPU");
   if (call == "cudaMallocAsync" && has("cannot allocate")) return true;
   // cuBLASLt's functions are called through a table: cublasLtMatmul is matmul.

@@ -258,6 +258,23 @@ TEST_CASE("strict runtime: kernels that leave their memory, and errors that stay
   CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
 }
 
+void fail_at_once(int) { throw std::runtime_error("out of its memory"); }
+
+TEST_CASE("an error of a kernel is reported by its own launch when launches wait", "[sync]") {
+  const bool waits = cuda::waits_for_kernels();  // BATON_CUDA_SYNC=1
+  Objects o;
+  const auto run = [&] { launch(cuda::Stream{o.one}, dim3(1), 1, 0, fail_at_once, 1); };
+  if (waits) {
+    REQUIRE_THROWS_WITH(run(), Contains("kernel some_kernel(int) failed with cudaErrorLaunchFailure"));
+  } else {
+    REQUIRE_NOTHROW(run());
+    CHECK(cudaStreamSynchronize(o.one) == cudaErrorLaunchFailure);
+  }
+  const auto said = strict::take_reports();
+  REQUIRE(said.size() == 1);
+  CHECK_THAT(said[0], Contains("out of its memory"));
+}
+
 TEST_CASE("strict runtime: what was never destroyed is reported") {
   cudaSetDevice(0);
   cudaStream_t stream = nullptr;

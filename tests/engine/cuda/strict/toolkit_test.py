@@ -52,7 +52,8 @@ def numbers(header):
 def functions(header):
     """Names and parameter lists of the entry points."""
     inside = "".join(re.findall(r'extern "C" \{(.*?)^\}', header, re.S | re.M))
-    return re.findall(r"([\w*]+(?: ?\*)?) (\w+)\(([^)]*)\);", re.sub(r"\s+", " ", inside).replace("const char*", "const_text"))
+    plain = re.sub(r"const char\* (cu\w+\()", r"const_text \1", re.sub(r"\s+", " ", inside))
+    return re.findall(r"([\w*]+(?: ?\*)?) (\w+)\(([^)]*)\);", plain)
 
 
 def documented(name, header):

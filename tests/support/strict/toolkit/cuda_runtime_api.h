@@ -121,6 +121,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value);
+cudaError_t cudaFuncGetName(const char** name, const void* function);
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function);
 }
 
