@@ -255,7 +255,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
 
 cudaError_t cudaFuncGetName(const char** name, const void* /*function*/) {
   return called("cudaFuncGetName", Call::plain, {cudaErrorInvalidValue, cudaErrorInvalidDeviceFunction}, [&] {
-    *name = "_Z9some_kerneli";
+    *name = "_Z11some_kerneli";
     return cudaSuccess;
   });
 }
