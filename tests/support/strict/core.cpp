@@ -52,6 +52,7 @@ Call::Call(const char* name, Kind kind, std::vector<int> errors) : lock_(core().
   Core& c = core();
   ++c.calls[name];
   ++c.call_count;
+  ++c.all_calls;
   c.host_time += 1;
   if (c.recording) c.sites.push_back({name, errors});
   if (c.fail_at == c.call_count) {
@@ -148,6 +149,7 @@ std::vector<std::string> take_reports_and_leaks() {
 
 const std::map<std::string, std::uint64_t>& calls() { return core().calls; }
 std::uint64_t call_count() { return core().call_count; }
+std::uint64_t all_calls() { return core().all_calls; }
 void record_sites(bool on) {
   if (on) core().sites.clear();
   core().recording = on;

@@ -119,6 +119,7 @@ struct Core {
   std::vector<std::string> reports;
   std::map<std::string, std::uint64_t> calls;
   std::uint64_t call_count = 0;
+  std::uint64_t all_calls = 0;  // of the process; restart() leaves it
   bool recording = false;
   std::vector<Site> sites;
   std::uint64_t fail_at = 0;

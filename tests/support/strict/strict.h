@@ -58,6 +58,8 @@ std::vector<std::string> take_reports_and_leaks();
 /// The number of calls of each entry point since restart(). Launches of kernels count as "cudaLaunchKernel".
 const std::map<std::string, std::uint64_t>& calls();
 std::uint64_t call_count();
+/// The number of calls of the process.
+std::uint64_t all_calls();
 
 /// Other programs leave a device this much memory from now on.
 void set_memory(int device, std::size_t bytes);
