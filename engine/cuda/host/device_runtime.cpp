@@ -142,7 +142,13 @@ class DeviceRuntime final : public Runtime {
   void* allocate_pinned(std::size_t bytes) override {
     device_.select();
     void* data = nullptr;
-    BATON_CUDA_CHECK(cudaMallocHost(&data, bytes));
+    const cudaError_t code = cudaMallocHost(&data, bytes);
+    if (code == cudaErrorMemoryAllocation) {  // a container or the user may be allowed less than the machine has
+      cudaGetLastError();
+      throw BackendError(fmt::format("device '{}': cannot pin {} bytes of host memory: {} ({})", name(), bytes,
+                                     cudaGetErrorString(code), cudaGetErrorName(code)));
+    }
+    check(code, "cudaMallocHost", __FILE__, __LINE__);
     return data;
   }
   void release_pinned(void* data) noexcept override {

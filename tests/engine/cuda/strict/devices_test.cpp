@@ -38,6 +38,14 @@ TEST_CASE("devices that cannot be used are refused with what is missing") {
   REQUIRE_THROWS_WITH(make_cuda_backend(1), Contains("unknown device 'cuda:1': this machine has 1 GPU"));
 }
 
+TEST_CASE("pinned memory that the machine does not have is an error with its size") {
+  strict::restart({.pinned = std::size_t{20} << 20});
+  const auto backend = make_cuda_backend(0);
+  REQUIRE_THROWS_WITH(backend->allocate_host(std::size_t{8} << 20),
+                      Contains("cannot pin 8388608 bytes of host memory") && Contains("cudaErrorMemoryAllocation"));
+  REQUIRE(backend->allocate_host(1000).bytes() == 1000);
+}
+
 TEST_CASE("cuBLASLt is looked for beside the program and in a Python environment") {
   const TempFolder folder;
   const auto make = [&](const std::string& name) {

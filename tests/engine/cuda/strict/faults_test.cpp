@@ -58,7 +58,9 @@ bool names(const std::string& error, const std::string& call) {
   const auto has = [&](const std::string& text) { return error.find(text) != std::string::npos; };
   if (call == "cudaLaunchKernel") return has("the launch of ");
   if (call == "cudaGetDeviceCount") return has("no NVIDIA driver or no GPU");
+  if (call == "cudaFuncGetAttributes") return has("kernels cannot run on compute capability");
   if (call == "cudaMallocAsync" && has("cannot allocate")) return true;
+  if (call == "cudaMallocHost" && has("cannot pin")) return true;
   // cuBLASLt's functions are called through a table: cublasLtMatmul is matmul.
   if (call.starts_with("cublasLt")) return has("cuBLASLt");
   return has(call);
