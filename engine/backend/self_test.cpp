@@ -51,7 +51,8 @@ std::string difference(const std::vector<float>& found, const std::vector<float>
   double worst = 0, largest = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double apart = std::abs(static_cast<double>(found[i]) - expected[i]);
-    if (!(apart <= worst)) worst = apart;  // NaN too
+    if (std::isnan(apart)) return fmt::format("value {} is {}, the CPU's {}", i, found[i], expected[i]);
+    worst = std::max(worst, apart);
     largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
   }
   if (worst <= kTolerance * largest) return {};

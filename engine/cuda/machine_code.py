@@ -28,7 +28,7 @@ MULTIPROCESSORS = {
     "100": Multiprocessor(2048, 32, 228 << 10),
     "120": Multiprocessor(1536, 24, 100 << 10),
 }
-RESERVED_SHARED = 1024  # bytes of shared memory that each block needs beside its own
+RESERVED_SHARED = 1024  # bytes of shared memory that each block needs in addition to its own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,8 @@
 
 namespace baton::cuda {
 
-/// Returns where the library may be, in the order of trying: where the loader looks, beside the program and in the
-/// `lib` beside its folder, in the packages of a Python environment (`environment` is its folder, or null), in the
+/// Returns where the library may be, in the order of trying: where the loader looks, next to the program and in the
+/// `lib` next to its folder, in the packages of a Python environment (`environment` is its folder, or null), in the
 /// toolkit.
 std::vector<std::string> cublas_lt_files(const std::string& program, const char* environment);
 

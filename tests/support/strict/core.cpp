@@ -78,8 +78,6 @@ Call::Call(const char* name, Kind kind, std::vector<int> errors) : lock_(core().
   }
 }
 
-Call::~Call() = default;
-
 cudaError_t Call::end(cudaError_t code) {
   if (code != cudaSuccess) caller().last_error = code;
   return code;

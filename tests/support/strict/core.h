@@ -151,7 +151,7 @@ int device_of(const void* pointer);
 bool is_pinned(const void* pointer, std::size_t bytes);
 /// Checks that the bytes lie in one allocation of a device, now.
 bool is_allocated(const void* pointer, std::size_t bytes);
-/// Checks an access of work to device memory and lets body touch it.
+/// Checks an access of work to device memory.
 void touch(const Work& work, const void* pointer, std::size_t bytes, Access access);
 /// Lets the threads of a kernel run: what they touch is checked.
 void run_kernel(const Work& work, const std::function<void()>& body);
@@ -179,7 +179,6 @@ class Call {
     not_captured,  // of_device, and unsafe while the thread captures
   };
   Call(const char* name, Kind kind, std::vector<int> errors);
-  ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   /// True when the call must end with error() at once.

@@ -4,8 +4,7 @@
 // obeys the documented rules to the letter and reports whoever breaks one:
 //
 // - Work runs as late as the rules allow: when the host waits for it, or, with Lateness::some, some of it with each
-// call.
-//   What two streams do unordered runs in a random order.
+//   call. What two streams do unordered runs in a random order.
 // - Every access is checked by happens-before: memory used before its allocation or after its release, on whatever
 //   stream, and two accesses of which one writes, that no event orders. Kernels' accesses are seen by page.
 // - The host cannot touch memory of a device. Pinned memory must not change before the copies that read it.
@@ -28,10 +27,10 @@ namespace baton::test::strict {
 struct DeviceSpec {
   int major = 8, minor = 6;
   int multiprocessors = 2;
-  std::size_t memory =
-      std::size_t{255} << 20;  // too little for measuring products with an empty cache, which is slow here
-  bool pools = true;           // the driver has memory pools
-  bool image = true;           // the program has kernels for it
+  // Too little for measuring products with an empty cache, which is slow here.
+  std::size_t memory = std::size_t{255} << 20;
+  bool pools = true;  // the driver has memory pools
+  bool image = true;  // the program has kernels for it
 };
 
 enum class Lateness : std::uint8_t { late, some };

@@ -9,6 +9,7 @@
 #include "engine/backend/make_backend.h"
 #include "engine/cuda/host/cublas_lt.h"
 #include "engine/cuda/host/cuda.h"
+#include "tests/support/self_test.h"
 #include "tests/support/strict/strict.h"
 #include "tests/support/temp_folder.h"
 
@@ -46,7 +47,23 @@ TEST_CASE("pinned memory that the machine does not have is an error with its siz
   REQUIRE(backend->allocate_host(1000).bytes() == 1000);
 }
 
-TEST_CASE("cuBLASLt is looked for beside the program and in a Python environment") {
+TEST_CASE("a device that computes nothing fails the self-test, and so does one whose calls fail") {
+  strict::restart({.runs_work = false});
+  std::size_t parts = 0;
+  // Steps that are repeated are compared with the device's own.
+  CHECK(self_test_problems(*make_cuda_backend(0), parts).size() == kSelfTestParts - 1);
+  CHECK(parts == kSelfTestParts);
+  strict::restart();
+  const auto device = make_cuda_backend(0);
+  strict::fail_call(strict::call_count() + 20, cudaErrorIllegalAddress, true);
+  parts = 0;
+  const auto problems = self_test_problems(*device, parts);
+  REQUIRE_FALSE(problems.empty());
+  CHECK_THAT(problems.back(), Contains("cudaErrorIllegalAddress"));
+  CHECK(parts == kSelfTestParts);
+}
+
+TEST_CASE("cuBLASLt is looked for next to the program and in a Python environment") {
   const TempFolder folder;
   const auto make = [&](const std::string& name) {
     const auto path = folder.path() / name;
@@ -54,13 +71,13 @@ TEST_CASE("cuBLASLt is looked for beside the program and in a Python environment
     std::ofstream(path) << "no library";
     return path.string();
   };
-  const std::string beside = make("app/lib/libcublasLt.so.13");
+  const std::string next_to = make("app/lib/libcublasLt.so.13");
   const std::string of_pip = make("venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13");
   const std::string program = (folder.path() / "app/bin/program").string(),
                     environment = (folder.path() / "venv").string();
   auto files = cuda::cublas_lt_files(program, environment.c_str());
   std::erase_if(files, [](const std::string& file) { return file.starts_with("/usr/local"); });
-  CHECK(files == std::vector<std::string>{"libcublasLt.so.13", beside, of_pip});
+  CHECK(files == std::vector<std::string>{"libcublasLt.so.13", next_to, of_pip});
   files = cuda::cublas_lt_files("/nowhere/bin/program", nullptr);
   std::erase_if(files, [](const std::string& file) { return file.starts_with("/usr/local"); });
   CHECK(files == std::vector<std::string>{"libcublasLt.so.13"});

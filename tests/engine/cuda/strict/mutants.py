@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 HOST = "engine/cuda/host/"
-MOVES = "transfers beside kernels in random orders break no rule"
+MOVES = "transfers that run while kernels do break no rule in any order"
 TIER = "a segment goes to host memory and returns bit for bit"
 STAGED = "staging: what was given arrives, however late the copies are"
 STEPS = "decode steps, which may be replays, agree with steps that are not"

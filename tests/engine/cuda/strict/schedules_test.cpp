@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that move between a device and pinned memory beside kernels, in random order: what is followed is there, what
-// is released is not used any more. The strict runtime checks every access against every other.
+// Texts that move between a device and pinned memory while kernels run, in random order: what is followed is there,
+// what is released is not used any more. The strict runtime checks every access against every other.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <random>
@@ -140,7 +140,7 @@ class World {
   std::int32_t last_value_ = 0, seen_wrong_ = 0;
 };
 
-TEST_CASE("transfers beside kernels in random orders break no rule", "[transfers]") {
+TEST_CASE("transfers that run while kernels do break no rule in any order", "[transfers]") {
   for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     const int device = seed % 3 == 0 ? 1 : 0;
     strict::restart({.devices = {{}, {}},
