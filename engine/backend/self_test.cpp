@@ -200,18 +200,22 @@ class SelfTest {
 
 }  // namespace
 
+SelfTestPart run_self_test_part(std::string name, const std::function<std::string()>& part) {
+  SelfTestPart result{.name = std::move(name), .problem = {}};
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    result.problem = part();
+  } catch (const std::exception& error) {
+    result.problem = error.what();
+  }
+  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
 void run_self_test(Backend& subject, Backend& reference, const std::function<void(const SelfTestPart&)>& on_part) {
   SelfTest test(subject, reference);
   const auto run = [&](std::string name, const std::function<std::string()>& part) {
-    SelfTestPart result{.name = std::move(name), .problem = {}};
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      result.problem = part();
-    } catch (const std::exception& error) {
-      result.problem = error.what();
-    }
-    result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    on_part(result);
+    on_part(run_self_test_part(std::move(name), part));
   };
   run("copies both ways", [&] { return test.copies(); });
   for (std::int64_t rows = 1; rows <= 8; ++rows)

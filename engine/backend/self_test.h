@@ -15,8 +15,11 @@ struct SelfTestPart {
   double milliseconds = 0;
 };
 
-/// Runs every part on both backends and reports each. `reference` is the CPU. An exception of a part becomes its
-/// problem. Threads: one caller at a time, as of the backends.
+/// Runs one part, which returns what went wrong or an empty text. An exception is its problem, too.
+SelfTestPart run_self_test_part(std::string name, const std::function<std::string()>& part);
+
+/// Runs every part on both backends and reports each. `reference` is the CPU. Threads: one caller at a time,
+/// as of the backends.
 void run_self_test(Backend& subject, Backend& reference, const std::function<void(const SelfTestPart&)>& on_part);
 
 }  // namespace baton

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "engine/backend/make_backend.h"
 #include "engine/model/forward.h"
@@ -53,18 +52,10 @@ void check_device(const std::string& device, const std::function<void(const Devi
   const auto [subject, reference] = with_resource_errors([&] {
     return std::pair(make_backend({device, 0}), make_backend({"cpu", 0}));
   });
-  run_self_test(*subject, *reference, [&](const SelfTestPart& part) {
-    on_check({part.name, part.problem, part.milliseconds});
-  });
-  DeviceCheck answer{.name = "an answer of nano, token by token", .problem = {}};
-  const auto begin = std::chrono::steady_clock::now();
-  try {
-    answer.problem = compare_answers(*subject, *reference);
-  } catch (const std::exception& error) {
-    answer.problem = error.what();
-  }
-  answer.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  on_check(answer);
+  const auto report = [&](const SelfTestPart& part) { on_check({part.name, part.problem, part.milliseconds}); };
+  run_self_test(*subject, *reference, report);
+  report(
+      run_self_test_part("an answer of nano, token by token", [&] { return compare_answers(*subject, *reference); }));
 }
 
 }  // namespace baton::inline v1
