@@ -49,9 +49,8 @@ std::string compare_answers(Backend& subject, Backend& reference) {
 }  // namespace
 
 void check_device(const std::string& device, const std::function<void(const DeviceCheck&)>& on_check) {
-  const auto [subject, reference] = with_resource_errors([&] {
-    return std::pair(make_backend({device, 0}), make_backend({"cpu", 0}));
-  });
+  const auto subject = with_resource_errors([&] { return make_backend({device, 0}); });
+  const auto reference = make_backend({"cpu", 0});
   const auto report = [&](const SelfTestPart& part) { on_check({part.name, part.problem, part.milliseconds}); };
   run_self_test(*subject, *reference, report);
   report(
