@@ -197,7 +197,7 @@ void multiply_quantized_task(const QuantizedTask& task, float* scratch) {
   with_dot(task.instructions, [&]<Dot kDot>(std::integral_constant<Dot, kDot>) HWY_ATTR {
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
-      with_panel_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
+      with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
         if (task.x.rows <= kFewRows<kDot>) {
           multiply_few<kType, kDot>(task, panel);
         } else {
@@ -224,7 +224,7 @@ void multiply_dequantized_task(const QuantizedTask& task, float* scratch) {
     for (std::int64_t r = 0; r < count; ++r) std::copy_n(task.x.f32(task.row + r) + d, inputs, rows + r * kTileStride);
     for (std::int64_t p = task.panel; p < task.panel_end; ++p) {
       const PanelView panel(task.w, p);
-      with_panel_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
+      with_code_type(panel.part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) HWY_ATTR {
         constexpr PanelFormat kFormat = panel_format(kType);
         const std::byte* chunk = panel.data + d / kQuantChunk * kFormat.chunk_bytes();
         widen_scales<kFormat>(scales, chunk, blocks);

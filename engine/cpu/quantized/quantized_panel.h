@@ -14,10 +14,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "engine/cpu/panel.h"
-#include "engine/tensor/block_types.h"
+#include "engine/tensor/code_format.h"
 
 namespace baton::cpu {
 
@@ -26,19 +25,7 @@ inline constexpr std::int64_t kQuantChunk = 256;  // inputs of a chunk
 inline constexpr std::int64_t kChunkBlocks = kQuantChunk / kQuantBlock;
 inline constexpr std::int64_t kWideBytes = kPanel * kQuantBlock;  // of a block with a byte for each code
 
-/// What the product kernel has to know of a format.
-struct CodeFormat {
-  int bits = 8;           // 4, 5, 6: unsigned codes; 8: signed quants
-  int offset = 0;         // quant = code - offset
-  int group = 32;         // quants that share a scale: 32 or 16
-  bool minimums = false;  // value = quant * scale + minimum
-  bool operator==(const CodeFormat&) const = default;
-};
-
-struct PanelFormat {
-  CodeFormat codes;
-  bool integer_scales = false;  // K formats
-
+struct PanelFormat : ScaledCodes {
   constexpr std::int64_t code_bytes() const { return kPanel * kQuantBlock * codes.bits / 8; }
   constexpr std::int64_t groups() const { return kQuantBlock / codes.group; }  // of a block
   constexpr std::int64_t block_bytes() const {
@@ -55,66 +42,8 @@ struct PanelFormat {
   }
 };
 
-/// Is there a panel format for this block type?
-constexpr bool has_panels(BlockType type) {
-  switch (type) {
-    case BlockType::q8_0:
-    case BlockType::q4_0:
-    case BlockType::q4_1:
-    case BlockType::q5_0:
-    case BlockType::q5_1:
-    case BlockType::q4_k:
-    case BlockType::q5_k:
-    case BlockType::q6_k:
-      return true;
-    default:
-      return false;
-  }
-}
-
-constexpr PanelFormat panel_format(BlockType type) {
-  switch (type) {
-    case BlockType::q4_0:
-      return {{4, 8, 32, false}, false};
-    case BlockType::q4_1:
-      return {{4, 0, 32, true}, false};
-    case BlockType::q5_0:
-      return {{5, 16, 32, false}, false};
-    case BlockType::q5_1:
-      return {{5, 0, 32, true}, false};
-    case BlockType::q4_k:
-      return {{4, 0, 32, true}, true};
-    case BlockType::q5_k:
-      return {{5, 0, 32, true}, true};
-    case BlockType::q6_k:
-      return {{6, 32, 16, false}, true};
-    default:
-      return {{8, 0, 32, false}, false};
-  }
-}
-
-/// Calls fn with std::integral_constant<BlockType, type>, for types that have panels.
-template <class Fn>
-void with_panel_type(BlockType type, const Fn& fn) {
-  switch (type) {
-    case BlockType::q4_0:
-      return fn(std::integral_constant<BlockType, BlockType::q4_0>());
-    case BlockType::q4_1:
-      return fn(std::integral_constant<BlockType, BlockType::q4_1>());
-    case BlockType::q5_0:
-      return fn(std::integral_constant<BlockType, BlockType::q5_0>());
-    case BlockType::q5_1:
-      return fn(std::integral_constant<BlockType, BlockType::q5_1>());
-    case BlockType::q4_k:
-      return fn(std::integral_constant<BlockType, BlockType::q4_k>());
-    case BlockType::q5_k:
-      return fn(std::integral_constant<BlockType, BlockType::q5_k>());
-    case BlockType::q6_k:
-      return fn(std::integral_constant<BlockType, BlockType::q6_k>());
-    default:
-      return fn(std::integral_constant<BlockType, BlockType::q8_0>());
-  }
-}
+/// `type` has codes.
+constexpr PanelFormat panel_format(BlockType type) { return {scaled_codes(type)}; }
 
 /// One row of activations over one chunk: 8 bits for each, a scale for each block of 32.
 struct ActivationChunk {

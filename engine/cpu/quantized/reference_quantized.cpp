@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "engine/tensor/code_format.h"
+
 namespace baton::cpu {
 namespace {
 
@@ -75,22 +77,6 @@ float multiply(const Activation& x, BlockType type, const std::byte* row, float 
 }
 
 }  // namespace
-
-bool has_quants(BlockType type) {
-  switch (type) {
-    case BlockType::q8_0:
-    case BlockType::q4_0:
-    case BlockType::q4_1:
-    case BlockType::q5_0:
-    case BlockType::q5_1:
-    case BlockType::q4_k:
-    case BlockType::q5_k:
-    case BlockType::q6_k:
-      return true;
-    default:
-      return false;
-  }
-}
 
 Quant quant_of(BlockType type, const std::byte* row, std::int64_t i) {
   const std::int64_t values = format_of(type).values, index = i / values;
@@ -172,7 +158,7 @@ void reference_quantized_matmul(TensorView out, ConstTensorView x, const Referen
     std::vector<float> values(static_cast<std::size_t>(w.cols));
     w.dequantize_row(values.data(), n);
     for (std::int64_t t = 0; t < x.rows; ++t) {
-      if (w.activations() == Activations::int8 && has_quants(from.type)) {
+      if (w.activations() == Activations::int8 && has_codes(from.type)) {
         out.f32(t)[n] = multiply(quantized(x.f32(t), x.cols), from.type, from.data, start);
       } else {
         float sum = start;

@@ -18,11 +18,8 @@ struct Quant {
   bool has_minimum = false;
 };
 
-/// Input i of a row. For types whose weights are integers times a scale of at least 16 inputs: not the float types.
+/// Input i of a row. `type` has codes (code_format.h).
 Quant quant_of(BlockType type, const std::byte* row, std::int64_t i);
-
-/// Has `type` quants?
-bool has_quants(BlockType type);
 
 class ReferenceBlocks final : public Matrix {
  public:
