@@ -50,6 +50,10 @@ RULES = (
     Rule(r"attention_tiles_\d+: receive_tiles<(?P<D>\d+)>", "tile_threads", "received_shared_{D}", "tile_blocks_{D}_4",
          ("HMMA", "LDSM")),
     Rule(r"few_rows: few_rows<\d+>", "few_rows_threads", "0", "4", (r"LDG\.E\.128|LDG\.E.*\.128",)),
+    Rule(r"quantized_products: quantized_few_rows<\d+, 1>", "quantized_threads", "quantized_shared_1", "3",
+         ("IMMA", r"LDG\.E.*\.128")),
+    Rule(r"quantized_products: quantized_(few|many)_rows<\d+(, 4)?>", "quantized_threads",
+         "quantized_shared_4", "2", ("IMMA", r"LDG\.E.*\.128")),
     Rule(r"norm: norm_rows<.*", "norm_threads", "norm_shared", "1"),
     Rule(r"rows: copy_rows<\w+, \w+, true>", "rows_threads", "0", "8", ("LDG", "STG")),
     Rule(r"kv: norm_store_rope_rows<.*", "kv_threads", "kv_shared", "4"),
@@ -95,6 +99,8 @@ def sizes() -> dict[str, int]:
         if match is None:
             raise SystemExit(f"ptxas: {room}.cu has no kThreads")
         found[f"{room}_threads"] = int(match[1])
+    # Eight splits of 16 outputs by 8 rows and by 32 rows.
+    found |= {"quantized_threads": 256, "quantized_shared_1": 4 << 10, "quantized_shared_4": 16 << 10}
     # Bins and sums of a row; sums and a head's norms: at most.
     found |= {"choose_shared": 4096, "norm_shared": 128, "kv_shared": 4096, "0": 0}
     return found

@@ -34,6 +34,7 @@ def demangled(names: list[str]) -> list[str]:
     short = []
     for line in out.splitlines():
         line = line.replace("baton::cuda::", "").replace("(anonymous namespace)::", "").replace("void ", "", 1)
+        line = line.replace("(baton::BlockType)", "")
         short.append(re.sub(r"\(.*$", "", line))
     return short
 

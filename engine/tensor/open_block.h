@@ -11,10 +11,10 @@ namespace baton {
 
 /// Only the first format_of(type).values codes are set, and of the scales those that the format has (code_format.h).
 struct OpenBlock {
-  std::uint8_t codes[256];    // one for each value, in their order; Q8_0: the bytes of signed quants
-  std::uint16_t factor;       // f16: the scale, or the factor of integer scales
-  std::uint16_t minimum;      // f16: the minimum, or the factor of integer minimums, which are subtracted
-  std::uint8_t scales[16];    // of groups, in their order; Q6_K: the bytes of signed scales
+  std::uint8_t codes[256];  // one for each value, in their order; Q8_0: the bytes of signed quants
+  std::uint16_t factor;     // f16: the scale, or the factor of integer scales
+  std::uint16_t minimum;    // f16: the minimum, or the factor of integer minimums, which are subtracted
+  std::uint8_t scales[16];  // of groups, in their order; Q6_K: the bytes of signed scales
   std::uint8_t minimums[8];
 };
 

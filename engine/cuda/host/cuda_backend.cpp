@@ -20,6 +20,7 @@
 #include "engine/cuda/host/staging.h"
 #include "engine/cuda/host/text_pairs.h"
 #include "engine/cuda/kernels/kernels.h"
+#include "engine/cuda/quantized/quantized_weights.h"
 
 namespace baton::cuda {
 namespace {
@@ -84,10 +85,18 @@ class CudaBackend final : public Backend {
     const std::int64_t rows = check_parts(parts, dtype, activations);
     auto matrix = std::make_unique<DeviceMatrix>(runtime_, rows, parts[0].cols, dtype);
     for (std::int64_t first = 0; const ConstTensorView& part : parts) {
-      load_part(*matrix, first, part);
+      matrix->load(first, part, stream(), staging_, operand_);
       first += part.rows;
     }
     return matrix;
+  }
+
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
+    check_quantized_parts(parts);
+    const bool keeps = activations == Activations::int8 &&
+                       std::ranges::all_of(parts, [](const BlockRows& part) { return has_codes(part.type); });
+    if (!keeps) return Backend::load_quantized_rows(parts, activations);
+    return std::make_unique<DeviceBlocks>(runtime_, staging_, parts);
   }
 
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
@@ -110,6 +119,9 @@ class CudaBackend final : public Backend {
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
     check_index("embed ids", ids, table.rows);
+    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&table)) {
+      return QuantizedOperations::embed(stream(), out, *blocks, index_.put(ids));
+    }
     launch_copy_rows(stream(), out, nullptr, device(table).view(), index_.put(ids), out.rows);
   }
 
@@ -139,6 +151,9 @@ class CudaBackend final : public Backend {
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
     check_matmul(out, x, w, bias, w.dtype);
     if (x.rows == 0) return;
+    if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&w)) {
+      return quantized_.matmul(stream(), out, x, *blocks, vectors_.put(bias));
+    }
     const DeviceMatrix& matrix = device(w);
     Product product{.out = reinterpret_cast<float*>(out.data),
                     .out_stride = out.stride,
@@ -373,29 +388,6 @@ class CudaBackend final : public Backend {
            view.stride * static_cast<std::int64_t>(size_of(view.dtype)) % 16 == 0;
   }
 
-  /// Uploads the rows of a part in host memory to rows [first, first + part.rows) of the matrix, in pieces of bounded
-  /// size.
-  void load_part(DeviceMatrix& matrix, std::int64_t first, const ConstTensorView& part) {
-    constexpr std::int64_t kPieceBytes = std::int64_t{16} << 20;
-    const auto element = static_cast<std::int64_t>(size_of(part.dtype));
-    const std::int64_t rows_at_once = std::max<std::int64_t>(1, kPieceBytes / (part.stride * element));
-    for (std::int64_t row = 0; row < part.rows; row += rows_at_once) {
-      const std::int64_t count = std::min(rows_at_once, part.rows - row);
-      const ConstTensorView piece = part.row_range(row, row + count);
-      // Without the last row's padding, which may lie outside of the part.
-      const std::int64_t bytes = ((count - 1) * part.stride + part.cols) * element;
-      const TensorView target{
-          matrix.data + (first + row) * matrix.stride * static_cast<std::int64_t>(size_of(matrix.dtype)), matrix.dtype,
-          count, matrix.stride, matrix.stride};
-      const bool same = part.dtype == matrix.dtype && part.stride == matrix.stride && part.cols == matrix.stride;
-      std::byte* sent = same ? target.data : operand_.reserve<std::byte>(bytes);
-      staging_.to_device(sent, {piece.data, static_cast<std::size_t>(bytes)});
-      if (same) continue;
-      launch_copy_rows(stream(), target, nullptr,
-                       BasicView<const std::byte>{sent, part.dtype, count, part.cols, part.stride}, nullptr, count);
-    }
-  }
-
   void attend_in_tiles(AttentionCall call, const KvShape& shape, const RowSpan& rows, const AttentionShape& grouped) {
     plan_.make(rows, grouped, kBlocksPerMultiprocessor * runtime_.multiprocessors(), padding_);
     call.rows = tile_rows_.put(plan_.rows());
@@ -433,6 +425,7 @@ class CudaBackend final : public Backend {
   KeptArrays placement_{runtime_, staging_}, counterpart_{runtime_, staging_}, correction_{runtime_, staging_},
       choices_{runtime_, staging_};
   KeptRows stored_{runtime_, staging_}, compared_{runtime_, staging_}, attended_{runtime_, staging_};
+  QuantizedOperations quantized_{runtime_};
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   TextPairs text_pairs_{runtime_, staging_};
   AttentionPlan plan_;

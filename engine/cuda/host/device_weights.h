@@ -16,6 +16,8 @@ namespace baton::cuda {
 struct DeviceMatrix final : Matrix {
   DeviceMatrix(Runtime& runtime, std::int64_t rows, std::int64_t cols, DType dtype);
   ~DeviceMatrix() override { runtime_.release(data); }
+  /// Uploads the rows of `part`, in host memory, to rows [first, first + part.rows), in pieces of bounded size.
+  void load(std::int64_t first, const ConstTensorView& part, Stream stream, Staging& staging, DeviceScratch& scratch);
   ConstTensorView view() const { return BasicView<const std::byte>{data, dtype, rows, cols, stride}; }
 
   std::byte* data = nullptr;

@@ -42,8 +42,7 @@ __device__ __forceinline__ bool is_finite(float value) { return fabsf(value) < I
 
 /// Maps floats that are not NaN to integers of the same order.
 __device__ __forceinline__ std::uint32_t order_of(float value) {
-  std::uint32_t bits = 0;
-  memcpy(&bits, &value, sizeof(bits));
+  const std::uint32_t bits = bits_of(value);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 

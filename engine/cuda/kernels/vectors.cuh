@@ -15,6 +15,17 @@ struct Half {
 };
 __device__ inline float to_float(Half value) { return half_to_float(value.bits); }
 
+__device__ inline std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+__device__ inline float float_of(std::uint32_t bits) {
+  float value = 0.0f;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 template <class T>
 __device__ __forceinline__ T from_float(float value) {
   if constexpr (sizeof(T) == 2) {

@@ -46,6 +46,9 @@ class HostMemory final : public Backend {
                                       Activations activations) override {
     return device_->load_matrix(parts, dtype, activations);
   }
+  std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) override {
+    return device_->load_quantized_rows(parts, activations);
+  }
   std::unique_ptr<Matrix> random_matrix(std::int64_t rows, std::int64_t cols, DType dtype, std::uint64_t seed,
                                         float deviation, Activations activations) override {
     return device_->random_matrix(rows, cols, dtype, seed, deviation, activations);

@@ -163,6 +163,12 @@ void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared, const 
 void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                       const Place& place = Place::current());
 
+template <bool kUnsigned>
+void multiply_bytes_16x8x32(std::uint32_t (&sum)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                            std::uint32_t start, const Place& place = Place::current());
+void multiply_bytes_16x8x16(std::uint32_t (&sum)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b,
+                            std::uint32_t start, const Place& place = Place::current());
+
 template <class Layout>
 Layout& shared_memory(const Place& place = Place::current()) {
   return *static_cast<Layout*>(simt::shared_bytes(sizeof(Layout), place));
