@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "engine/backend/random_weights.h"
@@ -88,6 +89,30 @@ class SelfTest {
       const auto matrix = backend.load_matrix({&part, 1}, DType::bf16);
       const DeviceNumbers x(backend, rows, kInputs, 1), out(backend, rows, kOutputs);
       backend.matmul(out.view(), x.view(), *matrix, bias);
+      return out.read();
+    });
+  }
+
+  /// Parts of the matrix in several types, as weights of one layer may have.
+  std::string quantized_product(std::int64_t rows) {
+    constexpr std::int64_t kOutputs = 40, kInputs = 512;
+    constexpr std::uint16_t kScale = 0x1c00;  // 2^-8
+    std::vector<std::vector<std::byte>> blocks;
+    std::vector<BlockView> parts;
+    for (const BlockType type : {BlockType::q4_k, BlockType::q5_0, BlockType::q6_k, BlockType::q8_0}) {
+      std::vector<std::byte>& data = blocks.emplace_back(kOutputs * row_bytes(type, kInputs));
+      for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 2654435761u >> 13);
+      for (const std::int16_t at : format_of(type).scales) {
+        for (auto begin = std::size_t{0}; at >= 0 && begin < data.size(); begin += format_of(type).bytes)
+          std::memcpy(&data[begin + static_cast<std::size_t>(at)], &kScale, sizeof(kScale));
+      }
+      parts.push_back({{}, type, kOutputs, kInputs});
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].data = blocks[i];
+    return compare([&](Backend& backend) {
+      const auto matrix = backend.load_quantized_matrix(parts, Activations::int8);
+      const DeviceNumbers x(backend, rows, kInputs, 12), out(backend, rows, matrix->rows);
+      backend.matmul(out.view(), x.view(), *matrix, {});
       return out.read();
     });
   }
@@ -221,6 +246,9 @@ void run_self_test(Backend& subject, Backend& reference, const std::function<voi
   for (std::int64_t rows = 1; rows <= 8; ++rows)
     run(fmt::format("product, {} row{}", rows, rows == 1 ? "" : "s"), [&] { return test.product(rows, false); });
   run("product, 40 rows, with a bias", [&] { return test.product(40, true); });
+  for (const std::int64_t rows : {1, 12, 200})
+    run(fmt::format("product of quantised weights, {} row{}", rows, rows == 1 ? "" : "s"),
+        [&] { return test.quantized_product(rows); });
   for (const std::int32_t width : {32, 64, 80, 96, 128})
     run(fmt::format("attention, heads of {}", width), [&] { return test.attention(width, DType::bf16); });
   run("attention, f32 KV", [&] { return test.attention(48, DType::f32); });

@@ -17,7 +17,7 @@ constexpr int kThreads = kSplits * kWarp;
 constexpr std::int64_t kTileRows = 8;  // columns of operand B
 constexpr int kSomeTiles = 4;          // tiles of a warp where rows are more than those of one
 constexpr std::int64_t kSomeRows = kSomeTiles * kTileRows;
-constexpr int kPanels = 2;                    // of a block of many rows
+constexpr int kPanels = 2;                     // of a block of many rows
 constexpr int kRowGroups = kSplits / kPanels;  // of kSomeRows rows: its warps read the same weights at about one time
 
 /// 1.5 * 2^23 as bits. An integer below 2^22 in magnitude, added to it, is the same number added to the float: integer
@@ -195,8 +195,8 @@ void launch_quantized_product(Stream stream, const QuantizedProduct& product, co
       launch(stream, dim3(count(panels)), kThreads, sizeof(SplitSums<1>), quantized_few_rows<kType, 1>, product, part,
              x);
     } else if (product.t <= kSomeRows || !fills) {
-      launch(stream, dim3(count(panels), count(x.rows / kSomeRows)), kThreads,
-             sizeof(SplitSums<kSomeTiles>), quantized_few_rows<kType, kSomeTiles>, product, part, x);
+      launch(stream, dim3(count(panels), count(x.rows / kSomeRows)), kThreads, sizeof(SplitSums<kSomeTiles>),
+             quantized_few_rows<kType, kSomeTiles>, product, part, x);
     } else {
       launch(stream, many, kThreads, sizeof(Totals), quantized_many_rows<kType>, product, part, x);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every test case begins with a fresh strict runtime and ends the process when it broke a rule or left something
-// behind. BATON_TEST_STREAMS=some: streams run some of their work with each call.
+// behind. BATON_TEST_STREAMS=some: streams run some of their work with each call. BATON_TEST_DEVICE_MIB: the device's
+// memory, for published models.
 #define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -18,7 +19,9 @@ struct Listener : Catch::TestEventListenerBase {
   void testCaseStarting(const Catch::TestCaseInfo& /*info*/) override {
     const char* streams = std::getenv("BATON_TEST_STREAMS");
     const bool some = streams != nullptr && std::string_view(streams) == "some";
-    restart({.lateness = some ? Lateness::some : Lateness::late});
+    DeviceSpec device;
+    if (const char* mib = std::getenv("BATON_TEST_DEVICE_MIB")) device.memory = std::strtoull(mib, nullptr, 10) << 20;
+    restart({.devices = {device}, .lateness = some ? Lateness::some : Lateness::late});
   }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     const auto broken = take_reports_and_leaks();
