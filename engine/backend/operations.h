@@ -122,7 +122,6 @@ class Operations {
   /// ascending order, from bias or zero:
   ///   acc = fma(float(sum of quant[c] * x_quant[c]) * x_scale[b], scale, acc) for each group of inputs with one scale,
   ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) where the type has minimums;
-  /// on a device, the sum of eight such chains from zero over eighths of the blocks, and then the bias;
   /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even.
   virtual std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) = 0;
 

@@ -25,6 +25,18 @@ __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
   return out;
 }
+/// (word & mask) | bits, as one instruction.
+__device__ __forceinline__ std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) {
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+}
+/// Both bf16 of a register plus a value that is one.
+__device__ __forceinline__ std::uint32_t add_bf16(std::uint32_t pair, float value) {
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(pair), "r"(0x3f803f80u), "r"(pack_bf16(value, value)));
+  return out;
+}
 __device__ __forceinline__ float half_to_float(std::uint16_t bits) {
   float out;
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(bits));
@@ -108,33 +120,14 @@ __device__ __forceinline__ void multiply_16x8x16(float (&c)[4], const std::uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// sum[16, 8] = start + a[16, 32] * b[32, 8] in 32-bit integers; words hold four bytes, those of a unsigned or signed,
-/// those of b signed. With g = lane / 4 and p = 4 (lane % 4):
-///   a: (g, p..) (g + 8, p..) (g, p + 16..) (g + 8, p + 16..)      b: (p.., g) (p + 16.., g)      sum: as
-///   multiply_16x8x16
-template <bool kUnsigned>
-__device__ __forceinline__ void multiply_bytes_16x8x32(std::uint32_t (&sum)[4], const std::uint32_t (&a)[4],
-                                                       const std::uint32_t (&b)[2], std::uint32_t start) {
-  if constexpr (kUnsigned) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%10, %10, %10, %10};"
-        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%10, %10, %10, %10};"
-        : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
-  }
-}
-/// The same with 16 signed bytes: a: (g, p..) (g + 8, p..)      b: (p.., g)
-__device__ __forceinline__ void multiply_bytes_16x8x16(std::uint32_t (&sum)[4], std::uint32_t a0, std::uint32_t a1,
-                                                       std::uint32_t b, std::uint32_t start) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-               : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-               : "r"(a0), "r"(a1), "r"(b), "r"(start));
+/// The same into c, from zero.
+__device__ __forceinline__ void product_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                                std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
 }  // namespace baton::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How quantised weights and the activations that they multiply lie in device memory: in the order in which the lanes of
-// a warp hold the operands of a tensor core (multiply_16x8x32), so that every load is of neighbouring words and nothing
-// goes through shared memory (docs/decisions/0052-quantised-weights-on-a-device.md). Host code and kernels share it.
+// How quantised weights lie in device memory: in the order in which the lanes of a warp hold operand A of a tensor core
+// (multiply_16x8x16), so that every load is of neighbouring words and nothing goes through shared memory
+// (docs/decisions/0052-quantised-weights-on-a-device.md). Host code and kernels share it.
 #pragma once
 
 #include <cstddef>
@@ -13,27 +13,33 @@
 namespace baton::cuda {
 
 inline constexpr std::int64_t kPanelOutputs = 16;  // of a panel: rows of operand A
-inline constexpr std::int64_t kUnitInputs = 64;    // of a unit: two blocks of 32, each with its own scales
+inline constexpr std::int64_t kBlockInputs = 32;   // of a block, whose codes share scales
+inline constexpr std::int64_t kUnitInputs = 64;    // of a unit: two blocks
 inline constexpr std::int64_t kUnitsPerFactor = 4;
 inline constexpr int kSplits = 8;  // pieces of a product's sum
 
-/// Bytes of a unit of a panel, array by array. With g = lane / 4 and p = lane % 4, word 4 h + r of a lane has the codes
-/// of block h of the unit for output g + 8 (r % 2), inputs 16 (r / 2) + 4 p to 4 p + 3, in its four bytes. Codes with
-/// an offset are stored as signed numbers (quant modulo 2^bits).
+/// A unit of a panel, array by array. A lane has g = lane / 4 and p = lane % 4. Of block h (0, 1) and step s (0, 1) of
+/// the unit it holds four pairs of codes; pair j is of output g + 8 (j % 2) and of inputs first, first + 1, where first
+/// is input_of(h, s, p) + 2 (j / 2).
 struct DeviceFormat : ScaledCodes {
-  /// 8 bits: words 0 to 3 of each lane, then words 4 to 7 of each lane. Else the low four bits: word 2 h + r / 2 of a
-  /// lane holds those of word 4 h + r in the low half of each byte where r is even, in the high half where it is odd.
+  /// Less than 8 bits: word 2 h + s of a lane has the low four bits of pair j at bits 4 j and 16 + 4 j.
+  /// 8 bits: words 0 to 3 of each lane, then words 4 to 7 of each lane; word 4 h + 2 s + j % 2 has the codes of pairs
+  /// j and j + 2, one a byte. The codes are the quants plus 128.
   constexpr std::int64_t code_bytes() const { return codes.bits == 8 ? 1024 : 512; }
-  /// 5 bits: one word per lane, bit 4 h + r of each byte. 6 bits: two words per lane, bits 2 r and 2 r + 1 of word h.
+  /// 5 bits: one word per lane, pair j at bits t and 16 + t, t = 8 h + 4 s + j. 6 bits: word h of two per lane, pair j
+  /// at bits 2 t and 16 + 2 t, t = 4 s + j.
   constexpr std::int64_t high_bytes() const { return codes.bits == 5 ? 128 : codes.bits == 6 ? 256 : 0; }
   /// One word per output: two f16, one for each block; another such word where there are minimums. Integer scales: a
   /// byte for each group of 16 (Q6_K), or two scales and two minimums.
   constexpr std::int64_t scale_bytes() const { return codes.minimums && !integer_scales ? 128 : 64; }
   /// Of kUnitsPerFactor units. One word per output: the f16 factors of the integer scales and of the minimums.
   constexpr std::int64_t factor_bytes() const { return integer_scales ? 64 : 0; }
-  constexpr bool is_signed() const { return codes.offset != 0 || codes.bits == 8; }
-  /// Codes are the highest bits of the bytes that are multiplied: 2^shift() times as large.
-  constexpr int shift() const { return 8 - codes.bits; }
+  /// A step multiplies 16 inputs. Where they need one scale, they are neighbours, four of each lane; else a lane has
+  /// eight neighbours in both steps, which it loads at once.
+  constexpr std::int64_t input_of(std::int64_t h, std::int64_t s, std::int64_t p) const {
+    return kBlockInputs * h + (codes.group == 16 ? 16 * s + 4 * p : 8 * p + 4 * s);
+  }
+  constexpr int offset() const { return codes.bits == 8 ? 128 : codes.offset; }
 };
 
 /// `type` has codes.
@@ -55,20 +61,14 @@ struct QuantizedPart {
   constexpr std::int64_t panels() const { return blocks_of(rows, kPanelOutputs); }
 };
 
-/// Rows of activations in 8 bits, scaled for each block of 32. `rows` is a multiple of 8; rows that nobody gave are
-/// zero.
-struct QuantizedInputs {
-  std::int8_t* quants = nullptr;  // [units][rows][64]; byte 16 p + 8 h + 4 q + j: input 32 h + 16 q + 4 p + j
-  float* scales = nullptr;        // [units][rows][2]
-  float* sums = nullptr;          // [units][rows][2] scale times the sum of the block's quants
-  std::int64_t rows = 0;
-  std::int64_t units = 0;
-};
-
-/// out[t, part.row + n] = inputs * part^T + bias, for t rows.
+/// out[t, part.row + n] = x * part^T + bias.
 struct QuantizedProduct {
   float* out = nullptr;
   std::int64_t out_stride = 0;
+  const Bf16* x = nullptr;  // [t][units * kUnitInputs], rows aligned to 16 bytes
+  std::int64_t x_stride = 0;
+  const float* sums = nullptr;  // [units * 2][sum_rows] of x, for types with minimums
+  std::int64_t sum_rows = 0;    // a multiple of 32, at least t
   const float* bias = nullptr;  // of all outputs of the weight, or null
   std::int64_t t = 0;
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of quantised weights and activations in 8 bits, on tensor cores: the weights are operand A, 16 outputs, so
-// that a warp needs no more than eight rows of activations to use a whole instruction, and decoding uses the same one
-// as prefill. Weights are read once for each tile of rows, from memory straight into the operand's registers.
+// Products of quantised weights on tensor cores: the weights are operand A, 16 outputs, so that a warp needs no more
+// than eight rows of activations to use a whole instruction, and decoding uses the same one as prefill. Codes go from
+// memory straight into the registers of the operand, as exact numbers in bf16; scales are multiplied with the sums.
 //
 // Where the rows are few, the eight warps of a block take one split each of the sums of 16 outputs; where there are
-// many rows, a warp computes all splits of its own 16 outputs one after another. Both add the splits in the same order:
-// an output has the same bits in any batch.
+// many rows, a warp computes all splits of its own outputs and rows one after another. Both add the splits in the same
+// order: an output has the same bits in any batch.
 #include "engine/cuda/quantized/quantized_kernels.h"
 #include "engine/cuda/quantized/quantized_unit.cuh"
 
@@ -20,79 +20,107 @@ constexpr std::int64_t kSomeRows = kSomeTiles * kTileRows;
 constexpr int kPanels = 2;                     // of a block of many rows
 constexpr int kRowGroups = kSplits / kPanels;  // of kSomeRows rows: its warps read the same weights at about one time
 
-/// 1.5 * 2^23 as bits. An integer below 2^22 in magnitude, added to it, is the same number added to the float: integer
-/// sums that start here become floats by one subtraction. Sums are below 32 * 255 * 127.
-constexpr std::uint32_t kShiftBits = 0x4b400000u;
-constexpr float kShift = 0x1.8p23f;
-
-/// Adds units [begin, end) of a panel to the chains of kTiles tiles of rows. acc[tile][i] is, with g = lane / 4 and
-/// p = lane % 4, output g + 8 (i / 2) of row 8 tile + 2 p + i % 2.
+/// A unit's inputs of the rows that a lane loads, and the sums of blocks of those that it adds up.
 template <BlockType kType, int kTiles>
-__device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const Unit<kType>& unit, const QuantizedInputs& x,
-                                         std::int64_t index, std::int64_t first_row, int lane) {
-  std::uint32_t a[2][4];
-  BlockScales scales[2][2];
+struct LaneRows {
+  static constexpr bool kTogether = Unit<kType>::kGroups == 1;  // see DeviceFormat::input_of
+  static constexpr std::int64_t kChunk = 8;                     // 16 bytes
+
+  const Bf16* x;
+  std::uint32_t chunk[kTiles];  // at which the row of each tile begins
+  const float* sums;
+
+  __device__ __forceinline__ LaneRows(const QuantizedProduct& product, std::int64_t first_row, std::int64_t unit,
+                                      int lane) {
+    x = product.x + unit * kUnitInputs + lane % 4 * (kTogether ? 8 : 4);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const std::int64_t row = first_row + tile * kTileRows + lane / 4;
+      chunk[tile] = static_cast<std::uint32_t>((row < product.t ? row : product.t - 1) * (product.x_stride / kChunk));
+    }
+    sums = product.sums + first_row + lane % 4 * 2 + unit * 2 * product.sum_rows;
+  }
+  /// Operand B of block h: the words of step s are [s][0] and [s][1].
+  __device__ __forceinline__ void load(std::uint32_t (&b)[2][2], int tile, int h) const {
+    const Bf16* block = x + static_cast<std::int64_t>(chunk[tile]) * kChunk + h * kBlockInputs;
+    if constexpr (kTogether) {
+      const uint4 all = *reinterpret_cast<const uint4*>(block);
+      b[0][0] = all.x, b[0][1] = all.y, b[1][0] = all.z, b[1][1] = all.w;
+    } else {
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const uint2 two = *reinterpret_cast<const uint2*>(block + s * 16);
+        b[s][0] = two.x, b[s][1] = two.y;
+      }
+    }
+  }
+  __device__ __forceinline__ void advance(const QuantizedProduct& product) {
+    x += kUnitInputs;
+    sums += 2 * product.sum_rows;
+  }
+};
+
+/// Adds a unit to the chains of kTiles tiles of rows. acc[tile][i] is, with g = lane / 4 and p = lane % 4, output
+/// g + 8 (i / 2) of row 8 tile + 2 p + i % 2.
+template <BlockType kType, int kTiles>
+__device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const Unit<kType>& unit,
+                                         const QuantizedProduct& product, const LaneRows<kType, kTiles>& rows) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    unit.operand(a[h], h);
+    std::uint32_t a[2][4];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) scales[h][i] = unit.scales[i].of_block(h);
-  }
+    for (int s = 0; s < 2; ++s) unit.operand(a[s], h, s);
+    const BlockScales scales[2] = {unit.scales[0].of_block(h), unit.scales[1].of_block(h)};
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const std::int64_t row = index * x.rows + first_row + tile * kTileRows;
-    const uint4 b = *reinterpret_cast<const uint4*>(x.quants + (row + lane / 4) * kUnitInputs + lane % 4 * 16);
-    const std::uint32_t words[2][2] = {{b.x, b.y}, {b.z, b.w}};
-    const std::int64_t pair = (row + lane % 4 * 2) * 2;
-    const float4 of_rows = *reinterpret_cast<const float4*>(x.scales + pair);
-    const float x_scales[2][2] = {{of_rows.x, of_rows.z}, {of_rows.y, of_rows.w}};  // [h][row]
-    float x_sums[2][2];
-    if constexpr (Unit<kType>::kMinimums) {
-      const float4 sums = *reinterpret_cast<const float4*>(x.sums + pair);
-      x_sums[0][0] = sums.x, x_sums[0][1] = sums.z, x_sums[1][0] = sums.y, x_sums[1][1] = sums.w;
-    }
+    for (int tile = 0; tile < kTiles; ++tile) {
+      std::uint32_t b[2][2];
+      rows.load(b, tile, h);
+      float sum[4];
+      product_16x8x16(sum, a[0], b[0][0], b[0][1]);
+      if constexpr (Unit<kType>::kGroups == 1) {
+        multiply_16x8x16(sum, a[1], b[1][0], b[1][1]);
+      } else {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      constexpr int kGroups = Unit<kType>::kGroups;
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        std::uint32_t sums[4];
-        if constexpr (kGroups == 1) {
-          multiply_bytes_16x8x32<!Unit<kType>::kSigned>(sums, a[h], words[h], kShiftBits);
-        } else {
-          multiply_bytes_16x8x16(sums, a[h][2 * group], a[h][2 * group + 1], words[h][group], kShiftBits);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          acc[tile][i] =
-              fmaf((float_of(sums[i]) - kShift) * x_scales[h][i % 2], scales[h][i / 2].scale[group], acc[tile][i]);
-        }
+        for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(sum[i], scales[i / 2].scale[0], acc[tile][i]);
+        product_16x8x16(sum, a[1], b[1][0], b[1][1]);
       }
-      if constexpr (Unit<kType>::kMinimums) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(scales[h][i / 2].minimum, x_sums[h][i % 2], acc[tile][i]);
+      for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(sum[i], scales[i / 2].scale[1], acc[tile][i]);
+      if constexpr (Unit<kType>::kMinimums) {
+        const float2 of_rows = *reinterpret_cast<const float2*>(rows.sums + h * product.sum_rows + tile * kTileRows);
+        const float x_sums[2] = {of_rows.x, of_rows.y};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(scales[i / 2].minimum, x_sums[i % 2], acc[tile][i]);
       }
     }
   }
 }
 
-/// As many units are loaded before the first is used.
+/// Units [begin, end) of a panel. As many units are loaded before the first is used.
 template <BlockType kType, int kTiles, int kAhead>
-__device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const QuantizedPart& part, const QuantizedInputs& x,
-                                          std::int64_t panel, std::int64_t first_row, std::int64_t begin,
-                                          std::int64_t end, int lane) {
-  std::int64_t index = begin;
-  for (; index + kAhead <= end; index += kAhead) {
+__device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const QuantizedPart& part,
+                                          const QuantizedProduct& product, std::int64_t panel, std::int64_t first_row,
+                                          std::int64_t begin, std::int64_t end, int lane) {
+  UnitPlace<kType> place(part, panel, begin);
+  LaneRows<kType, kTiles> rows(product, first_row, begin, lane);
+  const auto last = static_cast<std::uint32_t>(end);
+  while (place.unit + kAhead <= last) {
     Unit<kType> units[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) units[i].load(part, panel, index + i, lane);
+    for (int i = 0; i < kAhead; ++i) {
+      units[i].load(place, lane);
+      ++place.unit;
+    }
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) add_unit<kType, kTiles>(acc, units[i], x, index + i, first_row, lane);
+    for (int i = 0; i < kAhead; ++i) {
+      add_unit<kType, kTiles>(acc, units[i], product, rows);
+      rows.advance(product);
+    }
   }
-  for (; index < end; ++index) {
+  for (; place.unit < last; ++place.unit, rows.advance(product)) {
     Unit<kType> unit;
-    unit.load(part, panel, index, lane);
-    add_unit<kType, kTiles>(acc, unit, x, index, first_row, lane);
+    unit.load(place, lane);
+    add_unit<kType, kTiles>(acc, unit, product, rows);
   }
 }
 
@@ -119,14 +147,14 @@ struct SplitSums {
 };
 
 template <BlockType kType, int kTiles>
-__global__ void __launch_bounds__(kThreads)
-    quantized_few_rows(QuantizedProduct product, QuantizedPart part, QuantizedInputs x) {
+__global__ void __launch_bounds__(kThreads, kTiles == 1 ? 3 : 2)
+    quantized_few_rows(QuantizedProduct product, QuantizedPart part) {
   auto& shared = shared_memory<SplitSums<kTiles>>();
   const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
   const std::int64_t panel = blockIdx.x, first_row = static_cast<std::int64_t>(blockIdx.y) * kTiles * kTileRows;
   const Split split = split_of(warp, part);
   float acc[kTiles][4] = {};
-  add_units<kType, kTiles, kTiles == 1 ? 2 : 1>(acc, part, x, panel, first_row, split.begin, split.end, lane);
+  add_units<kType, kTiles, kTiles == 1 ? 2 : 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -147,8 +175,7 @@ struct Totals {
 };
 
 template <BlockType kType>
-__global__ void __launch_bounds__(kThreads, 2)
-    quantized_many_rows(QuantizedProduct product, QuantizedPart part, QuantizedInputs x) {
+__global__ void __launch_bounds__(kThreads, 2) quantized_many_rows(QuantizedProduct product, QuantizedPart part) {
   auto& totals = shared_memory<Totals>();
   const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
   const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * kPanels + warp % kPanels;
@@ -157,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int s = 0; s < kSplits; ++s) {
     const Split split = split_of(s, part);
     float acc[kSomeTiles][4] = {};
-    add_units<kType, kSomeTiles, 1>(acc, part, x, panel, first_row, split.begin, split.end, lane);
+    add_units<kType, kSomeTiles, 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
 #pragma unroll
     for (int tile = 0; tile < kSomeTiles; ++tile) {
 #pragma unroll
@@ -180,25 +207,19 @@ unsigned count(std::int64_t value) { return static_cast<unsigned>(value); }
 
 }  // namespace
 
-std::int64_t padded_rows(std::int64_t t) {
-  if (t <= kTileRows) return kTileRows;
-  return round_up(t, kSomeRows);
-}
-
 void launch_quantized_product(Stream stream, const QuantizedProduct& product, const QuantizedPart& part,
-                              const QuantizedInputs& x, int multiprocessors) {
+                              int multiprocessors) {
   const std::int64_t panels = part.panels();
-  const dim3 many(count(blocks_of(panels, kPanels)), count(blocks_of(x.rows, kRowGroups * kSomeRows)));
+  const dim3 many(count(blocks_of(panels, kPanels)), count(blocks_of(product.t, kRowGroups * kSomeRows)));
   const bool fills = std::int64_t{many.x} * many.y >= 2 * multiprocessors;
   with_code_type(part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
     if (product.t <= kTileRows) {
-      launch(stream, dim3(count(panels)), kThreads, sizeof(SplitSums<1>), quantized_few_rows<kType, 1>, product, part,
-             x);
+      launch(stream, dim3(count(panels)), kThreads, sizeof(SplitSums<1>), quantized_few_rows<kType, 1>, product, part);
     } else if (product.t <= kSomeRows || !fills) {
-      launch(stream, dim3(count(panels), count(x.rows / kSomeRows)), kThreads, sizeof(SplitSums<kSomeTiles>),
-             quantized_few_rows<kType, kSomeTiles>, product, part, x);
+      launch(stream, dim3(count(panels), count(blocks_of(product.t, kSomeRows))), kThreads,
+             sizeof(SplitSums<kSomeTiles>), quantized_few_rows<kType, kSomeTiles>, product, part);
     } else {
-      launch(stream, many, kThreads, sizeof(Totals), quantized_many_rows<kType>, product, part, x);
+      launch(stream, many, kThreads, sizeof(Totals), quantized_many_rows<kType>, product, part);
     }
   });
 }

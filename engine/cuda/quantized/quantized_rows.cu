@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a quantised weight as floats: embeddings. A block writes one row.
+// Rows of a quantised weight as floats (embeddings; a block writes one row), and sums of activations, a warp for each.
 #include "engine/cuda/quantized/quantized_kernels.h"
 #include "engine/cuda/quantized/quantized_unit.cuh"
 
@@ -7,22 +7,28 @@ namespace baton::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kWarp = 32;
 
-/// The code of an input of block h of a unit that `lane` holds in byte j of word r; see DeviceFormat.
 template <BlockType kType>
-__device__ __forceinline__ int quant_at(const QuantizedPart& part, std::int64_t at, int lane, int h, int r, int j) {
+__device__ __forceinline__ int quant_at(const QuantizedPart& part, std::int64_t at, int output, int input) {
   using Constants = DeviceConstants<kType>;
   constexpr int kBits = Constants::kBits;
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(part.codes) + at * Constants::kCodeBytes;
+  const int h = input / 32, i = input % 32;
+  const int p = Constants::kGroups == 2 ? i % 16 / 4 : i / 8, s = Constants::kGroups == 2 ? i / 16 : i / 4 % 2;
+  const int lane = output % 8 * 4 + p, j = output / 8 + i % 4 / 2 * 2, odd = i % 2;
+  const std::byte* codes = part.codes + at * Constants::kCodeBytes;
   if constexpr (kBits == 8) {
-    return static_cast<std::int8_t>(codes[(h * 32 + lane) * 16 + r * 4 + j]);
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes);
+    return bytes[((h * 32 + lane) * 4 + 2 * s + j % 2) * 4 + i % 4] - Constants::kOffset;
   } else {
-    int code = codes[lane * 16 + (2 * h + r / 2) * 4 + j] >> (r % 2 * 4) & 15;
-    const auto* high = reinterpret_cast<const std::uint8_t*>(part.high) + at * Constants::kHighBytes;
-    if constexpr (kBits == 5) code |= (high[lane * 4 + j] >> (4 * h + r) & 1) << 4;
-    if constexpr (kBits == 6) code |= (high[lane * 8 + h * 4 + j] >> (2 * r) & 3) << 4;
-    constexpr int kSign = Constants::kSigned ? 1 << (kBits - 1) : 0;
-    return (code ^ kSign) - kSign;
+    const auto word = [](const std::byte* words, int index) {
+      return reinterpret_cast<const std::uint32_t*>(words)[index];
+    };
+    std::uint32_t code = word(codes, lane * 4 + 2 * h + s) >> (16 * odd + 4 * j) & 15u;
+    const std::byte* high = part.high + at * Constants::kHighBytes;
+    if constexpr (kBits == 5) code |= (word(high, lane) >> (16 * odd + 8 * h + 4 * s + j) & 1u) << 4;
+    if constexpr (kBits == 6) code |= (word(high, lane * 2 + h) >> (16 * odd + 2 * (4 * s + j)) & 3u) << 4;
+    return static_cast<int>(code) - Constants::kOffset;
   }
 }
 
@@ -36,19 +42,34 @@ __global__ void dequantize_rows(float* out, std::int64_t out_stride, std::int64_
   const int output = static_cast<int>(row % kPanelOutputs);
   for (std::int64_t input = threadIdx.x; input < cols; input += kThreads) {
     const std::int64_t unit = input / kUnitInputs;
-    const int in_block = static_cast<int>(input % 32), h = static_cast<int>(input % kUnitInputs / 32);
-    const int lane = output % 8 * 4 + in_block % 16 / 4, half = in_block / 16;
-    const int quant = quant_at<kType>(part, panel * part.units + unit, lane, h, 2 * half + output / 8, in_block % 4);
+    const int in_unit = static_cast<int>(input % kUnitInputs), half = in_unit / 16;
+    const int quant = quant_at<kType>(part, panel * part.units + unit, output, in_unit);
     OutputScales<kType> loaded;
-    loaded.load(part, panel, unit, output);
-    const BlockScales scales = loaded.of_block(h);
-    const float scale = half == 0 ? scales.scale[0] : scales.scale[1];
-    const float product = static_cast<float>(quant) * (scale * static_cast<float>(1 << Constants::kShift));
+    const UnitPlace<kType> place(part, panel, unit);
+    loaded.load(place.scales(), place.factors(), output);
+    const BlockScales scales = loaded.of_block(half / 2);
+    const float product = static_cast<float>(quant) * (half % 2 == 0 ? scales.scale[0] : scales.scale[1]);
     out[blockIdx.x * out_stride + input] = Constants::kMinimums ? product + scales.minimum : product;
   }
 }
 
+__global__ void block_sums(float* sums, std::int64_t sum_rows, const Bf16* x, std::int64_t x_stride, std::int64_t rows,
+                           std::int64_t blocks) {
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (warp >= sum_rows * blocks) return;  // a whole warp
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const std::int64_t row = warp / blocks, block = warp % blocks;
+  const float sum = warp_sum(row < rows ? to_float(x[row * x_stride + block * kBlockInputs + lane]) : 0.0f);
+  if (lane == 0) sums[block * sum_rows + row] = sum;
+}
+
 }  // namespace
+
+void launch_block_sums(Stream stream, float* sums, std::int64_t sum_rows, ConstTensorView x) {
+  const std::int64_t blocks = x.cols / kBlockInputs;
+  launch(stream, dim3(static_cast<unsigned>(blocks_of(sum_rows * blocks, kThreads / kWarp))), kThreads, 0, block_sums,
+         sums, sum_rows, elements<Bf16>(x), x.stride, x.rows, blocks);
+}
 
 void launch_dequantize_rows(Stream stream, TensorView out, const QuantizedPart& part, const std::int32_t* ids) {
   if (out.rows == 0) return;

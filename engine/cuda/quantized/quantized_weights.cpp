@@ -13,7 +13,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
-constexpr std::int64_t kBlockInputs = 32;
+constexpr std::int64_t kSumRows = 32;
 constexpr std::size_t kAlignment = 256;  // of the arrays of a part
 
 /// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
@@ -75,8 +75,8 @@ class PanelWriter {
       open_block(block, row + (input + i) / format.values * format.bytes, type_);
       std::copy_n(block.codes, format.values, out.codes.begin() + i);
     }
-    if (format_.codes.offset == 0) return;
-    for (std::int64_t i = 0; i < end; ++i) out.codes[static_cast<std::size_t>(i)] ^= 1u << (format_.codes.bits - 1);
+    if (format_.codes.bits < 8) return;
+    for (std::int64_t i = 0; i < end; ++i) out.codes[static_cast<std::size_t>(i)] ^= 0x80u;  // 128 more
   }
 
   void write_chunk(std::int64_t panel, std::int64_t first_unit) {
@@ -97,19 +97,21 @@ class PanelWriter {
   void write_codes(std::int64_t at, std::int64_t lane, std::int64_t input) {
     std::array<std::uint32_t, 8> words{};
     std::array<std::uint32_t, 2> more{};
-    for (std::int64_t i = 0; i < 8; ++i) {
-      const std::int64_t h = i / 4, r = i % 4;
-      const OpenChunk& chunk = open_[static_cast<std::size_t>(lane / 4 + 8 * (r % 2))];
-      std::uint32_t word = 0;
-      std::memcpy(&word, chunk.codes.data() + input + 32 * h + 16 * (r / 2) + lane % 4 * 4, sizeof(word));
-      const auto index = static_cast<std::size_t>(i);
-      if (format_.codes.bits == 8) {
-        words[index] = word;
-        continue;
+    for (std::int64_t step = 0; step < 4; ++step) {
+      const std::int64_t h = step / 2, s = step % 2, first = input + format_.input_of(h, s, lane % 4);
+      for (std::int64_t j = 0; j < 4; ++j) {
+        const OpenChunk& chunk = open_[static_cast<std::size_t>(lane / 4 + 8 * (j % 2))];
+        const std::uint32_t even = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2)];
+        const std::uint32_t odd = chunk.codes[static_cast<std::size_t>(first + j / 2 * 2 + 1)];
+        if (format_.codes.bits == 8) {
+          words[static_cast<std::size_t>(4 * h + 2 * s + j % 2)] |= (even | odd << 8) << (j / 2 * 16);
+          continue;
+        }
+        words[static_cast<std::size_t>(step)] |= ((even & 15u) | (odd & 15u) << 16) << (4 * j);
+        const std::uint32_t high_bits = even >> 4 | odd >> 4 << 16;
+        if (format_.codes.bits == 5) more[0] |= high_bits << (4 * step + j);
+        if (format_.codes.bits == 6) more[static_cast<std::size_t>(h)] |= high_bits << (2 * (4 * s + j));
       }
-      words[index / 2] |= (word & 0x0f0f0f0fu) << (4 * (r % 2));
-      if (format_.codes.bits == 5) more[0] |= (word >> 4 & 0x01010101u) << i;
-      if (format_.codes.bits == 6) more[static_cast<std::size_t>(h)] |= (word >> 4 & 0x03030303u) << (2 * r);
     }
     if (format_.codes.bits == 8) {
       for (std::int64_t i = 0; i < 8; ++i) {
@@ -156,7 +158,7 @@ class PanelWriter {
 
 DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const BlockRows> parts) : memory_(runtime) {
   cols = parts[0].cols;
-  dtype = DType::f32;
+  dtype = DType::bf16;  // of the inputs of its products
   const std::int64_t units = blocks_of(cols, kUnitInputs);
   for (const BlockRows& part : parts) {
     parts_.push_back({.type = part.type,
@@ -201,16 +203,28 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
 
 void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w,
                                  const float* bias) {
-  const std::int64_t rows = padded_rows(x.rows), units = blocks_of(w.cols, kUnitInputs), blocks = rows * units * 2;
-  auto* memory = inputs_.reserve<std::byte>(blocks * (kBlockInputs + 8));
-  QuantizedInputs inputs{.quants = reinterpret_cast<std::int8_t*>(memory), .rows = rows, .units = units};
-  inputs.scales = reinterpret_cast<float*>(memory + blocks * kBlockInputs);
-  inputs.sums = inputs.scales + blocks;
-  launch_quantize_inputs(stream, inputs, x);
-  const QuantizedProduct product{
-      .out = reinterpret_cast<float*>(out.data), .out_stride = out.stride, .bias = bias, .t = x.rows};
+  const std::int64_t width = round_up(w.cols, kUnitInputs), blocks = width / kBlockInputs;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
+  if (x.dtype != DType::bf16 || x.cols != width || !aligned) {
+    const TensorView rounded{inputs_.reserve<std::byte>(x.rows * width * 2), DType::bf16, x.rows, width, width};
+    launch_copy_rows(stream, rounded, nullptr, x, nullptr, x.rows);  // padded with zeros
+    x = rounded;
+  }
+  const std::int64_t sum_rows = round_up(x.rows, kSumRows);
+  const bool minimums =
+      std::ranges::any_of(w.parts(), [](const QuantizedPart& part) { return device_format(part.type).codes.minimums; });
+  float* sums = minimums ? sums_.reserve<float>(blocks * sum_rows) : nullptr;
+  if (minimums) launch_block_sums(stream, sums, sum_rows, x);
+  const QuantizedProduct product{.out = reinterpret_cast<float*>(out.data),
+                                 .out_stride = out.stride,
+                                 .x = reinterpret_cast<const Bf16*>(x.data),
+                                 .x_stride = x.stride,
+                                 .sums = sums,
+                                 .sum_rows = sum_rows,
+                                 .bias = bias,
+                                 .t = x.rows};
   for (const QuantizedPart& part : w.parts()) {
-    launch_quantized_product(stream, product, part, inputs, runtime_.multiprocessors());
+    launch_quantized_product(stream, product, part, runtime_.multiprocessors());
   }
 }
 

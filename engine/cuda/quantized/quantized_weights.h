@@ -36,7 +36,7 @@ class DeviceBlocks final : public Matrix {
 /// Scratch memory for activations. Arguments are checked. Threads: one caller at a time.
 class QuantizedOperations {
  public:
-  explicit QuantizedOperations(Runtime& runtime) : runtime_(runtime), inputs_(runtime) {}
+  explicit QuantizedOperations(Runtime& runtime) : runtime_(runtime), inputs_(runtime), sums_(runtime) {}
 
   /// `bias`: on the device, or null.
   void matmul(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w, const float* bias);
@@ -45,7 +45,7 @@ class QuantizedOperations {
 
  private:
   Runtime& runtime_;
-  DeviceScratch inputs_;
+  DeviceScratch inputs_, sums_;
 };
 
 }  // namespace baton::cuda

@@ -62,8 +62,8 @@ double largest_difference(const Continuation& a, const Continuation& b) {
 }
 
 // The device adds in another order and rounds queries and attention's weights to bf16. Where that moves an activation
-// from one code to the next, it moves by a whole code: on the CPU, a KV cache in f32 instead of bf16 moves the logits as
-// far (0.091 of their size on SmolLM2-135M, 0.015 on Qwen2.5-Coder-0.5B, whose sixth token it changes).
+// from one code to the next, it moves by a whole code: on the CPU, a KV cache in f32 instead of bf16 moves the logits
+// as far (0.091 of their size on SmolLM2-135M, 0.015 on Qwen2.5-Coder-0.5B, whose sixth token it changes).
 TEST_CASE("published: models answer on the kernels as on the CPU", "[published-device]") {
   constexpr std::size_t kTokens = 24;
   for (const fs::path& path : published()) {

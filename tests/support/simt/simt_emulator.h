@@ -116,6 +116,11 @@ inline Bf16 to_bf16(float value) {
 inline std::uint32_t pack_bf16(float low, float high) {
   return to_bf16(low).bits | static_cast<std::uint32_t>(to_bf16(high).bits) << 16;
 }
+inline std::uint32_t and_or(std::uint32_t word, std::uint32_t mask, std::uint32_t bits) { return (word & mask) | bits; }
+inline std::uint32_t add_bf16(std::uint32_t pair, float value) {
+  const auto half = [&](std::uint32_t bits) { return to_float(Bf16{static_cast<std::uint16_t>(bits)}) + value; };
+  return pack_bf16(half(pair & 0xffffu), half(pair >> 16));
+}
 float half_to_float(std::uint16_t bits);
 inline float exp2_fast(float x) { return std::exp2(x); }
 
@@ -163,11 +168,11 @@ void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared, const 
 void multiply_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                       const Place& place = Place::current());
 
-template <bool kUnsigned>
-void multiply_bytes_16x8x32(std::uint32_t (&sum)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                            std::uint32_t start, const Place& place = Place::current());
-void multiply_bytes_16x8x16(std::uint32_t (&sum)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b,
-                            std::uint32_t start, const Place& place = Place::current());
+inline void product_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
+                            const Place& place = Place::current()) {
+  for (float& one : c) one = 0.0f;
+  multiply_16x8x16(c, a, b0, b1, place);
+}
 
 template <class Layout>
 Layout& shared_memory(const Place& place = Place::current()) {
