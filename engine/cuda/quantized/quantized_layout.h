@@ -16,7 +16,8 @@ inline constexpr std::int64_t kPanelOutputs = 16;  // of a panel: rows of operan
 inline constexpr std::int64_t kBlockInputs = 32;   // of a block, whose codes share scales
 inline constexpr std::int64_t kUnitInputs = 64;    // of a unit: two blocks
 inline constexpr std::int64_t kUnitsPerFactor = 4;
-inline constexpr int kSplits = 8;  // pieces of a product's sum
+inline constexpr int kSplits = 8;             // pieces of a product's sum
+inline constexpr std::int64_t kSumRows = 24;  // rows of a warp for types with minimums
 
 /// A unit of a panel, array by array. A lane has g = lane / 4 and p = lane % 4. Of block h (0, 1) and step s (0, 1) of
 /// the unit it holds four pairs of codes; pair j is of output g + 8 (j % 2) and of inputs first, first + 1, where first
@@ -68,7 +69,7 @@ struct QuantizedProduct {
   const Bf16* x = nullptr;  // [t][units * kUnitInputs], rows aligned to 16 bytes
   std::int64_t x_stride = 0;
   const float* sums = nullptr;  // [units * 2][sum_rows] of x, for types with minimums
-  std::int64_t sum_rows = 0;    // a multiple of 32, at least t
+  std::int64_t sum_rows = 0;    // a multiple of kSumRows, at least t
   const float* bias = nullptr;  // of all outputs of the weight, or null
   std::int64_t t = 0;
 };

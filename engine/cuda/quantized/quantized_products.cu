@@ -15,10 +15,14 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kThreads = kSplits * kWarp;
 constexpr std::int64_t kTileRows = 8;  // columns of operand B
-constexpr int kSomeTiles = 4;          // tiles of a warp where rows are more than those of one
-constexpr std::int64_t kSomeRows = kSomeTiles * kTileRows;
+/// Tiles of a warp where the rows are more than those of one. Minimums need registers: two blocks are to fit.
+template <BlockType kType>
+constexpr int kSomeTiles = scaled_codes(kType).codes.minimums ? 3 : 4;
+template <BlockType kType>
+constexpr std::int64_t kSomeRows = kSomeTiles<kType> * kTileRows;
+static_assert(kSomeRows<BlockType::q4_k> == kSumRows);
 constexpr int kPanels = 2;                     // of a block of many rows
-constexpr int kRowGroups = kSplits / kPanels;  // of kSomeRows rows: its warps read the same weights at about one time
+constexpr int kRowGroups = kSplits / kPanels;  // of as many rows: its warps read the same weights at about one time
 
 /// A unit's inputs of the rows that a lane loads, and the sums of blocks of those that it adds up.
 template <BlockType kType, int kTiles>
@@ -170,23 +174,25 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 3 : 2)
 }
 
 /// Each thread's own, out of the way of its registers.
+template <int kTiles>
 struct Totals {
-  float sums[kSomeTiles * 4][kThreads];
+  float sums[kTiles * 4][kThreads];
 };
 
 template <BlockType kType>
 __global__ void __launch_bounds__(kThreads, 2) quantized_many_rows(QuantizedProduct product, QuantizedPart part) {
-  auto& totals = shared_memory<Totals>();
+  constexpr int kTiles = kSomeTiles<kType>;
+  auto& totals = shared_memory<Totals<kTiles>>();
   const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
   const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * kPanels + warp % kPanels;
-  const std::int64_t first_row = (static_cast<std::int64_t>(blockIdx.y) * kRowGroups + warp / kPanels) * kSomeRows;
+  const std::int64_t first_row = (static_cast<std::int64_t>(blockIdx.y) * kRowGroups + warp / kPanels) * kSomeRows<kType>;
   if (panel * kPanelOutputs >= part.rows || first_row >= product.t) return;  // a whole warp
   for (int s = 0; s < kSplits; ++s) {
     const Split split = split_of(s, part);
-    float acc[kSomeTiles][4] = {};
-    add_units<kType, kSomeTiles, 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
+    float acc[kTiles][4] = {};
+    add_units<kType, kTiles, 1>(acc, part, product, panel, first_row, split.begin, split.end, lane);
 #pragma unroll
-    for (int tile = 0; tile < kSomeTiles; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& total = totals.sums[tile * 4 + i][threadIdx.x];
@@ -195,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 2) quantized_many_rows(QuantizedProd
     }
   }
 #pragma unroll
-  for (int tile = 0; tile < kSomeTiles; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       store(product, part, panel, first_row + tile * kTileRows, lane, i, totals.sums[tile * 4 + i][threadIdx.x]);
@@ -209,17 +215,18 @@ unsigned count(std::int64_t value) { return static_cast<unsigned>(value); }
 
 void launch_quantized_product(Stream stream, const QuantizedProduct& product, const QuantizedPart& part,
                               int multiprocessors) {
-  const std::int64_t panels = part.panels();
-  const dim3 many(count(blocks_of(panels, kPanels)), count(blocks_of(product.t, kRowGroups * kSomeRows)));
-  const bool fills = std::int64_t{many.x} * many.y >= 2 * multiprocessors;
   with_code_type(part.type, [&]<BlockType kType>(std::integral_constant<BlockType, kType>) {
+    constexpr int kTiles = kSomeTiles<kType>;
+    const std::int64_t panels = part.panels();
+    const dim3 many(count(blocks_of(panels, kPanels)), count(blocks_of(product.t, kRowGroups * kSomeRows<kType>)));
+    const bool fills = std::int64_t{many.x} * many.y >= 2 * multiprocessors;
     if (product.t <= kTileRows) {
       launch(stream, dim3(count(panels)), kThreads, sizeof(SplitSums<1>), quantized_few_rows<kType, 1>, product, part);
-    } else if (product.t <= kSomeRows || !fills) {
-      launch(stream, dim3(count(panels), count(blocks_of(product.t, kSomeRows))), kThreads,
-             sizeof(SplitSums<kSomeTiles>), quantized_few_rows<kType, kSomeTiles>, product, part);
+    } else if (product.t <= kSomeRows<kType> || !fills) {
+      launch(stream, dim3(count(panels), count(blocks_of(product.t, kSomeRows<kType>))), kThreads,
+             sizeof(SplitSums<kTiles>), quantized_few_rows<kType, kTiles>, product, part);
     } else {
-      launch(stream, many, kThreads, sizeof(Totals), quantized_many_rows<kType>, product, part);
+      launch(stream, many, kThreads, sizeof(Totals<kTiles>), quantized_many_rows<kType>, product, part);
     }
   });
 }
