@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True
 
 import agent_tables
 import bounds
+import predictions
 import list_tests
 import pack
 import plots
@@ -391,6 +392,22 @@ class Report(Folder):
         self.assertEqual(report.agreement(ours, theirs), {"questions": 2, "runs_equal": 0.5, "answers_equal": 2 / 3,
                                                           "tokens_before_first_difference": 6 / 8})
         self.assertIsNone(report.agreement(ours, self.folder / "none"))
+
+
+class Predictions(unittest.TestCase):
+    def test_they_follow_from_bytes_and_operations(self):
+        h100, h200 = predictions.DEVICES[:2]
+        shape = predictions.LLAMA_8B
+        for quantised, bits in ((False, 16), (True, predictions.Q4_K_BITS)):
+            read = predictions.weight_bytes(shape, bits) / (h100.gigabytes * 1e9)
+            step = predictions.decode(h100, shape, quantised, 1, 1024)
+            self.assertGreater(step, read)  # no step is faster than its weights are read
+            self.assertLess(step, 2 * read + predictions.launches(shape))
+            self.assertLess(predictions.decode(h200, shape, quantised, 1, 1024), step)
+            peak = shape.L * 2048 * shape.row_flops() / (h100.teraflops * 1e12)
+            self.assertGreater(predictions.prefill(h100, shape, quantised, 0, 2048), peak)
+            found = predictions.first_tokens(h100, shape, quantised)
+            self.assertEqual(sorted(found, key=found.get), ["lockstep", "rectify", "prefix", "full"])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ constexpr std::int64_t kTileRows = 8;  // columns of operand B
 template <BlockType kType>
 constexpr int kSomeTiles = scaled_codes(kType).codes.minimums ? 3 : 4;
 template <BlockType kType>
-constexpr std::int64_t kSomeRows = kSomeTiles<kType> * kTileRows;
+constexpr std::int64_t kSomeRows = kSomeTiles<kType>* kTileRows;
 static_assert(kSomeRows<BlockType::q4_k> == kSumRows);
 constexpr int kPanels = 2;                     // of a block of many rows
 constexpr int kRowGroups = kSplits / kPanels;  // of as many rows: its warps read the same weights at about one time
@@ -185,7 +185,8 @@ __global__ void __launch_bounds__(kThreads, 2) quantized_many_rows(QuantizedProd
   auto& totals = shared_memory<Totals<kTiles>>();
   const int warp = static_cast<int>(threadIdx.x / kWarp), lane = static_cast<int>(threadIdx.x % kWarp);
   const std::int64_t panel = static_cast<std::int64_t>(blockIdx.x) * kPanels + warp % kPanels;
-  const std::int64_t first_row = (static_cast<std::int64_t>(blockIdx.y) * kRowGroups + warp / kPanels) * kSomeRows<kType>;
+  const std::int64_t first_row =
+      (static_cast<std::int64_t>(blockIdx.y) * kRowGroups + warp / kPanels) * kSomeRows<kType>;
   if (panel * kPanelOutputs >= part.rows || first_row >= product.t) return;  // a whole warp
   for (int s = 0; s < kSplits; ++s) {
     const Split split = split_of(s, part);

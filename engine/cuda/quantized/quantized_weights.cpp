@@ -13,7 +13,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
-constexpr std::size_t kAlignment = 256;  // of the arrays of a part
+constexpr std::size_t kAlignment = 256;                               // of the arrays of a part
 
 /// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
 struct OpenChunk {
