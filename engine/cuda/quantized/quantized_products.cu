@@ -32,7 +32,7 @@ struct LaneRows {
 
   const Bf16* x;
   std::uint32_t chunk[kTiles];  // at which the row of each tile begins
-  const float* sums;
+  const float* sums;            // of types with minimums
 
   __device__ __forceinline__ LaneRows(const QuantizedProduct& product, std::int64_t first_row, std::int64_t unit,
                                       int lane) {
@@ -42,7 +42,9 @@ struct LaneRows {
       const std::int64_t row = first_row + tile * kTileRows + lane / 4;
       chunk[tile] = static_cast<std::uint32_t>((row < product.t ? row : product.t - 1) * (product.x_stride / kChunk));
     }
-    sums = product.sums + first_row + lane % 4 * 2 + unit * 2 * product.sum_rows;
+    if constexpr (Unit<kType>::kMinimums) {
+      sums = product.sums + first_row + lane % 4 * 2 + unit * 2 * product.sum_rows;
+    }
   }
   /// Operand B of block h: the words of step s are [s][0] and [s][1].
   __device__ __forceinline__ void load(std::uint32_t (&b)[2][2], int tile, int h) const {
@@ -60,7 +62,7 @@ struct LaneRows {
   }
   __device__ __forceinline__ void advance(const QuantizedProduct& product) {
     x += kUnitInputs;
-    sums += 2 * product.sum_rows;
+    if constexpr (Unit<kType>::kMinimums) sums += 2 * product.sum_rows;
   }
 };
 
