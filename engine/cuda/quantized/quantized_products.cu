@@ -27,8 +27,8 @@ constexpr int kRowGroups = kSplits / kPanels;  // of as many rows: its warps rea
 /// A unit's inputs of the rows that a lane loads, and the sums of blocks of those that it adds up.
 template <BlockType kType, int kTiles>
 struct LaneRows {
-  static constexpr bool kTogether = Unit<kType>::kGroups == 1;  // see DeviceFormat::input_of
-  static constexpr std::int64_t kChunk = 8;                     // 16 bytes
+  static constexpr bool kTogether = QuantUnit<kType>::kGroups == 1;  // see DeviceFormat::input_of
+  static constexpr std::int64_t kChunk = 8;                          // 16 bytes
 
   const Bf16* x;
   std::uint32_t chunk[kTiles];  // at which the row of each tile begins
@@ -42,7 +42,7 @@ struct LaneRows {
       const std::int64_t row = first_row + tile * kTileRows + lane / 4;
       chunk[tile] = static_cast<std::uint32_t>((row < product.t ? row : product.t - 1) * (product.x_stride / kChunk));
     }
-    if constexpr (Unit<kType>::kMinimums) {
+    if constexpr (QuantUnit<kType>::kMinimums) {
       sums = product.sums + first_row + lane % 4 * 2 + unit * 2 * product.sum_rows;
     }
   }
@@ -62,14 +62,14 @@ struct LaneRows {
   }
   __device__ __forceinline__ void advance(const QuantizedProduct& product) {
     x += kUnitInputs;
-    if constexpr (Unit<kType>::kMinimums) sums += 2 * product.sum_rows;
+    if constexpr (QuantUnit<kType>::kMinimums) sums += 2 * product.sum_rows;
   }
 };
 
 /// Adds a unit to the chains of kTiles tiles of rows. acc[tile][i] is, with g = lane / 4 and p = lane % 4, output
 /// g + 8 (i / 2) of row 8 tile + 2 p + i % 2.
 template <BlockType kType, int kTiles>
-__device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const Unit<kType>& unit,
+__device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const QuantUnit<kType>& unit,
                                          const QuantizedProduct& product, const LaneRows<kType, kTiles>& rows) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const Unit<kTy
       rows.load(b, tile, h);
       float sum[4];
       product_16x8x16(sum, a[0], b[0][0], b[0][1]);
-      if constexpr (Unit<kType>::kGroups == 1) {
+      if constexpr (QuantUnit<kType>::kGroups == 1) {
         multiply_16x8x16(sum, a[1], b[1][0], b[1][1]);
       } else {
 #pragma unroll
@@ -92,7 +92,7 @@ __device__ __forceinline__ void add_unit(float (&acc)[kTiles][4], const Unit<kTy
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) acc[tile][i] = fmaf(sum[i], scales[i / 2].scale[1], acc[tile][i]);
-      if constexpr (Unit<kType>::kMinimums) {
+      if constexpr (QuantUnit<kType>::kMinimums) {
         const float2 of_rows = *reinterpret_cast<const float2*>(rows.sums + h * product.sum_rows + tile * kTileRows);
         const float x_sums[2] = {of_rows.x, of_rows.y};
 #pragma unroll
@@ -111,7 +111,7 @@ __device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const Quantiz
   LaneRows<kType, kTiles> rows(product, first_row, begin, lane);
   const auto last = static_cast<std::uint32_t>(end);
   while (place.unit + kAhead <= last) {
-    Unit<kType> units[kAhead];
+    QuantUnit<kType> units[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       units[i].load(place, lane);
@@ -124,7 +124,7 @@ __device__ __forceinline__ void add_units(float (&acc)[kTiles][4], const Quantiz
     }
   }
   for (; place.unit < last; ++place.unit, rows.advance(product)) {
-    Unit<kType> unit;
+    QuantUnit<kType> unit;
     unit.load(place, lane);
     add_unit<kType, kTiles>(acc, unit, product, rows);
   }

@@ -96,7 +96,7 @@ struct UnitPlace : DeviceConstants<kType> {
 };
 
 template <BlockType kType>
-struct Unit : DeviceConstants<kType> {
+struct QuantUnit : DeviceConstants<kType> {
   using Base = DeviceConstants<kType>;
   static constexpr int kBits = Base::kBits;
   static constexpr int kCodeWords = kBits == 8 ? 8 : 4;
