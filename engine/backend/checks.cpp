@@ -103,9 +103,9 @@ std::int64_t check_quantized_parts(std::span<const BlockRows> parts) {
 }
 
 void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias,
-                  DType operand) {
+                  DType operand, DType gate) {
   check_operand("matmul x", x, x.rows, w.cols, operand);
-  check_shape("matmul out", out, x.rows, w.rows);
+  check_operand("matmul out", out, x.rows, w.rows, bias.empty() ? gate : DType::f32);
   if (!bias.empty()) check_length("matmul bias", bias.size(), w.rows);
 }
 
@@ -288,9 +288,9 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
   }
 }
 
-void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand) {
+void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand, DType gate) {
   check_operand("gate out", out, out.rows, out.cols, operand);
-  check_shape("gate gate_up", gate_up, out.rows, 2 * out.cols);
+  check_operand("gate gate_up", gate_up, out.rows, 2 * out.cols, gate);
 }
 
 void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,

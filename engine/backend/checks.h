@@ -31,9 +31,9 @@ std::int64_t check_quantized_parts(std::span<const BlockRows> parts);
 /// overflows.
 std::size_t checked_bytes(std::string_view name, std::int64_t rows, std::int64_t cols, std::size_t element_bytes);
 
-// `operand` is the result of the backend's operand_type.
+// `operand` is the result of the backend's operand_type, `gate` that of its gate_type.
 void check_matmul(const ConstTensorView& out, const ConstTensorView& x, const Matrix& w, std::span<const float> bias,
-                  DType operand = DType::f32);
+                  DType operand = DType::f32, DType gate = DType::f32);
 void check_rms_norm(const ConstTensorView& out, const ConstTensorView& x, std::span<const float> weight,
                     DType operand = DType::f32);
 void check_head_norm(const ConstTensorView& x, std::span<const float> weight);
@@ -62,7 +62,8 @@ void check_attention(const ConstTensorView& out, const ConstTensorView& q, std::
 void check_copy_rows(std::string_view name, const ConstTensorView& some, const ConstTensorView& all,
                      std::span<const std::int32_t> index);
 /// Checks the views of silu_mul and gelu_mul.
-void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32);
+void check_gate(const ConstTensorView& out, const ConstTensorView& gate_up, DType operand = DType::f32,
+                DType gate = DType::f32);
 void check_weighted_rows(const ConstTensorView& x, const ConstTensorView& in, std::span<const std::int32_t> index,
                          std::span<const float> weight);
 void check_soft_cap(const ConstTensorView& x, float cap);

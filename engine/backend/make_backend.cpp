@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "engine/backend/limits.h"
+#include "engine/base/user_cache.h"
 #include "engine/cpu/cpu.h"
 #include "engine/cuda/host/cuda.h"
 
@@ -21,14 +22,19 @@ int device_index(std::string_view device) {
   return error == std::errc() && end == digits.data() + digits.size() ? index : -1;
 }
 
+std::unique_ptr<Backend> make_cuda(int device) {
+  const std::filesystem::path cache = user_cache();
+  return make_cuda_backend(device, cache.empty() ? cache : cache / "products");
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const std::string_view device = options.device;
   if (device == "cpu") return make_cpu_backend(options.threads);
-  if (device == "auto") return cuda_available() ? make_cuda_backend(0) : make_cpu_backend(options.threads);
-  if (device == "cuda") return make_cuda_backend(0);
-  if (const int index = device_index(device); index >= 0) return make_cuda_backend(index);
+  if (device == "auto") return cuda_available() ? make_cuda(0) : make_cpu_backend(options.threads);
+  if (device == "cuda") return make_cuda(0);
+  if (const int index = device_index(device); index >= 0) return make_cuda(index);
   throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));
 }
 

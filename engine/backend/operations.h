@@ -138,6 +138,10 @@ class Operations {
   /// this type.
   virtual DType operand_type(DType weight) const = 0;
 
+  /// Returns the type that the output of matmul without a bias may have, besides f32, where only silu_mul and gelu_mul
+  /// read it.
+  virtual DType gate_type(DType /*weight*/) const { return DType::f32; }
+
   /// out[T, C] f32 = rows `ids` of table [V, C].
   virtual void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) = 0;
 

@@ -49,7 +49,9 @@ RULES = (
          TILES),
     Rule(r"attention_tiles_\d+: receive_tiles<(?P<D>\d+)>", "tile_threads", "received_shared_{D}", "tile_blocks_{D}_4",
          ("HMMA", "LDSM")),
-    Rule(r"few_rows: few_rows<\d+>", "few_rows_threads", "0", "4", (r"LDG\.E\.128|LDG\.E.*\.128",)),
+    Rule(r"few_rows: few_rows<\d+, .*>", "few_rows_threads", "0", "4", (r"LDG\.E.*\.128",)),
+    Rule(r"few_rows_tensor: .*", "few_rows_tensor_threads", "few_rows_tensor_shared", "3",
+         ("HMMA", r"LDG\.E.*\.128")),
     Rule(r"quantized_products: quantized_few_rows<\d+, 1>", "quantized_threads", "quantized_shared_1", "3",
          ("HMMA", r"LDG\.E.*\.128")),
     Rule(r"quantized_products: quantized_(few|many)_rows<\d+(, 4)?>", "quantized_threads",
@@ -93,7 +95,7 @@ def sizes() -> dict[str, int]:
         for line in subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout.splitlines():
             name, value = line.split()
             found[name] = int(value)
-    for room in ("few_rows", "norm", "rows", "kv", "choose"):
+    for room in ("few_rows", "few_rows_tensor", "norm", "rows", "kv", "choose"):
         text = (ROOT / f"engine/cuda/kernels/{room}.cu").read_text()
         match = re.search(r"constexpr (?:int|unsigned) k(?:Max)?Threads = (\d+);", text)
         if match is None:
@@ -101,8 +103,8 @@ def sizes() -> dict[str, int]:
         found[f"{room}_threads"] = int(match[1])
     # Eight splits of 16 outputs by 8 rows and by 32 rows.
     found |= {"quantized_threads": 256, "quantized_shared_1": 4 << 10, "quantized_shared_4": 16 << 10}
-    # Bins and sums of a row; sums and a head's norms: at most.
-    found |= {"choose_shared": 4096, "norm_shared": 128, "kv_shared": 4096, "0": 0}
+    # Sums of the warps; bins and sums of a row; sums and a head's norms: at most.
+    found |= {"few_rows_tensor_shared": 5120, "choose_shared": 4096, "norm_shared": 128, "kv_shared": 4096, "0": 0}
     return found
 
 

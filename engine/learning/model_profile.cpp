@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 
 #include "engine/base/json_fields.h"
+#include "engine/base/user_cache.h"
 #include "engine/model/model_files.h"
 
 namespace baton {
@@ -186,14 +186,8 @@ StoredProfile parse_profile(std::string_view text, const std::string& origin) {
 fs::path profile_beside(const fs::path& model) { return file_beside(model, "baton.profile.json"); }
 
 fs::path profile_in_cache(const std::string& fingerprint) {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  fs::path root;
-  if (cache != nullptr && *cache == '/')
-    root = cache;  // the specification: a relative path is ignored
-  else if (home != nullptr && *home == '/')
-    root = fs::path(home) / ".cache";
-  return root.empty() ? root : root / "baton" / "profiles" / (fingerprint + ".json");
+  const fs::path cache = user_cache();
+  return cache.empty() ? cache : cache / "profiles" / (fingerprint + ".json");
 }
 
 std::optional<std::string> read_profile_file(const fs::path& path) {

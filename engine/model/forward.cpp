@@ -2,6 +2,8 @@
 #include "engine/model/forward.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 namespace baton {
 namespace {
@@ -12,6 +14,9 @@ constexpr std::int64_t kMaxReplayedRows = 64;
 // Rows of an MLP on the CPU: its [T, 2F] and [T, F] are the largest activations, and products of more rows are no
 // faster.
 constexpr std::int64_t kMlpRows = 256;
+
+// Products of more rows are not measured by any device.
+constexpr std::int64_t kRehearsedRows = 8;
 
 bool is_whole(const StepRows& rows, std::int32_t layers) {
   return rows.detections.empty() && std::all_of(rows.path.begin(), rows.path.end(), [&](const RowPath& path) {
@@ -130,6 +135,33 @@ void Forward::run_phase(StepRows& rows, std::int32_t begin, std::int32_t end) {
       again);
   if (again) end_part(part_of(begin, end));
   closed_ = again;
+}
+
+void Forward::rehearse() {
+  reserve(kRehearsedRows, kRehearsedRows);
+  std::set<std::tuple<std::int64_t, std::int64_t, DType, bool>> done;
+  const auto run = [&](const Buffer& out, DType type, const Buffer& x, const Matrix& w, std::span<const float> bias) {
+    if (!done.emplace(w.rows, w.cols, type, bias.empty()).second) return;
+    for (std::int64_t rows = 1; rows <= kRehearsedRows; ++rows)
+      backend_.matmul(out.view(type, rows, w.rows), x.view(backend_.operand_type(w.dtype), rows, w.cols), w, bias);
+  };
+  for (std::int32_t layer = 0; layer < model_.config.layers; ++layer) {
+    const LayerWeights& w = model_.weights.layers[static_cast<std::size_t>(layer)];
+    run(qkv_, DType::f32, normed_, *w.qkv, w.qkv_bias);
+    run(delta_, DType::f32, attended_, *w.output, w.output_bias);
+    if (!model_.config.mixture.in(layer)) {
+      run(gate_up_, gate_type(*w.gate_up, w.gate_up_bias), normed_, *w.gate_up, w.gate_up_bias);
+      run(delta_, DType::f32, hidden_, *w.down, w.down_bias);
+      continue;
+    }
+    run(router_, DType::f32, normed_, *w.router, {});
+    for (const ExpertWeights& one : w.experts) {
+      run(gate_up_, gate_type(*one.gate_up, {}), expert_in_, *one.gate_up, {});
+      run(expert_out_, DType::f32, hidden_, *one.down, {});
+    }
+  }
+  run(logits_, DType::f32, normed_, *model_.weights.lm_head, {});
+  backend_.wait();
 }
 
 void Forward::arrive(const StepRows& rows, std::int32_t layer) {
@@ -276,6 +308,11 @@ void Forward::run_layer(StepRows& rows, std::int32_t layer) {
   }
 }
 
+/// Returns the type of a product that only gated() reads.
+DType Forward::gate_type(const Matrix& gate_up, std::span<const float> bias) const {
+  return bias.empty() ? backend_.gate_type(gate_up.dtype) : DType::f32;
+}
+
 /// Returns the operand of `down`, [T, F]; on the CPU in the place of the gates.
 TensorView Forward::gated(TensorView gate_up, const Matrix& down) {
   const std::int64_t ffn = gate_up.cols / 2;
@@ -294,7 +331,7 @@ void Forward::run_mlp(TensorView delta, ConstTensorView normed, const LayerWeigh
   const std::int64_t blocks = (count() + mlp_rows_ - 1) / mlp_rows_;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = count() * block / blocks, end = count() * (block + 1) / blocks;
-    const TensorView gate_up = gate_up_.view(DType::f32, end - begin, 2 * ffn);
+    const TensorView gate_up = gate_up_.view(gate_type(*w.gate_up, w.gate_up_bias), end - begin, 2 * ffn);
     backend_.matmul(gate_up, normed.row_range(begin, end), *w.gate_up, w.gate_up_bias);
     const TensorView hidden = gated(gate_up, *w.down);
     backend_.matmul(delta.row_range(begin, end), hidden, *w.down, w.down_bias);
@@ -318,7 +355,7 @@ void Forward::run_mixture(TensorView delta, ConstTensorView normed, const LayerW
     const ExpertWeights& own = w.experts[static_cast<std::size_t>(expert)];
     const auto n = static_cast<std::int64_t>(rows.size());
     const TensorView in = expert_in_.view(normed.dtype, n, width), out = expert_out_.view(DType::f32, n, width);
-    const TensorView gate_up = gate_up_.view(DType::f32, n, 2 * ffn);
+    const TensorView gate_up = gate_up_.view(gate_type(*own.gate_up, {}), n, 2 * ffn);
     backend_.gather_rows(in, normed, rows);
     backend_.matmul(gate_up, in, *own.gate_up, {});
     const TensorView hidden = gated(gate_up, *own.down);

@@ -42,6 +42,10 @@ class Forward {
   /// Runs backend operations outside of a step; the next run measures their time (StepTimes::alongside).
   void alongside(const std::function<void()>& work);
 
+  /// Runs the products of decode steps of few rows, each shape once, with whatever the activations hold: what a device
+  /// measures and prepares for them is there before a request waits. Not for a device that reads host memory.
+  void rehearse();
+
   /// The tokens that the last run chose for rows.choices.
   std::span<const ChosenToken> chosen() const { return chosen_; }
 
@@ -63,6 +67,7 @@ class Forward {
   void run_layer(StepRows& rows, std::int32_t layer);
   void run_mlp(TensorView delta, ConstTensorView normed, const LayerWeights& w);
   void run_mixture(TensorView delta, ConstTensorView normed, const LayerWeights& w);
+  DType gate_type(const Matrix& gate_up, std::span<const float> bias) const;
   TensorView gated(TensorView gate_up, const Matrix& down);
   void arrive(const StepRows& rows, std::int32_t layer);
   bool detects(const StepRows& rows, std::int32_t layer) const;

@@ -83,6 +83,7 @@ std::optional<RelayHistory> StepEngine::changed_history() { return core_->change
 std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
   auto backend = make_backend({options.device, options.threads});
   auto model = open_model(*backend, path, options.model);
+  if (!backend->info().host_memory) Forward(*backend, *model).rehearse();
   return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
 }
 

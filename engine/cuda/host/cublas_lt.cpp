@@ -70,6 +70,7 @@ CublasLt::CublasLt() {
         kLibrary, reasons));
   }
   try {
+    find(library_, version, "cublasLtGetVersion");
     find(library_, create, "cublasLtCreate");
     find(library_, destroy, "cublasLtDestroy");
     find(library_, status_string, "cublasLtGetStatusString");

@@ -25,6 +25,7 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
+  decltype(&cublasLtGetVersion) version = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
   decltype(&cublasLtGetStatusString) status_string = nullptr;

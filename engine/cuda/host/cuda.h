@@ -2,6 +2,7 @@
 // The entry point of the CUDA backend. A build without it links unavailable.cpp, whose functions throw.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "engine/backend/backend.h"
@@ -12,8 +13,9 @@ namespace baton {
 /// True when this build holds the CUDA backend and a usable device is present.
 bool cuda_available();
 
-/// Returns the backend of a device. Throws BackendError that says what is missing.
-std::unique_ptr<Backend> make_cuda_backend(int device);
+/// Returns the backend of a device. `measured`: a folder where the fastest algorithms of products are kept from one
+/// process to the next; an empty path: they are measured in each. Throws BackendError that says what is missing.
+std::unique_ptr<Backend> make_cuda_backend(int device, const std::filesystem::path& measured = {});
 
 /// Measures the peak rates of a device (engine/backend/limits.h). Throws BackendError.
 MachineLimits measure_cuda_limits(int device);

@@ -7,7 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,12 @@ namespace {
 
 /// Blocks per multiprocessor that attention's plan aims at: twice as many as fit at once.
 constexpr int kBlocksPerMultiprocessor = 4;
+
+/// True when a variable of the environment has this value.
+bool is_set(const char* variable, std::string_view value) {
+  const char* found = std::getenv(variable);
+  return found != nullptr && value == found;
+}
 
 class CudaBackend final : public Backend {
  public:
@@ -115,6 +122,7 @@ class CudaBackend final : public Backend {
   }
 
   DType operand_type(DType weight) const override { return weight; }
+  DType gate_type(DType weight) const override { return f32_gates_ ? DType::f32 : weight; }
 
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     check_shape("embed out", out, static_cast<std::int64_t>(ids.size()), table.cols);
@@ -149,13 +157,13 @@ class CudaBackend final : public Backend {
   }
 
   void matmul(TensorView out, ConstTensorView x, const Matrix& w, std::span<const float> bias) override {
-    check_matmul(out, x, w, bias, w.dtype);
+    check_matmul(out, x, w, bias, w.dtype, gate_type(w.dtype));
     if (x.rows == 0) return;
     if (const auto* blocks = dynamic_cast<const DeviceBlocks*>(&w)) {
       return quantized_.matmul(stream(), out, x, *blocks, vectors_.put(bias));
     }
     const DeviceMatrix& matrix = device(w);
-    Product product{.out = reinterpret_cast<float*>(out.data),
+    Product product{.out = out.data,
                     .out_stride = out.stride,
                     .x = x.data,
                     .x_stride = x.stride,
@@ -165,7 +173,8 @@ class CudaBackend final : public Backend {
                     .t = x.rows,
                     .n = w.rows,
                     .c = w.cols,
-                    .dtype = w.dtype};
+                    .dtype = w.dtype,
+                    .out_dtype = out.dtype};
     if (w.dtype == DType::bf16) {  // both operands are padded with zeros
       product.c = matrix.stride;
       const bool as_it_is = x.dtype == DType::bf16 && x.cols == matrix.stride && is_whole(x);
@@ -311,12 +320,12 @@ class CudaBackend final : public Backend {
   }
 
   void silu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_gate(out, gate_up, DType::bf16);
+    check_gate(out, gate_up, DType::bf16, DType::bf16);
     launch_silu_mul(stream(), out, gate_up);
   }
 
   void gelu_mul(TensorView out, ConstTensorView gate_up) override {
-    check_gate(out, gate_up, DType::bf16);
+    check_gate(out, gate_up, DType::bf16, DType::bf16);
     launch_gelu_mul(stream(), out, gate_up);
   }
 
@@ -378,7 +387,7 @@ class CudaBackend final : public Backend {
                                              .bytes = bytes,
                                              .upload = is_upload,
                                              .after = pinned_.last_use(host.data())});
-    pinned_.used_by(host.data(), id);
+    pinned_.used_by(host.data(), id, is_upload);
     return id;
   }
 
@@ -416,7 +425,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Runtime> owned_;
   Runtime& runtime_ = *owned_;
   Staging staging_{runtime_};
-  PinnedPool pinned_{runtime_};
+  PinnedPool pinned_{runtime_, !is_set("BATON_CUDA_PINNED", "direct")};
   Replays replays_{runtime_, staging_};
   KeptVectors vectors_{runtime_, staging_};
   KeptArrays index_{runtime_, staging_}, slabs_{runtime_, staging_}, received_{runtime_, staging_};
@@ -429,6 +438,7 @@ class CudaBackend final : public Backend {
   DeviceScratch operand_{runtime_}, partial_{runtime_};
   TextPairs text_pairs_{runtime_, staging_};
   AttentionPlan plan_;
+  const bool f32_gates_ = is_set("BATON_CUDA_GATES", "f32");
   bool padding_ = false;  // pad plans, so that later steps have the same sizes and can be replayed
   std::vector<std::int32_t> counterparts_;
   std::vector<float> deviations_;

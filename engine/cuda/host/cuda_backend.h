@@ -2,6 +2,7 @@
 // The CUDA backend over any Runtime: it checks the arguments of operations, plans, and launches kernels.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "engine/backend/backend.h"
@@ -9,8 +10,8 @@
 
 namespace baton::cuda {
 
-/// Returns the Runtime of a usable device. Throws BackendError.
-std::unique_ptr<Runtime> make_device_runtime(int device);
+/// Returns the Runtime of a usable device. `measured`: see make_cuda_backend. Throws BackendError.
+std::unique_ptr<Runtime> make_device_runtime(int device, const std::filesystem::path& measured = {});
 
 std::unique_ptr<Backend> make_backend_over(std::unique_ptr<Runtime> runtime);
 

@@ -87,7 +87,8 @@ class Selected {
 
 class DeviceRuntime final : public Runtime {
  public:
-  explicit DeviceRuntime(int index) : device_(index) {
+  /// `measured`: the folder for what is measured of products, or an empty path.
+  DeviceRuntime(int index, const std::filesystem::path& measured) : device_(index) {
     BATON_CUDA_CHECK(cudaGetDeviceProperties(&properties_, index));
     int pools = 0;
     BATON_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, index));
@@ -95,6 +96,7 @@ class DeviceRuntime final : public Runtime {
     BATON_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
     std::uint64_t keep_all = UINT64_MAX;
     BATON_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep_all));
+    products_.remember(measured, description());
     workspace_ = allocate(Products::kWorkspaceBytes);
   }
   ~DeviceRuntime() override {
@@ -211,8 +213,9 @@ class DeviceRuntime final : public Runtime {
 
   void record(int event) override { BATON_CUDA_CHECK(cudaEventRecord(events_[event].get(), selected())); }
   void wait(int event) override { BATON_CUDA_CHECK(cudaEventSynchronize(events_[event].get())); }
+  void wait_for_stream() override { BATON_CUDA_CHECK(cudaStreamSynchronize(selected())); }
   void synchronize() override {
-    BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));
+    wait_for_stream();
     transfers_.synchronize();
   }
 
@@ -237,7 +240,9 @@ class DeviceRuntime final : public Runtime {
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_device_runtime(int device) { return std::make_unique<DeviceRuntime>(device); }
+std::unique_ptr<Runtime> make_device_runtime(int device, const std::filesystem::path& measured) {
+  return std::make_unique<DeviceRuntime>(device, measured);
+}
 
 }  // namespace cuda
 
@@ -251,9 +256,9 @@ bool cuda_available() {
   }
 }
 
-std::unique_ptr<Backend> make_cuda_backend(int device) {
+std::unique_ptr<Backend> make_cuda_backend(int device, const std::filesystem::path& measured) {
   if (const auto missing = cuda::what_is_missing(device)) throw BackendError(*missing);
-  return cuda::make_backend_over(cuda::make_device_runtime(device));
+  return cuda::make_backend_over(cuda::make_device_runtime(device, measured));
 }
 
 }  // namespace baton

@@ -18,7 +18,10 @@ namespace {
 // The number of prefill lengths is not bounded: when this many plans are kept, all are dropped.
 constexpr std::size_t kMaxPlans = 4096;
 
-constexpr int kMaxAlgorithms = 8;  // algorithms that are measured
+// Ways to compute a product: the library's algorithms in its order, then our own kernels. Files hold these numbers.
+constexpr int kMaxAlgorithms = 8;
+constexpr int kFewRowsWay = kMaxAlgorithms, kFewRowsTensorWay = kMaxAlgorithms + 1, kMaxWays = kMaxAlgorithms + 2;
+
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Measures the time of work on a stream, with the device's cache full of other data.
@@ -85,9 +88,13 @@ struct Products::Plan {
   const CublasLt& lt;
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algorithms;  // in the library's order; after measuring, only the fastest
-  bool ours = false;                             // few_rows.cu was faster than any of them
-  bool measured = false;
+  bool has(int one) const { return one >= kMaxAlgorithms ? ours : one < static_cast<int>(algorithms.size()); }
+
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // in the library's order
+  bool ours = false;                             // our own kernels can compute it
+  std::string name;                              // its key as a text
+  int way = 0;
+  bool chosen = false;  // the way is the fastest of those that it has
 };
 
 Products::Products() { BATON_CUBLAS_CHECK(lt_, create(&handle_)); }
@@ -106,6 +113,7 @@ Products::Plan& Products::plan_for(const Product& p) {
                    p.x_stride,
                    p.w_stride,
                    p.dtype == DType::bf16,
+                   p.out_dtype == DType::bf16,
                    p.bias != nullptr,
                    aligned[0],
                    aligned[1],
@@ -114,7 +122,10 @@ Products::Plan& Products::plan_for(const Product& p) {
   if (plans_.size() >= kMaxPlans) plans_.clear();
 
   auto plan = std::make_unique<Plan>(lt_);
-  const cudaDataType_t type = p.dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+  plan->name = fmt::format("{}", fmt::join(key, " "));
+  plan->ours = takes_few_rows(p);
+  const auto type_of = [](DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; };
+  const cudaDataType_t type = type_of(p.dtype);
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     BATON_CUBLAS_CHECK(lt_, desc_set(plan->desc, attribute, &value, sizeof(value)));
   };
@@ -128,7 +139,7 @@ Products::Plan& Products::plan_for(const Product& p) {
   const auto columns = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
   BATON_CUBLAS_CHECK(lt_, layout_create(&plan->w, type, columns(p.c), columns(p.n), p.w_stride));
   BATON_CUBLAS_CHECK(lt_, layout_create(&plan->x, type, columns(p.c), columns(p.t), p.x_stride));
-  BATON_CUBLAS_CHECK(lt_, layout_create(&plan->out, CUDA_R_32F, columns(p.n), columns(p.t), p.out_stride));
+  BATON_CUBLAS_CHECK(lt_, layout_create(&plan->out, type_of(p.out_dtype), columns(p.n), columns(p.t), p.out_stride));
 
   cublasLtMatmulPreference_t made = nullptr;
   BATON_CUBLAS_CHECK(lt_, preference_create(&made));
@@ -158,8 +169,19 @@ Products::Plan& Products::plan_for(const Product& p) {
   return *(plans_[key] = std::move(plan));
 }
 
-void Products::run(const Product& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
-                   Stream stream) {
+void Products::run(const Product& p, const Plan& plan, int way, void* workspace, Stream stream) {
+  switch (way) {
+    case kFewRowsWay:
+      return launch_few_rows(stream, p);
+    case kFewRowsTensorWay:
+      return launch_few_rows_tensor(stream, p);
+    default:
+      return run_algorithm(p, plan, plan.algorithms.at(static_cast<std::size_t>(way)), workspace, stream);
+  }
+}
+
+void Products::run_algorithm(const Product& p, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+                             Stream stream) {
   if (p.bias != nullptr) {
     BATON_CUBLAS_CHECK(lt_, desc_set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof(p.bias)));
   }
@@ -169,37 +191,46 @@ void Products::run(const Product& p, const Plan& plan, const cublasLtMatmulAlgo_
                             &algorithm, workspace, kWorkspaceBytes, static_cast<cudaStream_t>(stream.native)));
 }
 
+void Products::remember(const std::filesystem::path& folder, const std::string& machine) {
+  measured_ = MeasuredProducts(folder, fmt::format("{}, cuBLASLt {}", machine, lt_.version()), kMaxWays);
+}
+
 void Products::multiply(const Product& p, void* workspace, Stream stream, bool may_measure) {
   Plan& plan = plan_for(p);
-  if (p.t <= kFewRows && may_measure && !plan.measured) {
-    plan.measured = true;
+  if (p.t <= kFewRows && !plan.chosen) choose(p, plan, workspace, stream, may_measure);
+  run(p, plan, plan.way, workspace, stream);
+}
+
+void Products::choose(const Product& p, Plan& plan, void* workspace, Stream stream, bool may_measure) {
+  if (const auto known = measured_.find(plan.name); known && plan.has(*known)) {
+    plan.way = *known;
+    plan.chosen = true;
+  } else if (may_measure) {
+    plan.chosen = true;
     try {
-      measure(p, plan, workspace, stream);
-    } catch (const BackendError&) {  // use the library's first choice
-      plan.algorithms.resize(1);
+      plan.way = measure(p, plan, workspace, stream);
+      measured_.add(plan.name, plan.way);
+    } catch (const BackendError&) {  // it stays the library's first choice
     }
-  }
-  if (plan.ours) {
-    launch_few_rows(stream, p);
-  } else {
-    run(p, plan, plan.algorithms.front(), workspace, stream);
   }
 }
 
-/// Runs the product with each algorithm on its actual operands and keeps the fastest. The cache is emptied before each
-/// run, because in decoding a weight is never in the cache.
-void Products::measure(const Product& p, Plan& plan, void* workspace, Stream stream) {
+/// Returns the fastest of the ways to compute the product on its actual operands. The cache is emptied before each run,
+/// because in decoding a weight is never in the cache.
+int Products::measure(const Product& p, const Plan& plan, void* workspace, Stream stream) {
   ProductClock clock(stream);
-  std::vector<double> best_of(plan.algorithms.size(), kNever);
-  for (std::size_t i = 0; i < plan.algorithms.size(); ++i) {
+  int fastest = 0;
+  double least = kNever;
+  for (int way = 0; way < kMaxWays; ++way) {
+    if (!plan.has(way)) continue;
     try {
-      best_of[i] = clock.milliseconds([&] { run(p, plan, plan.algorithms[i], workspace, stream); });
-    } catch (const BackendError&) {  // the algorithm does not run on this device
+      const double time = clock.milliseconds([&] { run(p, plan, way, workspace, stream); });
+      if (time < least) fastest = way;
+      least = std::min(least, time);
+    } catch (const BackendError&) {  // the way does not work on this device
     }
   }
-  const auto fastest = std::min_element(best_of.begin(), best_of.end());
-  if (takes_few_rows(p)) plan.ours = clock.milliseconds([&] { launch_few_rows(stream, p); }) < *fastest;
-  plan.algorithms = {plan.algorithms[static_cast<std::size_t>(fastest - best_of.begin())]};
+  return fastest;
 }
 
 }  // namespace baton::cuda

@@ -32,7 +32,7 @@ Stream Replays::stream() {
 
 void Replays::multiply(const Product& p) {
   if (logging_) {
-    log_.add(p.out, p.out_stride, p.x, p.x_stride, p.w, p.w_stride, p.bias, p.t, p.n, p.c, p.dtype);
+    log_.add(p.out, p.out_stride, p.x, p.x_stride, p.w, p.w_stride, p.bias, p.t, p.n, p.c, p.dtype, p.out_dtype);
   } else {
     runtime_.multiply(p);
   }

@@ -18,9 +18,10 @@
 
 namespace baton::cuda {
 
-/// out[T, N] f32 = x[T, C] * w[N, C]^T + bias. x and w are both bf16 or both f32; strides in elements.
+/// out[T, N] = x[T, C] * w[N, C]^T + bias. x and w are both bf16 or both f32; out is f32, or bf16 where x and w are and
+/// there is no bias. Strides in elements.
 struct Product {
-  float* out = nullptr;
+  void* out = nullptr;
   std::int64_t out_stride = 0;
   const std::byte* x = nullptr;
   std::int64_t x_stride = 0;
@@ -29,6 +30,7 @@ struct Product {
   const float* bias = nullptr;  // [N] or null
   std::int64_t t = 0, n = 0, c = 0;
   DType dtype = DType::bf16;
+  DType out_dtype = DType::f32;
 };
 
 /// Captured work of the stream, which runs again as one launch: a CUDA graph.
@@ -97,6 +99,8 @@ class Runtime {
   /// an event that was never recorded.
   virtual void record(int event) = 0;
   virtual void wait(int event) = 0;
+  /// Blocks until all work queued so far on the main stream is complete. Transfers may still be in progress.
+  virtual void wait_for_stream() = 0;
   /// Blocks until all work and all transfers queued so far are complete.
   virtual void synchronize() = 0;
 };

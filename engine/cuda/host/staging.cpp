@@ -60,18 +60,23 @@ void Staging::to_device(void* device, std::span<const std::byte> host) {
 
 void Staging::to_host(std::span<std::byte> host, const void* device) {
   const auto* from = static_cast<const std::byte*>(device);
-  // Once the stream has finished, all segments are unused and serve as one block.
-  runtime_.synchronize();
-  segment_ = 0;
-  used_ = 0;
-  const std::size_t room = segment_bytes_ * kEvents;
+  // A chosen token is the last work of its step: the host waits once, for its copy.
+  const bool fits = host.size() <= segment_bytes_;
+  if (!fits) wait_for_copies();  // all segments serve as one block
   for (std::size_t done = 0; done < host.size();) {
-    const std::size_t bytes = std::min(host.size() - done, room);
-    runtime_.copy_to_host(pinned_, from + done, bytes);
-    runtime_.synchronize();
-    std::memcpy(host.data() + done, pinned_, bytes);
+    const std::size_t bytes = fits ? host.size() : std::min(host.size() - done, segment_bytes_ * kEvents);
+    std::byte* room = fits ? take(bytes) : pinned_;
+    runtime_.copy_to_host(room, from + done, bytes);
+    wait_for_copies();
+    std::memcpy(host.data() + done, room, bytes);
     done += bytes;
   }
+}
+
+void Staging::wait_for_copies() {
+  runtime_.wait_for_stream();
+  segment_ = 0;
+  used_ = 0;
 }
 
 namespace {

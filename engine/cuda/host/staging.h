@@ -45,7 +45,8 @@ class Staging {
 
   /// Uploads on the main stream. Large copies are split into chunks: one is uploaded while the host reads the next.
   void to_device(void* device, std::span<const std::byte> host);
-  /// Blocks until all work queued so far is complete, then downloads.
+  /// Downloads after all work queued so far on the main stream, and blocks until the copy is complete. Transfers may
+  /// still be in progress then.
   void to_host(std::span<std::byte> host, const void* device);
 
   /// Marks the beginning of an engine step, or of its repetition: KeptArrays start again at their first arrays.
@@ -57,6 +58,8 @@ class Staging {
  private:
   /// Returns `bytes` (at most a segment) of pinned memory that no copy in progress uses.
   std::byte* take(std::size_t bytes);
+  /// Afterwards no copy uses pinned memory of the staging.
+  void wait_for_copies();
 
   Runtime& runtime_;
   std::size_t segment_bytes_;

@@ -51,8 +51,13 @@ void Transfers::follow(TransferId transfer) {
 }
 
 void Transfers::wait_for(TransferId transfer) {
-  const std::lock_guard lock(mutex_);
-  if (const Pending* found = find(transfer)) BATON_CUDA_CHECK(cudaEventSynchronize(found->complete->get()));
+  cudaEvent_t complete = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Pending* found = find(transfer)) complete = found->complete->get();
+  }
+  // Without the lock, so that release() need not wait: only queue() recycles events, and its caller is here.
+  if (complete != nullptr) BATON_CUDA_CHECK(cudaEventSynchronize(complete));
 }
 
 void Transfers::synchronize() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of few rows, as in decoding. Every weight is read once and used in few operations, so the number of bytes in
 // flight decides the speed. A warp computes two outputs, and each lane loads four times sixteen bytes of both before it
-// uses the first. From about eight rows on tensor cores are faster; then cuBLASLt computes the product (products.cpp).
+// uses the first. The more rows, the likelier tensor cores are faster (few_rows_tensor.cu, cuBLASLt): products.cpp
+// measures which.
 #include "engine/cuda/kernels/kernels.h"
 #include "engine/cuda/kernels/vectors.cuh"
 
@@ -14,8 +15,8 @@ constexpr int kChunk = 8;    // elements of 16 bytes
 constexpr int kOutputs = 2;  // outputs per warp
 constexpr int kAhead = 4;    // chunks per output that a lane has in flight
 
-template <int kRows>
-__global__ void few_rows(float* out,  // [T, N]
+template <int kRows, class Out>
+__global__ void few_rows(Out* out,  // [T, N]
                          std::int64_t out_stride,
                          const Bf16* x,  // [T, C]
                          std::int64_t x_stride,
@@ -67,7 +68,7 @@ __global__ void few_rows(float* out,  // [T, N]
     for (int o = 0; o < kOutputs; ++o) {
       const float total = warp_sum(sum[row][o]);
       if (lane == 0 && first + o < n)
-        out[row * out_stride + first + o] = total + (bias != nullptr ? bias[first + o] : 0.0f);
+        out[row * out_stride + first + o] = from_float<Out>(total + (bias != nullptr ? bias[first + o] : 0.0f));
     }
   }
 }
@@ -86,9 +87,12 @@ bool takes_few_rows(const Product& p) {
 void launch_few_rows(Stream stream, const Product& p) {
   const dim3 grid(static_cast<unsigned>(blocks_of(p.n, kOutputs * (kThreads / kWarp))));
   const auto start = [&](auto rows) {
-    launch(stream, grid, kThreads, 0, few_rows<decltype(rows)::value>, p.out, p.out_stride,
-           reinterpret_cast<const Bf16*>(p.x), p.x_stride, reinterpret_cast<const Bf16*>(p.w), p.w_stride, p.bias, p.t,
-           p.n, p.c);
+    with_type(p.out_dtype, [&](auto element) {
+      using Out = decltype(element);
+      launch(stream, grid, kThreads, 0, few_rows<decltype(rows)::value, Out>, static_cast<Out*>(p.out), p.out_stride,
+             reinterpret_cast<const Bf16*>(p.x), p.x_stride, reinterpret_cast<const Bf16*>(p.w), p.w_stride, p.bias,
+             p.t, p.n, p.c);
+    });
   };
   if (p.t == 1) return start(std::integral_constant<int, 1>());
   if (p.t == 2) return start(std::integral_constant<int, 2>());

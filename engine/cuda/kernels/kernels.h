@@ -38,10 +38,11 @@ struct DeviceRows {
   std::int64_t count = 0;
 };
 
-// few_rows.cu. Products of at most kFewRows rows of bf16, with all rows aligned to 16 bytes.
+// few_rows.cu, few_rows_tensor.cu. Products of at most kFewRows rows of bf16, with all rows aligned to 16 bytes.
 inline constexpr std::int64_t kFewRows = 8;
 bool takes_few_rows(const Product& product);
-void launch_few_rows(Stream stream, const Product& product);
+void launch_few_rows(Stream stream, const Product& product);         // fp32 units
+void launch_few_rows_tensor(Stream stream, const Product& product);  // tensor cores
 
 // rows.cu. A null index stands for 0, 1, 2, ...
 /// out[out_index[i]] = in[in_index[i]] for `rows` rows, converted; `in` may be f16. Columns of out beyond those of in
@@ -52,7 +53,7 @@ void launch_add(Stream stream, TensorView x, ConstTensorView delta);  // f32
 /// out [rows, stride]: in the first `cols` columns random_weight of index row * cols + column, rounded to bf16; zero in
 /// the others.
 void launch_random_rows(Stream stream, TensorView out, std::int64_t cols, std::uint64_t seed, float deviation);
-void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // gate_up f32, out f32 or bf16
+void launch_silu_mul(Stream stream, TensorView out, ConstTensorView gate_up);  // both f32 or bf16
 void launch_gelu_mul(Stream stream, TensorView out, ConstTensorView gate_up);
 /// x[index[i]] += weight[i] * in[i]; f32
 void launch_add_weighted(Stream stream, TensorView x, ConstTensorView in, const std::int32_t* index,

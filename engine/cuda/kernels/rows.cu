@@ -75,16 +75,16 @@ struct Gelu {
   }
 };
 
-template <class Activation, class To, bool kAligned>
+template <class Activation, class To, class From, bool kAligned>
 __global__ void gate_rows(To* out,  // [T, F]
                           std::int64_t out_stride,
-                          const float* gate_up,  // [T, 2 F]: gates, then ups
+                          const From* gate_up,  // [T, 2 F]: gates, then ups
                           std::int64_t in_stride, std::int64_t cols) {
   const std::int64_t c = own_column();
   if (c >= cols) return;
   To* to = out + blockIdx.x * out_stride + c;
-  const float* gates = gate_up + blockIdx.x * in_stride + c;
-  const float* ups = gates + cols;
+  const From* gates = gate_up + blockIdx.x * in_stride + c;
+  const From* ups = gates + cols;
   if constexpr (kAligned) {
     float gate[kVector], up[kVector];
     read<kVector, true>(gate, gates);
@@ -92,7 +92,7 @@ __global__ void gate_rows(To* out,  // [T, F]
     for (int i = 0; i < kVector; ++i) gate[i] = Activation::of(gate[i]) * up[i];
     write<kVector, true>(to, gate);
   } else {
-    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(Activation::of(gates[i]) * ups[i]);
+    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(Activation::of(to_float(gates[i])) * to_float(ups[i]));
   }
 }
 
@@ -149,9 +149,12 @@ template <class Activation>
 void launch_gate(Stream stream, TensorView out, ConstTensorView gate_up) {
   if (out.rows == 0 || out.cols == 0) return;
   with_type(out.dtype, [&]<class To>(To) {
-    with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
-      launch(stream, grid_of(out.rows, out.cols), kThreads, 0, gate_rows<Activation, To, decltype(aligned)::value>,
-             elements<To>(out), out.stride, elements<float>(gate_up), gate_up.stride, out.cols);
+    with_type(gate_up.dtype, [&]<class From>(From) {
+      with_flag(is_aligned(out, kVector) && is_aligned(gate_up, kVector), [&](auto aligned) {
+        launch(stream, grid_of(out.rows, out.cols), kThreads, 0,
+               gate_rows<Activation, To, From, decltype(aligned)::value>, elements<To>(out), out.stride,
+               elements<From>(gate_up), gate_up.stride, out.cols);
+      });
     });
   });
 }

@@ -57,6 +57,7 @@ class HostMemory final : public Backend {
     return device_->kv_slab_bytes(shape, capacity);
   }
   DType operand_type(DType weight) const override { return device_->operand_type(weight); }
+  DType gate_type(DType weight) const override { return device_->gate_type(weight); }
 
   void embed(TensorView out, const Matrix& table, std::span<const std::int32_t> ids) override {
     Moved m(*this);

@@ -184,6 +184,37 @@ TEST_CASE("operands: outputs in the type that products take are the outputs in f
   });
 }
 
+TEST_CASE("gates in the type that their product may have are the gates in f32, rounded") {
+  Random random(25);
+  for_each_backend([&](Backend& backend) {
+    if (backend.gate_type(DType::bf16) != DType::bf16) return;
+    for (const std::int64_t cols : {1, 31, 64, 100}) {
+      for (const std::int64_t rows : {1, 5, 12}) {
+        INFO("T " << rows << " F " << cols);
+        const Values x = random.values(rows, 40);
+        const auto w = load(backend, random.values(2 * cols, 40), DType::bf16);
+        Values full(rows, 2 * cols), rounded(rows, 2 * cols);
+        std::vector<std::uint16_t> bits(rounded.data.size());
+        const TensorView half{reinterpret_cast<std::byte*>(bits.data()), DType::bf16, rows, 2 * cols, 2 * cols};
+        backend.matmul(full.view(), x.view(), *w, {});
+        backend.matmul(half, x.view(), *w, {});
+        for (std::size_t i = 0; i < bits.size(); ++i) rounded.data[i] = bf16_to_f32(bits[i]);
+        require_close(
+            rounded, [&](std::int64_t t, std::int64_t n) { return full.at(t, n); },
+            [&](std::int64_t t, std::int64_t n) { return kBf16Rounding * std::abs(full.at(t, n)) + 1e-5f; });
+
+        Values expected(rows, cols), actual(rows, cols);
+        backend.silu_mul(expected.view(), rounded.view());
+        backend.silu_mul(actual.view(), half);
+        require_same_bits(actual.data, expected.data);
+        backend.gelu_mul(expected.view(), rounded.view());
+        backend.gelu_mul(actual.view(), half);
+        require_same_bits(actual.data, expected.data);
+      }
+    }
+  });
+}
+
 TEST_CASE("rope turns pairs of every width, and only the rotated part") {
   Random random(21);
   for_each_backend([&](Backend& backend) {

@@ -120,6 +120,12 @@ float element(const void* data, cudaDataType_t type, std::size_t i) {
 
 }  // namespace
 
+std::size_t cublasLtGetVersion() {
+  const std::lock_guard lock(core().mutex);
+  ++core().calls["cublasLtGetVersion"];
+  return 130000;
+}
+
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS:
@@ -302,7 +308,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                        if (!core().setup.runs_work) return;
                        run_kernel(work, [&] {
                          if (used > 0) std::memset(workspace, 0xff, used);
-                         auto* out = static_cast<float*>(d);
                          for (std::size_t column = 0; column < n; ++column) {
                            for (std::size_t row = 0; row < m; ++row) {
                              float sum = 0;
@@ -312,8 +317,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                sum += element(a, la.type, at) *
                                       element(b, lb.type, column * static_cast<std::size_t>(lb.ld) + i);
                              }
-                             float& to = out[column * static_cast<std::size_t>(ld.ld) + row];
-                             to = scale * sum + (add == 0 ? 0.0f : add * to) + (biased ? bias[row] : 0.0f);
+                             const std::size_t to = column * static_cast<std::size_t>(ld.ld) + row;
+                             const float before = add == 0 ? 0.0f : add * element(d, ld.type, to);
+                             const float result = scale * sum + before + (biased ? bias[row] : 0.0f);
+                             if (ld.type == CUDA_R_32F) {
+                               static_cast<float*>(d)[to] = result;
+                             } else {
+                               static_cast<std::uint16_t*>(d)[to] = baton::f32_to_bf16(result);
+                             }
                            }
                          }
                        });

@@ -58,6 +58,7 @@ class IdleRuntime final : public cuda::Runtime {
   }
   void record(int) override {}
   void wait(int) override {}
+  void wait_for_stream() override {}
   void synchronize() override {}
 
   int sent = 0, replays = 0;

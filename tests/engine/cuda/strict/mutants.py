@@ -17,6 +17,7 @@ HOST = "engine/cuda/host/"
 MOVES = "transfers that run while kernels do break no rule in any order"
 TIER = "a segment goes to host memory and returns bit for bit"
 STAGED = "staging: what was given arrives, however late the copies are"
+RESULTS = "a result is there while transfers are still in progress, after one wait"
 STEPS = "decode steps, which may be replays, agree with steps that are not"
 MODEL = "a model on the kernels agrees with the scalar oracle"
 PRODUCTS = "products of any shape, alignment and bias meet the conditions of cuBLASLt"
@@ -57,7 +58,9 @@ MUTANTS = [
      "runtime_.wait(segment_);", ";", STAGED),
     ("the end of a staging segment is not recorded", "staging.cpp", "runtime_.record(segment_);", ";", STAGED),
     ("the host reads before its copy ran", "staging.cpp",
-     "runtime_.synchronize();\n    std::memcpy(host.data()", "std::memcpy(host.data()", MODEL),
+     "wait_for_copies();\n    std::memcpy(host.data()", "std::memcpy(host.data()", MODEL),
+    ("a result waits for the transfers in progress", "staging.cpp", "runtime_.wait_for_stream();",
+     "runtime_.synchronize();", RESULTS),
     ("memory that grew is not released", "staging.cpp",
      "if (data_ != nullptr) runtime_.release(data_);  // freed", "// freed", MODEL),
     ("pinned memory is freed while copies read it", "staging.cpp",
@@ -80,8 +83,7 @@ MUTANTS = [
     ("captured graphs are never destroyed", "device_runtime.cpp",
      "[](cudaGraph_t graph) { ignore(cudaGraphDestroy(graph)); }", "[](cudaGraph_t) {}", STEPS),
     ("waiting for the device leaves transfers in progress", "device_runtime.cpp",
-     "BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));\n    transfers_.synchronize();",
-     "BATON_CUDA_CHECK(cudaStreamSynchronize(selected()));", TIER),
+     "wait_for_stream();\n    transfers_.synchronize();", "wait_for_stream();", TIER),
     ("times are taken with events that have none", "device_runtime.cpp",
      "std::make_unique<EventOwner>(cudaEventDefault)", "std::make_unique<EventOwner>()", MODEL),
     ("a failed allocation is blamed on nothing", "device_runtime.cpp",

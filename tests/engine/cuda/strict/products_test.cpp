@@ -6,9 +6,12 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "engine/base/atomic_file.h"
+#include "engine/base/input_file.h"
 #include "engine/cuda/host/cuda_backend.h"
 #include "engine/cuda/host/staging.h"
 #include "tests/support/strict/strict.h"
+#include "tests/support/temp_folder.h"
 
 namespace baton::test {
 namespace {
@@ -16,8 +19,8 @@ namespace {
 /// Products of random numbers on the device, and what they should be.
 class Case {
  public:
-  Case(std::int64_t t, std::int64_t n, std::int64_t c, bool biased)
-      : runtime_(cuda::make_device_runtime(0)), staging_(*runtime_, 1 << 16), t_(t), n_(n), c_(c) {
+  Case(std::int64_t t, std::int64_t n, std::int64_t c, bool biased, const std::filesystem::path& measured = {})
+      : runtime_(cuda::make_device_runtime(0, measured)), staging_(*runtime_, 1 << 16), t_(t), n_(n), c_(c) {
     std::mt19937 random(static_cast<std::uint32_t>(t * 1000 + n * 10 + c));
     const auto numbers = [&](std::int64_t count) {
       std::vector<float> all(static_cast<std::size_t>(count));
@@ -110,6 +113,65 @@ TEST_CASE("few rows run with the fastest algorithm, many with the library's firs
     CHECK(strict::algorithms().at(0) == before.at(0) + 1);
     CHECK(strict::algorithms().at(1) == before.at(1));
   }
+}
+
+std::uint64_t products_run() {
+  std::uint64_t all = 0;
+  for (const auto& [algorithm, count] : strict::algorithms()) all += count;
+  return all;
+}
+
+TEST_CASE("what was measured of a product is known to the next process, unless the file is wrong") {
+  const TempFolder folder;
+  // Returns how many products the library ran for one of ours.
+  const auto run = [&] {
+    strict::restart();
+    Case one(4, 12, 20, false, folder.path());
+    REQUIRE(one.is_right(0, 0));
+    const std::uint64_t ran = products_run();
+    REQUIRE(one.is_right(0, 0));
+    CHECK(strict::algorithms().at(1) > 0);  // the strict library's second is its fastest
+    return ran;
+  };
+  const std::uint64_t measuring = run();
+  CHECK(measuring > 3);
+  CHECK(run() == 1);
+
+  std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(folder.path()), {});
+  REQUIRE(files.size() == 1);
+  const std::string good = InputFile(files[0]).text(1 << 20);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    REQUIRE(text.find(from) != std::string::npos);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::string bad[] = {"",
+                             "[]",
+                             "{",
+                             good.substr(0, good.size() / 2),
+                             std::string(std::size_t{3} << 20, ' '),
+                             std::string(100'000, '['),
+                             changed("\":1}", "\":10}"),
+                             changed("\":1}", "\":-1}"),
+                             changed("\":1}", "\":1e300}"),
+                             changed("\":1}", "\":\"1\"}"),
+                             changed("\":1}", "\":{}}"),
+                             changed("\"format\":1", "\"format\":2"),
+                             changed("compute capability 8.6", "compute capability 9.0"),
+                             changed("\"fastest\":{", "\"other\":{")};
+  for (const std::string& text : bad) {
+    INFO(text.substr(0, 200));
+    write_whole(files[0], text);
+    CHECK(run() == measuring);
+    CHECK(run() == 1);
+    CHECK(InputFile(files[0]).text(1 << 20) == good);
+  }
+  write_whole(files[0], changed("\":1}", "\":7}"));  // a way that the library does not offer for this product
+  CHECK(run() == measuring);
+  std::filesystem::remove(files[0]);
+  std::filesystem::create_directory(files[0]);
+  CHECK(run() == measuring);
+  CHECK(run() == measuring);
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ class World {
                                               .bytes = static_cast<std::size_t>(halves) * kHalfBytes,
                                               .upload = upload,
                                               .after = pinned_.last_use(text.host.data())});
-    pinned_.used_by(text.host.data(), id);
+    pinned_.used_by(text.host.data(), id, upload);
     return id;
   }
   void move_down(Text& text) {

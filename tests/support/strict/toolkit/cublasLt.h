@@ -51,6 +51,7 @@ struct cublasLtMatmulHeuristicResult_t {
 extern "C" {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
+std::size_t cublasLtGetVersion();
 const char* cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale);
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc);

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The project's folder in the user's cache, for files that can be made again.
+#pragma once
+
+#include <filesystem>
+
+namespace baton {
+
+/// By the XDG base directory specification; an empty path where the environment names no cache and no home.
+std::filesystem::path user_cache();
+
+}  // namespace baton
