@@ -54,6 +54,7 @@ class Steps {
     return all;
   }
 
+  void rehearse() { forward_.rehearse(); }
   /// A new sequence in the place of an old one.
   void begin_anew(std::size_t i) {
     const KvLayout layout = caches_[i].layout();
