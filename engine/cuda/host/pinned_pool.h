@@ -54,11 +54,11 @@ class PinnedPool final : public BufferOwner {
   Runtime& runtime_;
   const bool ahead_;
   std::mutex mutex_;
-  Pieces pieces_;                   // guarded by mutex_
+  Pieces pieces_;                        // guarded by mutex_
   std::map<void*, std::size_t> blocks_;  // guarded by mutex_
-  std::size_t pinned_ = 0;          // blocks that the caller had to wait for
-  std::size_t largest_ = 0;         // bytes of the largest piece so far
-  std::size_t wanted_ = 0;          // bytes of the block that the thread is to pin; guarded by mutex_
+  std::size_t pinned_ = 0;               // blocks that the caller had to wait for
+  std::size_t largest_ = 0;              // bytes of the largest piece so far
+  std::size_t wanted_ = 0;               // bytes of the block that the thread is to pin; guarded by mutex_
   std::condition_variable_any changed_;
   std::jthread maker_;
 };

@@ -47,9 +47,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int group = lane / 4, chunk = lane % 4 * kChunk;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
   // Outputs and rows that do not exist are computed from the first of the block, and not written.
-  const auto weights = [&](int output) {
-    return w + (first + output < n ? first + output : first) * w_stride + chunk;
-  };
+  const auto weights = [&](int output) { return w + (first + output < n ? first + output : first) * w_stride + chunk; };
   const Bf16 *low = weights(group), *high = weights(group + 8);
   const Bf16* row = x + (group < rows ? group : 0) * x_stride + chunk;
   const auto read = [&](std::int64_t at) {

@@ -92,7 +92,8 @@ __global__ void gate_rows(To* out,  // [T, F]
     for (int i = 0; i < kVector; ++i) gate[i] = Activation::of(gate[i]) * up[i];
     write<kVector, true>(to, gate);
   } else {
-    for (int i = 0; i < kVector && c + i < cols; ++i) to[i] = from_float<To>(Activation::of(to_float(gates[i])) * to_float(ups[i]));
+    for (int i = 0; i < kVector && c + i < cols; ++i)
+      to[i] = from_float<To>(Activation::of(to_float(gates[i])) * to_float(ups[i]));
   }
 }
 

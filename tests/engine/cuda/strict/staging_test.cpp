@@ -175,7 +175,8 @@ TEST_CASE("pinned memory that nobody uses does not grow") {
 TEST_CASE("pinned memory is divided into pieces, which become one again") {
   const DeviceRuntime owned = cuda::make_device_runtime(0);
   cuda::PinnedPool pool(*owned);
-  constexpr std::size_t kBytes = 300'000;
+  constexpr std::size_t kBytes = 300'000, kMaxPiece = 20'000;
+  auto* device = static_cast<std::byte*>(owned->allocate(kMaxPiece));
   const void* whole = pool.allocate(kBytes).data();
   const auto pins = [] { return strict::calls().at("cudaMallocHost"); };
   const std::uint64_t before = pins();
@@ -185,10 +186,14 @@ TEST_CASE("pinned memory is divided into pieces, which become one again") {
     if (!pieces.empty() && (random() % 2 == 0 || pieces.size() > 6)) {
       const auto at = pieces.begin() + static_cast<std::ptrdiff_t>(random() % pieces.size());
       const Buffer& buffer = at->first;
-      REQUIRE(std::all_of(buffer.data(), buffer.data() + buffer.bytes(), [&](std::byte one) { return one == at->second; }));
+      const auto is_filled = [&](std::byte one) { return one == at->second; };
+      REQUIRE(std::all_of(buffer.data(), buffer.data() + buffer.bytes(), is_filled));
+      const TransferId upload =
+          owned->transfer({.memory = device, .device = device, .host = buffer.data(), .bytes = buffer.bytes()});
+      pool.used_by(buffer.data(), upload, true);  // and is not over when the piece is released
       pieces.erase(at);
     } else {
-      Buffer buffer = pool.allocate(1 + random() % 20'000);
+      Buffer buffer = pool.allocate(1 + random() % kMaxPiece);
       std::memset(buffer.data(), i, buffer.bytes());
       pieces.emplace_back(std::move(buffer), static_cast<std::byte>(i));
     }
@@ -196,6 +201,7 @@ TEST_CASE("pinned memory is divided into pieces, which become one again") {
   pieces.clear();
   CHECK(pool.allocate(kBytes).data() == whole);
   CHECK(pins() == before);
+  owned->release(device);
 }
 
 TEST_CASE("a pool that is used repeatedly pins its next blocks before they are needed") {
