@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "engine/cuda/attention/attention.h"
 #include "engine/cuda/attention/attention_plan.h"
 #include "engine/cuda/host/device_weights.h"
+#include "engine/cuda/host/environment.h"
 #include "engine/cuda/host/pinned_pool.h"
 #include "engine/cuda/host/replays.h"
 #include "engine/cuda/host/staging.h"
@@ -28,12 +27,6 @@ namespace {
 
 /// Blocks per multiprocessor that attention's plan aims at: twice as many as fit at once.
 constexpr int kBlocksPerMultiprocessor = 4;
-
-/// True when a variable of the environment has this value.
-bool is_set(const char* variable, std::string_view value) {
-  const char* found = std::getenv(variable);
-  return found != nullptr && value == found;
-}
 
 class CudaBackend final : public Backend {
  public:

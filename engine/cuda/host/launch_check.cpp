@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/cuda/host/check.h"
+#include "engine/cuda/host/environment.h"
 
 namespace baton::cuda {
 namespace {
@@ -28,10 +29,7 @@ std::string name_of(const void* kernel) {
 }  // namespace
 
 bool waits_for_kernels() {
-  static const bool waits = [] {
-    const char* value = std::getenv("BATON_CUDA_SYNC");
-    return value != nullptr && std::string(value) == "1";
-  }();
+  static const bool waits = is_set("BATON_CUDA_SYNC", "1");
   return waits;
 }
 

@@ -18,7 +18,7 @@ constexpr int kStep = 32;     // inputs of two products
 constexpr int kAhead = 4;     // steps that a lane has in flight
 
 /// [warp][row][output]; the padding lets the lanes of a warp write to different banks.
-struct Sums {
+struct WarpSums {
   float of_warp[kWarps][kColumns][kOutputs + 4];
 };
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 3)
                     std::int64_t x_stride,
                     const Bf16* w,  // [N, C]
                     std::int64_t w_stride, const float* bias, std::int64_t rows, std::int64_t n, std::int64_t c) {
-  Sums& sums = shared_memory<Sums>();
+  WarpSums& sums = shared_memory<WarpSums>();
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int group = lane / 4, chunk = lane % 4 * kChunk;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kOutputs;
@@ -85,7 +85,7 @@ void launch_few_rows_tensor(Stream stream, const Product& p) {
   const dim3 grid(static_cast<unsigned>(blocks_of(p.n, kOutputs)));
   with_type(p.out_dtype, [&](auto element) {
     using Out = decltype(element);
-    launch(stream, grid, kThreads, sizeof(Sums), few_rows_tensor<Out>, static_cast<Out*>(p.out), p.out_stride,
+    launch(stream, grid, kThreads, sizeof(WarpSums), few_rows_tensor<Out>, static_cast<Out*>(p.out), p.out_stride,
            reinterpret_cast<const Bf16*>(p.x), p.x_stride, reinterpret_cast<const Bf16*>(p.w), p.w_stride, p.bias, p.t,
            p.n, p.c);
   });
