@@ -144,7 +144,13 @@ __device__ __forceinline__ void store(const QuantizedProduct& product, const Qua
   const std::int64_t row = first_row + lane % 4 * 2 + i % 2;
   if (output >= part.rows || row >= product.t) return;
   const std::int64_t column = part.row + output;
-  product.out[row * product.out_stride + column] = sum + (product.bias != nullptr ? product.bias[column] : 0.0f);
+  const float result = sum + (product.bias != nullptr ? product.bias[column] : 0.0f);
+  const std::int64_t at = row * product.out_stride + column;
+  if (product.out_bf16) {
+    reinterpret_cast<Bf16*>(product.out)[at] = to_bf16(result);
+  } else {
+    reinterpret_cast<float*>(product.out)[at] = result;
+  }
 }
 
 template <int kTiles>

@@ -214,8 +214,9 @@ void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView 
       std::ranges::any_of(w.parts(), [](const QuantizedPart& part) { return device_format(part.type).codes.minimums; });
   float* sums = minimums ? sums_.reserve<float>(blocks * sum_rows) : nullptr;
   if (minimums) launch_block_sums(stream, sums, sum_rows, x);
-  const QuantizedProduct product{.out = reinterpret_cast<float*>(out.data),
+  const QuantizedProduct product{.out = out.data,
                                  .out_stride = out.stride,
+                                 .out_bf16 = out.dtype == DType::bf16,
                                  .x = reinterpret_cast<const Bf16*>(x.data),
                                  .x_stride = x.stride,
                                  .sums = sums,

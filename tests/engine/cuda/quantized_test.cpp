@@ -75,6 +75,24 @@ TEST_CASE("a quantised product of inputs that are no numbers is not a number, in
   for (const float value : after.row(1)) CHECK_FALSE(std::isfinite(value));
 }
 
+TEST_CASE("a quantised product in bf16 is that in f32, rounded", "[quantised]") {
+  auto device = make_backend_under_test();
+  if (device == nullptr) return;
+  const auto backend = with_host_memory(std::move(device));
+  if (backend->gate_type(DType::bf16) == DType::f32) return;  // BATON_CUDA_GATES=f32
+  Random random(54);
+  const Blocks w = random_blocks(random, BlockType::q4_k, 200, 512);
+  const auto matrix = load(*backend, w);
+  for (const std::int64_t rows : {3, 140}) {
+    const Values x = random.values(rows, w.cols), wide = multiply(*backend, x, *matrix, {});
+    std::vector<std::uint16_t> narrow(wide.data.size()), expected;
+    backend->matmul({reinterpret_cast<std::byte*>(narrow.data()), DType::bf16, rows, w.rows, w.rows}, x.view(), *matrix,
+                    {});
+    for (const float value : wide.data) expected.push_back(f32_to_bf16(value));
+    CHECK(narrow == expected);
+  }
+}
+
 TEST_CASE("embeddings of quantised weights on a device have the values of their blocks", "[quantised]") {
   auto device = make_backend_under_test();
   if (device == nullptr) return;
