@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/host/cuda.h"
@@ -24,18 +25,27 @@ std::vector<T> read_back(cuda::Staging& staging, const T* device, std::size_t co
   return values;
 }
 
-/// Until destruction, threads run in this order between barriers.
-class InOrder {
+/// Settings of the emulator until destruction.
+class WithSettings {
  public:
-  explicit InOrder(simt::Order order, std::uint32_t seed = 1) : before_(simt::settings()) {
-    simt::settings() = {order, seed};
-  }
-  ~InOrder() { simt::settings() = before_; }
-  InOrder(const InOrder&) = delete;
-  InOrder& operator=(const InOrder&) = delete;
+  explicit WithSettings(const simt::Settings& settings) : before_(std::exchange(simt::settings(), settings)) {}
+  ~WithSettings() { simt::settings() = before_; }
+  WithSettings(const WithSettings&) = delete;
+  WithSettings& operator=(const WithSettings&) = delete;
 
  private:
   simt::Settings before_;
+};
+
+/// Threads run in this order between barriers.
+struct InOrder : WithSettings {
+  explicit InOrder(simt::Order order, std::uint32_t seed = 1)
+      : WithSettings({order, seed, simt::settings().shadow}) {}
+};
+
+/// Kernels run whose sources are not compiled for the shadow memory.
+struct WithoutShadow : WithSettings {
+  WithoutShadow() : WithSettings({simt::settings().order, simt::settings().seed, false}) {}
 };
 
 }  // namespace baton::test

@@ -12,6 +12,7 @@
 
 #include "engine/tensor/dtype.h"
 #include "tests/support/simt/fiber.h"
+#include "tests/support/simt/shadow.h"
 
 namespace baton::simt {
 namespace {
@@ -26,6 +27,7 @@ struct Copy {
   void* shared;
   const void* global;
   bool valid;
+  Stamp stamp;
 };
 
 struct Thread {
@@ -112,6 +114,15 @@ std::size_t take_next(Machine& m) {
   return thread;
 }
 
+struct WatchedLaunch {
+  explicit WatchedLaunch(const Shadow::Launch& launch) {
+    if (settings().shadow) shadow().begin_launch(launch);
+  }
+  ~WatchedLaunch() { shadow().end_launch(); }
+  WatchedLaunch(const WatchedLaunch&) = delete;
+  WatchedLaunch& operator=(const WatchedLaunch&) = delete;
+};
+
 void yield(State state, const Place& at) {
   Machine& m = machine();
   Thread& thread = *m.threads[m.current];
@@ -134,8 +145,10 @@ void run_block(Machine& m) {
   }
   while (!m.ready.empty() && !m.failure) {
     m.current = take_next(m);
+    shadow().resume(m.current);
     m.threads[m.current]->fiber.resume();
   }
+  if (!shadow().report().empty()) throw Fault(shadow().report());
   if (m.failure) std::rethrow_exception(m.failure);
   if (m.done == m.count) return;
   std::string waiting;
@@ -159,7 +172,8 @@ const ThreadPlace& here() {
   return m.threads[m.current]->place;
 }
 
-void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body) {
+void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body,
+              const void* kernel) {
   Machine& m = machine();
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) {
     throw Fault(fmt::format("a launch of [{}, {}, {}] blocks of {} threads", grid.x, grid.y, grid.z, threads));
@@ -175,12 +189,15 @@ void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::
   m.shared_size = shared_bytes;
   m.shared.resize(shared_bytes + kGuard + 128);
   ++m.counters.launches;
+  const void* shared = simt::shared_bytes(0, Place::current());
+  const WatchedLaunch watched({kernel, {grid.x, grid.y, grid.z}, threads, shared, shared_bytes, kGuard - 128});
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         std::memset(m.shared.data(), kPoison, m.shared.size());
         for (unsigned t = 0; t < threads; ++t) m.threads[t]->place = {{t}, {x, y, z}, {threads}, grid};
         m.counters.threads += threads;
+        shadow().begin_block();
         run_block(m);
         const unsigned char* end =
             static_cast<unsigned char*>(simt::shared_bytes(shared_bytes, Place::current())) + shared_bytes;
@@ -214,6 +231,7 @@ void block_barrier(const Place& place) {
     return;
   }
   m.at_barrier = 0;
+  shadow().block_barrier();
   for (std::size_t i = 0; i < m.count; ++i) {
     m.threads[i]->state = State::ready;
     m.ready.push_back(i);
@@ -256,7 +274,8 @@ void copy_async(void* shared, const void* global, bool valid, const Place& place
   if (reinterpret_cast<std::uintptr_t>(shared) % 16 != 0 || reinterpret_cast<std::uintptr_t>(global) % 16 != 0) {
     fault(fmt::format("{}: a copy of 16 bytes that are not aligned", describe(place)));
   }
-  m.threads[m.current]->copies.push_back({shared, global, valid});
+  const Stamp stamp = shadow().begin_copy(shared, valid ? global : nullptr, 16, __builtin_return_address(0));
+  m.threads[m.current]->copies.push_back({shared, global, valid, stamp});
 }
 
 void copy_async_commit() {
@@ -274,6 +293,7 @@ void copy_async_wait(int pending) {
       } else {
         std::memset(copy.shared, 0, 16);
       }
+      shadow().end_copy(copy.stamp, copy.shared, copy.valid ? copy.global : nullptr, 16);
     }
   }
 }
@@ -286,13 +306,16 @@ namespace {
 struct MatrixOperand {
   std::uint32_t* registers;
   const void* row;
+  const void* code;
 };
 
-/// Element (row, col) of matrix i, as the lanes give its rows.
-std::uint16_t element(void* const* operands, int i, int row, int col) {
-  const void* at = static_cast<const MatrixOperand*>(operands[8 * i + row])->row;
+/// Element (row, col) of matrix i, as the lanes give its rows, read by a lane.
+std::uint16_t element(void* const* operands, int lane, int i, int row, int col) {
+  const auto& operand = *static_cast<const MatrixOperand*>(operands[8 * i + row]);
+  const void* at = static_cast<const char*>(operand.row) + 2 * col;
+  simt::shadow().access_by_lane(lane, at, 2, operand.code);
   std::uint16_t bits;
-  std::memcpy(&bits, static_cast<const char*>(at) + 2 * col, 2);
+  std::memcpy(&bits, at, 2);
   return bits;
 }
 
@@ -301,8 +324,8 @@ void load_matrices(void* const* operands) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4, col = lane % 4 * 2;
-      const std::uint32_t low = kTransposed ? element(operands, i, col, row) : element(operands, i, row, col);
-      const std::uint32_t high = kTransposed ? element(operands, i, col + 1, row) : element(operands, i, row, col + 1);
+      const std::uint32_t low = kTransposed ? element(operands, lane, i, col, row) : element(operands, lane, i, row, col);
+      const std::uint32_t high = kTransposed ? element(operands, lane, i, col + 1, row) : element(operands, lane, i, row, col + 1);
       static_cast<MatrixOperand*>(operands[lane])->registers[i] = low | high << 16;
     }
   }
@@ -328,17 +351,29 @@ float half_of(std::uint32_t pair, int which) {
 
 float half_to_float(std::uint16_t bits) { return f16_to_f32(bits); }
 
-void sync_warp(const Place& place) { simt::warp_together(nullptr, nullptr, place); }
+void sync_warp(const Place& place) {
+  simt::warp_together(nullptr, [](void* const*) { simt::shadow().warp_barrier(); }, place);
+}
+
+void atomic_add(std::uint64_t* to, std::uint64_t value) {
+  simt::shadow().access(to, sizeof *to, simt::Touch::atomic, __builtin_return_address(0));
+  *to += value;
+}
+
+std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value) {
+  simt::shadow().access(to, sizeof *to, simt::Touch::atomic, __builtin_return_address(0));
+  return std::exchange(*to, *to + value);
+}
 
 void load_matrix_x4(std::uint32_t (&r)[4], const void* shared, const Place& place) {
   check_row(shared, place);
-  MatrixOperand operand{r, shared};
+  MatrixOperand operand{r, shared, __builtin_return_address(0)};
   simt::warp_together(&operand, load_matrices<false>, place);
 }
 
 void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared, const Place& place) {
   check_row(shared, place);
-  MatrixOperand operand{r, shared};
+  MatrixOperand operand{r, shared, __builtin_return_address(0)};
   simt::warp_together(&operand, load_matrices<true>, place);
 }
 

@@ -63,6 +63,7 @@ enum class Order : std::uint8_t { ascending, descending, random };
 struct Settings {
   Order order = Order::ascending;
   std::uint32_t seed = 1;
+  bool shadow = true;  // false: for kernels whose sources are not compiled for it, on memory of the host
 };
 Settings& settings();
 
@@ -81,8 +82,9 @@ const ThreadPlace& here();
 void start(void* stream, const void* kernel, dim3 grid, unsigned threads, std::size_t shared_bytes,
            std::function<void()> body);
 
-/// Runs body() once per thread of every block.
-void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
+/// Runs body() once per thread of every block. `kernel` is what reports name.
+void run_grid(dim3 grid, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body,
+              const void* kernel = nullptr);
 
 void* shared_bytes(std::size_t size, const Place& place);
 void block_barrier(const Place& place);
@@ -151,8 +153,8 @@ T shuffle_xor(T value, int mask, const Place& place = Place::current()) {
   return cuda::shuffle(value, static_cast<int>(simt::here().thread.x % 32) ^ mask, place);
 }
 
-inline void atomic_add(std::uint64_t* to, std::uint64_t value) { *to += value; }
-inline std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value) { return std::exchange(*to, *to + value); }
+void atomic_add(std::uint64_t* to, std::uint64_t value);
+std::uint32_t fetch_add(std::uint32_t* to, std::uint32_t value);
 
 inline void copy_async_16(void* shared, const void* global, bool valid, const Place& place = Place::current()) {
   simt::copy_async(shared, global, valid, place);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/support/simt/shadow.h"
 #include "tests/support/strict/core.h"
 
 using namespace baton::test::strict;  // NOLINT: entry points have no namespace
@@ -263,12 +264,14 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     if (!from_device) {
       if (sent != nullptr && std::memcmp(sent->data(), from, bytes) != 0)
         report(fmt::format("{}: the host changed its memory before the copy ran", name));
+      baton::simt::shadow().written(to, bytes);
       return with_open_memory(to, bytes, [&] { std::memcpy(to, from, bytes); });
     }
     with_open_memory(from, bytes, [&] {
       if (!to_device) {
         std::memcpy(to, from, bytes);
       } else {
+        baton::simt::shadow().copied(to, from, bytes);
         std::vector<char> between(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
         with_open_memory(to, bytes, [&] { std::memcpy(to, between.data(), bytes); });
       }
@@ -285,7 +288,9 @@ cudaError_t set(void* pointer, int value, std::size_t bytes, CUstream_st* stream
   }
   give(stream, "memset", 3 + static_cast<double>(bytes) / 1e6, [=](const Work& work) {
     touch(work, pointer, bytes, Access::write);
-    if (core().setup.runs_work) with_open_memory(pointer, bytes, [&] { std::memset(pointer, value, bytes); });
+    if (!core().setup.runs_work) return;
+    baton::simt::shadow().written(pointer, bytes);
+    with_open_memory(pointer, bytes, [&] { std::memset(pointer, value, bytes); });
   });
   return cudaSuccess;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/tensor/dtype.h"
+#include "tests/support/simt/shadow.h"
 #include "tests/support/strict/core.h"
 
 using namespace baton::test::strict;  // NOLINT: entry points have no namespace
@@ -111,6 +112,20 @@ const char* wrong(const cublasLtMatmulDescOpaque_t& desc, const cublasLtMatrixLa
 std::size_t size_of(const cublasLtMatrixLayoutOpaque_t& layout) {
   const std::size_t element = layout.type == CUDA_R_32F ? 4 : 2;
   return (static_cast<std::size_t>(layout.ld) * (layout.cols - 1) + layout.rows) * element;
+}
+
+template <class Visit>
+void for_columns(const void* data, const cublasLtMatrixLayoutOpaque_t& layout, const Visit& visit) {
+  const std::size_t element = layout.type == CUDA_R_32F ? 4 : 2;
+  for (std::size_t column = 0; column < layout.cols; ++column)
+    visit(static_cast<const char*>(data) + column * static_cast<std::size_t>(layout.ld) * element, layout.rows * element);
+}
+
+void check_written(const void* data, const cublasLtMatrixLayoutOpaque_t& layout, const char* which) {
+  for_columns(data, layout, [which](const void* column, std::size_t bytes) {
+    if (const std::string byte = baton::simt::shadow().unwritten(column, bytes); !byte.empty())
+      report(fmt::format("cublasLtMatmul reads {} in {}, which nothing has written", byte, which));
+  });
 }
 
 float element(const void* data, cudaDataType_t type, std::size_t i) {
@@ -306,6 +321,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                                                  static_cast<double>(k) / 1e6 * (chosen.number == 1 ? 1.0 : 1.5);
                      give(on, "cublasLtMatmul", cost, [=, used = chosen.workspace](const Work& work) {
                        if (!core().setup.runs_work) return;
+                       check_written(a, la, "A");
+                       check_written(b, lb, "B");
+                       if (biased) check_written(bias, {.rows = m, .cols = 1}, "the bias");
+                       if (add != 0) check_written(d, ld, "D");
                        run_kernel(work, [&] {
                          if (used > 0) std::memset(workspace, 0xff, used);
                          for (std::size_t column = 0; column < n; ++column) {
@@ -327,6 +346,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                              }
                            }
                          }
+                       });
+                       for_columns(d, ld, [](const void* column, std::size_t bytes) {
+                         baton::simt::shadow().written(column, bytes);
                        });
                      });
                      return CUBLAS_STATUS_SUCCESS;

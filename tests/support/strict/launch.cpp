@@ -9,7 +9,7 @@ void start(void* stream, const void* kernel, dim3 grid, unsigned threads, std::s
            std::function<void()> body) {
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   test::strict::launch_kernel(stream, {kernel, blocks, threads, shared_bytes},
-                              [=, body = std::move(body)] { run_grid(grid, threads, shared_bytes, body); });
+                              [=, body = std::move(body)] { run_grid(grid, threads, shared_bytes, body, kernel); });
 }
 
 }  // namespace baton::simt

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/support/simt/shadow.h"
 #include "tests/support/strict/core.h"
 
 namespace baton::test::strict {
@@ -200,6 +201,7 @@ void restart_memory() {
   for (const Space& space : m.spaces) munmap(space.base, kSpaceBytes);
   for (const auto& [at, block] : m.pinned) std::free(reinterpret_cast<void*>(at));
   m = {};
+  simt::shadow().restart();
   for (std::size_t i = 0; i < core().devices.size(); ++i) {
     void* base = mmap(nullptr, kSpaceBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
@@ -207,6 +209,7 @@ void restart_memory() {
       std::abort();
     }
     m.spaces.push_back({static_cast<std::byte*>(base), kPage});
+    simt::shadow().add_space(base, kSpaceBytes);
   }
 }
 
@@ -238,6 +241,7 @@ void* allocate_device(int device, std::size_t bytes, CUstream_st* stream) {
   block.device = device;
   block.bytes = bytes;
   block.pages.resize(pages_of(bytes));
+  simt::shadow().allocated(pointer, bytes);
   const auto fill = [pointer, bytes] {
     const std::size_t end = pages_of(bytes) * kPage, filled = std::min(bytes, kFilled);
     with_open_memory(pointer, filled, [&] { std::memset(pointer, kUnset, filled); });

@@ -16,9 +16,10 @@ namespace {
 using namespace cuda;
 using Catch::Contains;
 
-/// Runs a kernel at once, on memory of the host.
+/// Runs a kernel at once, on memory of the host, and without the shadow memory (shadow_test.cpp).
 template <class... Params, class... Args>
 void run_now(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*kernel)(Params...), Args... args) {
+  const WithoutShadow plain;
   simt::run_grid(dim3(blocks), threads, shared_bytes, [&] { kernel(args...); });
 }
 
