@@ -104,9 +104,9 @@ __global__ void align_pairs(const DevicePair* pairs, const float* sketches,  // 
     if (inside) {
       if (j > begin && skipped < best) best = skipped, move = kSkip;
       if (best > kFar) best = kFar;
-      pair.cells[static_cast<std::int64_t>(row - 1) * kThreads + thread] =
-          static_cast<std::uint16_t>(replaced << 2 | static_cast<int>(move));
     }
+    pair.cells[static_cast<std::int64_t>(row - 1) * kThreads + thread] =  // whole rows: they are loaded whole, too
+        static_cast<std::uint16_t>(replaced << 2 | static_cast<int>(move));
     shared.cost[row % 2][thread] = inside ? best : kFar;
     sync_block();
   }

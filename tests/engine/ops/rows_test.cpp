@@ -272,7 +272,9 @@ TEST_CASE("gather and scatter move whole rows") {
     backend.gather_rows(picked.view(), x.view(), index);
     for (int i = 0; i < 4; ++i) require_same_bits(picked.row(i), x.row(index[i]));
     Values target(9, 33, -1);
-    backend.scatter_rows(target.view(), picked.view(), index);
+    TensorView distinct = picked.view();
+    distinct.rows = 3;
+    backend.scatter_rows(target.view(), distinct, std::span(index).first(3));
     require_same_bits(target.row(8), x.row(8));
     require_same_bits(target.row(0), x.row(0));
     require_same_bits(target.row(3), x.row(3));

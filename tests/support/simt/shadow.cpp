@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>
@@ -99,6 +100,17 @@ void Shadow::begin_launch(const Launch& launch) {
   blocks_.clear();
   launch_begun_ = ++now_;
   is_watching_ = is_possible();
+  if (!is_watching_) return;
+  watched_[0] = {address(launch.shared), launch.shared_bytes + launch.guard_bytes};
+  for (const ShadowMemory& space : spaces_) {
+    const std::uintptr_t begin = watched_[1].bytes == 0 ? space.begin() : std::min(watched_[1].begin, space.begin());
+    watched_[1] = {begin, std::max(watched_[1].begin + watched_[1].bytes, space.end()) - begin};
+  }
+}
+
+void Shadow::end_launch() {
+  is_watching_ = false;
+  watched_ = {};
 }
 
 void Shadow::begin_block() {
@@ -244,7 +256,7 @@ void Shadow::conflict(const Place& place, const Stamp& before, bool before_write
 }
 
 void Shadow::mistake(const std::string& what) {
-  is_watching_ = false;  // the first mistake counts
+  end_launch();  // the first mistake counts
   const auto index = static_cast<unsigned>(blocks_.size() - 1);
   const auto [x, y, z] = launch_.grid;
   const std::string kernel = launch_.kernel == nullptr ? "a kernel" : function_at(code_offset(launch_.kernel));

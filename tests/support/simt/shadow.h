@@ -54,7 +54,7 @@ class Shadow {
     std::size_t guard_bytes = 0;  // behind the shared memory, which nobody may touch
   };
   void begin_launch(const Launch& launch);
-  void end_launch() { is_watching_ = false; }
+  void end_launch();
   void begin_block();
   /// The thread runs from now on.
   void resume(std::size_t thread) { thread_ = static_cast<std::uint16_t>(thread); }
@@ -63,6 +63,11 @@ class Shadow {
   /// What the first mistake of the launch was, in words, or "".
   const std::string& report() const { return report_; }
 
+  /// Whether accesses to the address may have to be told. Most are to the stacks of threads.
+  static bool is_watched(const void* memory) {
+    const auto at = reinterpret_cast<std::uintptr_t>(memory);
+    return at - watched_[0].begin < watched_[0].bytes || at - watched_[1].begin < watched_[1].bytes;
+  }
   /// An access by the running thread, or by another of its warp. `code`: where the call of it returns to.
   void access(const void* memory, std::size_t bytes, Touch touch, const void* code) {
     if (is_watching_) access_as(thread_, memory, bytes, touch, code);
@@ -93,6 +98,11 @@ class Shadow {
   void mistake(const std::string& what);
 
   inline static bool is_enabled_ = false;
+  struct Range {
+    std::uintptr_t begin;
+    std::size_t bytes;
+  };
+  inline static std::array<Range, 2> watched_ = {};  // while a kernel runs: shared memory, all spaces
 
   std::vector<ShadowMemory> spaces_;
   std::map<std::uintptr_t, std::size_t> allocations_;

@@ -36,6 +36,7 @@ class ShadowMemory {
   ShadowMemory(std::uintptr_t begin, std::size_t bytes) : begin_(begin), bytes_(bytes) {}
 
   std::uintptr_t begin() const { return begin_; }
+  std::uintptr_t end() const { return begin_ + bytes_; }
   /// Whether the address is in the range.
   bool holds(std::uintptr_t address) const { return address - begin_ < bytes_; }
   /// Makes bytes [offset, offset + bytes) of the range usable, of which nothing is known. They begin a page.

@@ -25,9 +25,9 @@ struct Listener : Catch::TestEventListenerBase {
   }
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     const auto broken = take_reports_and_leaks();
-    if (broken.empty() || stats.totals.assertions.failed > 0) return;
     for (const std::string& what : broken)
       std::fprintf(stderr, "strict runtime: '%s': %s\n", stats.testInfo.name.c_str(), what.c_str());
+    if (broken.empty() || stats.totals.assertions.failed > 0) return;
     std::fflush(nullptr);
     std::_Exit(1);
   }

@@ -16,6 +16,7 @@ namespace {
 std::shared_ptr<const Segment> segment_of(Backend& backend, std::int32_t n) {
   const KvLayout layout{.shape = {1, 64, DType::bf16}, .layers = 2, .raw_keys = true};
   KvCache cache(backend, layout, n);
+  backend.copy_to_device(cache.slab(0).keys, std::vector<std::byte>(cache.bytes()));
   cache.commit(n);
   return std::make_shared<Segment>(backend, cache, 0, n, std::vector<std::int32_t>(static_cast<std::size_t>(n), n));
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernels on the emulator, with the threads of a block in three orders.
+// The CUDA kernels on the emulator, with the threads of a block in several orders.
 #include "tests/engine/ops/subjects.h"
 
 #include "engine/cuda/attention/attention.h"
 #include "tests/engine/cuda/host_memory.h"
 #include "tests/support/simt/emulated_backend.h"
+#include "tests/support/simt/shadow.h"
 
 namespace baton::test {
 
@@ -19,6 +20,7 @@ std::vector<Subject> subjects() {
                                                           {simt::Order::descending, "descending"},
                                                           {simt::Order::random, "random"}};
     for (const auto& [order, name] : orders) {
+      if (order == simt::Order::descending && simt::Shadow::is_possible()) continue;  // it finds races in any order
       const InOrder only(order, 7);
       body({name, true});
     }

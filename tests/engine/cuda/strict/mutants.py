@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes seeded into the host code of the CUDA backend, each of which a named test must find.
 
-    python3 tests/engine/cuda/strict/mutants.py [--only N,...] [--build DIR]
+    python3 tests/engine/cuda/strict/mutants.py [--only N,...] [--build DIR] [--jobs N]
 
-The tracked and new files of the working tree are copied to a folder, built once there (target baton_test_strict), and
-then with one mistake at a time. A mistake is found when the named test fails, or reports a broken rule. Exit code 1
-when one is not found, or when a test fails without a mistake. It takes about ten minutes on two cores.
+tests/support/seeded_mistakes.py says how. It takes about ten minutes on two cores.
 """
-import argparse
 import pathlib
-import subprocess
 import sys
-import tempfile
 
-HOST = "engine/cuda/host/"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "support"))
+import seeded_mistakes  # noqa: E402
+
 MOVES = "transfers that run while kernels do break no rule in any order"
 TIER = "a segment goes to host memory and returns bit for bit"
 STAGED = "staging: what was given arrives, however late the copies are"
@@ -120,79 +117,5 @@ MUTANTS = [
 ]
 
 
-def run(command, folder, **more):
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, **more)
-
-
-def copy_tree(root, to):
-    files = run(["git", "ls-files", "-co", "--exclude-standard"], root).stdout.split("\n")
-    for name in filter(None, files):
-        if (root / name).is_file():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            (to / name).write_bytes((root / name).read_bytes())
-
-
-def build(folder):
-    made = run(["cmake", "--build", "build", "--target", "baton_test_strict"], folder)
-    return None if made.returncode == 0 else (made.stdout + made.stderr)[-3000:]
-
-
-def cases(folder, name):
-    """The whole name of a case, or the beginning of several."""
-    names = run(["build/bin/baton_test_strict", "--list-test-names-only"], folder).stdout.split("\n")
-    found = [one for one in names if one == name] or [one for one in names if name in one]
-    if not found:
-        sys.exit(f"mutants: no test is named '{name}'")
-    return found
-
-
-def first_failure(folder, name):
-    """What the first failing case of this name says, or nothing."""
-    for case in cases(folder, name):
-        try:
-            done = run(["build/bin/baton_test_strict", case.replace(",", "\\,")], folder, timeout=300)
-        except subprocess.TimeoutExpired:
-            return f"{case}: it does not end"
-        if done.returncode != 0:
-            said = [line for line in (done.stdout + done.stderr).split("\n")
-                    if "strict runtime:" in line or "FAILED" in line]
-            return f"{case}: {(said or ['exit code %d' % done.returncode])[0]}"
-    return None
-
-
-def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--only", help="numbers of mistakes, from 1, separated by commas")
-    options.add_argument("--build", help="the folder for the copy; kept (default: a temporary one)")
-    given = options.parse_args()
-    root = pathlib.Path(__file__).resolve().parents[4]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(given.build or temporary).resolve()
-        copy_tree(root, folder)
-        run(["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"], folder)
-        if failure := build(folder):
-            sys.exit(f"mutants: it does not build without a mistake:\n{failure}")
-        chosen = range(len(MUTANTS)) if not given.only else [int(one) - 1 for one in given.only.split(",")]
-        missed = []
-        for name in sorted({MUTANTS[i][4] for i in chosen}):
-            if failure := first_failure(folder, name):
-                sys.exit(f"mutants: a test fails without a mistake: {failure}")
-        for i in chosen:
-            what, file, text, instead, test = MUTANTS[i]
-            path = folder / HOST / file
-            source = path.read_text()
-            if source.count(text) != 1:
-                sys.exit(f"mutants: {file} holds the text of mistake {i + 1} {source.count(text)} times")
-            path.write_text(source.replace(text, instead))
-            failure = build(folder)
-            found = "the compiler" if failure else first_failure(folder, test)
-            path.write_text(source)
-            print(f"{i + 1:2} {'found' if found else 'MISSED':6} {what}\n          {found or test}", flush=True)
-            if not found:
-                missed.append(i + 1)
-        print(f"{len(list(chosen)) - len(missed)} of {len(list(chosen))} mistakes found")
-        sys.exit(1 if missed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    seeded_mistakes.main(__doc__, "baton_test_strict", "engine/cuda/host", MUTANTS)
