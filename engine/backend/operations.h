@@ -229,8 +229,8 @@ class Operations {
   /// [rows, kSketchWidth] f32.
   virtual std::vector<Alignment> align(ConstTensorView sketches, std::span<const TextPair> pairs) = 0;
 
-  /// out[i] = x[index[i]];  x[index[i]] = in[i], where the indices are distinct. One side may be f32 and the other bf16:
-  /// the elements are converted.
+  /// out[i] = x[index[i]];  x[index[i]] = in[i], where the indices are distinct. One side may be f32 and the other
+  /// bf16: the elements are converted.
   virtual void gather_rows(TensorView out, ConstTensorView x, std::span<const std::int32_t> index) = 0;
   virtual void scatter_rows(TensorView x, ConstTensorView in, std::span<const std::int32_t> index) = 0;
 

@@ -10,15 +10,14 @@ using baton::simt::shadow;
 using baton::simt::Shadow;
 using baton::simt::Touch;
 
-#define SEEN(name, bytes, touch)                                                   \
-  void name(void* memory) {                                                        \
-    if (Shadow::is_watched(memory))                                                \
-      shadow().access(memory, bytes, Touch::touch, __builtin_return_address(0));   \
+#define SEEN(name, bytes, touch)                                                                               \
+  void name(void* memory) {                                                                                    \
+    if (Shadow::is_watched(memory)) shadow().access(memory, bytes, Touch::touch, __builtin_return_address(0)); \
   }
-#define SEEN_UNALIGNED(bytes)                  \
+#define SEEN_UNALIGNED(bytes)                     \
   SEEN(__tsan_unaligned_read##bytes, bytes, read) \
   SEEN(__tsan_unaligned_write##bytes, bytes, write)
-#define SEEN_OF(bytes)                 \
+#define SEEN_OF(bytes)                  \
   SEEN(__tsan_read##bytes, bytes, read) \
   SEEN(__tsan_write##bytes, bytes, write)
 

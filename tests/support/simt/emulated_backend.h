@@ -39,8 +39,7 @@ class WithSettings {
 
 /// Threads run in this order between barriers.
 struct InOrder : WithSettings {
-  explicit InOrder(simt::Order order, std::uint32_t seed = 1)
-      : WithSettings({order, seed, simt::settings().shadow}) {}
+  explicit InOrder(simt::Order order, std::uint32_t seed = 1) : WithSettings({order, seed, simt::settings().shadow}) {}
 };
 
 /// Kernels run whose sources are not compiled for the shadow memory.

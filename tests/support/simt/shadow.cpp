@@ -149,15 +149,16 @@ void Shadow::access_by_lane(int lane, const void* memory, std::size_t bytes, con
 }
 
 void Shadow::access_as(std::uint16_t thread, const void* memory, std::size_t bytes, Touch touch, const void* code) {
-  access_at(memory, bytes, touch, {.time = now_, .code = code_offset(code), .thread = thread, .atomic = touch == Touch::atomic});
+  access_at(memory, bytes, touch,
+            {.time = now_, .code = code_offset(code), .thread = thread, .atomic = touch == Touch::atomic});
 }
 
 void Shadow::access_at(const void* memory, std::size_t bytes, Touch touch, const Stamp& own) {
   const Place place = find(memory);
   if (place.memory == nullptr || bytes == 0) return;
   if (!place.memory->is_usable(place.offset, bytes)) {
-    return mistake(fmt::format("{} {} {}, outside of it: {}", thread_of(own),
-                               touch == Touch::read ? "reads" : "writes", describe(place), code_place(own.code)));
+    return mistake(fmt::format("{} {} {}, outside of it: {}", thread_of(own), touch == Touch::read ? "reads" : "writes",
+                               describe(place), code_place(own.code)));
   }
   place.memory->visit(place.offset, bytes, [&](Cell& cell, std::size_t offset) {
     if (is_watching_) access_cell(cell, touch, own, {place.memory, offset});
@@ -182,7 +183,8 @@ void Shadow::access_cell(Cell& cell, Touch touch, const Stamp& own, const Place&
     conflict(place, cell.write, true, own, writes);
   }
   for (const Stamp& other : cell.others) {
-    if (is_watching_ && other.time != 0 && (touch == Touch::write || other.atomic != own.atomic) && !is_before(other, own))
+    if (is_watching_ && other.time != 0 && (touch == Touch::write || other.atomic != own.atomic) &&
+        !is_before(other, own))
       conflict(place, other, other.atomic, own, writes);
   }
   if (touch == Touch::write) {
@@ -221,8 +223,7 @@ void Shadow::end_copy(Stamp begun, const void* to, const void* from, std::size_t
   begun.pending = false;
   if (const Place source = find(from); source.memory != nullptr) {
     source.memory->visit(source.offset, bytes, [&](Cell& cell, std::size_t offset) {
-      if (cell.write.time >= time && is_watching_)
-        conflict({source.memory, offset}, cell.write, true, begun, false);
+      if (cell.write.time >= time && is_watching_) conflict({source.memory, offset}, cell.write, true, begun, false);
       remember(cell, begun);
     });
   }
@@ -244,7 +245,8 @@ std::string Shadow::describe(const Place& place) const {
 
 std::string Shadow::thread_of(const Stamp& stamp) const {
   if (stamp.time >= block_begun_) return fmt::format("thread {}", stamp.thread);
-  const auto index = static_cast<unsigned>(std::upper_bound(blocks_.begin(), blocks_.end(), stamp.time) - blocks_.begin() - 1);
+  const auto index =
+      static_cast<unsigned>(std::upper_bound(blocks_.begin(), blocks_.end(), stamp.time) - blocks_.begin() - 1);
   const auto [x, y, z] = launch_.grid;
   return fmt::format("thread {} of block {}, {}, {}", stamp.thread, index % x, index / x % y, index / x / y);
 }

@@ -22,7 +22,7 @@ struct Stamp {
 
 /// The accesses to neighbouring bytes that need not be told apart.
 struct Cell {
-  Stamp write;                        // the newest
+  Stamp write;                       // the newest
   std::array<Stamp, 2> others = {};  // reads, or atomic operations, after it: the newest, and one that is concurrent
 };
 

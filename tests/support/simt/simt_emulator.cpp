@@ -324,8 +324,10 @@ void load_matrices(void* const* operands) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const int row = lane / 4, col = lane % 4 * 2;
-      const std::uint32_t low = kTransposed ? element(operands, lane, i, col, row) : element(operands, lane, i, row, col);
-      const std::uint32_t high = kTransposed ? element(operands, lane, i, col + 1, row) : element(operands, lane, i, row, col + 1);
+      const std::uint32_t low =
+          kTransposed ? element(operands, lane, i, col, row) : element(operands, lane, i, row, col);
+      const std::uint32_t high =
+          kTransposed ? element(operands, lane, i, col + 1, row) : element(operands, lane, i, row, col + 1);
       static_cast<MatrixOperand*>(operands[lane])->registers[i] = low | high << 16;
     }
   }
@@ -352,7 +354,8 @@ float half_of(std::uint32_t pair, int which) {
 float half_to_float(std::uint16_t bits) { return f16_to_f32(bits); }
 
 void sync_warp(const Place& place) {
-  simt::warp_together(nullptr, [](void* const*) { simt::shadow().warp_barrier(); }, place);
+  simt::warp_together(
+      nullptr, [](void* const*) { simt::shadow().warp_barrier(); }, place);
 }
 
 void atomic_add(std::uint64_t* to, std::uint64_t value) {

@@ -3,10 +3,10 @@
 // the very sources of the CUDA kernels run under the ordinary compiler. Every thread of a block is a fiber; barriers
 // and warp operations switch between them, in an order that a test chooses.
 //
-// It proves indexing, arithmetic and the placement of barriers; it proves nothing about time or about the memory model
-// of a device. What it reports, as simt::Fault with the kernel's file and line: barriers and warp operations that not
-// all threads reach, shared memory beyond the launch's size, misaligned 16-byte copies. Shared memory starts as NaN;
-// asynchronous copies are made only when they are waited for.
+// It proves indexing, arithmetic and the placement of barriers; it proves nothing about time. What it reports, as
+// simt::Fault with the kernel's file and line: barriers and warp operations that not all threads reach, shared memory
+// beyond the launch's size, misaligned 16-byte copies, and what the shadow memory finds (shadow.h). Shared memory
+// starts as NaN; asynchronous copies are made only when they are waited for.
 #pragma once
 
 #include <bit>

@@ -118,7 +118,8 @@ template <class Visit>
 void for_columns(const void* data, const cublasLtMatrixLayoutOpaque_t& layout, const Visit& visit) {
   const std::size_t element = layout.type == CUDA_R_32F ? 4 : 2;
   for (std::size_t column = 0; column < layout.cols; ++column)
-    visit(static_cast<const char*>(data) + column * static_cast<std::size_t>(layout.ld) * element, layout.rows * element);
+    visit(static_cast<const char*>(data) + column * static_cast<std::size_t>(layout.ld) * element,
+          layout.rows * element);
 }
 
 void check_written(const void* data, const cublasLtMatrixLayoutOpaque_t& layout, const char* which) {
@@ -126,6 +127,11 @@ void check_written(const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
     if (const std::string byte = baton::simt::shadow().unwritten(column, bytes); !byte.empty())
       report(fmt::format("cublasLtMatmul reads {} in {}, which nothing has written", byte, which));
   });
+}
+
+void mark_written(const void* data, const cublasLtMatrixLayoutOpaque_t& layout) {
+  for_columns(data, layout,
+              [](const void* column, std::size_t bytes) { baton::simt::shadow().written(column, bytes); });
 }
 
 float element(const void* data, cudaDataType_t type, std::size_t i) {
@@ -347,9 +353,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                            }
                          }
                        });
-                       for_columns(d, ld, [](const void* column, std::size_t bytes) {
-                         baton::simt::shadow().written(column, bytes);
-                       });
+                       mark_written(d, ld);
                      });
                      return CUBLAS_STATUS_SUCCESS;
                    });

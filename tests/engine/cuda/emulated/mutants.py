@@ -20,6 +20,7 @@ NORMS = "norms, store and rotation in one pass leave the bits of the three"
 INSERT = "insert_kv adds weighted offsets before it rounds, row by row"
 DEVIATION = "value_deviation agrees with double, equal values give exactly zero"
 ATTENTION = "attention of scattered rows agrees with double"
+BF16 = "operands: attention in bf16 is that in f32, rounded"
 RECEIVED = "attention received agrees with double, for the sequences that record"
 ROWS = "row operations agree with double"
 GATHER = "gather and scatter move whole rows"
@@ -38,8 +39,6 @@ MUTANTS = [
      "= inside ? best : kFar;\n    sync_block();", "= inside ? best : kFar;", ALIGN),
     ("cells are loaded while the path is traced through them", "kernels/align.cu",
      "    sync_block();\n    for (int row = begin;", "    for (int row = begin;", ALIGN),
-    ("parts of a sum are written while those of the last sum are read", "kernels/choose.cu",
-     "sync_block();  // the parts of the last call have been read", "", CHOOSE),
     ("bins are counted in while they are cleared", "kernels/choose.cu",
      "shared.bins[bin] = {0, 0};\n    sync_block();", "shared.bins[bin] = {0, 0};", CHOOSE),
     ("bins are added up while they are counted in", "kernels/choose.cu",
