@@ -3,8 +3,8 @@
 
     python3 tests/engine/cuda/emulated/mutants.py [--only N,...] [--build DIR] [--jobs N]
 
-tests/support/seeded_mistakes.py says how. Each test runs a second time without the shadow memory, which says what it alone
-finds: missing barriers that change no result in the three orders in which the emulator runs threads, and what the
+tests/support/seeded_mistakes.py says how. Each test runs a second time without the shadow memory, which says what it
+alone finds: missing barriers that change no result in the three orders in which the emulator runs threads, and what the
 emulator cannot show at all, because one thread runs at a time.
 """
 import pathlib
@@ -20,7 +20,6 @@ NORMS = "norms, store and rotation in one pass leave the bits of the three"
 INSERT = "insert_kv adds weighted offsets before it rounds, row by row"
 DEVIATION = "value_deviation agrees with double, equal values give exactly zero"
 ATTENTION = "attention of scattered rows agrees with double"
-BF16 = "operands: attention in bf16 is that in f32, rounded"
 RECEIVED = "attention received agrees with double, for the sequences that record"
 ROWS = "row operations agree with double"
 GATHER = "gather and scatter move whole rows"
@@ -71,7 +70,8 @@ MUTANTS = [
     ("a shuffle stands for a barrier", "kernels/kv.cu", "  sync_warp();\n", "  shuffle_xor(0.0f, 1);\n", NORMS),
     # Asynchronous copies.
     ("the newest group of copies is not waited for", TILES,
-     "    copy_async_wait<0>();\n    sync_block();  // all warps", "    copy_async_wait<1>();\n    sync_block();  // all",
+     "    copy_async_wait<0>();\n    sync_block();  // all warps",
+     "    copy_async_wait<1>();\n    sync_block();  // all warps",
      ATTENTION),
     ("the keys of a pass over received attention are not waited for", TILES,
      "    copy_async_wait<0>();\n    sync_block();\n", "    copy_async_wait<1>();\n    sync_block();\n", RECEIVED),
