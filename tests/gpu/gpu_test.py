@@ -108,25 +108,31 @@ class Pack(Folder):
     def test_what_a_program_may_need(self):
         elf = "Dynamic Section:\n  NEEDED               libm.so.6\n  NEEDED               libfmt.so.9\n  SONAME  x\n"
         self.assertEqual(pack.needed(elf), ["libm.so.6", "libfmt.so.9"])
-        self.assertEqual(pack.unexpected(["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libcuda.so.1", "libcublasLt.so.13"]), [])
-        for library in ("libstdc++.so.6", "libgcc_s.so.1", "libhwy.so.1", "libcudart.so.13", "libcublasXt.so.1", "libcfoo.so"):
+        self.assertEqual(pack.unexpected(["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libcuda.so.1", "libgcc_s.so.1", "libcublasLt.so.13"]), [])
+        for library in ("libstdc++.so.6", "libhwy.so.1", "libcudart.so.13", "libcublasXt.so.1", "libcfoo.so"):
             self.assertEqual(pack.unexpected([library]), [library])
 
-    def test_glibc(self):
-        self.assertEqual(pack.newest_glibc("GLIBC_2.2.5 x\n GLIBC_2.34 y\nGLIBC_2.9 GLIBCXX_3.4.30"), "2.34")
-        self.assertEqual(pack.newest_glibc(""), "none")
+    def test_symbols_of_a_newer_glibc(self):
+        table = ("0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.34) pthread_once\n"
+                 "0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.2.5) free\n"
+                 "0000000000000000  w   D  *UND*\t0000000000000000  Base        __gmon_start__\n"
+                 "0000000000000000      DF *UND*\t0000000000000000  GLIBC_2.9   pipe2\n"
+                 "0000000000000000      DF *UND*\t0000000000000000 (GLIBCXX_3.4.30) _ZSt4cout\n")
+        self.assertEqual(pack.newer_than("2.31", table), ["pthread_once (2.34)"])
+        self.assertEqual(pack.newer_than("2.8", table), ["pthread_once (2.34)", "pipe2 (2.9)"])
 
     def test_too_large_and_not_clean(self):
         program = self.write("p.cpp", "#include <string>\nint main(int c, char** v) { return std::string(v[0]).size() == 1u + c; }\n")
         (self.folder / "build/bin").mkdir(parents=True)
         subprocess.run([COMPILER, program, "-o", self.folder / "build/bin/baton"], check=True)
         self.write("build/bin/gpu_tests.txt", "")
-        wrong = pack.make(self.folder / "build", ROOT, self.folder / "out", 0.5)
+        wrong = pack.make(self.folder / "build", ROOT, self.folder / "out", 0.5, "2.0")
         self.assertIn("baton needs libstdc++.so.6", wrong)
         self.assertIn("are more than 0.5", wrong[-1])
-        self.assertEqual(pack.make(self.folder / "build", ROOT, self.folder / "out", 60), [f"{self.folder / 'out'} is not empty"])
+        self.assertRegex(wrong[-2], r"baton needs a C library newer than 2.0: .*__libc_start_main")
+        self.assertEqual(pack.make(self.folder / "build", ROOT, self.folder / "out", 60, "9"), [f"{self.folder / 'out'} is not empty"])
         subprocess.run([COMPILER, "-static-libstdc++", "-static-libgcc", program, "-o", self.folder / "build/bin/baton"], check=True)
-        self.assertEqual(pack.make(self.folder / "build", ROOT, self.folder / "second", 60), [])
+        self.assertEqual(pack.make(self.folder / "build", ROOT, self.folder / "second", 60, "9"), [])
         self.assertTrue(os.access(self.folder / "second/run.sh", os.X_OK))
 
 

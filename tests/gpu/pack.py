@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pack.py --build BUILD --root ROOT --out DIR: a folder that measures on another machine with a GPU: programs that need
 nothing but the C library, the driver and cuBLAS there, the data of the tests, and run.sh. `./dev gpu --pack DIR` builds
-with the right options first. Fails where a program needs another library, or the folder is too large."""
+with the right options first. Fails where a program needs another library or a newer C library, or the folder is too
+large."""
 
 import argparse
 import os
@@ -12,8 +13,8 @@ import shutil
 import subprocess
 import sys
 
-# What a machine with a GPU has: the C library, the driver, cuBLAS.
-ALLOWED = re.compile(r"^(linux-vdso|ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libcuda|libcublas|libcublasLt)\.so(\.|$)")
+# What a machine with a GPU has: the C library and libgcc_s, which is installed with it, the driver, cuBLAS.
+ALLOWED = re.compile(r"^(linux-vdso|ld-linux[-\w]*|libc|libm|libdl|librt|libpthread|libgcc_s|libcuda|libcublas|libcublasLt)\.so(\.|$)")
 RUN = """#!/usr/bin/env bash
 # run.sh [RESULTS] [--sanitize] [--device cpu]...: the GPU tests and the benchmark tables, into RESULTS (./results).
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -36,10 +37,10 @@ def unexpected(libraries: list[str]) -> list[str]:
     return [library for library in libraries if not ALLOWED.match(library)]
 
 
-def newest_glibc(symbols: str) -> str:
-    """The highest GLIBC_x.y that `objdump -T` shows."""
-    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_(\d+(?:\.\d+)*)", symbols)}
-    return ".".join(map(str, max(versions))) if versions else "none"
+def newer_than(glibc: str, symbols: str) -> list[str]:
+    """The symbols of `objdump -T` that only a newer glibc has, "pthread_once (2.34)"."""
+    return [f"{name} ({version})" for version, name in re.findall(r"\bGLIBC_(\d[\d.]*)\)?\s+(\S+)", symbols)
+            if version_key(version) > version_key(glibc)]
 
 
 def output_of(*command) -> str:
@@ -64,18 +65,19 @@ def programs(build: pathlib.Path) -> list[str]:
     return ["baton", *sorted({line.split("\t")[0] for line in tests})]
 
 
-def make(build: pathlib.Path, root: pathlib.Path, out: pathlib.Path, max_mib: float) -> list[str]:
+def make(build: pathlib.Path, root: pathlib.Path, out: pathlib.Path, max_mib: float, glibc: str) -> list[str]:
     """What is wrong with it, or nothing."""
     if out.exists() and any(out.iterdir()):
         return [f"{out} is not empty"]
     (out / "bin").mkdir(parents=True, exist_ok=True)
-    wrong, glibc = [], set()
+    wrong = []
     for name in programs(build):
         target = out / "bin" / name
         subprocess.run(["strip", "-o", target, build / "bin" / name], check=True)
         bad = unexpected(needed(output_of("objdump", "-p", target)))
         wrong += [f"{name} needs {library}" for library in bad]
-        glibc.add(newest_glibc(output_of("objdump", "-T", target)))
+        if newer := newer_than(glibc, output_of("objdump", "-T", target)):
+            wrong.append(f"{name} needs a C library newer than {glibc}: {', '.join(newer)}")
     shutil.copy2(build / "bin/gpu_tests.txt", out / "bin")
     for name in DATA:
         copy(root, out, name)
@@ -85,14 +87,14 @@ def make(build: pathlib.Path, root: pathlib.Path, out: pathlib.Path, max_mib: fl
     (out / "run.sh").write_text(RUN, encoding="utf-8")
     (out / "run.sh").chmod(0o755)
     size = folder_bytes(out) / 2**20
-    print(f"{out}: {size:.1f} MiB; programs: {', '.join(programs(build))}; needs glibc {max(glibc, key=version_key)} or newer")
+    print(f"{out}: {size:.1f} MiB; programs: {', '.join(programs(build))}; for glibc {glibc} or newer")
     if size > max_mib:
         wrong.append(f"{size:.1f} MiB are more than {max_mib:g}")
     return wrong
 
 
 def version_key(text: str) -> tuple:
-    return tuple(int(part) if part.isdigit() else 0 for part in text.split("."))
+    return tuple(map(int, text.split(".")))
 
 
 def main() -> int:
@@ -101,8 +103,9 @@ def main() -> int:
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--max-mib", type=float, default=60)
+    parser.add_argument("--glibc", default="2.31", help="the oldest C library that it has to run with")
     options = parser.parse_args()
-    wrong = make(options.build, options.root, options.out, options.max_mib)
+    wrong = make(options.build, options.root, options.out, options.max_mib, options.glibc)
     for problem in wrong:
         print(f"pack: {problem}", file=sys.stderr)
     return 1 if wrong else 0

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Usage: unpack_debian.sh DIR RELEASE SECTION PACKAGE... Downloads packages of a Debian release for x86-64, without what
+# they depend on, and unpacks them into DIR. The system's own package lists stay as they are.
+set -euo pipefail
+out=$1 release=$2 section=$3
+shift 3
+command -v apt-get >/dev/null || { echo "unpack_debian.sh: no apt-get here" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/lists/partial" "$work/archives" "$out"
+out=$(cd "$out" && pwd)
+: >"$work/status"
+key=/usr/share/keyrings/debian-archive-keyring.gpg
+echo "deb [signed-by=$key] http://deb.debian.org/debian $release $section" >"$work/sources"
+cat >"$work/apt.conf" <<EOF
+APT::Architecture "amd64";
+APT::Architectures { "amd64"; };
+APT::Sandbox::User "root";
+Debug::NoLocking "true";
+Dir::Etc::sourcelist "$work/sources";
+Dir::Etc::sourceparts "-";
+Dir::State::Lists "$work/lists";
+Dir::State::Status "$work/status";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+EOF
+export APT_CONFIG=$work/apt.conf
+cd "$work/archives"
+apt-get update -qq
+apt-get download -qq "$@"
+for file in *.deb; do dpkg-deb -x "$file" "$out"; done
