@@ -23,6 +23,7 @@ class Multiprocessor:
 MULTIPROCESSORS = {
     "80": Multiprocessor(2048, 32, 164 << 10),
     "86": Multiprocessor(1536, 16, 100 << 10),
+    "87": Multiprocessor(1536, 16, 164 << 10),
     "89": Multiprocessor(1536, 24, 100 << 10),
     "90": Multiprocessor(2048, 32, 228 << 10),
     "100": Multiprocessor(2048, 32, 228 << 10),

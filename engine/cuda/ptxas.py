@@ -3,9 +3,9 @@
 """Compiles the CUDA kernels and checks their machine code, per kernel and architecture: registers, and for hot kernels
 the predicted blocks per multiprocessor. Fails on spills, stacks, too few blocks, and, where a disassembler is found
 (cuobjdump of the toolkit or of the Python package triton), on missing or forbidden instructions (machine_code.py). Needs
-the toolkit, but no GPU.
+the toolkit, but no GPU. Warnings are errors.
 
-    engine/cuda/ptxas.py [--arch 90 ...] [--jobs N] [file.cu ...]
+    engine/cuda/ptxas.py [--arch 90 ...] [--jobs N] [--nvcc PROGRAM] [file.cu ...]
 """
 
 import argparse
@@ -21,7 +21,7 @@ import machine_code
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "engine" / "cuda"
-ARCHITECTURES = ["80", "86", "89", "90", "100", "120"]
+ARCHITECTURES = ["80", "86", "87", "89", "90", "100", "120"]
 
 
 def demangled(names: list[str]) -> list[str]:
@@ -43,7 +43,7 @@ def compiled(nvcc: str, file: pathlib.Path, arch: str,
              folder: pathlib.Path) -> tuple[pathlib.Path, str, str, pathlib.Path]:
     cubin = folder / f"{file.stem}.{arch}.cubin"
     command = [nvcc, "-std=c++20", "--fmad=false", f"-gencode=arch=compute_{arch},code=sm_{arch}", "-I", str(ROOT),
-               "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(file)]
+               "-Werror", "all-warnings", "-Xptxas", "-v", "-cubin", "-o", str(cubin), str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"ptxas: {file.name} for sm_{arch} does not compile:\n{done.stderr}")
@@ -67,10 +67,10 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--arch", nargs="*", default=ARCHITECTURES)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     options = parser.parse_args()
-    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    if not shutil.which(nvcc):
-        print("ptxas: nvcc was not found", file=sys.stderr)
+    if not shutil.which(options.nvcc):
+        print(f"ptxas: {options.nvcc} was not found", file=sys.stderr)
         return 2
     files = [file.resolve() for file in options.files] or sorted(HERE.rglob("*.cu"))
     known = machine_code.sizes()
@@ -79,7 +79,7 @@ def main() -> int:
     blocks_of: dict[str, dict[str, int]] = {}
     bad = []
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        work = [pool.submit(compiled, nvcc, file, arch, pathlib.Path(folder)) for file in files
+        work = [pool.submit(compiled, options.nvcc, file, arch, pathlib.Path(folder)) for file in files
                 for arch in options.arch]
         for item in work:
             file, arch, report, cubin = item.result()
