@@ -25,6 +25,7 @@ struct EngineInfo {
   int threads = 1;                 // compute threads on the host
   std::int32_t context = 0;        // maximum tokens of a prompt and its answer together
   KvFormat kv;                     // engines with equal formats can read each other's KV
+  std::string device_fallback;     // why `auto` took the CPU although a GPU is there, or empty
 };
 
 /// Statistics of an engine at one moment.

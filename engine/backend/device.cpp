@@ -7,6 +7,10 @@
 
 namespace baton {
 
+std::string BackendInfo::description() const {
+  return name + ": " + device + (fallback.empty() ? "" : " (" + fallback + ")");
+}
+
 void Device::run_step(const std::function<void()>& work, bool /*repeats*/) { work(); }
 
 void Device::clear(std::byte* out, std::size_t bytes) { std::memset(out, 0, bytes); }

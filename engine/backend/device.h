@@ -32,6 +32,10 @@ struct BackendInfo {
   int threads = 1;
   std::int64_t free_bytes = 0;  // approximate bytes that allocate can still provide; 0: what the machine has free
   bool host_memory = true;      // operations read host memory as their own
+  std::string fallback;         // why `auto` took the CPU although a GPU is there, or empty
+
+  /// "cpu: Intel Xeon ..., AVX-512, 2 threads", with the reason of a fallback.
+  std::string description() const;
 };
 
 /// Identifies an asynchronous copy (Device::upload, Device::download); 0: the copy was already complete on return.

@@ -27,12 +27,21 @@ std::unique_ptr<Backend> make_cuda(int device) {
   return make_cuda_backend(device, cache.empty() ? cache : cache / "products");
 }
 
+std::unique_ptr<Backend> make_automatic(int threads) {
+  if (!cuda_present()) return make_cpu_backend(threads);
+  try {
+    return make_cuda(0);
+  } catch (const BackendError& error) {
+    return make_cpu_backend(threads, error.what());
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const std::string_view device = options.device;
   if (device == "cpu") return make_cpu_backend(options.threads);
-  if (device == "auto") return cuda_available() ? make_cuda(0) : make_cpu_backend(options.threads);
+  if (device == "auto") return make_automatic(options.threads);
   if (device == "cuda") return make_cuda(0);
   if (const int index = device_index(device); index >= 0) return make_cuda(index);
   throw BackendError(fmt::format("unknown device '{}': expected auto, cpu, cuda or cuda:N", device));

@@ -16,7 +16,8 @@ struct BackendOptions {
 };
 
 /// Returns a backend for the device. Throws BackendError that says what is missing when the device is unknown or cannot
-/// be used; `auto` uses the CPU where there is no usable GPU.
+/// be used. `auto` takes the CPU where there is no GPU, or where the GPU cannot be used: then BackendInfo::fallback
+/// says why.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);
 
 }  // namespace baton

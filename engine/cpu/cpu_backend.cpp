@@ -52,14 +52,16 @@ std::string instruction_set() {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
+  CpuBackend(int threads, std::string fallback)
+      : fallback_(std::move(fallback)), pool_(threads), scratch_(*this, threads), dot_(dot_instructions()) {}
 
   BackendInfo info() const override {
     const int threads = pool_.size();
-    return {
-        "cpu",
-        fmt::format("{}, {}, {} {}", processor_name(), instruction_set(), threads, threads == 1 ? "thread" : "threads"),
-        threads};
+    return {.name = "cpu",
+            .device = fmt::format("{}, {}, {} {}", processor_name(), instruction_set(), threads,
+                                  threads == 1 ? "thread" : "threads"),
+            .threads = threads,
+            .fallback = fallback_};
   }
 
   Buffer allocate(std::size_t bytes) override { return {this, memory_.allocate_zeroed(bytes), bytes}; }
@@ -318,6 +320,7 @@ class CpuBackend final : public Backend {
     return true;
   }
 
+  std::string fallback_;
   BlockPool memory_;  // outlives the buffers of the others
   ThreadPool pool_;
   Scratch scratch_;
@@ -328,11 +331,11 @@ class CpuBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::string fallback) {
   if (threads < 0 || threads > 4096) {
     throw std::invalid_argument(fmt::format("threads: expected 0 (one per core) or more, got {}", threads));
   }
-  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads);
+  return std::make_unique<CpuBackend>(threads == 0 ? usable_cores() : threads, std::move(fallback));
 }
 
 }  // namespace baton

@@ -174,7 +174,7 @@ class Bench {
   void describe() {
     const ModelConfig& c = model_->config;
     const BackendInfo info = backend_->info();
-    result_.device = info.name + ": " + info.device;
+    result_.device = info.description();
     result_.threads = info.threads;
     result_.shape = shape_ ? shape_->name : (model_->path / "").parent_path().filename().string();
     result_.dtype = options_.dtype;

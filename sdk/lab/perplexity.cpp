@@ -135,7 +135,7 @@ std::optional<PerplexityResult> measure(const PerplexityOptions& options) {
   PerplexityResult result;
   result.tokens = static_cast<std::int64_t>(ids.size());
   result.begins_with_bos = bos.has_value();
-  result.device = backend->info().name + ": " + backend->info().device;
+  result.device = backend->info().description();
   const std::int64_t chunks = options.chunks > 0 ? std::min(options.chunks, whole) : whole;
   ChunkScorer scorer(*backend, *model, options.context);
   Likelihood sum;

@@ -129,6 +129,7 @@ RunRecord run_of(const std::string& bytes, const std::string& file) {
   run.model_path = model.text("path");
   run.model_fingerprint = model.text("fingerprint");
   run.device = fields.text("device");
+  run.device_fallback = fields.text("device_fallback", "");
   run.relay = fields.text("relay");
   run.seed = fields.unsigned_number("seed");
   run.version = fields.text("version", "");

@@ -97,6 +97,7 @@ Markup header(const Report& report, const Sums& sums) {
   if (!run.device.empty()) {
     fact("device", run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
+  if (!run.device_fallback.empty()) fact("GPU not used", bdi(run.device_fallback, 500));
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   fact("relay method", bdi(run.relay, 100));
   fact("seed", html("{}", run.seed));

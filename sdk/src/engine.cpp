@@ -332,6 +332,8 @@ struct Engine::Impl {
       if (options.on_load) options.on_load(model.folder.string(), share);
     };
     auto opened = open_engine(model.folder, engine);
+    if (const std::string& reason = opened->info().device_fallback; !reason.empty())
+      warn(fmt::format("{} runs on the CPU: {}", model.folder.string(), reason));
     read_anchors(*opened);
     read_corrections(*opened);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;

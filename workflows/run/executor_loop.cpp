@@ -328,6 +328,7 @@ void RunLoop::describe_engines() {
   record_.model_path = first.text().path.string();
   record_.model_fingerprint = first.text().fingerprint;
   record_.device = first.info().device;
+  record_.device_fallback = first.info().device_fallback;
   record_.threads = first.info().threads;
 }
 

@@ -134,6 +134,7 @@ Json json_of(const RunRecord& record) {
           {"error_kind", name_of(record.error_kind)},
           {"model", {{"path", record.model_path}, {"fingerprint", record.model_fingerprint}}},
           {"device", record.device},
+          {"device_fallback", record.device_fallback},
           {"threads", record.threads},
           {"relay", record.relay},
           {"seed", record.seed},

@@ -129,7 +129,8 @@ struct RunRecord {
   std::string model_path;
   std::string model_fingerprint;
   std::string device;
-  int threads = 0;  // of the CPU that the first turn's model runs on
+  std::string device_fallback;  // why `auto` took the CPU although a GPU is there, or empty
+  int threads = 0;              // of the CPU that the first turn's model runs on
   std::string relay;
   std::uint64_t seed = 0;
   NamedTexts inputs;     // with the defaults, in the order of the workflow's file

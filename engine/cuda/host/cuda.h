@@ -10,8 +10,8 @@
 
 namespace baton {
 
-/// True when this build holds the CUDA backend and a usable device is present.
-bool cuda_available();
+/// True when this build holds the CUDA backend and the machine has a GPU and a driver, usable or not.
+bool cuda_present();
 
 /// Returns the backend of a device. `measured`: a folder where the fastest algorithms of products are kept from one
 /// process to the next; an empty path: they are measured in each. Throws BackendError that says what is missing.

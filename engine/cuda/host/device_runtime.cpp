@@ -246,14 +246,14 @@ std::unique_ptr<Runtime> make_device_runtime(int device, const std::filesystem::
 
 }  // namespace cuda
 
-bool cuda_available() {
-  try {
-    if (cuda::what_is_missing(0)) return false;
-    const cuda::CublasLt library;
-    return true;
-  } catch (const BackendError&) {
-    return false;
-  }
+bool cuda_present() {
+  int count = 0, driver = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess) return count > 0;
+  cudaGetLastError();
+  // The runtime calls a missing driver an old one.
+  if (code == cudaErrorInsufficientDriver) return cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+  return code != cudaErrorNoDevice;
 }
 
 std::unique_ptr<Backend> make_cuda_backend(int device, const std::filesystem::path& measured) {

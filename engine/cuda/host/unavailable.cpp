@@ -4,7 +4,7 @@
 
 namespace baton {
 
-bool cuda_available() { return false; }
+bool cuda_present() { return false; }
 
 std::unique_ptr<Backend> make_cuda_backend(int /*device*/, const std::filesystem::path& /*measured*/) {
   throw BackendError("device 'cuda': this build has no CUDA backend; use --device cpu or auto");
