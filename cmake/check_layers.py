@@ -58,10 +58,11 @@ ALLOWED = {
     "sdk/pull": [*MODEL, *PUBLIC, "sdk/hub"],
     "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub"],
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
+    "sdk/serve": CONSOLE,
     "sdk/cli/console": CONSOLE,  # the runner uses only the public face, and the reader of JSON
     "sdk/cli/measure": RUNNER,
     "sdk/report": RUNNER,
-    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/pull"],
+    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/pull", "sdk/serve"],
     "samples": PUBLIC,
 }
 
@@ -72,7 +73,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report))/.*",
+    r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report|serve))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
@@ -80,6 +81,7 @@ HOMES = {
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
     r"curl/": r"sdk/pull/http\.cpp|agents/mcp/http/address_connection\.cpp",
+    r"boost/": r"sdk/serve/(server|connection)\w*\.(h|cpp)",
     r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",

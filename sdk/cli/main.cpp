@@ -96,14 +96,17 @@ int main_of(int argc, char** argv) {
       "  baton init my_team                                   write a small workflow to change\n"
       "  baton run my_team/team.yaml --input question=\"...\"   run it\n"
       "  baton chat my_team/team.yaml                         talk with it; it remembers what was said\n"
+      "  baton serve my_team/team.yaml                        answer HTTP requests with it, as OpenAI's interface "
+      "does\n"
       "  baton pull ORG/NAME:Q4_K_M                           download a published model\n"
       "  baton doctor                                         what this machine can do\n\n"
       "Every verb has its own help: baton run --help. Exit codes: 0 ok, 1 the run failed, 2 usage, 3 invalid file,\n"
       "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
   Action action;
-  for (const auto add : {add_run,   add_chat,   add_resume, add_replay,  add_diff,   add_validate,   add_plan,
-                         add_graph, add_render, add_report, add_profile, add_learn,  add_eval,       add_bench,
-                         add_init,  add_pull,   add_models, add_doctor,  add_schema, add_completion, add_version}) {
+  for (const auto add :
+       {add_run,   add_chat,   add_serve,  add_resume,  add_replay,     add_diff,   add_validate, add_plan,
+        add_graph, add_render, add_report, add_profile, add_learn,      add_eval,   add_bench,    add_init,
+        add_pull,  add_models, add_doctor, add_schema,  add_completion, add_version}) {
     add(app, action);
   }
   if (argc < 2) {

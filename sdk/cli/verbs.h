@@ -12,6 +12,7 @@ using Action = std::function<int()>;
 
 void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
+void add_serve(CLI::App& app, Action& action);
 void add_resume(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_diff(CLI::App& app, Action& action);

@@ -7,6 +7,7 @@
 #include <baton/turns.h>
 
 #include "sdk/src/model_path.h"
+#include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
 namespace {
@@ -62,6 +63,25 @@ SlotInfo::Source public_source(SlotSource::Kind kind) {
   return SlotInfo::Source::empty;
 }
 
+/// TurnInfo::answers; -1: there is no such turn. What is written may change while it is repeated after a failure, calls
+/// tools or is replaced by a fallback, and which turn is an agent's last one may depend on conditions.
+int answering_turn(const Plan& plan) {
+  if (plan.spec->outputs.size() != 1 || plan.spec->outputs.front().second.size() != 1) return -1;
+  const auto placeholder = find_placeholder(*plan.spec, plan.spec->outputs.front().second.front().placeholder);
+  if (!placeholder || placeholder->kind != Placeholder::Kind::agent || placeholder->history != 0) return -1;
+  const int last = plan.last_turn_of(placeholder->id, plan.rounds);
+  if (last < 0) return -1;
+  const PlannedTurn& turn = plan.turns[static_cast<std::size_t>(last)];
+  int turns = 0, of_round = 0;
+  for (const PlannedTurn& one : plan.turns) {
+    turns += one.agent == turn.agent ? 1 : 0;
+    of_round += one.agent == turn.agent && one.round == turn.round ? 1 : 0;
+  }
+  const bool is_last = turns == 1 || (of_round == 1 && !turn.when && !plan.spec->topology.until);
+  const bool is_final = turn.on_error == OnError::fail && turn.retry.attempts == 1 && !turn.calls;
+  return turn.has_prompt() && is_last && is_final ? last : -1;
+}
+
 }  // namespace
 
 Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
@@ -79,7 +99,7 @@ std::string Workflow::fingerprint() const { return impl_->fingerprint; }
 std::vector<InputInfo> Workflow::inputs() const {
   std::vector<InputInfo> inputs;
   for (const auto& input : impl_->plan->spec->inputs) {
-    inputs.push_back({input.name, input.required, input.default_value, input.description});
+    inputs.push_back({input.name, input.required, input.default_value, input.description, input.messages});
   }
   return inputs;
 }
@@ -100,6 +120,7 @@ std::vector<std::string> Workflow::outputs() const {
 
 std::vector<TurnInfo> Workflow::turns() const {
   std::vector<TurnInfo> turns;
+  const int answering = answering_turn(*impl_->plan);
   for (const auto& planned : impl_->plan->turns) {
     TurnInfo turn;
     turn.id = planned.id;
@@ -122,6 +143,7 @@ std::vector<TurnInfo> Workflow::turns() const {
     turn.decides = planned.decides;
     turn.asks = planned.asks();
     turn.order = planned.order;
+    turn.answers = answering == static_cast<int>(turns.size());
     turns.push_back(std::move(turn));
   }
   return turns;

@@ -60,6 +60,10 @@ JsonDocument read_input_file(const std::string& file) {
 
 void WorkflowArguments::add_to(CLI::App& verb) {
   verb.add_option("file", file, "Workflow file (YAML)")->required()->type_name("FILE");
+  add_settings_to(verb);
+}
+
+void WorkflowArguments::add_settings_to(CLI::App& verb) {
   verb.add_option("--set", set, "Change a setting of the file, for example --set defaults.max_tokens=64")
       ->type_name("A.B=VALUE")
       ->allow_extra_args(false);

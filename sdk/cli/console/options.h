@@ -22,6 +22,8 @@ struct WorkflowArguments {
   std::string relay;
 
   void add_to(CLI::App& verb);
+  /// The same without FILE, for a verb that takes several.
+  void add_settings_to(CLI::App& verb);
   /// Throws WorkflowError, and Failure for an invalid option.
   Workflow load() const;
   /// In place of the workflow's default model, or empty.

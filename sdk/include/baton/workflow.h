@@ -27,6 +27,7 @@ struct InputInfo {
   bool required = true;
   std::optional<std::string> default_value;
   std::string description;
+  bool messages = false;  // the value is a list of messages as JSON (type `messages`), else a text
 };
 
 struct AgentInfo {

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// baton serve: answers HTTP requests with workflows, in OpenAI's interface.
+#include "sdk/serve/server.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <baton/baton.h>
+
+#include "sdk/cli/console/exit_code.h"
+#include "sdk/cli/console/interrupt.h"
+#include "sdk/cli/console/options.h"
+#include "sdk/cli/console/terminal.h"
+#include "sdk/cli/console/text.h"
+#include "sdk/cli/verbs.h"
+#include "sdk/serve/api_keys.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr const char* kKeyVariable = "BATON_SERVE_KEY";
+
+struct ServeArguments {
+  std::vector<std::string> files;     // "FILE" or "NAME=FILE"
+  std::vector<std::string> messages;  // "INPUT" or "NAME=INPUT"
+  WorkflowArguments workflow;         // settings of all files
+  InputArguments inputs;
+  EngineArguments engine;
+  serve::ServeOptions server;
+  std::string key_file, timeout = "10m", drain = "30s";
+  bool quiet = false;
+};
+
+/// "NAME=VALUE" in two; without a name the first is empty.
+std::pair<std::string, std::string> named(const std::string& text) {
+  const std::size_t at = text.find('=');
+  if (at == std::string::npos || text.find('/') < at) return {"", text};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::vector<std::string> keys_of(const ServeArguments& arguments) {
+  std::vector<std::string> keys;
+  if (!arguments.key_file.empty()) {
+    keys = serve::keys_of_text(read_file(arguments.key_file));
+    if (keys.empty())
+      throw Failure(kUsage, fmt::format("--key-file {}: expected a key a line, found none", arguments.key_file));
+    struct stat file {};
+    if (::stat(arguments.key_file.c_str(), &file) == 0 && (file.st_mode & S_IROTH) != 0)
+      note(fmt::format("warning: every user of this machine can read the keys in {}\n", arguments.key_file));
+  }
+  if (const char* key = std::getenv(kKeyVariable); key != nullptr && *key != '\0') keys.emplace_back(key);
+  return keys;
+}
+
+/// The inputs of `values` that the workflow has; each must be of one workflow at least.
+std::map<std::string, std::string> inputs_of(const Workflow& workflow, const std::map<std::string, std::string>& values,
+                                             std::map<std::string, bool>& used) {
+  std::map<std::string, std::string> inputs;
+  for (const InputInfo& input : workflow.inputs()) {
+    const auto value = values.find(input.name);
+    if (value == values.end()) continue;
+    inputs.insert(*value);
+    used[input.name] = true;
+  }
+  return inputs;
+}
+
+serve::ServedWorkflows load(const ServeArguments& arguments) {
+  std::map<std::string, std::string> messages;  // by workflow; "": of all
+  for (const std::string& message : arguments.messages) messages.insert(named(message));
+  const std::map<std::string, std::string> values = arguments.inputs.values();
+  std::map<std::string, bool> used;
+  serve::ServedWorkflows workflows;
+  for (const std::string& file : arguments.files) {
+    auto [name, path] = named(file);
+    if (name.empty()) name = std::filesystem::path(path).stem().string();
+    WorkflowArguments one = arguments.workflow;
+    one.file = path;
+    const Workflow workflow = one.load();
+    const std::string& message = messages.count(name) != 0 ? messages[name] : messages[""];
+    workflows.add(serve::serve_workflow(name, workflow, message, inputs_of(workflow, values, used)));
+  }
+  for (const auto& [name, message] : messages) {
+    if (!name.empty() && workflows.find(name) == nullptr)
+      throw Failure(kUsage, fmt::format("--message {}={}: unknown workflow '{}'; expected one of: {}", name, message,
+                                        name, workflows.names()));
+  }
+  for (const auto& [name, value] : values) {
+    if (!used[name]) throw Failure(kUsage, fmt::format("--input {}: no workflow has this input", name));
+  }
+  return workflows;
+}
+
+std::string url_of(const serve::ServeOptions& options, int port) {
+  const bool is_ipv6 = options.address.find(':') != std::string::npos;
+  return is_ipv6 ? fmt::format("http://[{}]:{}", options.address, port)
+                 : fmt::format("http://{}:{}", options.address, port);
+}
+
+int serve_workflows(const ServeArguments& arguments) {
+  if (const std::string reason = serve::why_no_server(); !reason.empty())
+    throw Failure(kResources, "this build of Baton has no server: " + reason);
+  const std::stop_token stop = interrupted();
+  serve::ServeOptions options = arguments.server;
+  options.keys = keys_of(arguments);
+  options.run_timeout =
+      arguments.timeout == "0" ? std::chrono::milliseconds(0) : parse_duration(arguments.timeout, "--timeout");
+  options.drain_timeout = parse_duration(arguments.drain, "--drain");
+  if (!arguments.quiet) options.on_log = [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); };
+  serve::ServedWorkflows workflows = load(arguments);
+  const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
+  serve::Server server(engine, workflows, options);  // first, so that a port that is taken is known at once
+  for (const serve::ServedWorkflow& one : workflows.all()) engine.prepare(one.workflow);
+  if (!arguments.quiet)
+    note(fmt::format("serving {} at {} {}\n", workflows.names(), url_of(options, server.port()),
+                     options.keys.empty()
+                         ? "without a key, for this machine alone"
+                         : fmt::format("with {} key{}", options.keys.size(), options.keys.size() == 1 ? "" : "s")));
+  server.serve(stop);
+  return kOk;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, Action& action) {
+  auto* verb = app.add_subcommand("serve", "Answer HTTP requests with workflows, in OpenAI's interface");
+  auto arguments = std::make_shared<ServeArguments>();
+  serve::ServeOptions& server = arguments->server;
+  verb->add_option("files", arguments->files, "Workflow files; each is a model, by its file's name or NAME")
+      ->required()
+      ->type_name("[NAME=]FILE");
+  verb->add_option("--address", server.address, "Where to listen; an address of other machines needs a key")
+      ->capture_default_str();
+  verb->add_option("--port", server.port, "0: one that is free")->check(CLI::Range(0, 65535))->capture_default_str();
+  verb->add_option("--key-file", arguments->key_file,
+                   "Keys that requests must carry, one a line; also BATON_SERVE_KEY in the environment")
+      ->type_name("FILE");
+  verb->add_option("--message", arguments->messages,
+                   "The input that the user's message fills; by default the one that is required")
+      ->type_name("[NAME=]INPUT")
+      ->allow_extra_args(false);
+  arguments->inputs.add_to(*verb);
+  arguments->workflow.add_settings_to(*verb);
+  arguments->engine.add_to(*verb);
+  verb->add_option("--max-body", server.max_body_bytes, "Bytes of a request, as 512KB or 4MB")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->capture_default_str();
+  verb->add_option("--max-running", server.max_running, "Requests at a time")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb->add_option("--max-waiting", server.max_waiting, "Requests that wait for others to end; more are refused")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--max-connections", server.max_connections, "Open connections; more wait to be accepted")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--rate", server.requests_per_minute,
+                   "Requests a minute of each key, without keys of each address; 0: any number")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--timeout", arguments->timeout, "Of a run; 0: none")->type_name("TIME")->capture_default_str();
+  verb->add_option("--drain", arguments->drain, "How long running requests may go on after SIGTERM or Ctrl-C")
+      ->type_name("TIME")
+      ->capture_default_str();
+  verb->add_flag("-q,--quiet", arguments->quiet, "No line on each request");
+  verb->footer(
+      "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /health, /metrics.\n"
+      "The user's last message fills the workflow's input; earlier ones fill an input of type messages, if there is\n"
+      "one. Ctrl-C or SIGTERM ends the server once running requests have ended; a second one ends it at once.\n\n"
+      "Examples:\n"
+      "  baton serve team.yaml\n"
+      "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"model\": \"team\", \"messages\": [{\"role\": \"user\", \"content\": \"How many legs have 7 "
+      "hens?\"}]}'\n\n"
+      "  export BATON_SERVE_KEY=\"$(openssl rand -hex 24)\"\n"
+      "  baton serve maths=team.yaml chat.yaml --address 0.0.0.0 --rate 60");
+  verb->callback([arguments, &action] { action = [arguments] { return serve_workflows(*arguments); }; });
+}
+
+}  // namespace baton::cli

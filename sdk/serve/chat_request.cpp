@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/serve/chat_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/base/json/beginning.h"
+#include "engine/base/json/json_reader.h"
+#include "engine/base/json/json_text.h"
+#include "sdk/serve/api_error.h"
+
+namespace baton::serve {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxMessages = 10'000;
+constexpr JsonLimits kLimits{.max_depth = 32, .max_values = 200'000, .max_bytes = std::size_t{256} << 20};
+
+/// Fields that ask for an answer of another form, with the value that asks for nothing. Those about sampling
+/// (temperature, max_tokens, stop and so on) are settings of the workflow and are not read.
+const std::vector<std::pair<const char*, json>>& refused_fields() {
+  static const std::vector<std::pair<const char*, json>> fields = {
+      {"n", 1},
+      {"best_of", 1},
+      {"echo", false},
+      {"suffix", ""},
+      {"logprobs", false},
+      {"top_logprobs", 0},
+      {"tools", json::array()},
+      {"tool_choice", "none"},
+      {"functions", json::array()},
+      {"function_call", "none"},
+      {"response_format", json{{"type", "text"}}},
+      {"modalities", json::array({"text"})},
+      {"audio", json::object()},
+  };
+  return fields;
+}
+
+ApiError wrong(const std::string& param, const std::string& expected, const json& found) {
+  return {400, "invalid_value",
+          fmt::format("{}: expected {}, found {}", param, expected, beginning(json_text(found), 60)), param};
+}
+
+const json* member(const json& object, const char* name) {
+  const auto at = object.find(name);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+bool flag(const json& object, const char* name, const std::string& param) {
+  const json* value = member(object, name);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) throw wrong(param, "true or false", *value);
+  return value->get<bool>();
+}
+
+/// A text, or a list of parts that are texts.
+std::string text_of(const json& content, const std::string& param) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) throw wrong(param, "a text or a list of parts", content);
+  std::string text;
+  for (const json& part : content) {
+    const json* type = part.is_object() ? member(part, "type") : nullptr;
+    const json* of_part = part.is_object() ? member(part, "text") : nullptr;
+    if (type == nullptr || *type != "text" || of_part == nullptr || !of_part->is_string())
+      throw wrong(param, "parts of type text", part);
+    text += (text.empty() ? "" : "\n") + of_part->get<std::string>();
+  }
+  return text;
+}
+
+/// The fields that both interfaces share.
+ChatRequest read_settings(const json& body, const ServedWorkflows& workflows) {
+  if (!body.is_object())
+    throw ApiError(400, "invalid_json", fmt::format("expected a JSON object, found {}", body.type_name()));
+  for (const auto& [name, nothing] : refused_fields()) {
+    const json* value = member(body, name);
+    if (value == nullptr || *value == nothing || (value->is_array() && value->empty())) continue;
+    throw ApiError(400, "unsupported_parameter",
+                   fmt::format("{}: {} is not supported; a workflow decides it in its file", name,
+                               beginning(json_text(*value), 60)),
+                   name);
+  }
+  ChatRequest request;
+  const json* model = member(body, "model");
+  if (model == nullptr) throw ApiError(400, "missing_value", "model: expected the name of a workflow", "model");
+  if (!model->is_string()) throw wrong("model", "the name of a workflow", *model);
+  request.workflow = workflows.find(model->get<std::string>());
+  if (request.workflow == nullptr)
+    throw ApiError(404, "model_not_found",
+                   fmt::format("model: unknown workflow '{}'; expected one of: {}",
+                               beginning(model->get<std::string>(), 60), workflows.names()),
+                   "model");
+  request.inputs = request.workflow->inputs;
+  if (const json* seed = member(body, "seed")) {
+    if (!seed->is_number_integer()) throw wrong("seed", "an integer", *seed);
+    request.seed =
+        seed->is_number_unsigned() ? seed->get<std::uint64_t>() : static_cast<std::uint64_t>(seed->get<std::int64_t>());
+  }
+  request.stream = flag(body, "stream", "stream");
+  if (const json* options = member(body, "stream_options")) {
+    if (!options->is_object()) throw wrong("stream_options", "an object", *options);
+    if (!request.stream)
+      throw ApiError(400, "invalid_value", "stream_options: expected only with stream: true", "stream_options");
+    request.include_usage = flag(*options, "include_usage", "stream_options.include_usage");
+  }
+  return request;
+}
+
+/// The field `baton`: other inputs, and whether the run's events are wanted.
+void read_extension(const json& body, ChatRequest& request) {
+  const json* extension = member(body, "baton");
+  if (extension == nullptr) return;
+  if (!extension->is_object()) throw wrong("baton", "an object", *extension);
+  for (const auto& [name, value] : extension->items()) {
+    if (name != "events" && name != "inputs")
+      throw ApiError(400, "invalid_value",
+                     fmt::format("baton: unknown member '{}'; expected events or inputs", beginning(name, 60)),
+                     "baton");
+  }
+  request.events = flag(*extension, "events", "baton.events");
+  if (request.events && !request.stream)
+    throw ApiError(400, "invalid_value", "baton.events: events are a part of a stream; expected stream: true",
+                   "baton.events");
+  const json* inputs = member(*extension, "inputs");
+  if (inputs == nullptr) return;
+  if (!inputs->is_object()) throw wrong("baton.inputs", "an object", *inputs);
+  for (const auto& [name, value] : inputs->items()) {
+    const std::string param = "baton.inputs." + beginning(name, 60);
+    if (name == request.workflow->message || name == request.workflow->history)
+      throw ApiError(400, "invalid_value", param + ": the messages fill this input", param);
+    request.inputs[name] = value.is_string() ? value.get<std::string>() : json_text(value);
+  }
+}
+
+/// A message's role as workflows know it.
+std::string role_of(const json& message, const std::string& param) {
+  const json* role = message.is_object() ? member(message, "role") : nullptr;
+  if (role == nullptr) throw wrong(param, "an object with role and content", message);
+  if (*role == "developer") return "system";
+  if (*role == "system" || *role == "user" || *role == "assistant") return role->get<std::string>();
+  throw wrong(param + ".role", "system, developer, user or assistant", *role);
+}
+
+void read_messages(const json& body, ChatRequest& request) {
+  const json* messages = member(body, "messages");
+  if (messages == nullptr) throw ApiError(400, "missing_value", "messages: expected a list of messages", "messages");
+  if (!messages->is_array() || messages->empty()) throw wrong("messages", "a list of at least one message", *messages);
+  if (messages->size() > kMaxMessages)
+    throw ApiError(400, "invalid_value",
+                   fmt::format("messages: expected at most {}, found {}", kMaxMessages, messages->size()), "messages");
+  json history = json::array();
+  std::string last;
+  for (std::size_t i = 0; i < messages->size(); ++i) {
+    const json& one = (*messages)[i];
+    const std::string param = fmt::format("messages[{}]", i);
+    const std::string role = role_of(one, param);
+    const json* content = member(one, "content");
+    if (content == nullptr) throw ApiError(400, "missing_value", param + ".content: expected a text", param);
+    std::string text = text_of(*content, param + ".content");
+    const bool is_last = i + 1 == messages->size();
+    if (is_last && role != "user") throw wrong(param + ".role", "user, of the last message", role);
+    if (is_last && !request.workflow->message.empty())
+      last = std::move(text);
+    else
+      history.push_back({{"role", role}, {"content", std::move(text)}});
+  }
+  if (!request.workflow->message.empty()) request.inputs[request.workflow->message] = std::move(last);
+  if (request.workflow->history.empty())
+    request.unread_messages = static_cast<int>(history.size());
+  else
+    request.inputs[request.workflow->history] = json_text(history);
+}
+
+void read_prompt(const json& body, ChatRequest& request) {
+  const json* prompt = member(body, "prompt");
+  if (prompt == nullptr) throw ApiError(400, "missing_value", "prompt: expected a text", "prompt");
+  if (prompt->is_array() && prompt->size() == 1) prompt = &prompt->front();
+  if (!prompt->is_string()) throw wrong("prompt", "one text", *prompt);
+  if (!request.workflow->message.empty())
+    request.inputs[request.workflow->message] = prompt->get<std::string>();
+  else
+    request.inputs[request.workflow->history] = json_text(json::array({{{"role", "user"}, {"content", *prompt}}}));
+}
+
+ChatRequest read(std::string_view body, const ServedWorkflows& workflows, bool chat) {
+  JsonDocument document;
+  try {
+    document = read_json(body, kLimits);
+  } catch (const JsonError& error) {
+    throw ApiError(400, "invalid_json", fmt::format("the body is not JSON: {}", error.what()));
+  }
+  ChatRequest request = read_settings(*document, workflows);
+  request.chat = chat;
+  read_extension(*document, request);
+  if (chat)
+    read_messages(*document, request);
+  else
+    read_prompt(*document, request);
+  return request;
+}
+
+}  // namespace
+
+ChatRequest read_chat(std::string_view body, const ServedWorkflows& workflows) { return read(body, workflows, true); }
+
+ChatRequest read_completion(std::string_view body, const ServedWorkflows& workflows) {
+  return read(body, workflows, false);
+}
+
+}  // namespace baton::serve

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requests of a connection: read, checked, run.
+#include "sdk/serve/connection.h"
+
+#include <sys/socket.h>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/error.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "sdk/serve/page.h"
+#include "sdk/serve/served_run.h"
+
+namespace baton::serve {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::size_t kMaxMethod = 16;  // bytes, for the log
+
+template <typename View>
+std::string_view view_of(const View& text) {
+  return {text.data(), text.size()};
+}
+
+RequestHead head_of(const http::request_parser<http::string_body>& parser) {
+  const auto& request = parser.get();
+  RequestHead head;
+  head.method = view_of(request.method_string());
+  head.target = view_of(request.target());
+  head.host = view_of(request[http::field::host]);
+  head.origin = view_of(request[http::field::origin]);
+  head.authorization = view_of(request[http::field::authorization]);
+  head.content_type = view_of(request[http::field::content_type]);
+  head.content_encoding = view_of(request[http::field::content_encoding]);
+  if (const auto length = parser.content_length()) head.content_length = *length;
+  return head;
+}
+
+bool is_of_http(const boost::system::error_code& error) {
+  return error.category() == http::make_error_code(http::error::end_of_stream).category();
+}
+
+}  // namespace
+
+Connection::Connection(net::ip::tcp::socket socket, ServerCore& core)
+    : core_(core), stream_(std::move(socket)), alive_(core.io) {
+  core_.connections.insert(this);
+  Error ignored;
+  stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
+  const auto peer = stream_.socket().remote_endpoint(ignored);
+  if (!ignored) peer_ = peer.address().to_string(ignored);
+}
+
+Connection::~Connection() {
+  stop_.request_stop();
+  core_.connections.erase(this);
+  if (core_.on_closed) core_.on_closed();
+}
+
+void Connection::start() { read_head(); }
+
+std::string_view Connection::target() const { return view_of(parser_->get().target()); }
+
+void Connection::drain() {
+  if (phase_ == Phase::idle) close();
+}
+
+void Connection::stop_run() { stop_.request_stop(); }
+
+void Connection::close() {
+  phase_ = Phase::closing;
+  stop_.request_stop();
+  alive_.cancel();
+  stream_.close();
+  waits_for_run_.reset();
+}
+
+void Connection::read_head() {
+  phase_ = Phase::idle;
+  ++number_;
+  stop_ = std::stop_source();
+  whole_ = keep_ = complete_ = false;
+  retry_s_ = 0;
+  method_.clear();
+  path_ = "other";
+  model_.clear();
+  parser_.emplace();
+  parser_->header_limit(static_cast<std::uint32_t>(core_.options.max_header_bytes));
+  parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // that of the header's length: admit()
+  stream_.expires_after(core_.options.header_timeout);
+  http::async_read_header(stream_, buffer_, *parser_,
+                          [self = shared_from_this()](const Error& error, std::size_t) { self->on_head(error); });
+}
+
+void Connection::on_head(const Error& error) {
+  if (phase_ == Phase::closing) return;
+  arrived_ = Clock::now();
+  if (error) {
+    phase_ = Phase::reading;
+    if (error == http::error::header_limit || error == http::error::buffer_overflow)
+      return refuse({431, "header_too_large",
+                     fmt::format("expected a header of at most {} bytes", core_.options.max_header_bytes)});
+    if (is_of_http(error) && error != http::error::end_of_stream && error != http::error::partial_message)
+      return refuse({400, "malformed_request", fmt::format("the header is not HTTP: {}", error.message())});
+    return close();
+  }
+  phase_ = Phase::reading;
+  keep_ = parser_->keep_alive();
+  const RequestHead head = head_of(*parser_);
+  method_ = head.method.substr(0, kMaxMethod);
+  try {
+    admitted_ = admit(head, core_.keys, core_.options);
+    path_ = path_of(admitted_.endpoint);
+    on_admitted();
+  } catch (const ApiError& refusal) {
+    refuse(refusal);
+  }
+}
+
+/// What is left to check before the body is read.
+void Connection::on_admitted() {
+  if (runs(admitted_.endpoint)) {
+    const std::string client = core_.keys.empty() ? peer_ : fmt::format("key {}", admitted_.key);
+    if (const int seconds = core_.rate.wait_seconds(client, Clock::now()); seconds > 0)
+      throw ApiError(429, "rate_limit_exceeded",
+                     fmt::format("expected at most {} requests a minute; try again in {} s",
+                                 core_.options.requests_per_minute, seconds),
+                     "", seconds);
+    if (core_.waiting >= core_.options.max_waiting)
+      throw ApiError(503, "overloaded", fmt::format("{} requests wait already; try again later", core_.waiting.load()),
+                     "", 1);
+  }
+  parser_->body_limit(core_.options.max_body_bytes);
+  if (parser_->is_done()) return on_body({});
+  if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    sending_ = "HTTP/1.1 100 Continue\r\n\r\n";
+    stream_.expires_after(core_.options.write_timeout);
+    net::async_write(stream_, net::buffer(sending_), [self = shared_from_this()](const Error& error, std::size_t) {
+      if (error) return self->close();
+      self->read_body();
+    });
+    return;
+  }
+  read_body();
+}
+
+void Connection::read_body() {
+  stream_.expires_after(core_.options.body_timeout);
+  http::async_read(stream_, buffer_, *parser_,
+                   [self = shared_from_this()](const Error& error, std::size_t) { self->on_body(error); });
+}
+
+void Connection::on_body(const Error& error) {
+  if (phase_ == Phase::closing) return;
+  stream_.expires_never();
+  if (error == http::error::body_limit)
+    return refuse(
+        {413, "body_too_large", fmt::format("expected a body of at most {} bytes", core_.options.max_body_bytes)});
+  if (error && is_of_http(error) && error != http::error::partial_message && error != http::error::end_of_stream)
+    return refuse({400, "malformed_request", fmt::format("the body is not HTTP: {}", error.message())});
+  if (error) return close();
+  whole_ = true;
+  try {
+    dispatch();
+  } catch (const ApiError& refusal) {
+    refuse(refusal);
+  } catch (const std::exception& failure) {
+    core_.log(failure.what());
+    refuse({500, "internal_error", "the request failed; the server's log says why"});
+  }
+}
+
+void Connection::dispatch() {
+  switch (admitted_.endpoint) {
+    case Endpoint::page:
+      return reply(200, std::string(page()), "text/html; charset=utf-8");
+    case Endpoint::health:
+      return reply(core_.draining ? 503 : 200, core_.draining ? R"({"status":"stopping"})" : R"({"status":"ok"})");
+    case Endpoint::metrics:
+      return reply(200, core_.metrics.text(core_.load()), "text/plain; version=0.0.4; charset=utf-8");
+    case Endpoint::models:
+      return reply(200, models_json(core_.workflows, core_.started));
+    case Endpoint::model: {
+      const ServedWorkflow* workflow = core_.workflows.find(admitted_.model);
+      if (workflow == nullptr)
+        throw ApiError(404, "model_not_found",
+                       fmt::format("unknown model; expected one of: {}", core_.workflows.names()));
+      return reply(200, model_json(*workflow, core_.started));
+    }
+    case Endpoint::chat:
+      return run(read_chat(parser_->get().body(), core_.workflows));
+    case Endpoint::completion:
+      return run(read_completion(parser_->get().body(), core_.workflows));
+  }
+}
+
+void Connection::run(ChatRequest request) {
+  phase_ = Phase::running;
+  model_ = request.workflow->name;
+  parser_->get().body() = {};
+  waits_for_run_ = shared_from_this();
+  watch();
+  ++core_.waiting;
+  const auto to_connection = [&core = core_, weak = weak_from_this(), number = number_](auto call) {
+    net::post(core.io, [weak, number, call = std::move(call)]() mutable {
+      const std::shared_ptr<Connection> self = weak.lock();
+      if (self && self->phase_ == Phase::running && self->number_ == number) call(*self);
+    });
+  };
+  ReplySink sink;
+  sink.reply = [to_connection](int status, std::string json) {
+    to_connection([status, json = std::move(json)](Connection& self) { self.reply(status, json); });
+  };
+  sink.begin = [to_connection] { to_connection([](Connection& self) { self.begin_stream(); }); };
+  sink.data = [to_connection](std::string json) {
+    to_connection([json = std::move(json)](Connection& self) { self.push("data: " + json + "\n\n"); });
+  };
+  sink.end = [to_connection](int status) { to_connection([status](Connection& self) { self.end_stream(status); }); };
+  RunSettings settings{core_.options.run_timeout, arrived_, stop_.get_token(),
+                       [&core = core_](const std::string& line) { core.log(line); }};
+  net::post(core_.pool, [&core = core_, request = std::move(request), settings = std::move(settings),
+                         sink = std::move(sink), to_connection] {
+    --core.waiting;
+    if (settings.stop.stop_requested()) return;  // the client has gone
+    ++core.running;
+    try {
+      answer(core.engine, request, settings, core.metrics, sink);
+    } catch (const std::exception& error) {  // out of memory: what is left to send is lost
+      core.log(error.what());
+      to_connection([](Connection& self) { self.close(); });
+    }
+    --core.running;
+  });
+}
+
+/// While a run goes on, a client that closes the connection ends it.
+void Connection::watch() {
+  stream_.socket().async_wait(net::ip::tcp::socket::wait_read,
+                              [self = shared_from_this(), request = number_](const Error& error) {
+                                if (!error) self->on_readable(request);
+                              });
+}
+
+void Connection::on_readable(std::uint64_t request) {
+  if (phase_ != Phase::running || number_ != request) return;
+  char byte = 0;
+  const auto size = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
+  if (size > 0) return;  // the next request; that the client goes is noticed when the reply is written
+  core_.log(fmt::format("{} {} {}: the client has gone", method_, path_, model_));
+  core_.metrics.count_request(path_, model_, 499);
+  close();
+}
+
+}  // namespace baton::serve

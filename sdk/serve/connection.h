@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A client's connection: reads its requests one after the other and writes their replies. What it waits for holds it;
+// it ends when it waits for nothing. For the server's thread.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "sdk/serve/admission.h"
+#include "sdk/serve/api_error.h"
+#include "sdk/serve/chat_request.h"
+#include "sdk/serve/server_core.h"
+
+namespace baton::serve {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  /// The core outlives the connection.
+  Connection(boost::asio::ip::tcp::socket socket, ServerCore& core);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void start();
+  /// Closes where no request has come in yet; otherwise after the reply.
+  void drain();
+  /// Cancels the run, whose client is then told so.
+  void stop_run();
+  /// At once; a run that goes on is cancelled.
+  void close();
+
+ private:
+  using Error = boost::system::error_code;
+  using Clock = std::chrono::steady_clock;
+  enum class Phase : std::uint8_t { idle, reading, running, replying, closing };
+
+  void read_head();
+  void on_head(const Error& error);
+  void on_admitted();
+  void read_body();
+  void on_body(const Error& error);
+  void dispatch();
+  void run(ChatRequest request);
+  void watch();
+  void on_readable(std::uint64_t request);
+
+  void refuse(const ApiError& error);
+  std::string_view target() const;
+  void reply(int status, std::string body, std::string_view type = "application/json");
+  void begin_stream();
+  void push(std::string_view data);
+  void end_stream(int status);
+  void tick();
+  void send(std::string bytes);
+  void write();
+  void on_written(const Error& error);
+  void count(int status);
+  void next();
+  void close_gently();
+  void discard();
+
+  ServerCore& core_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
+  boost::asio::steady_timer alive_;  // signs of life in a stream
+  std::string peer_;                 // its address
+
+  Phase phase_ = Phase::idle;
+  Admitted admitted_;
+  std::string method_, path_, model_;  // for the log; path_ and model_ are the server's own words
+  std::uint64_t number_ = 0;           // of the request
+  Clock::time_point arrived_;
+  std::stop_source stop_;                      // of the run
+  std::shared_ptr<Connection> waits_for_run_;  // itself
+  bool whole_ = false;                         // the request was read to its end
+  bool keep_ = false;                          // the connection stays open
+  bool chunked_ = false;                       // the stream, unless the client speaks HTTP 1.0
+  bool quiet_ = false;                         // nothing was sent since the last sign of life
+  int retry_s_ = 0;                            // for a client that is refused: ApiError::retry_s
+
+  std::string outbox_, sending_;
+  bool writing_ = false;
+  bool complete_ = false;  // nothing is added to the outbox any more
+};
+
+}  // namespace baton::serve

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/serve/served_run.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string_view>
+
+#include <baton/errors.h>
+#include <baton/run.h>
+
+#include "sdk/serve/api_error.h"
+#include "sdk/serve/completion.h"
+
+namespace baton::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Why a run that has ended has no answer; nothing: it has one.
+std::optional<ApiError> error_of(const RunRecord& record, const std::function<void(const std::string&)>& log) {
+  switch (record.state) {
+    case RunState::ok:
+      return std::nullopt;
+    case RunState::timeout:
+      return ApiError(504, "timeout", record.error);
+    case RunState::cancelled:
+      return ApiError(503, "cancelled", "the server ended the run, since it shuts down");
+    case RunState::suspended:
+    case RunState::failed:
+      break;
+  }
+  if (record.error_kind == ErrorKind::agent) return ApiError(500, "run_failed", record.error);
+  log(record.error);  // may name files
+  if (record.error_kind == ErrorKind::resources)
+    return ApiError(503, "no_resources", "the server lacks what the run needs: memory, a model or a device");
+  return ApiError(500, "run_failed", "the run failed; the server's log says why");
+}
+
+/// The exception that is being handled, as the client may know it.
+ApiError current_error(const std::function<void(const std::string&)>& log) {
+  try {
+    throw;
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const InputError& error) {
+    return {400, error.missing.empty() ? "invalid_value" : "missing_value", error.what(), "baton.inputs"};
+  } catch (const ResourceError& error) {
+    log(error.what());
+    return {503, "no_resources", "the server lacks what the run needs: memory, a model or a device"};
+  } catch (const std::exception& error) {
+    log(error.what());
+    return {500, "internal_error", "the run failed; the server's log says why"};
+  }
+}
+
+class ServedRun {
+ public:
+  ServedRun(const ChatRequest& request, const RunSettings& settings, Metrics& metrics, const ReplySink& sink)
+      : request_(request),
+        settings_(settings),
+        metrics_(metrics),
+        sink_(sink),
+        completion_(request, std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
+    if (request.workflow->answer >= 0)
+      answering_ = request.workflow->workflow.turns()[static_cast<std::size_t>(request.workflow->answer)];
+  }
+
+  void run(const Engine& engine) {
+    try {
+      RunOptions options;
+      options.inputs = request_.inputs;
+      options.seed = request_.seed;
+      options.timeout = settings_.timeout;
+      options.stop = settings_.stop;
+      const Run run = engine.start(request_.workflow->workflow, options);
+      begin_ = Clock::now();
+      for (const Event& event : run.events()) follow(event);
+      finish(run.get());
+    } catch (...) {
+      fail(current_error(settings_.on_log));
+    }
+  }
+
+ private:
+  void follow(const Event& event) {
+    if (request_.stream && !streams_) {  // not before, so that what is refused at once has a status of its own
+      streams_ = true;
+      sink_.begin();
+      sink_.data(completion_.first());
+    }
+    const std::chrono::duration<double, std::milli> since = Clock::now() - begin_;
+    if (request_.events) sink_.data(completion_.event(event, since.count()));
+    const auto* token = std::get_if<Token>(&event);
+    if (token == nullptr || !answering_ || token->agent != answering_->agent || token->round != answering_->round)
+      return;
+    say(token->text);
+  }
+
+  void say(std::string_view text) {
+    if (text.empty()) return;
+    count_first_token();
+    if (!request_.stream) return;
+    said_ += text;
+    sink_.data(completion_.text(text));
+  }
+
+  void finish(const RunRecord& record) {
+    metrics_.count_tokens(request_.workflow->name, tokens_of(record));
+    if (const std::optional<ApiError> error = error_of(record, settings_.on_log)) return fail(*error);
+    count_first_token();
+    if (!request_.stream) return sink_.reply(200, completion_.whole(record));
+    const std::string all = answer_of(record);
+    if (!all.starts_with(said_)) throw std::logic_error("the answer is not what was streamed of it");
+    say(std::string_view(all).substr(said_.size()));
+    sink_.data(completion_.last(record));
+    if (request_.include_usage) sink_.data(completion_.usage(record));
+    sink_.end(200);
+  }
+
+  void fail(const ApiError& error) {
+    if (!streams_) return sink_.reply(error.status, error_json(error));
+    sink_.data(error_json(error));
+    sink_.end(error.status);
+  }
+
+  void count_first_token() {
+    if (counted_) return;
+    counted_ = true;
+    const std::chrono::duration<double> since = Clock::now() - settings_.arrived;
+    metrics_.count_first_token(request_.workflow->name, since.count());
+  }
+
+  const ChatRequest& request_;
+  const RunSettings& settings_;
+  Metrics& metrics_;
+  const ReplySink& sink_;
+  Completion completion_;
+  std::optional<TurnInfo> answering_;
+  Clock::time_point begin_;
+  std::string said_;
+  bool streams_ = false;
+  bool counted_ = false;
+};
+
+}  // namespace
+
+void answer(const Engine& engine, const ChatRequest& request, const RunSettings& settings, Metrics& metrics,
+            const ReplySink& sink) {
+  ServedRun(request, settings, metrics, sink).run(engine);
+}
+
+}  // namespace baton::serve

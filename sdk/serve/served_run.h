@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request's run of its workflow, and what its client is sent.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include <baton/engine.h>
+
+#include "sdk/serve/chat_request.h"
+#include "sdk/serve/metrics.h"
+
+namespace baton::serve {
+
+/// Gets what is to be sent, in order, on the thread that runs the request. Either `reply` alone, or `begin`, any number
+/// of `data` and `end`.
+struct ReplySink {
+  std::function<void(int status, std::string json)> reply;
+  std::function<void()> begin;                 // of a stream
+  std::function<void(std::string json)> data;  // an event of the stream
+  std::function<void(int status)> end;         // of the stream; the status that a whole reply would have had
+};
+
+struct RunSettings {
+  std::chrono::milliseconds timeout{0};  // 0: none
+  std::chrono::steady_clock::time_point arrived;
+  std::stop_token stop;                                 // of this request
+  std::function<void(const std::string& line)> on_log;  // what the client is not told
+};
+
+/// Runs the workflow to its end on the calling thread. Whatever fails is told to the client in the form of an error.
+void answer(const Engine& engine, const ChatRequest& request, const RunSettings& settings, Metrics& metrics,
+            const ReplySink& sink);
+
+}  // namespace baton::serve

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all connections of a server share. For the server's thread, except where a member says otherwise.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <baton/engine.h>
+
+#include "sdk/serve/api_keys.h"
+#include "sdk/serve/metrics.h"
+#include "sdk/serve/rate_limit.h"
+#include "sdk/serve/serve_options.h"
+#include "sdk/serve/served_workflow.h"
+
+namespace baton::serve {
+
+class Connection;
+
+struct ServerCore {
+  ServerCore(Engine of_runs, ServedWorkflows served, ServeOptions settings)
+      : engine(std::move(of_runs)),
+        workflows(std::move(served)),
+        options(std::move(settings)),
+        keys(options.keys),
+        rate(options.requests_per_minute),
+        pool(static_cast<std::size_t>(options.max_running)) {}
+
+  /// Any thread.
+  void log(const std::string& line) {
+    if (!options.on_log) return;
+    const std::lock_guard lock(log_mutex);
+    options.on_log(line);
+  }
+  ServerLoad load() const { return {running, waiting, static_cast<int>(connections.size())}; }
+
+  const Engine engine;
+  const ServedWorkflows workflows;
+  const ServeOptions options;
+  const ApiKeys keys;
+  const long long started = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  RateLimit rate;
+  Metrics metrics;                    // any thread
+  std::atomic<int> running = 0;       // runs
+  std::atomic<int> waiting = 0;       // requests in the pool's queue
+  bool draining = false;              // connections close after the reply that they are at
+  std::function<void()> on_closed{};  // a connection has ended
+  std::set<Connection*> connections;
+  std::mutex log_mutex;
+  boost::asio::io_context io{1};
+  boost::asio::thread_pool pool;  // of runs
+};
+
+}  // namespace baton::serve
