@@ -6,14 +6,17 @@
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <baton/baton.h>
+#include <baton/turns.h>
 
 #include "sdk/cli/console/exit_code.h"
 #include "sdk/cli/console/interrupt.h"
@@ -60,6 +63,15 @@ std::vector<std::string> keys_of(const ServeArguments& arguments) {
   return keys;
 }
 
+bool names_servers(const Workflow& workflow) {
+  const std::vector<TurnInfo> turns = workflow.turns();
+  return std::any_of(turns.begin(), turns.end(), [](const TurnInfo& turn) {
+    const auto is_of_server = [](const std::string& call) { return call.starts_with("mcp: "); };
+    return std::count(turn.tools.begin(), turn.tools.end(), "mcp") > 0 ||
+           std::any_of(turn.calls.begin(), turn.calls.end(), is_of_server);
+  });
+}
+
 /// The inputs of `values` that the workflow has; each must be of one workflow at least.
 std::map<std::string, std::string> inputs_of(const Workflow& workflow, const std::map<std::string, std::string>& values,
                                              std::map<std::string, bool>& used) {
@@ -85,6 +97,10 @@ serve::ServedWorkflows load(const ServeArguments& arguments) {
     WorkflowArguments one = arguments.workflow;
     one.file = path;
     const Workflow workflow = one.load();
+    if (!arguments.engine.allow_servers && names_servers(workflow))
+      throw Failure(kUsage, fmt::format("{} names servers of tools, which are programs and addresses outside of any "
+                                        "sandbox; give --allow-servers to use them",
+                                        path));
     const std::string& message = messages.count(name) != 0 ? messages[name] : messages[""];
     workflows.add(serve::serve_workflow(name, workflow, message, inputs_of(workflow, values, used)));
   }

@@ -27,7 +27,7 @@ class Completion {
   std::string text(std::string_view text) const;
   std::string last(const RunRecord& record) const;
   std::string usage(const RunRecord& record) const;
-  /// A chunk without choices, whose member `baton` is the event. It names no path of the server.
+  /// A chunk without choices, whose member `baton` is the event, without the path of the model.
   std::string event(const Event& event, double t_ms) const;
 
  private:

@@ -232,7 +232,8 @@ void Connection::run(ChatRequest request) {
   net::post(core_.pool, [&core = core_, request = std::move(request), settings = std::move(settings),
                          sink = std::move(sink), to_connection] {
     --core.waiting;
-    if (settings.stop.stop_requested()) return;  // the client has gone
+    if (settings.stop.stop_requested())  // the client has gone, or the server stops
+      return sink.reply(503, error_json({503, "cancelled", "the server stops, and did not begin the run"}));
     ++core.running;
     try {
       answer(core.engine, request, settings, core.metrics, sink);

@@ -72,6 +72,7 @@ struct Server::Core : ServerCore {
       throw ResourceError(ResourceError::Kind::device, fmt::format("cannot listen at {} port {}: {}", options.address,
                                                                    options.port, error.code().message()));
     }
+    port = acceptor.local_endpoint().port();
     on_closed = [this] { connection_closed(); };
   }
 
@@ -128,6 +129,7 @@ struct Server::Core : ServerCore {
     });
   }
 
+  int port = 0;
   tcp::acceptor acceptor;
   net::steady_timer timer;  // of draining
   net::steady_timer pause;  // of accepting
@@ -145,7 +147,7 @@ Server::~Server() {
   core_->pool.join();
 }
 
-int Server::port() const { return core_->acceptor.local_endpoint().port(); }
+int Server::port() const { return core_->port; }
 
 void Server::serve(const std::stop_token& stop) {
   const std::stop_callback on_stop(stop, [this] { net::post(core_->io, [this] { core_->drain(); }); });

@@ -50,7 +50,8 @@ void take_body(std::string_view body) {
     try {
       const ChatRequest request = read(body, workflows());
       if (request.workflow == nullptr || request.inputs.count("question") == 0) std::abort();
-      if (!nlohmann::json::accept(request.inputs.count("before") == 0 ? "[]" : request.inputs.at("before"))) std::abort();
+      if (!nlohmann::json::accept(request.inputs.count("before") == 0 ? "[]" : request.inputs.at("before")))
+        std::abort();
     } catch (const ApiError& error) {
       check(error);
     }
