@@ -2,6 +2,8 @@
 // What clients of a server may do wrong, by accident or on purpose: malformed requests, bodies over the limit, slow and
 // vanishing clients, floods.
 #include <catch2/catch.hpp>
+#include <map>
+#include <random>
 
 #include "tests/sdk/serve/running_server.h"
 
@@ -68,6 +70,40 @@ TEST_CASE("malformed requests get a status of 4xx in the form of an error, and t
     CHECK(!code_of(reply).empty());
   }
   CHECK(server.ask("GET", "/health").status == 200);
+}
+
+TEST_CASE("requests with random changes get an answer, a status of 4xx or a closed connection, never one of 5xx") {
+  const RunningServer server;
+  std::mt19937 random(7);
+  const auto below = [&](std::size_t count) { return random() % count; };
+  const std::vector<std::string> requests = {
+      HttpClient::request("POST", kChat, chat_body("team", {{"stream", true}, {"baton", {{"events", true}}}})),
+      HttpClient::request("POST", "/v1/completions", R"({"model": "team", "prompt": "x", "seed": 3})"),
+      HttpClient::request("GET", "/v1/models/team", "", "Origin: http://127.0.0.1\r\nAuthorization: Bearer x\r\n")};
+  const std::vector<std::string> pieces = {"\r\n", "\0", "{", "[[", "\"", ": ", "chunked", "-1", "99999999999999999999",
+                                           "\xff"};
+  std::map<int, int> statuses;
+  for (int i = 0; i < 600; ++i) {
+    std::string bytes = requests[below(requests.size())];
+    for (std::size_t changes = 1 + below(3); changes > 0; --changes) {
+      const std::size_t at = below(bytes.size());
+      const std::size_t length = below(8);
+      if (below(2) == 0)
+        bytes.replace(at, length, pieces[below(pieces.size())]);
+      else
+        bytes[at] = static_cast<char>(random());
+    }
+    HttpClient client(server.port());
+    client.send(bytes);
+    client.end_sending();
+    const int status = client.receive().status;
+    INFO(bytes);
+    CHECK((status == 0 || status == 200 || (status >= 400 && status < 500)));
+    ++statuses[status / 100];
+  }
+  CHECK(statuses[4] > 50);
+  CHECK(server.ask("GET", "/health").status == 200);
+  CHECK(server.comes_to("baton_requests_running", 0));
 }
 
 TEST_CASE("bodies that are wrong are refused with the field that is wrong") {

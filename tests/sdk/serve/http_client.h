@@ -61,6 +61,9 @@ class HttpClient {
     return true;
   }
 
+  /// The server reads the end of what was sent; replies still arrive.
+  void end_sending() const { ::shutdown(socket_, SHUT_WR); }
+
   static std::string request(const std::string& method, const std::string& target, const std::string& body = "",
                              const std::string& more = "") {
     std::string text = method + " " + target + " HTTP/1.1\r\nHost: 127.0.0.1\r\n" + more;
