@@ -59,7 +59,7 @@ Connection::Connection(net::ip::tcp::socket socket, ServerCore& core)
   Error ignored;
   stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
   const auto peer = stream_.socket().remote_endpoint(ignored);
-  if (!ignored) peer_ = peer.address().to_string(ignored);
+  if (!ignored) peer_ = peer.address().to_string();
 }
 
 Connection::~Connection() {
