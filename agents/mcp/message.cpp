@@ -5,10 +5,9 @@
 
 #include <stdexcept>
 
-#include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/json/json_text.h"
-#include "engine/base/utf8.h"
+#include "engine/base/said.h"
 
 namespace baton {
 namespace {
@@ -17,11 +16,6 @@ using Json = nlohmann::json;
 
 constexpr int kNoSuchMethod = -32601;
 constexpr std::size_t kMaxValues = 1'000'000;  // of one message
-
-/// Line and paragraph separators, and marks that change the direction of what follows.
-bool moves(char32_t c) {
-  return (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0x200E || c == 0x200F || c == 0x061C;
-}
 
 std::string error_text(const Json& error) {
   if (!error.is_object()) return "an error without a message";
@@ -74,23 +68,6 @@ std::string rpc_answer(const RpcMessage& request) {
   if (request.method == "ping") return fmt::format(R"({{"jsonrpc":"2.0","id":{},"result":{{}}}})", request.their_id);
   return fmt::format(R"({{"jsonrpc":"2.0","id":{},"error":{{"code":{},"message":"not supported by this client"}}}})",
                      request.their_id, kNoSuchMethod);
-}
-
-std::string said(std::string_view text, std::size_t max_bytes) {
-  const std::string valid = utf8::repaired(text.substr(0, max_bytes + 4));
-  std::string line;
-  for (std::size_t at = 0; at < valid.size();) {
-    const utf8::CodePoint point = utf8::at(valid, at);
-    const bool shown = point.value >= 0x20 && !(point.value >= 0x7F && point.value < 0xA0) && !moves(point.value);
-    if (shown)
-      line.append(valid, at, point.bytes);
-    else
-      line += ' ';
-    at += point.bytes;
-  }
-  line.erase(0, line.find_first_not_of(' '));
-  line.erase(line.find_last_not_of(' ') + 1);
-  return beginning(line, max_bytes);
 }
 
 }  // namespace baton

@@ -28,7 +28,4 @@ std::string rpc_notification(const std::string& method, const std::string& param
 /// The answer to a request of the server's: an empty object for `ping`; no other is supported.
 std::string rpc_answer(const RpcMessage& request);
 
-/// A server's own words in a message: on one line, without control characters, at most `max_bytes`.
-std::string said(std::string_view text, std::size_t max_bytes = 400);
-
 }  // namespace baton

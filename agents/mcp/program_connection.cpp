@@ -19,6 +19,7 @@
 #include "agents/mcp/message.h"
 #include "agents/mcp/server_process.h"
 #include "engine/base/errors.h"
+#include "engine/base/said.h"
 
 namespace baton {
 namespace {

@@ -11,6 +11,7 @@
 #include "agents/mcp/tool_list.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/json/json_text.h"
+#include "engine/base/said.h"
 
 namespace baton {
 namespace {

@@ -20,6 +20,7 @@
 #include "agents/mcp/message.h"
 #include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/clock.h"
+#include "engine/base/said.h"
 
 namespace baton {
 namespace {

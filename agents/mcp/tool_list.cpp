@@ -14,6 +14,7 @@
 #include "engine/base/json/beginning.h"
 #include "engine/base/json/json_reader.h"
 #include "engine/base/json/json_text.h"
+#include "engine/base/said.h"
 #include "engine/text/constrain/grammar.h"
 
 namespace baton {

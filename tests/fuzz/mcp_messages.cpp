@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agents/json_check.h"
-#include "agents/mcp/event_stream.h"
+#include "engine/base/event_stream.h"
 #include "agents/mcp/message.h"
 #include "agents/mcp/tool_list.h"
 

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agents/mcp/event_stream.h"
-#include "agents/mcp/message.h"
+#include "engine/base/event_stream.h"
 
 using namespace baton;
 
@@ -52,29 +51,4 @@ TEST_CASE("any bytes are a stream of events") {
     for (unsigned i = random() % 60; i > 0; --i) stream += letters[random() % letters.size()];
     CHECK(events_of(stream, 1 + random() % 7) == events_of(stream, stream.size() + 1));
   }
-}
-
-TEST_CASE("messages are results, errors, requests and notifications") {
-  using Kind = RpcMessage::Kind;
-  CHECK(read_rpc(R"({"id":3,"result":{}})").id == 3);
-  CHECK(read_rpc(R"({"id":"3","result":{}})").id == std::nullopt);
-  CHECK(read_rpc(R"({"id":3,"error":{"code":-5,"message":"no\u0007\nway"}})").error == "no  way (code -5)");
-  CHECK(read_rpc(R"({"id":3,"error":7})").error == "an error without a message");
-  const RpcMessage request = read_rpc(R"({"id":"a\"b","method":"ping"})");
-  CHECK(request.kind == Kind::request);
-  CHECK(rpc_answer(request) == R"({"jsonrpc":"2.0","id":"a\"b","result":{}})");
-  CHECK(rpc_answer(read_rpc(R"({"id":1,"method":"roots/list"})")) ==
-        R"({"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"not supported by this client"}})");
-  CHECK(read_rpc(R"({"method":"notifications/x"})").kind == Kind::notification);
-  for (const char* text : {"", "7", "[]", "{}", R"({"method":7})", R"({"id":1})", "{\"result\""})
-    CHECK_THROWS_AS(read_rpc(text), std::runtime_error);
-  CHECK_THROWS_AS(read_rpc(std::string(100'000, '[')), std::runtime_error);
-}
-
-TEST_CASE("a server's own words are one line without control characters") {
-  CHECK(said("  a\n\x1b[31mb\tc\x7f ") == "a  [31mb c");
-  CHECK(said(std::string(1000, 'x')).size() == 403);
-  CHECK(said("\xff\xfe").find('\xff') == std::string::npos);
-  CHECK(said("a\u009bb\u2028c\u202ed\u00e9") == "a b c d\u00e9");
-  CHECK(said(" \n").empty());
 }

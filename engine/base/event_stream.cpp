@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agents/mcp/event_stream.h"
+#include "engine/base/event_stream.h"
 
 #include <algorithm>
 #include <utility>
