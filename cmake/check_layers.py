@@ -14,7 +14,7 @@ BACKEND = [*BASE, "engine/tensor", "engine/backend"]
 MODEL = [*BACKEND, "engine/kv", "engine/text", "engine/text/constrain", "engine/model"]
 REUSE = [*MODEL, "engine/reuse", "engine/reuse/anchors", "engine/reuse/profile", "engine/reuse/corrections"]
 ENGINE = [*REUSE, "engine"]
-ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning"]
+ENGINE_ALL = [*ENGINE, "engine/steps", "engine/learning", "engine/remote"]
 AGENTS = [*ENGINE_ALL, "agents", "agents/mcp"]
 WORKFLOWS = [*AGENTS, "workflows", "workflows/format", "workflows/plan", "workflows/run"]
 PUBLIC = ["engine/base/baton", "sdk/include/baton"]
@@ -46,6 +46,8 @@ ALLOWED = {
     "engine": ENGINE,
     "engine/steps": ENGINE,
     "engine/learning": [*ENGINE, "engine/steps"],
+    "engine/remote": ENGINE,
+    "engine/remote/http": [*BACKEND, "engine/remote"],
     "agents": [*ENGINE, *PUBLIC[:1]],
     "agents/mcp": [*ENGINE, *PUBLIC[:1], "agents"],
     "agents/mcp/http": [*ENGINE, *PUBLIC[:1], "agents", "agents/mcp"],
@@ -74,13 +76,14 @@ HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
     r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report|serve))/.*",
+    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
-    r"curl/": r"sdk/pull/http\.cpp|agents/mcp/http/address_connection\.cpp",
+    r"curl/": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
     r"boost/": r"sdk/serve/(server|connection)\w*\.(h|cpp)",
     r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",

@@ -93,7 +93,8 @@ KvRecord kv_record(const GenerationResult& result) {
 }
 
 void fill_record(AgentRecord& record, const GenerationResult& result, const TurnTimes& times) {
-  record.output_tokens = static_cast<std::int64_t>(result.tokens.size());
+  record.output_tokens =
+      result.output_tokens >= 0 ? result.output_tokens : static_cast<std::int64_t>(result.tokens.size());
   record.output = result.text;
   record.finish_reason = result.reason;
   record.truncated = result.reason == FinishReason::length;

@@ -23,6 +23,7 @@ Grammar::Grammar(std::span<const constrain::Rule> rules, std::int32_t max_depth,
     throw ConstraintError(fmt::format("it has {} rules; expected at most {}", rules.size(), kMaxRules));
   constrain::GrammarEmitter emitter(nodes_);
   for (const constrain::Rule& rule : rules) starts_.push_back(emitter.rule(*rule.body));
+  sources_.emplace_back(rules.begin(), rules.end());
   refuse_left_recursion(rules);
   find_needs();
   if (node(starts_[0]).need > max_depth_)
@@ -39,6 +40,7 @@ Grammar::Grammar(const Grammar& one, const Grammar& other) : max_depth_(std::max
   start.need = kNever;
   starts_.push_back(0);
   for (const Grammar* part : {&one, &other}) {
+    sources_.insert(sources_.end(), part->sources_.begin(), part->sources_.end());
     const auto first_node = static_cast<std::int32_t>(nodes_.size()),
                first_rule = static_cast<std::int32_t>(starts_.size());
     nodes_[0].empties.push_back(first_node + part->starts_[0]);

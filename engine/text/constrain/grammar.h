@@ -60,6 +60,9 @@ class Grammar {
   std::int32_t max_depth() const { return max_depth_; }
   std::size_t nodes() const { return nodes_.size(); }
 
+  /// The rules that it was made of; of the texts of several grammars, those of each.
+  const std::vector<std::vector<constrain::Rule>>& sources() const { return sources_; }
+
   /// Bytes that no edge tells apart are one class.
   std::uint8_t byte_class(std::uint8_t byte) const { return classes_[byte]; }
   std::size_t classes() const { return class_count_; }
@@ -73,6 +76,7 @@ class Grammar {
 
   std::vector<Node> nodes_;
   std::vector<std::int32_t> starts_;  // of each rule
+  std::vector<std::vector<constrain::Rule>> sources_;
   std::int32_t max_depth_ = 1;
   std::array<std::uint8_t, 256> classes_{};
   std::size_t class_count_ = 1;

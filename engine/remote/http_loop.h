@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// HttpLoop: HTTP requests of one server on one thread, any number at once, with connections that are used again. The
+// implementation over libcurl is engine/remote/http/curl_loop.cpp.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/base/clock.h"
+
+namespace baton {
+
+/// How a request ended.
+struct HttpEnd {
+  long status = 0;          // of the answer; 0: there was none
+  std::string body;         // of an answer that is not 2xx, its beginning
+  std::string problem;      // why there is no whole answer; empty: there is one
+  double wait_seconds = 0;  // what Retry-After asked for
+  bool passing = false;     // another attempt may succeed: no connection, cut off, 408, 425, 429, 5xx
+  bool ok() const { return status >= 200 && status < 300 && problem.empty(); }
+};
+
+struct HttpCall {
+  std::string url;
+  std::string body;                          // JSON; empty: a GET
+  std::string key;                           // sent as a bearer token; empty: none
+  std::chrono::milliseconds stall{600'000};  // the time without a byte after which the request has failed
+  std::size_t max_bytes = std::size_t{256} << 20;        // of the answer
+  std::function<void(std::string_view bytes)> on_bytes;  // of a 2xx answer; what it throws ends the request
+  std::function<void(HttpEnd)> on_end;                   // exactly once, unless the call is cancelled
+};
+
+/// All callbacks and posted functions run on the loop's thread, one at a time; what they throw is dropped.
+class HttpLoop {
+ public:
+  using CallId = std::uint64_t;
+
+  virtual ~HttpLoop() = default;  // ends all calls without a callback, and the thread
+
+  /// Runs `work` on the loop's thread. Any thread.
+  virtual void post(std::function<void()> work) = 0;
+
+  // On the loop's thread only:
+  virtual CallId start(HttpCall call) = 0;
+  /// Closes the connection of the call; none of its callbacks follows. Unknown ids are ignored.
+  virtual void cancel(CallId id) = 0;
+  /// Runs `work` when the time has come.
+  virtual void at(Clock::time_point when, std::function<void()> work) = 0;
+};
+
+/// Throws BackendError where this build has no HTTP.
+std::unique_ptr<HttpLoop> make_http_loop();
+
+}  // namespace baton

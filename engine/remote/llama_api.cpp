@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The endpoint /completion of llama-server, as its README describes it (tools/server in llama.cpp).
+#include <algorithm>
+
+#include "engine/base/json_fields.h"
+#include "engine/remote/server_api.h"
+#include "engine/remote/server_json.h"
+#include "engine/text/constrain/gbnf_writer.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlock = 16;  // tokens; its cache has no blocks, but a warm-up costs a request
+constexpr std::uint64_t kSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
+
+class LlamaApi final : public ServerApi {
+ public:
+  std::string_view name() const override { return "llama"; }
+  bool ids() const override { return true; }
+  std::int32_t cache_block() const override { return kBlock; }
+
+  std::string refusal(const GenerationRequest& request) const override {
+    if (!request.forced.empty()) return "it cannot be given the tokens of its answer";
+    if (!request.choices.empty()) return "it does not tell the probabilities of whole texts, which `choose` compares";
+    if (request.callbacks.on_logits) return "it gives no logits";
+    return {};
+  }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
+    const SamplingParams& sampling = request.sampling;
+    Json body = common(prompt, slot);
+    body["n_predict"] = request.max_tokens;
+    body["stream"] = true;
+    body["return_progress"] = true;
+    body["cache_prompt"] = request.reuse.method->prefixes != Method::Prefixes::never;
+    // Everything that the server would otherwise take from its command line.
+    body["samplers"] = {"penalties", "temperature", "top_k", "top_p", "min_p"};  // in the order of our own sampler
+    body["temperature"] = sampling.temperature;
+    body["top_k"] = sampling.top_k;
+    body["top_p"] = sampling.top_p;
+    body["min_p"] = sampling.min_p;
+    body["repeat_penalty"] = sampling.repetition_penalty;
+    body["repeat_last_n"] = -1;
+    body["presence_penalty"] = 0.0;
+    body["frequency_penalty"] = 0.0;
+    body["dynatemp_range"] = 0.0;
+    body["mirostat"] = 0;
+    body["ignore_eos"] = false;
+    body["seed"] = sampling.seed % kSeeds;
+    body["stop"] = request.stop;
+    if (request.constraint) body["grammar"] = gbnf_of(*request.constraint);
+    return {"/completion", dumped(body)};
+  }
+
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot) const override {
+    Json body = common(prompt, slot);
+    body["n_predict"] = 0;
+    body["stream"] = false;
+    body["cache_prompt"] = true;
+    body["temperature"] = 0.0;
+    return {"/completion", dumped(body)};
+  }
+
+  std::string slots_path() const override { return "/slots"; }
+  std::vector<int> idle_slots(std::string_view json) const override {
+    const std::string origin = "its answer to /slots";
+    const JsonDocument document = parse_server_json(json, origin);
+    std::vector<int> idle;
+    if (!document->is_array()) throw ModelError(origin + " is no list");
+    for (const Json& slot : *document) {
+      const JsonFields fields(slot, origin);
+      if (!fields.flag_or("is_processing", true)) idle.push_back(fields.integer("id", 0, kMaxServerCount));
+    }
+    return idle;
+  }
+
+  ServerPiece read(std::string_view json) const override {
+    const std::string origin = "its answer";
+    const JsonDocument document = parse_server_json(json, origin);
+    ServerPiece piece;
+    if (document->is_object() && document->contains("error")) {
+      piece.error = error_text(*document);
+      return piece;
+    }
+    const JsonFields fields(*document, origin);
+    piece.text = fields.text_or("content", "");
+    piece.tokens = count(fields, "tokens_predicted");
+    piece.prompt = count(fields, "tokens_evaluated");
+    if (const Json* progress = fields.find("prompt_progress")) {
+      const JsonFields of(*progress, origin, "prompt_progress.");
+      piece.progress = true;
+      piece.processed = count(of, "processed");
+      piece.prompt = count(of, "total");
+      piece.cached = count(of, "cache");
+      return piece;
+    }
+    piece.ids = fields.integers("tokens", 0, kMaxServerCount);
+    if (const Json* timings = fields.find("timings")) {
+      const JsonFields of(*timings, origin, "timings.");
+      piece.cached = count(of, "cache_n");
+      piece.prompt_ms = of.number_or("prompt_ms", -1.0, -1.0, kMaxServerMs);
+      piece.decode_ms = of.number_or("predicted_ms", -1.0, -1.0, kMaxServerMs);
+    }
+    piece.last = fields.flag_or("stop", false);
+    if (!piece.last) return piece;
+    piece.slot = fields.integer_or("id_slot", -1, -1, kMaxServerCount);
+    const std::string type = fields.text_or("stop_type", "limit");
+    piece.reason = type == "eos"    ? FinishReason::eos
+                   : type == "word" ? FinishReason::stop
+                                    : FinishReason::length;
+    return piece;
+  }
+
+ private:
+  static Json common(const std::vector<TokenId>& prompt, int slot) {
+    Json body = {{"prompt", prompt}, {"return_tokens", true}};
+    body["response_fields"] = {"content", "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
+                               "stop_type", "id_slot", "timings"};  // the end of an answer would repeat the prompt
+    if (slot >= 0) body["id_slot"] = slot;
+    return body;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_llama_api() { return std::make_unique<LlamaApi>(); }
+
+}  // namespace baton

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/remote/remote_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "engine/base/errors.h"
+#include "engine/local_engine.h"
+#include "engine/remote/server_json.h"
+
+namespace baton {
+namespace {
+
+constexpr std::size_t kMaxEvent = std::size_t{16} << 20;  // bytes of one event of a stream
+constexpr std::chrono::milliseconds kHold(100);           // until the server is asked again for an idle slot
+constexpr const char* kNumerics = "exact up to the server's numerics";
+
+std::vector<TokenId> ids_of(const std::vector<PromptPart>& parts) {
+  std::vector<TokenId> ids;
+  for (const PromptPart& part : parts) ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
+  return ids;
+}
+
+}  // namespace
+
+/// A request that has not finished.
+struct RemoteEngine::Live {
+  Live(RequestId of, GenerationRequest what, const Parts& parts)
+      : id(of), request(std::move(what)), prompt(ids_of(request.prompt)),
+        answer(*parts.text->tokenizer, parts.on_plain) {}
+
+  RequestId id;
+  GenerationRequest request;
+  std::vector<TokenId> prompt;
+  ServerAnswer answer;
+  std::unique_ptr<EventStream> events;  // of this attempt
+  HttpLoop::CallId call = 0;
+  AttemptPauses pauses;
+  EarlyId early = 0;
+  WarmUps::Warmth warmth;
+  ServerPiece seen;  // the counts and times that the server told last
+  std::string problem;
+  bool prefilled = false;
+  Clock::time_point submitted = Clock::now(), asked, first, last;
+
+  bool has_begun() const { return first != Clock::time_point{}; }
+  void note(const ServerPiece& piece) {
+    const auto keep = [](auto& mine, auto theirs) { mine = theirs >= 0 ? theirs : mine; };
+    keep(seen.prompt, piece.prompt);
+    keep(seen.cached, piece.cached);
+    keep(seen.prompt_ms, piece.prompt_ms);
+    keep(seen.decode_ms, piece.decode_ms);
+    if (piece.reason) seen.reason = piece.reason;
+    seen.last = seen.last || piece.last;
+  }
+};
+
+RemoteEngine::RemoteEngine(Parts parts)
+    : parts_(std::move(parts)),
+      loop_(parts_.server->loop()),
+      warm_ups_(std::max(parts_.api->cache_block(), 1), parts_.slots),
+      pace_(parts_.slowdown > 0.0 ? parts_.slowdown : kSlowdownCpu) {}
+
+/// Every accepted request ends, those too whose submit the loop has not seen yet.
+RemoteEngine::~RemoteEngine() {
+  std::promise<void> ended;
+  loop_.post([&] {
+    held_ = true;
+    while (!live_.empty()) try_to([&] { finish(*live_.begin()->second, FinishReason::cancelled); });
+    ended.set_value();
+  });
+  ended.get_future().wait();
+  parts_.server.reset();  // and the loop's thread, before what it uses
+}
+
+RequestId RemoteEngine::submit(GenerationRequest request) {
+  const auto invalid = [&](const std::string& why) {
+    return EngineError(EngineError::Kind::invalid, parts_.server->problem(why));
+  };
+  if (const std::string why = parts_.api->refusal(request); !why.empty()) throw invalid(why);
+  if (const std::string wrong = request.sampling.problem(); !wrong.empty()) throw invalid(wrong);
+  if (request.max_tokens < 1) throw invalid(fmt::format("max_tokens: expected at least 1, found {}", request.max_tokens));
+  const RequestId id = ++last_id_;
+  auto live = std::make_shared<std::unique_ptr<Live>>(std::make_unique<Live>(id, std::move(request), parts_));
+  const auto length = static_cast<std::int64_t>((*live)->prompt.size());
+  if (length == 0) throw invalid("the prompt is empty");
+  if (parts_.api->ids() && parts_.info.context > 0) {
+    if (length >= parts_.info.context)
+      throw EngineError(EngineError::Kind::too_long,
+                        fmt::format("the prompt has {} tokens and leaves no room for an answer in the context of {}",
+                                    length, parts_.info.context));
+    auto& max_tokens = (*live)->request.max_tokens;
+    max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(max_tokens, parts_.info.context - length));
+  }
+  loop_.post([this, id, live] {
+    live_.emplace(id, std::move(*live));
+    start(id);
+  });
+  return id;
+}
+
+void RemoteEngine::cancel(RequestId id) {
+  loop_.post([this, id] {
+    if (const auto found = live_.find(id); found != live_.end()) finish(*found->second, FinishReason::cancelled);
+  });
+}
+
+EarlyId RemoteEngine::prepare(EarlyPrompt prompt) {
+  if (parts_.api->cache_block() == 0 || parts_.slots < 2) return 0;
+  const EarlyId id = ++last_id_;
+  loop_.post([this, id, prompt = std::move(prompt)]() mutable {
+    warm_ups_.add(id, std::move(prompt));
+    send_ahead();
+  });
+  return id;
+}
+
+void RemoteEngine::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  loop_.post([this, id, parts = std::move(parts), complete]() mutable {
+    warm_ups_.update(id, std::move(parts), complete);
+    send_ahead();
+  });
+}
+
+void RemoteEngine::forget(EarlyId id) {
+  loop_.post([this, id] { warm_ups_.take(id); });
+}
+
+void RemoteEngine::start(RequestId id) {
+  Live& live = *live_.at(id);
+  live.early = live.request.early;
+  if (live.early != 0) live.warmth = warm_ups_.take(live.early);
+  try {
+    ask(live);
+  } catch (const std::exception& error) {
+    finish(live, FinishReason::error, message_of(error));
+  }
+}
+
+/// Callbacks look the request up by its id, so that none of them outlives it.
+void RemoteEngine::ask(Live& live) {
+  ServerRequest request = parts_.api->answer(live.request, live.prompt, live.warmth.slot);
+  HttpCall call = parts_.server->call(request.path, std::move(request.body));
+  live.asked = Clock::now();
+  live.problem.clear();
+  live.events = std::make_unique<EventStream>([this, &live](std::string_view event) { take(live, event); });
+  call.on_bytes = [&live](std::string_view bytes) {
+    live.events->add(bytes);
+    if (live.events->held() > kMaxEvent)
+      throw std::runtime_error(fmt::format("an event of its answer has more than {} MiB", kMaxEvent >> 20));
+  };
+  call.on_end = [this, &live](const HttpEnd& end) { ended(live, end); };
+  live.call = loop_.start(std::move(call));
+}
+
+/// What it throws ends the request; so does an error that the server sends in its stream.
+void RemoteEngine::take(Live& live, std::string_view event) {
+  if (live.seen.last) return;
+  const ServerPiece piece = parts_.api->read(event);
+  const GenerationCallbacks& callbacks = live.request.callbacks;
+  if (!piece.error.empty()) throw std::runtime_error("it sent an error: " + piece.error);
+  live.note(piece);
+  if (piece.progress) {
+    if (callbacks.on_prefill_progress && piece.processed > 0 && piece.processed < piece.prompt)
+      callbacks.on_prefill_progress(piece.processed, piece.prompt);
+    return;
+  }
+  live.answer.add(piece);
+  if (piece.text.empty() && piece.ids.empty()) return;
+  live.last = Clock::now();
+  if (!live.has_begun()) live.first = live.last;
+  if (live.seen.cached >= 0) prefilled(live);
+  pace_.token(live.id, live.last);
+  warm_ups_.decoded(live.id, live.answer.tokens());
+  if (!piece.text.empty() && callbacks.on_token) callbacks.on_token(live.answer.tokens().back(), piece.text);
+  send_ahead();
+}
+
+void RemoteEngine::ended(Live& live, const HttpEnd& end) {
+  live.call = 0;
+  const bool whole = end.ok() && (live.seen.last || live.seen.reason);
+  if (whole) return finish(live, live.seen.reason.value_or(FinishReason::eos));
+  HttpEnd how = end;
+  if (how.ok()) {
+    how.problem = "its answer ended before it was complete";
+    how.passing = true;
+  }
+  live.problem = parts_.server->problem(how);
+  const std::optional<double> pause = live.has_begun() ? std::nullopt : live.pauses.next(how);
+  if (!pause) return finish(live, FinishReason::error, live.problem);
+  attempt_again(live, *pause);
+}
+
+void RemoteEngine::attempt_again(Live& live, double pause) {
+  const auto when = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(pause));
+  loop_.at(when, [this, id = live.id] {
+    if (live_.find(id) == live_.end()) return;  // cancelled
+    if (parts_.identity_path.empty()) return start(id);
+    check_identity(id);
+  });
+}
+
+/// Asks the server that did not answer whether it still has the model whose ids the prompt consists of.
+void RemoteEngine::check_identity(RequestId id) {
+  HttpCall call = parts_.server->call(parts_.identity_path, "");
+  auto body = std::make_shared<std::string>();
+  call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
+  call.max_bytes = kMaxEvent;
+  call.on_end = [this, id, body](const HttpEnd& end) {
+    const auto found = live_.find(id);
+    if (found == live_.end()) return;
+    Live& live = *found->second;
+    live.call = 0;
+    if (!end.ok()) return ended(live, end);
+    std::string now;
+    if (!try_to([&] { now = parts_.identity_of(*body); }) || now != parts_.identity)
+      return finish(live, FinishReason::error,
+                    parts_.server->problem(
+                        fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity)));
+    start(id);
+  };
+  live_.at(id)->call = loop_.start(std::move(call));
+}
+
+/// Ends the request; `live` is no more.
+void RemoteEngine::finish(Live& live, FinishReason reason, std::string error) {
+  if (live.call != 0) loop_.cancel(live.call);
+  pace_.ended(live.id);
+  GenerationResult result = result_of(live);
+  result.reason = reason;
+  result.error = std::move(error);
+  if (reason != FinishReason::error && reason != FinishReason::cancelled) prefilled(live);
+  const GenerationCallbacks callbacks = std::move(live.request.callbacks);
+  live_.erase(live.id);
+  if (callbacks.on_finished) callbacks.on_finished(std::move(result));
+  send_ahead();
+}
+
+/// Once, when the counts of the prompt are known: some servers tell them at the end of the answer.
+void RemoteEngine::prefilled(Live& live) {
+  if (std::exchange(live.prefilled, true) || !live.request.callbacks.on_prefilled) return;
+  try_to([&] { live.request.callbacks.on_prefilled(result_of(live)); });
+}
+
+/// A server's layers are unknown: an entry of KV is a token.
+GenerationResult RemoteEngine::result_of(const Live& live) const {
+  GenerationResult result;
+  result.tokens = live.answer.tokens();
+  result.text = live.answer.text();
+  const bool ids = parts_.api->ids();
+  const auto length = static_cast<std::int64_t>(live.prompt.size());
+  if (!ids) result.output_tokens = live.answer.generated();
+  result.prompt_tokens = live.seen.prompt > 0 ? live.seen.prompt : length;
+  const std::int64_t cached = std::clamp<std::int64_t>(live.seen.cached, 0, result.prompt_tokens);
+  const std::int64_t before = live.warmth.before < 0 ? cached : std::min(live.warmth.before, cached);
+  result.kv_entries = result.prompt_tokens;
+  result.kv_computed = result.prompt_tokens - before;
+  result.kv_ahead = cached - before;
+  result.continued_tokens = before;
+  std::int64_t begin = 0;
+  for (const PromptPart& part : live.request.prompt) {
+    const std::int64_t end = begin + static_cast<std::int64_t>(part.tokens.size());
+    const auto within = [&](std::int64_t from, std::int64_t to) {
+      return std::max<std::int64_t>(0, std::min(to, end) - std::max(from, begin));
+    };
+    PartUse& use = result.uses.emplace_back();
+    if (!ids) {
+      use.reason = "on a server that takes messages; its tokens are counted in bytes";
+      begin = end;
+      continue;
+    }
+    use.reused_tokens = use.kv_reused = use.kv_reusable = within(0, before);
+    use.ahead_tokens = within(before, cached);
+    if (use.ahead_tokens > 0) {
+      use.method = &method_of(MethodId::lockstep);
+      use.reason = fmt::format("in the server's cache, sent ahead; {}", kNumerics);
+    } else if (use.reused_tokens > 0) {
+      use.method = &method_of(MethodId::prefix);
+      use.reason = fmt::format("in the server's cache; {}", kNumerics);
+    } else {
+      use.reason = "computed by the server";
+    }
+    begin = end;
+  }
+  if (live.has_begun()) {
+    result.ttft_ms = milliseconds(live.first - live.submitted);
+    result.decode_ms = milliseconds(live.last - live.first);
+    result.prefill_ms = live.seen.prompt_ms >= 0 ? live.seen.prompt_ms : milliseconds(live.first - live.asked);
+    result.queue_ms = std::max(0.0, result.ttft_ms - result.prefill_ms);
+  }
+  return result;
+}
+
+/// Sends what is due of the waiting prompts, one request for each prompt at a time.
+void RemoteEngine::send_ahead() {
+  const bool prefilling =
+      std::any_of(live_.begin(), live_.end(), [](const auto& one) { return !one.second->has_begun(); });
+  if (prefilling) return;  // what was submitted has priority
+  while (!held_ && pace_.may_send()) {
+    const std::optional<EarlyId> id = warm_ups_.next();
+    if (!id) return;
+    if (!warm_ups_.has_slot(*id)) return choose_slot(*id);
+    warm(*id);
+  }
+}
+
+void RemoteEngine::hold() {
+  held_ = true;
+  loop_.at(Clock::now() + kHold, [this] {
+    held_ = false;
+    send_ahead();
+  });
+}
+
+void RemoteEngine::choose_slot(EarlyId id) {
+  if (std::exchange(choosing_, true)) return;
+  HttpCall call = parts_.server->call(parts_.api->slots_path(), "");
+  auto body = std::make_shared<std::string>();
+  call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
+  call.max_bytes = kMaxEvent;
+  call.on_end = [this, id, body](const HttpEnd& end) {
+    choosing_ = false;
+    bool chosen = false;
+    if (end.ok()) try_to([&] { chosen = warm_ups_.choose_slot(id, parts_.api->idle_slots(*body)); });
+    if (!chosen) return hold();
+    send_ahead();
+  };
+  if (!try_to([&] { loop_.start(std::move(call)); })) choosing_ = false;
+}
+
+void RemoteEngine::warm(EarlyId id) {
+  const std::optional<WarmUps::Sent> sent = warm_ups_.send(id);
+  if (!sent) return;
+  ServerRequest request = parts_.api->warm_up(sent->prompt, sent->slot);
+  HttpCall call = parts_.server->call(request.path, std::move(request.body));
+  auto body = std::make_shared<std::string>();
+  call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
+  call.max_bytes = kMaxEvent;
+  call.on_end = [this, id, body](const HttpEnd& end) {
+    pace_.answered();
+    ServerPiece piece;
+    const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
+    if (!read) {
+      warm_ups_.failed(id);
+      return hold();
+    }
+    for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
+      if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
+    }
+    warm_ups_.arrived(id, piece.cached, piece.slot);
+    send_ahead();
+  };
+  pace_.sent();
+  if (!try_to([&] { loop_.start(std::move(call)); })) {
+    pace_.answered();
+    warm_ups_.failed(id);
+  }
+}
+
+}  // namespace baton

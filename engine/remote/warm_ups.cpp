@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/remote/warm_ups.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace baton {
+
+void WarmUps::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
+  const auto found = prompts_.find(id);
+  if (found == prompts_.end()) return;
+  found->second.prompt.parts = std::move(parts);
+  found->second.prompt.complete = complete;
+  forget_decoded();
+}
+
+WarmUps::Warmth WarmUps::take(EarlyId id) {
+  const auto found = prompts_.find(id);
+  if (found == prompts_.end()) return {};
+  const Warmth warmth = found->second.warmth;
+  prompts_.erase(found);
+  forget_decoded();
+  return warmth;
+}
+
+void WarmUps::decoded(RequestId request, const std::vector<TokenId>& tokens) {
+  const bool followed = std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& one) {
+    const auto& parts = one.second.prompt.parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.follows == request; });
+  });
+  if (!followed) return;
+  std::vector<TokenId>& known = decoded_[request];
+  known.insert(known.end(), tokens.begin() + static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size())),
+               tokens.end());
+}
+
+void WarmUps::forget_decoded() {
+  std::erase_if(decoded_, [&](const auto& entry) {
+    return std::none_of(prompts_.begin(), prompts_.end(), [&](const auto& one) {
+      const auto& parts = one.second.prompt.parts;
+      return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.follows == entry.first; });
+    });
+  });
+}
+
+/// Up to the first part that is still being decoded, and its tokens.
+std::vector<TokenId> WarmUps::known(const EarlyPrompt& prompt) const {
+  std::vector<TokenId> tokens;
+  for (const EarlyPart& part : prompt.parts) {
+    const auto decoded = part.follows == 0 ? decoded_.end() : decoded_.find(part.follows);
+    if (part.follows == 0)
+      tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+    else if (decoded != decoded_.end())
+      tokens.insert(tokens.end(), decoded->second.begin(), decoded->second.end());
+    if (part.follows != 0) break;
+  }
+  return tokens;
+}
+
+std::size_t WarmUps::known_size(const EarlyPrompt& prompt) const {
+  std::size_t size = 0;
+  for (const EarlyPart& part : prompt.parts) {
+    const auto decoded = part.follows == 0 ? decoded_.end() : decoded_.find(part.follows);
+    size += part.follows == 0 ? part.tokens.size() : decoded != decoded_.end() ? decoded->second.size() : 0;
+    if (part.follows != 0) break;
+  }
+  return size;
+}
+
+std::optional<EarlyId> WarmUps::next() const {
+  std::optional<EarlyId> first;
+  for (const auto& [id, waiting] : prompts_) {
+    if (waiting.under_way || known_size(waiting.prompt) < waiting.sent + block_) continue;
+    if (waiting.warmth.slot >= 0) return id;
+    if (!first) first = id;
+  }
+  return first;
+}
+
+bool WarmUps::has_slot(EarlyId id) const {
+  const auto found = prompts_.find(id);
+  return found != prompts_.end() && found->second.warmth.slot >= 0;
+}
+
+bool WarmUps::choose_slot(EarlyId id, const std::vector<int>& idle) {
+  const auto found = prompts_.find(id);
+  if (found == prompts_.end()) return false;
+  std::vector<int> taken;
+  for (const auto& [other, waiting] : prompts_) {
+    if (waiting.warmth.slot >= 0) taken.push_back(waiting.warmth.slot);
+  }
+  if (static_cast<int>(taken.size()) + 1 >= slots_) return false;
+  const auto free = std::find_if(idle.begin(), idle.end(), [&](int slot) {
+    return slot >= 0 && slot < slots_ && std::find(taken.begin(), taken.end(), slot) == taken.end();
+  });
+  if (free == idle.end()) return false;
+  found->second.warmth.slot = *free;
+  return true;
+}
+
+std::optional<WarmUps::Sent> WarmUps::send(EarlyId id) {
+  const auto found = prompts_.find(id);
+  if (found == prompts_.end()) return std::nullopt;
+  Waiting& waiting = found->second;
+  Sent sent{id, known(waiting.prompt), waiting.warmth.slot};
+  waiting.under_way = true;
+  waiting.sent = sent.prompt.size();
+  return sent;
+}
+
+void WarmUps::arrived(EarlyId id, std::int64_t cached, int slot) {
+  const auto found = prompts_.find(id);
+  if (found == prompts_.end()) return;
+  Waiting& waiting = found->second;
+  waiting.under_way = false;
+  if (slot >= 0) waiting.warmth.slot = slot;
+  if (waiting.warmth.before < 0) waiting.warmth.before = std::max<std::int64_t>(cached, 0);
+}
+
+void WarmUps::failed(EarlyId id) {
+  if (const auto found = prompts_.find(id); found != prompts_.end()) found->second.under_way = false;
+}
+
+}  // namespace baton

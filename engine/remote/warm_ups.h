@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// WarmUps: the prompts of waiting requests, which are sent ahead to the server so that its prefix cache has them. Which
+// prompts these are, and what is known of each, the workflow tells as it tells a local engine (InferenceEngine::prepare);
+// this class says what of them is worth a request.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace baton {
+
+/// One thread at a time.
+class WarmUps {
+ public:
+  /// `block`: new tokens that are worth a request. `slots`: the server's; one of them stays free of waiting prompts.
+  WarmUps(std::int32_t block, int slots) : block_(static_cast<std::size_t>(block)), slots_(slots) {}
+
+  struct Sent {
+    EarlyId id = 0;
+    std::vector<TokenId> prompt;
+    int slot = -1;
+  };
+  /// What has been sent of a prompt.
+  struct Warmth {
+    int slot = -1;             // where it is; -1: unknown
+    std::int64_t before = -1;  // its first tokens that the server had already; -1: nothing has arrived there
+  };
+
+  void add(EarlyId id, EarlyPrompt prompt) { prompts_[id].prompt = std::move(prompt); }
+  void update(EarlyId id, std::vector<EarlyPart> parts, bool complete);
+  /// The prompt waits no longer.
+  Warmth take(EarlyId id);
+
+  /// A running request has decoded these tokens so far.
+  void decoded(RequestId request, const std::vector<TokenId>& tokens);
+
+  /// The first prompt of which enough is new and nothing is under way, those with a slot before those without; nothing:
+  /// there is none.
+  std::optional<EarlyId> next() const;
+  bool has_slot(EarlyId id) const;
+  /// Chooses a slot for the prompt, one of `idle`. False: none is free for it.
+  bool choose_slot(EarlyId id, const std::vector<int>& idle);
+  /// The prompt, as far as it is known, is being sent. Nothing: it waits no longer.
+  std::optional<Sent> send(EarlyId id);
+  /// The server has it. `cached`: tokens that it had before.
+  void arrived(EarlyId id, std::int64_t cached, int slot);
+  /// It did not arrive, and is not sent again before there is more of it.
+  void failed(EarlyId id);
+
+ private:
+  struct Waiting {
+    EarlyPrompt prompt;
+    std::size_t sent = 0;  // tokens
+    bool under_way = false;
+    Warmth warmth;
+  };
+
+  std::vector<TokenId> known(const EarlyPrompt& prompt) const;
+  std::size_t known_size(const EarlyPrompt& prompt) const;
+  void forget_decoded();
+
+  std::size_t block_;
+  int slots_;
+  std::map<EarlyId, Waiting> prompts_;                       // in the order of prepare
+  std::map<RequestId, std::vector<TokenId>> decoded_;        // of requests that some prompt follows
+};
+
+}  // namespace baton
