@@ -81,10 +81,23 @@ void check_references(const WorkflowSpec& spec, Diagnostics& diagnostics) {
   if (spec.models.empty()) diagnostics.error(spec.topology.where, "E0402", "no model is declared");
 }
 
+/// A method that hands KV over needs an agent whose KV is here; with one, the others do without.
+void check_method(const WorkflowSpec& spec, const std::vector<PlannedTurn>& turns, Diagnostics& diagnostics) {
+  const Method& method = *spec.relay.method;
+  const auto here = [](const PlannedTurn& turn) { return turn.has_prompt() && !turn.served; };
+  if (!method.segments || decides(method) || turns.empty() || std::any_of(turns.begin(), turns.end(), here)) return;
+  if (std::none_of(turns.begin(), turns.end(), [](const PlannedTurn& turn) { return turn.served; })) return;
+  diagnostics.error(spec.relay.where, "E0412",
+                    fmt::format("relay: method {} hands KV over, and every model is on a server, which keeps its own",
+                                method.name),
+                    "expected auto, lockstep, prefix or full");
+}
+
 /// The last passes, for a spec from wherever. `sound`: its topology is as it was meant.
 Plan finish(WorkflowSpec spec, bool sound, OutputGrammars& grammars, Diagnostics& diagnostics) {
   std::vector<PlannedTurn> turns;
   if (sound) turns = build_turns(spec, grammars, diagnostics);
+  check_method(spec, turns, diagnostics);
   if (!diagnostics.empty()) diagnostics.fail();
   if (spec.outputs.empty() && !turns.empty())
     spec.outputs.push_back({"answer", {{"", fmt::format("agent_{}_current", turns.back().agent), 0}}});

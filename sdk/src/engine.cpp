@@ -34,7 +34,9 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
   for (const PlannedTurn& turn : plan.turns) {
     for (const SlotSource& slot : turn.slots) {
       if (slot.kind != SlotSource::Kind::agent_output) continue;
-      const std::string& author = plan.turns[static_cast<std::size_t>(slot.turn)].model;
+      const PlannedTurn& source = plan.turns[static_cast<std::size_t>(slot.turn)];
+      if (source.served || turn.served) continue;
+      const std::string& author = source.model;
       (author == turn.model ? within : across).emplace(author, turn.model);
     }
   }
@@ -113,6 +115,8 @@ struct Engine::Impl {
   std::mutex mutex;
   std::map<Key, Opened> models;
   std::mutex profiling;
+  std::mutex opening_servers;
+  std::map<std::string, std::shared_ptr<InferenceEngine>> servers;  // by all that names them
 
   /// Throws in a callback of the engine, which holds up what `call` waits for.
   void may_wait(const char* call) const {
@@ -125,6 +129,10 @@ struct Engine::Impl {
     std::set<const InferenceEngine*> counted;
     for (const PlannedTurn& turn : plan->turns) {
       if (!turn.has_prompt() || open.engines.count(turn.model) != 0) continue;
+      if (turn.served) {
+        if (open.servers.count(turn.model) == 0) open.servers.emplace(turn.model, open_on_server(*plan->spec, turn.model, stop));
+        continue;
+      }
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
       if (counted.insert(model.engine.get()).second) open.load_ms += model.load_ms;
       open.engines.emplace(turn.model, model.engine);
@@ -209,6 +217,18 @@ struct Engine::Impl {
       if (stop.stop_requested() || Clock::now() >= end) return false;
       std::this_thread::sleep_for(std::min(time, std::chrono::milliseconds(20)));
     }
+  }
+
+  std::shared_ptr<InferenceEngine> open_on_server(const WorkflowSpec& workflow, const std::string& name,
+                                                  const std::stop_token& stop) {
+    const LocatedModel model = locate_model(workflow, name, options.model);
+    const ModelSpec& spec = model.spec;
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", spec.endpoint, spec.model, spec.api,
+                                        model.folder.string(), spec.key, spec.context);
+    const std::lock_guard lock(opening_servers);
+    std::shared_ptr<InferenceEngine>& opened = servers[key];
+    if (!opened) opened = open_served_model(model, options.slowdown, stop);
+    return opened;
   }
 
   std::function<void(double share)> profile_progress(const Model& model) const {
@@ -372,7 +392,9 @@ OpenPlan open_models(const Engine& engine, const Workflow& workflow, const std::
 std::vector<std::shared_ptr<LocalEngine>> OpenPlan::distinct_engines() const {
   std::vector<std::shared_ptr<LocalEngine>> distinct;
   for (const PlannedTurn& turn : plan->turns) {
-    const auto& engine = engines.at(turn.model);
+    const auto found = engines.find(turn.model);
+    if (found == engines.end()) continue;
+    const auto& engine = found->second;
     if (std::find(distinct.begin(), distinct.end(), engine) == distinct.end()) distinct.push_back(engine);
   }
   return distinct;
@@ -425,6 +447,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
     OpenPlan open = impl->open(of.plan, stop);
     of.plan = std::move(open.plan);
     of.engines.insert(open.engines.begin(), open.engines.end());
+    of.engines.insert(open.servers.begin(), open.servers.end());
     of.load_ms = open.load_ms;
     return std::function<void()>([engines = std::move(open.engines)] {
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);

@@ -35,10 +35,15 @@ std::shared_ptr<const ToolRegistry> make_registry(const Tools& tools);
 /// Where a model of the workflow is, and with which settings. An empty name is the default model, which `replacement`
 /// (a path or a name, or empty) stands for. Throws ResourceError.
 struct LocatedModel {
-  std::filesystem::path folder;
+  std::filesystem::path folder;  // of a model on a server: that of its tokenizer, or empty
   ModelSpec spec;
 };
 LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, const std::string& replacement);
+
+/// Asks the server of a model on one. `slowdown`: as EngineOptions::slowdown. Throws ResourceError, and Interrupted soon
+/// after a stop was requested.
+std::shared_ptr<InferenceEngine> open_served_model(const LocatedModel& located, double slowdown,
+                                                   const std::stop_token& stop = {});
 
 /// Configuration, tokenizer and chat template; no weights, no device. Throws ResourceError.
 std::shared_ptr<const Model> open_model_text(const LocatedModel& located);

@@ -13,10 +13,11 @@ namespace baton::inline v1 {
 
 struct OpenPlan {
   std::shared_ptr<const Plan> plan;  // with the layers that its method recomputes, where the file leaves them open
-  std::map<std::string, std::shared_ptr<LocalEngine>> engines;  // by ModelSpec name, of all models of the plan
+  std::map<std::string, std::shared_ptr<LocalEngine>> engines;      // by ModelSpec name, of the models in this process
+  std::map<std::string, std::shared_ptr<InferenceEngine>> servers;  // the same, of those on servers
   double load_ms = 0.0;  // opening these models, whenever that was; each counts once
 
-  /// Each engine once, in the order of the plan's turns.
+  /// Each engine of this process once, in the order of the plan's turns.
   std::vector<std::shared_ptr<LocalEngine>> distinct_engines() const;
 };
 

@@ -58,7 +58,18 @@ class Values {
   const std::map<std::string, std::string> inputs_;  // those that are known
 };
 
-TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values& values) {
+/// What a preview needs of a model.
+struct ShownModel {
+  std::shared_ptr<const Model> local;       // null: it is on a server
+  std::shared_ptr<InferenceEngine> served;  // null: it is not
+  std::int64_t kv_bytes = 0;                // of a token; 0: the server has them
+
+  const ModelText& text() const { return served ? served->text() : *local; }
+  std::int32_t context() const { return served ? served->info().context : local->options.context; }
+};
+
+TurnPreview preview_of(const PlannedTurn& turn, const ShownModel& shown_model, const Values& values) {
+  const ModelText& model = shown_model.text();
   // Slots without tokens have no part in a prompt, so an unknown one gets one for now.
   std::map<std::string, std::int64_t> unknown;
   const auto value = [&](const std::string& name) -> std::vector<TokenId> {
@@ -75,7 +86,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values
   preview.round = turn.round;
   preview.model_path = model.path.string();
   preview.complete = unknown.empty() && (!turn.calls || turn.calls->servers().empty());  // whose tools are not known
-  preview.context = model.options.context;
+  preview.context = shown_model.context();
   for (const auto& part : parts) {
     PreviewPart shown;
     shown.slot = part.slot;
@@ -90,7 +101,7 @@ TurnPreview preview_of(const PlannedTurn& turn, const Model& model, const Values
     preview.prompt.push_back(std::move(shown));
   }
   preview.output_tokens = turn.max_tokens;
-  preview.kv_bytes = (preview.prompt_tokens + preview.output_tokens) * kv_bytes_per_token(model);
+  preview.kv_bytes = (preview.prompt_tokens + preview.output_tokens) * shown_model.kv_bytes;
   return preview;
 }
 
@@ -151,7 +162,7 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
   const std::shared_ptr<const Plan> shown = with_messages(workflow.impl().plan, inputs);
   const Plan& plan = *shown;
   const Values values(plan, options);
-  std::map<std::string, std::shared_ptr<const Model>> models;
+  std::map<std::string, ShownModel> models;
   Preview preview;
   for (const auto& turn : plan.turns) {
     if (!turn.has_prompt()) {
@@ -161,10 +172,18 @@ Preview make_preview(const Workflow& workflow, const PreviewOptions& options, co
       tools.complete = true;
       continue;
     }
-    auto& model = models[turn.model];
-    if (!model) model = open_model_text(locate_model(*plan.spec, turn.model, replacement_model));
-    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, *model, values); }));
-    preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, kv_bytes_per_token(*model));
+    const auto [found, added] = models.try_emplace(turn.model);
+    ShownModel& model = found->second;
+    if (added) {
+      const LocatedModel located = locate_model(*plan.spec, turn.model, replacement_model);
+      if (turn.served)
+        model.served = open_served_model(located, 0.0);
+      else
+        model.local = open_model_text(located);
+      if (model.local) model.kv_bytes = kv_bytes_per_token(*model.local);
+    }
+    preview.turns.push_back(with_resource_errors([&] { return preview_of(turn, model, values); }));
+    preview.kv_bytes_per_token = std::max(preview.kv_bytes_per_token, model.kv_bytes);
   }
   preview.kv_peak_bytes = peak(plan, preview.turns);
   preview.kv_ahead_bytes = ahead(plan, preview.turns);

@@ -56,6 +56,9 @@ std::string key_of(const OpenPlan& open, const std::string& name, const LocalEng
                      static_cast<int>(dtype), static_cast<int>(activations));
 }
 
+/// The same of a model on a server, which keeps its KV.
+std::string key_of(const InferenceEngine& server) { return "server " + server.text().fingerprint; }
+
 /// True when all numbers of the KV are finite.
 bool is_finite(std::span<const std::byte> kv, DType dtype) {
   const std::size_t width = size_of(dtype);
@@ -126,21 +129,24 @@ class SessionReader {
     const std::string name = model_of(open_, id);
     if (open_.plan->spec->agent(id) == nullptr) fail(fmt::format("the workflow has no agent {}", printed(id)));
     const auto engine = open_.engines.find(name);
-    if (engine == open_.engines.end()) fail(fmt::format("agent '{}' has no prompt", id));
-    const Model& model = engine->second->model();
+    const auto server = open_.servers.find(name);
+    const bool served = server != open_.servers.end();
+    if (engine == open_.engines.end() && !served) fail(fmt::format("agent '{}' has no prompt", id));
+    const ModelText& model = served ? server->second->text() : engine->second->text();
     const JsonFields fields(json, origin, "agents." + id + ".");
-    if (fields.text_or("model", "") != key_of(open_, name, *engine->second))
+    if (fields.text_or("model", "") != (served ? key_of(*server->second) : key_of(open_, name, *engine->second)))
       fail(fmt::format("agent '{}' has another model now, or another tokenizer, type or device", id));
 
     auto conversation = std::make_shared<Conversation>();
-    for (const TokenId token : fields.integers("tokens", 0, model.config.vocabulary - 1))
+    const std::int32_t vocabulary = served ? model.tokenizer->size() : engine->second->model().config.vocabulary;
+    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1))
       conversation->tokens.push_back(token);
     if (conversation->tokens.empty()) damaged("a conversation has no tokens");
     conversation->head = messages(fields, "head");
     const Json* exchanges = fields.find("exchanges");
     if (exchanges == nullptr || !exchanges->is_array()) damaged("a conversation has no exchanges");
     for (const Json& exchange : *exchanges) conversation->exchanges.push_back(messages_of(exchange));
-    conversation->context = context(fields, *conversation, *engine->second);
+    if (!served) conversation->context = context(fields, *conversation, *engine->second);
     return conversation;
   }
 
@@ -196,15 +202,18 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
     Json agents = Json::object();
     std::vector<std::vector<std::byte>> all;  // in the order of the agents
     for (const auto& [id, conversation] : session.memory) {
-      LocalEngine& engine = *open.engines.at(model_of(open, id));
-      Json agent = {{"model", key_of(open, model_of(open, id), engine)},
+      const std::string name = model_of(open, id);
+      const auto server = open.servers.find(name);
+      LocalEngine* engine = server != open.servers.end() ? nullptr : open.engines.at(name).get();
+      Json agent = {{"model", engine == nullptr ? key_of(*server->second) : key_of(open, name, *engine)},
                     {"tokens", conversation->tokens},
                     {"head", json_of(conversation->head)}};
       agent["exchanges"] = Json::array();
       for (const auto& exchange : conversation->exchanges) agent["exchanges"].push_back(json_of(exchange));
       const ContextHandle& context = conversation->context;
-      std::vector<std::byte> kv = context ? engine.context_bytes(context) : std::vector<std::byte>();
-      const auto n = static_cast<std::int32_t>(kv.size() / token_bytes(engine.model()));
+      std::vector<std::byte> kv = context && engine != nullptr ? engine->context_bytes(context) : std::vector<std::byte>();
+      const auto n =
+          engine == nullptr ? 0 : static_cast<std::int32_t>(kv.size() / token_bytes(engine->model()));
       agent["kv_tokens"] = n;
       agent["exact"] = context ? std::min(context->exact, n) : 0;
       agent["hops"] = context ? context->hops : 0;

@@ -101,9 +101,14 @@ std::vector<FormatKey> make_keys() {
       {"server", "required", boolean(), false, "true",
        "Whether a run fails when the server cannot be started; otherwise it goes on without it, with a warning."},
 
-      {"model", "path", string(), true, "",
+      {"model",
+       "path",
+       string(),
+       true,
+       "",
        "A GGUF file, a folder with a Hugging Face model, the name of a model in a folder of the model search path, or "
-       "`hf:ORG/NAME` that `baton pull` downloaded."},
+       "`hf:ORG/NAME` that `baton pull` downloaded.",
+       {"endpoint"}},
       {"model", "dtype", dtype(), false, "bf16", "Type of the weights in memory."},
       {"model", "kv_dtype", dtype(), false, "that of the weights", "Type of the KV cache."},
       {"model", "activations", dtype(), false, "f32",
@@ -111,6 +116,16 @@ std::vector<FormatKey> make_keys() {
        "where the processor has AVX512_BF16, and less exact."},
       {"model", "context", integer(1), false, "the model's own",
        "Maximum length of prompt and output together, in tokens."},
+      {"model", "endpoint", string(), false, "",
+       "The address of a server that runs the model, in place of `path`: `http://host:8000` (docs/remote.md)."},
+      {"model", "model", string(), false, "the only one", "The model's name on the server."},
+      {"model", "api", choice({"auto", "openai", "llama"}), false, "auto",
+       "What the server is: `llama`: llama-server; `openai`: any other with OpenAI's API; `auto`: it is asked."},
+      {"model", "tokenizer", string(), false, "the server's",
+       "A model as in `path`, of which tokenizer and chat template are used; a server with OpenAI's API then gets token "
+       "ids in place of messages."},
+      {"model", "key", scalar(), false, "none",
+       "The server's key; `${secret:NAME}` takes it from the environment variable NAME when the server is called."},
   };
   add_generation(keys, "defaults");
   keys.insert(

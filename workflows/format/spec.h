@@ -43,7 +43,15 @@ struct ModelSpec {
   DType kv_dtype = DType::bf16;
   DType activations = DType::f32;  // of products with bf16 weights; bf16 only where dtype is
   std::int32_t context = 0;        // 0: the model's own
+  // Of a model on a server (docs/remote.md); the types are those of the server then:
+  std::string endpoint;      // "http://host:8000"; empty: the model runs in this process
+  std::string model;         // its name there; empty: the only one
+  std::string api = "auto";  // auto, openai, llama
+  std::string tokenizer;     // as `path`; empty: the server's, if it has one
+  std::string key;           // may be ${secret:NAME}, which is resolved where it is used; never shown
   SourceLocation where;
+
+  bool served() const { return !endpoint.empty(); }
 };
 
 /// Settings of a generation; defaults fill what an agent leaves open.

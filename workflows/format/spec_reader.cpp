@@ -117,11 +117,34 @@ class SpecReader {
                          fmt::format("model '{}': 'activations: bf16' has no effect with 'dtype: f32'", model.name));
     }
     model.context = static_cast<std::int32_t>(fields.integer("context").value_or(0));
+    read_server(fields, model);
     if (fields.get("path") != nullptr && model.path.empty()) {
       diagnostics_.error(fields.get("path")->where(), "E0404",
                          fmt::format("model '{}': the path is empty", model.name));
     }
     return model;
+  }
+
+  void read_server(const Fields& fields, ModelSpec& model) {
+    model.endpoint = fields.text("endpoint").value_or("");
+    model.model = fields.text("model").value_or("");
+    model.api = fields.text("api").value_or("auto");
+    model.tokenizer = fields.text("tokenizer").value_or("");
+    model.key = fields.text("key").value_or("");
+    const bool served = fields.has("endpoint");
+    for (const char* key : {"path", "dtype", "kv_dtype", "activations", "model", "api", "tokenizer", "key"}) {
+      const bool of_server = std::string_view(key) == "model" || std::string_view(key) == "api" ||
+                             std::string_view(key) == "tokenizer" || std::string_view(key) == "key";
+      if (fields.has(key) && served != of_server)
+        diagnostics_.error(fields.where(key), "E0409",
+                           fmt::format("model '{}': '{}' has no effect with{} 'endpoint'", model.name, key,
+                                       served ? "" : "out"));
+    }
+    const std::string& address = model.endpoint;
+    if (fields.get("endpoint") != nullptr && !address.starts_with("http://") && !address.starts_with("https://"))
+      diagnostics_.error(fields.get("endpoint")->where(), "E0404",
+                         fmt::format("model '{}': expected an address that begins with http:// or https://",
+                                     model.name));
   }
 
   /// Every agent has one model, by name, by default, or because there is only one.

@@ -55,7 +55,7 @@ std::string value_of(std::string_view expression, Secrets secrets, Resolved& out
   };
   if (expression.starts_with("secret:")) {
     if (secrets == Secrets::keep) return fmt::format("${{{}}}", expression);
-    return fail("E0504", "a secret may only be used in the options of a tool");
+    return fail("E0504", "a secret may only be used in the options of a tool and as the key of a model");
   }
   expression.remove_prefix(std::string_view("env:").size());
   const std::size_t colon = expression.find(":-");

@@ -142,9 +142,11 @@ class Forecast {
 
 }  // namespace
 
-void forecast_ahead(std::vector<PlannedTurn>& turns) {
+void forecast_ahead(std::vector<PlannedTurn>& turns, const std::function<bool(const PlannedTurn& turn)>& ahead) {
   Forecast forecast(turns);
-  for (std::size_t i = 0; i < turns.size(); ++i) forecast.fill(i);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (ahead(turns[i])) forecast.fill(i);
+  }
 }
 
 }  // namespace baton

@@ -82,13 +82,13 @@ void forecast_hand_over(const Plan& plan, const FirstTurns& before, const Planne
 /// model's profile decide in the run.
 void forecast(Plan& plan) {
   const Method& method = *plan.reuse.method;
-  if (method.ahead) forecast_ahead(plan.turns);
+  forecast_ahead(plan.turns, [&](const PlannedTurn& turn) { return plan.reuse_of(turn).method->ahead; });
   const bool segments = takes_segments(plan.reuse);
   if (!segments && (method.ahead || method.prefixes == Method::Prefixes::never)) return;
   FirstTurns before(method);
   for (std::size_t i = 0; i < plan.turns.size(); ++i) {
     PlannedTurn& turn = plan.turns[i];
-    if (!turn.has_prompt()) continue;
+    if (!turn.has_prompt() || (turn.served && segments)) continue;
     for (SlotSource& slot : turn.slots) {
       if (slot.kind == SlotSource::Kind::empty) continue;
       if (!segments) {
@@ -98,6 +98,18 @@ void forecast(Plan& plan) {
       }
     }
     if (segments) before.pass(plan, i);
+  }
+}
+
+/// What differs where a server has the KV.
+void describe_server(const Plan& plan, PlannedTurn& turn) {
+  const Method& method = *plan.reuse.method;
+  const std::string replaced = method.segments && !decides(method)
+                                   ? fmt::format("; {} needs the KV, which the server keeps", method.name)
+                                   : std::string();
+  for (SlotSource& slot : turn.slots) {
+    if (slot.kind == SlotSource::Kind::empty) continue;
+    slot.reason += "; in the server's prefix cache, exact up to its numerics" + replaced;
   }
 }
 
@@ -140,6 +152,7 @@ int Plan::last_turn_of(const std::string& agent, int round) const {
 
 ReuseOptions Plan::reuse_of(const PlannedTurn& turn) const {
   ReuseOptions options = reuse;
+  if (turn.served && options.method->segments) options.method = &method_of(MethodId::lockstep);  // which auto comes to
   if (turn.exact && options.method->id == MethodId::automatic) {
     options.tolerance = 0.0f;
     options.exact_because = "its reader is declared exact";
@@ -157,6 +170,9 @@ Plan make_plan(std::shared_ptr<const WorkflowSpec> spec, std::vector<PlannedTurn
   plan.rounds = spec->topology.rounds;
   plan.spec = std::move(spec);
   forecast(plan);
+  for (PlannedTurn& turn : plan.turns) {
+    if (turn.served) describe_server(plan, turn);
+  }
   return plan;
 }
 

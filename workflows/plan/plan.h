@@ -43,7 +43,8 @@ struct PlannedTurn {
   OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;
-  std::string model;  // name of a ModelSpec; empty where there is no prompt
+  std::string model;    // name of a ModelSpec; empty where there is no prompt
+  bool served = false;  // the model is on a server, which keeps its KV
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;

@@ -344,6 +344,8 @@ class PlanBuilder {
     };
     const GenerationSpec& defaults = spec_.defaults;
     turn.model = choose(own.model, defaults.model, spec_.models.front().name);
+    turn.served = std::any_of(spec_.models.begin(), spec_.models.end(),
+                              [&](const ModelSpec& model) { return model.name == turn.model && model.served(); });
     turn.max_tokens = choose(own.max_tokens, defaults.max_tokens, turn.max_tokens);
     turn.stop = choose(own.stop, defaults.stop, turn.stop);
     turn.timeout = std::min(choose(own.timeout, defaults.timeout, turn.timeout), kMaxWait);
@@ -371,6 +373,12 @@ class PlanBuilder {
     turn.grammar = found->second;
     turn.enforce = turn.grammar != nullptr && agent.output.enforce && !agent.output.choose && !agent.messages.empty();
     if (agent.output.choose) turn.choices = agent.output.texts;
+    if (added && turn.served && agent.output.choose)
+      diagnostics_.error(agent.output.where, "E0409",
+                         fmt::format("agent '{}': 'choose' needs the probabilities of whole texts, which the server of "
+                                     "model '{}' does not tell",
+                                     agent.id, turn.model),
+                         "'enum' decodes one of the texts");
     const bool calls = turn.calls != nullptr && turn.calls->limits().enforce;
     if (turn.enforce || calls || !turn.choices.empty()) turn.stop.clear();  // those of `defaults`
   }

@@ -18,7 +18,7 @@ EarlyTurns::EarlyTurns(const Plan& plan, const RunProgress& state)
 
 bool EarlyTurns::wants(std::size_t turn) const {
   const PlannedTurn& planned = plan_.turns[turn];
-  return plan_.reuse.method->ahead && planned.has_prompt() && !planned.needs.empty() && !planned.when;
+  return plan_.reuse_of(planned).method->ahead && planned.has_prompt() && !planned.needs.empty() && !planned.when;
 }
 
 void EarlyTurns::add(std::size_t turn, PromptFrame frame, std::shared_ptr<InferenceEngine> engine,
