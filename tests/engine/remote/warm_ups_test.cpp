@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <catch2/catch.hpp>
+
+#include "engine/remote/decode_pace.h"
+#include "engine/remote/warm_ups.h"
+
+using namespace baton;
+using namespace std::chrono_literals;
+
+namespace {
+
+EarlyPrompt following(std::size_t fixed, RequestId author) {
+  EarlyPrompt prompt;
+  prompt.parts.push_back({std::vector<TokenId>(fixed, 1), 0, false, ""});
+  if (author != 0) prompt.parts.push_back({{}, author, false, "slot"});
+  prompt.parts.push_back({{9, 9, 9}, 0, false, ""});
+  return prompt;
+}
+
+}  // namespace
+
+TEST_CASE("a prompt is sent ahead when a block of it is new, and not while it is under way") {
+  WarmUps warm_ups(4, 3);
+  warm_ups.add(1, following(3, 7));
+  CHECK(warm_ups.next() == std::nullopt);
+  warm_ups.decoded(7, {5});
+  REQUIRE(warm_ups.next() == EarlyId{1});
+  CHECK_FALSE(warm_ups.has_slot(1));
+  CHECK(warm_ups.choose_slot(1, {2}));
+  const auto sent = warm_ups.send(1);
+  CHECK(sent->prompt == std::vector<TokenId>{1, 1, 1, 5});
+  CHECK(sent->slot == 2);
+  warm_ups.decoded(7, {5, 6, 7, 8, 5});
+  CHECK(warm_ups.next() == std::nullopt);
+  warm_ups.arrived(1, 2, 2);
+  REQUIRE(warm_ups.next() == EarlyId{1});
+  CHECK(warm_ups.send(1)->prompt == std::vector<TokenId>{1, 1, 1, 5, 6, 7, 8, 5});
+  warm_ups.arrived(1, 4, 2);
+  const WarmUps::Warmth warmth = warm_ups.take(1);
+  CHECK(warmth.slot == 2);
+  CHECK(warmth.before == 2);  // what was there before the first
+  CHECK(warm_ups.next() == std::nullopt);
+}
+
+TEST_CASE("one slot stays free of waiting prompts, and a prompt with a slot goes first") {
+  WarmUps warm_ups(4, 3);
+  for (const EarlyId id : {1u, 2u, 3u}) warm_ups.add(id, following(8, 0));
+  CHECK(warm_ups.choose_slot(2, {0, 1, 2}));
+  CHECK(warm_ups.next() == EarlyId{2});
+  CHECK_FALSE(warm_ups.choose_slot(1, {0}));  // it is the second prompt's
+  CHECK(warm_ups.choose_slot(1, {0, 2}));
+  CHECK_FALSE(warm_ups.choose_slot(3, {0, 1, 2}));
+  warm_ups.take(1);
+  CHECK(warm_ups.choose_slot(3, {0, 1, 2}));
+}
+
+TEST_CASE("prompts are held back while decoding is slower than the bound allows") {
+  DecodePace pace(0.5);
+  CHECK(pace.may_send());  // nothing is decoded
+  Clock::time_point now{};
+  const auto token = [&](std::chrono::milliseconds after) { pace.token(1, now += after); };
+  token(0ms);
+  CHECK_FALSE(pace.may_send());  // the pace is not known
+  token(10ms);
+  token(10ms);
+  CHECK(pace.may_send());
+  pace.sent();
+  token(60ms);  // 50 ms are lost
+  pace.answered();
+  CHECK_FALSE(pace.may_send());
+  int tokens = 0;
+  for (; !pace.may_send() && tokens < 100; ++tokens) token(10ms);
+  CHECK(tokens >= 5);
+  CHECK(tokens <= 10);  // each allows 5 ms
+  pace.ended(1);
+  CHECK(pace.may_send());
+}

@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs workflows on llama-server, which this script starts on the loopback (Python package xllamacpp).
+
+    python3 tests/published/remote.py --bin build/release/bin --models DIR [--model smollm2-135m] [--threads 2] [--only PART]
+
+Parts: library (workflows of the library), stream, cancel, restart (the server is killed in mid-run and started again),
+many (16 runs at once), chain (four agents that read all before them, with and without prompts sent ahead: equal outputs,
+and what the server had in its cache). Exit code 1 where something is not as it should be.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "workflows" / "library"
+# Workflows whose agents `choose` are refused; those with tools and data sets have tests of their own.
+WORKFLOWS = ["math_single", "math_chain", "math_parallel", "math_star", "math_debate", "extract"]
+SLOTS = 4
+
+FOREWORD = " ".join(f"Rule {n}: keep to the facts, and say in plain words what you mean by point {n}." for n in range(1, 13))
+CHAIN = f"""\
+version: 1
+name: chain
+models: {{main: nano}}
+defaults: {{max_tokens: 40, retry: 1}}
+agents:
+  first: {{prompt: {{system: "You are a guide. {FOREWORD}", user: "{{{{ user_question }}}}"}}}}
+  second:
+    prompt:
+      system: "You are a critic. {FOREWORD}"
+      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nWhat is missing?"
+  third:
+    prompt:
+      system: "You are an editor. {FOREWORD}"
+      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nThe critic said:\\n{{{{ agent_second_current }}}}\\n\\nWrite it anew."
+  fourth:
+    prompt:
+      system: "You are a judge. {FOREWORD}"
+      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nThe critic said:\\n{{{{ agent_second_current }}}}\\n\\nThe editor said:\\n{{{{ agent_third_current }}}}\\n\\nIs it good?"
+workflow: {{topology: chain, agents: [first, second, third, fourth]}}
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+def check(holds, what):
+    if not holds:
+        raise Failed(what)
+
+
+def serve(model, port, threads):
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.port = port
+    params.hostnames = ["127.0.0.1"]
+    params.n_parallel = SLOTS
+    params.n_ctx = 4096 * SLOTS
+    params.n_gpu_layers = 0
+    params.warmup = False
+    params.verbosity = -1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    server = xllamacpp.Server(params)
+    print(server.listening_address, flush=True)
+    while True:
+        time.sleep(60)
+
+
+class Server:
+    def __init__(self, options, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.options, self.folder, self.process = options, folder, None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def start(self):
+        with open(self.folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, "--serve", str(self.port), "--model-file", self.options.file, "--threads",
+                 str(self.options.threads)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = time.monotonic() + 120
+        while True:
+            try:
+                return self.get("/health")
+            except OSError:
+                check(self.process.poll() is None and time.monotonic() < end, "the server did not start; see server.log")
+                time.sleep(0.1)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def get(self, path):
+        with urllib.request.urlopen(self.address + path, timeout=60) as answer:
+            return json.load(answer)
+
+    def busy(self):
+        return sum(slot["is_processing"] for slot in self.get("/slots"))
+
+
+class Runner:
+    def __init__(self, options, folder):
+        self.runner, self.folder = str(pathlib.Path(options.bin).resolve() / "baton"), folder
+
+    def command(self, server, workflow, *arguments):
+        return [self.runner, "run", str(workflow), "--set", f"models.main={{endpoint: '{server.address}'}}", "-q", *arguments]
+
+    def run(self, server, workflow, *arguments):
+        ran = subprocess.run(self.command(server, workflow, "--json", *arguments), capture_output=True, text=True, timeout=900, cwd=self.folder)
+        check(ran.stdout, f"{workflow}: exit code {ran.returncode}: {ran.stderr[-2000:]}")
+        return json.loads(ran.stdout)
+
+
+QUESTION = ["-i", "user_question=How do you boil an egg?"]
+
+
+def library(options, runner, folder):
+    with Server(options, folder) as server:
+        for name in WORKFLOWS:
+            inputs = QUESTION
+            if name == "extract":
+                inputs = ["-i", "message=Two lamps for Anna Berg, please, by Friday."]
+            record = runner.run(server, LIBRARY / f"{name}.yaml", "--set", "defaults.max_tokens=24", *inputs)
+            failed = [turn for turn in record["agents"] if turn["state"] == "failed"]
+            # A small model need not fit a schema within so few tokens; what it writes must begin as one.
+            constrained = all("cut off" in turn["error"] for turn in failed)
+            check(record["state"] == "ok" or (failed and constrained), f"{name}: {record['error']}")
+            check(record["device"] == "server", f"{name}: it ran on {record['device']}")
+            check(all(turn["output"] for turn in record["agents"] if turn["state"] == "ok"), f"{name}: an answer is empty")
+            print(f"library: {name}: {record['state']}, {len(record['agents'])} turns, "
+                  f"{sum(turn['output_tokens'] for turn in record['agents'])} tokens")
+        refused = subprocess.run(runner.command(server, LIBRARY / "router.yaml", *QUESTION), capture_output=True, text=True, cwd=folder)
+        check(refused.returncode != 0 and "'choose' needs the probabilities" in refused.stderr, f"router was not refused: {refused.stderr}")
+
+
+def stream(options, runner, folder):
+    with Server(options, folder) as server:
+        ran = subprocess.run(runner.command(server, LIBRARY / "math_single.yaml", "--set", "defaults.max_tokens=24", "--events", "ndjson",
+                                            *QUESTION), capture_output=True, text=True, timeout=600, cwd=folder)
+        events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+        tokens = [event for event in events if event.get("event") == "token"]
+        finished = [event for event in events if event.get("event") == "agent_finished"]
+        check(len(tokens) > 3, f"{len(tokens)} tokens were streamed: {ran.stdout[:500]} {ran.stderr[:500]}")
+        text = "".join(token["text"] for token in tokens)
+        check(text in json.dumps(finished, ensure_ascii=False) or text == finished[0].get("output", text), "the tokens are not the answer")
+        print(f"stream: {len(tokens)} tokens")
+
+
+def cancel(options, runner, folder):
+    with Server(options, folder) as server:
+        process = subprocess.Popen(runner.command(server, LIBRARY / "math_single.yaml", "--set", "defaults.max_tokens=3000", "--events",
+                                                  "ndjson", *QUESTION), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder)
+        for line in process.stdout:
+            if '"token"' in line:
+                break
+        check(server.busy() == 1, "the server does not decode")
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        code = process.wait(60)
+        check(code != 0, "a run that was cancelled ended well")
+        end = time.monotonic() + 20
+        while server.busy() and time.monotonic() < end:
+            time.sleep(0.1)
+        check(server.busy() == 0, "the server goes on decoding for nobody")
+        print(f"cancel: exit code {code}, and the server is idle")
+
+
+def restart(options, runner, folder):
+    """The server is killed while the second agent decodes; its attempt fails, and the next one reaches the new server."""
+    (folder / "chain.yaml").write_text(CHAIN.replace("retry: 1", "temperature: 0"), encoding="utf-8")
+    for attempts in (4, 1):
+        with Server(options, folder) as server:
+            retry = [part for name in ("first", "second", "third", "fourth")
+                     for part in ("--set", f"agents.{name}.retry={{attempts: {attempts}, backoff: 500ms}}")]
+            process = subprocess.Popen(runner.command(server, "chain.yaml", *retry, "--events", "ndjson", *QUESTION), stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, text=True, cwd=folder)
+            for line in process.stdout:
+                event = json.loads(line)
+                if event.get("event") == "token" and event.get("agent") == "second":
+                    break
+            server.kill()
+            time.sleep(0.5)
+            server.start()
+            out, error = process.communicate(timeout=600)
+            said = out + error
+            if attempts > 1:
+                check(process.returncode == 0, f"the run did not survive: {said[-2000:]}")
+                check("attempt 1 of 4 failed" in said, f"nothing failed: {said[-2000:]}")
+            else:
+                check(process.returncode != 0 and server.address in said, f"the error names no server: {said[-2000:]}")
+            print(f"restart: {attempts} attempts: exit code {process.returncode}")
+
+
+def many(options, runner, folder):
+    with Server(options, folder) as server:
+        command = runner.command(server, LIBRARY / "math_chain.yaml", "--json", "--set", "defaults.max_tokens=8", *QUESTION)
+        processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) for _ in range(16)]
+        answers = []
+        for process in processes:
+            out, error = process.communicate(timeout=1800)
+            check(process.returncode == 0, f"exit code {process.returncode}: {error[-2000:]}")
+            answers.append(json.loads(out)["outputs"]["answer"])
+        same = answers.count(max(set(answers), key=answers.count))
+        print(f"many: 16 runs of 4 agents on {SLOTS} slots ended well, {same} with the same answer")
+
+
+def chain(options, runner, folder):
+    (folder / "chain.yaml").write_text(CHAIN.replace(", retry: 1", ""), encoding="utf-8")
+    records = {}
+    for relay in ("prefix", "lockstep"):
+        with Server(options, folder) as server:  # with an empty cache
+            records[relay] = runner.run(server, "chain.yaml", "--set", f"relay={relay}", *QUESTION)
+        check(records[relay]["state"] == "ok", f"{relay}: {records[relay]['error']}")
+    outputs = {relay: [turn["output"] for turn in record["agents"]] for relay, record in records.items()}
+    print(f"{'agent':8} {'prompt':>7} {'in cache: prefix':>17} {'lockstep':>9} {'of it ahead':>12} {'first token: prefix':>20} {'lockstep':>9}")
+    for before, ahead in zip(records["prefix"]["agents"], records["lockstep"]["agents"]):
+        kv = ahead["kv"]
+        print(f"{ahead['agent']:8} {ahead['prompt_tokens']:7} {before['kv']['reused']:17} {kv['reused'] + kv['ahead']:9} {kv['ahead']:12} "
+              f"{before['ttft_ms']:17.0f} ms {ahead['ttft_ms']:6.0f} ms")
+    print(f"chain: prefix {records['prefix']['wall_ms']:.0f} ms, lockstep {records['lockstep']['wall_ms']:.0f} ms")
+    check(outputs["prefix"] == outputs["lockstep"], f"the answers differ: {outputs}")
+    for turn in records["lockstep"]["agents"][1:]:
+        share = turn["kv"]["ahead"] / turn["prompt_tokens"]
+        check(share > 0.5, f"{turn['agent']}: only {share:.2f} of its prompt was sent ahead")
+        reasons = [slot["reason"] for slot in turn["slots"] if slot["ahead_tokens"] > 0]
+        check(reasons and all("exact up to the server's numerics" in reason for reason in reasons), f"{turn['agent']}: {turn['slots']}")
+    check(all(turn["kv"]["ahead"] == 0 for turn in records["prefix"]["agents"]), "prefix sent prompts ahead")
+
+
+PARTS = {"library": library, "stream": stream, "cancel": cancel, "restart": restart, "many": many, "chain": chain}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--bin", default="build/release/bin")
+    parser.add_argument("--models", default=os.environ.get("BATON_TEST_MODELS", "."))
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--model-file", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.model_file, options.serve, options.threads)
+    options.file = str(pathlib.Path(options.models).resolve() / f"{options.model}.gguf")
+    failed = 0
+    for name in options.only or PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                PARTS[name](options, Runner(options, pathlib.Path(folder)), pathlib.Path(folder))
+            except (Failed, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"FAILED: {name}: {error}", file=sys.stderr)
+    print(f"remote: {failed} of {len(options.only or PARTS)} parts failed" if failed else "remote: ok")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
