@@ -19,7 +19,7 @@ void DecodePace::token(RequestId request, Clock::time_point now) {
   busy_ = in_flight_ > 0;
   if (first) return;
   if (!busy) quiet_ms_ = quiet_ms_ > 0.0 ? quiet_ms_ + kNewest * (interval - quiet_ms_) : std::max(interval, 1e-3);
-  if (busy && quiet_ms_ > 0.0) owed_ms_ += std::max(0.0, interval - quiet_ms_);
+  if (busy && quiet_ms_ > 0.0) owed_ms_ += interval - quiet_ms_;  // noise adds up to nothing
   owed_ms_ = std::max(owed_ms_ - slowdown_ * quiet_ms_, -kCredit * slowdown_ * quiet_ms_);
 }
 

@@ -46,7 +46,7 @@ class HttpLoop {
 
   // On the loop's thread only:
   virtual CallId start(HttpCall call) = 0;
-  /// Closes the connection of the call; none of its callbacks follows. Unknown ids are ignored.
+  /// Closes the connection of the call; none of its callbacks follows. Unknown ids are ignored. Not in `on_bytes`.
   virtual void cancel(CallId id) = 0;
   /// Runs `work` when the time has come.
   virtual void at(Clock::time_point when, std::function<void()> work) = 0;

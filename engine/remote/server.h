@@ -53,7 +53,7 @@ class Server {
 /// Pauses between attempts: they double from a quarter of a second, or are as long as the server asks for.
 class AttemptPauses {
  public:
-  static constexpr int kMaxAttempts = 6;
+  static constexpr int kMaxAttempts = 5;
   /// The pause after a failed attempt, in seconds; nothing: there is no further attempt.
   std::optional<double> next(const HttpEnd& end);
 

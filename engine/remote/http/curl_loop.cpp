@@ -14,6 +14,7 @@
 #include <new>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/base/errors.h"
 #include "engine/base/said.h"
@@ -135,14 +136,9 @@ class CurlLoop final : public HttpLoop {
     transfer->easy.reset(curl_easy_init());
     if (!transfer->easy) throw std::bad_alloc();
     set_up(*transfer);
-    const CallId id = ++last_id_;
-    CURL* easy = transfer->easy.get();
-    const auto added = transfers_.emplace(id, std::move(transfer)).first;
-    if (curl_multi_add_handle(multi_.get(), easy) != CURLM_OK) {
-      transfers_.erase(added);
-      throw std::bad_alloc();
-    }
-    return id;
+    starting_.push_back(last_id_ + 1);
+    transfers_.emplace(++last_id_, std::move(transfer));
+    return last_id_;
   }
 
   void cancel(CallId id) override {
@@ -203,7 +199,21 @@ class CurlLoop final : public HttpLoop {
       int running = 0;
       curl_multi_perform(multi_.get(), &running);
       end_transfers();
+      add_started();
       curl_multi_poll(multi_.get(), nullptr, 0, wait_ms(), nullptr);
+    }
+  }
+
+  /// Outside of libcurl's callbacks, in which none may be added.
+  void add_started() {
+    for (const CallId id : std::exchange(starting_, {})) {
+      const auto found = transfers_.find(id);
+      if (found == transfers_.end()) continue;  // cancelled
+      if (curl_multi_add_handle(multi_.get(), found->second->easy.get()) == CURLM_OK) continue;
+      const std::unique_ptr<Transfer> transfer = std::move(found->second);
+      transfers_.erase(found);
+      try_to([&] { transfer->end.problem = "out of memory"; });
+      if (transfer->call.on_end) try_to([&] { transfer->call.on_end(std::move(transfer->end)); });
     }
   }
 
@@ -216,6 +226,7 @@ class CurlLoop final : public HttpLoop {
   }
 
   int wait_ms() const {
+    if (!starting_.empty()) return 0;
     if (timers_.empty()) return kPollMs;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now()).count();
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, kPollMs));
@@ -258,6 +269,7 @@ class CurlLoop final : public HttpLoop {
   std::unique_ptr<CURLM, MultiDeleter> multi_;
   std::map<CallId, std::unique_ptr<Transfer>> transfers_;             // the loop's thread
   std::multimap<Clock::time_point, std::function<void()>> timers_;    // the loop's thread
+  std::vector<CallId> starting_;                                      // the loop's thread; not yet libcurl's
   CallId last_id_ = 0;                                                // the loop's thread
   std::mutex mutex_;
   std::deque<std::function<void()>> posted_;

@@ -18,6 +18,7 @@ namespace {
 
 std::shared_ptr<InferenceEngine> open(const LlamaServer& server, const std::string& key = {}) {
   ServerModel model;
+  model.slowdown = 1000.0;  // times of tests are not those of a machine with nothing else to do
   model.address = {server.address(), key};
   return open_server(model);
 }
@@ -57,7 +58,7 @@ TEST_CASE("a llama-server tells its vocabulary and its template, and answers a p
   CHECK(result.kv_computed == 8);
   CHECK(result.prefill_ms == 1.5);
   CHECK_THAT(result.uses.at(0).reason, Contains("computed by the server"));
-  const Json& body = server.completions().at(0).body;
+  const Json body = server.completions().at(0).body;
   CHECK(body["seed"] < 0xFFFF'FFFFu);
   CHECK(body["stop"] == Json{"STOP"});
   CHECK(body["samplers"].front() == "penalties");
@@ -192,9 +193,11 @@ TEST_CASE("cancelling closes the request, and an engine's end ends all of them")
 TEST_CASE("connections are used again") {
   LlamaServer server;
   const auto engine = open(server);
+  GenerationRequest request = asking(*engine, "x");
+  AskedServer(*engine, request).wait();
   const int before = server.connections();
   for (int i = 0; i < 5; ++i) {
-    AskedServer asked(*engine, asking(*engine, "x"));
+    AskedServer asked(*engine, request);
     CHECK(asked.wait().reason == FinishReason::eos);
   }
   CHECK(server.connections() == before);
@@ -261,7 +264,7 @@ TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that w
 
 TEST_CASE("two prompts that wait at a server of two slots share the one that is free") {
   LlamaServer server(2);
-  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(80, 'y'), .per_token = 2ms}; };
+  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(250, 'y'), .per_token = 2ms}; };
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
   EarlyPrompt early;
@@ -279,15 +282,16 @@ TEST_CASE("a server that was started anew is asked for its model") {
   auto server = std::make_unique<LlamaServer>();
   const std::uint16_t port = server->port();
   const auto engine = open(*server);
+  const GenerationRequest request = asking(*engine, "x");
   server.reset();
   {
-    AskedServer asked(*engine, asking(*engine, "x"));
+    AskedServer asked(*engine, request);
     std::this_thread::sleep_for(100ms);
     server = std::make_unique<LlamaServer>(2, port);
     CHECK(asked.wait().text == "an answer");
   }
   server.reset();
-  AskedServer asked(*engine, asking(*engine, "x"));
+  AskedServer asked(*engine, request);
   std::this_thread::sleep_for(100ms);
   server = std::make_unique<LlamaServer>(2, port, "/models/other.gguf");
   CHECK(asked.wait().reason == FinishReason::error);
