@@ -40,7 +40,7 @@ class LlamaApi final : public ServerApi {
     body["top_p"] = sampling.top_p;
     body["min_p"] = sampling.min_p;
     body["repeat_penalty"] = sampling.repetition_penalty;
-    body["repeat_last_n"] = -1;
+    body["repeat_last_n"] = static_cast<std::int64_t>(prompt.size()) + request.max_tokens;  // all of them
     body["presence_penalty"] = 0.0;
     body["frequency_penalty"] = 0.0;
     body["dynatemp_range"] = 0.0;

@@ -158,11 +158,11 @@ def stream(options, runner, folder):
         ran = subprocess.run(runner.command(server, LIBRARY / "math_single.yaml", "--set", "defaults.max_tokens=24", "--events", "ndjson",
                                             *QUESTION), capture_output=True, text=True, timeout=600, cwd=folder)
         events = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-        tokens = [event for event in events if event.get("event") == "token"]
-        finished = [event for event in events if event.get("event") == "agent_finished"]
+        tokens = [event for event in events if event.get("type") == "token"]
+        finished = [event for event in events if event.get("type") == "agent_finished"]
         check(len(tokens) > 3, f"{len(tokens)} tokens were streamed: {ran.stdout[:500]} {ran.stderr[:500]}")
         text = "".join(token["text"] for token in tokens)
-        check(text in json.dumps(finished, ensure_ascii=False) or text == finished[0].get("output", text), "the tokens are not the answer")
+        check(text == finished[0]["record"]["output"], f"the tokens are not the answer: {text}")
         print(f"stream: {len(tokens)} tokens")
 
 
@@ -196,7 +196,7 @@ def restart(options, runner, folder):
                                        stderr=subprocess.PIPE, text=True, cwd=folder)
             for line in process.stdout:
                 event = json.loads(line)
-                if event.get("event") == "token" and event.get("agent") == "second":
+                if event.get("type") == "token" and event.get("agent") == "second":
                     break
             server.kill()
             time.sleep(0.5)
