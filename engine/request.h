@@ -81,10 +81,10 @@ struct PrefillTimes {
 
 struct GenerationResult {
   FinishReason reason = FinishReason::eos;
-  std::vector<TokenId> tokens;  // generated tokens, without the EOS and without the tokens of a stop string
-  std::string text;             // decoded, cut before the stop string
-  std::string error;            // set when reason is FinishReason::error
-  std::int64_t output_tokens = -1;      // of the answer, where `tokens` are not the model's own; below 0: they are
+  std::vector<TokenId> tokens;      // generated tokens, without the EOS and without the tokens of a stop string
+  std::string text;                 // decoded, cut before the stop string
+  std::string error;                // set when reason is FinishReason::error
+  std::int64_t output_tokens = -1;  // of the answer, where `tokens` are not the model's own; below 0: they are
   std::int64_t prompt_tokens = 0;
   std::int64_t kv_entries = 0;          // prompt tokens x layers
   std::int64_t kv_computed = 0;         // entries that were computed rather than reused

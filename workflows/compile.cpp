@@ -87,10 +87,10 @@ void check_method(const WorkflowSpec& spec, const std::vector<PlannedTurn>& turn
   const auto here = [](const PlannedTurn& turn) { return turn.has_prompt() && !turn.served; };
   if (!method.segments || decides(method) || turns.empty() || std::any_of(turns.begin(), turns.end(), here)) return;
   if (std::none_of(turns.begin(), turns.end(), [](const PlannedTurn& turn) { return turn.served; })) return;
-  diagnostics.error(spec.relay.where, "E0412",
-                    fmt::format("relay: method {} hands KV over, and every model is on a server, which keeps its own",
-                                method.name),
-                    "expected auto, lockstep, prefix or full");
+  diagnostics.error(
+      spec.relay.where, "E0412",
+      fmt::format("relay: method {} hands KV over, and every model is on a server, which keeps its own", method.name),
+      "expected auto, lockstep, prefix or full");
 }
 
 /// The last passes, for a spec from wherever. `sound`: its topology is as it was meant.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventStream: the data of server-sent events (WHATWG HTML, "Server-sent events"), in which servers of MCP and of models answer.
+// EventStream: the data of server-sent events (WHATWG HTML, "Server-sent events"), in which servers of MCP and of
+// models answer.
 #pragma once
 
 #include <functional>

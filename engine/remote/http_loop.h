@@ -26,9 +26,9 @@ struct HttpEnd {
 
 struct HttpCall {
   std::string url;
-  std::string body;                          // JSON; empty: a GET
-  std::string key;                           // sent as a bearer token; empty: none
-  std::chrono::milliseconds stall{600'000};  // the time without a byte after which the request has failed
+  std::string body;                                      // JSON; empty: a GET
+  std::string key;                                       // sent as a bearer token; empty: none
+  std::chrono::milliseconds stall{600'000};              // the time without a byte after which the request has failed
   std::size_t max_bytes = std::size_t{256} << 20;        // of the answer
   std::function<void(std::string_view bytes)> on_bytes;  // of a 2xx answer; what it throws ends the request
   std::function<void(HttpEnd)> on_end;                   // exactly once, unless the call is cancelled

@@ -10,7 +10,7 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 16;  // tokens; its cache has no blocks, but a warm-up costs a request
+constexpr std::int32_t kBlock = 16;             // tokens; its cache has no blocks, but a warm-up costs a request
 constexpr std::uint64_t kSeeds = 0xFFFF'FFFFu;  // the last one means a random seed
 
 class LlamaApi final : public ServerApi {
@@ -105,16 +105,14 @@ class LlamaApi final : public ServerApi {
     if (!piece.last) return piece;
     piece.slot = fields.integer_or("id_slot", -1, -1, kMaxServerCount);
     const std::string type = fields.text_or("stop_type", "limit");
-    piece.reason = type == "eos"    ? FinishReason::eos
-                   : type == "word" ? FinishReason::stop
-                                    : FinishReason::length;
+    piece.reason = type == "eos" ? FinishReason::eos : type == "word" ? FinishReason::stop : FinishReason::length;
     return piece;
   }
 
  private:
   static Json common(const std::vector<TokenId>& prompt, int slot) {
     Json body = {{"prompt", prompt}, {"return_tokens", true}};
-    body["response_fields"] = {"content", "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
+    body["response_fields"] = {"content",   "tokens",  "tokens_predicted", "tokens_evaluated", "stop",
                                "stop_type", "id_slot", "timings"};  // the end of an answer would repeat the prompt
     if (slot >= 0) body["id_slot"] = slot;
     return body;

@@ -79,8 +79,7 @@ class ServerOpening {
     if (data == nullptr || !data->is_array() || data->empty()) throw ModelError(origin + " names no model");
     const JsonFields first(data->front(), origin, "data[0].");
     const Json* meta = first.find("meta");
-    if (meta == nullptr)
-      throw ModelError(origin + " does not tell the size of its vocabulary; give a 'tokenizer'");
+    if (meta == nullptr) throw ModelError(origin + " does not tell the size of its vocabulary; give a 'tokenizer'");
     const std::int32_t size = JsonFields(*meta, origin, "data[0].meta.").integer("n_vocab", 1, kMaxVocabulary);
     const std::string source = props.text_or("chat_template", "");
     const std::string key = fmt::format("{} {} {}", parts.identity, size, source);

@@ -29,7 +29,9 @@ std::vector<TokenId> ids_of(const std::vector<PromptPart>& parts) {
 /// A request that has not finished.
 struct RemoteEngine::Live {
   Live(RequestId of, GenerationRequest what, const Parts& parts)
-      : id(of), request(std::move(what)), prompt(ids_of(request.prompt)),
+      : id(of),
+        request(std::move(what)),
+        prompt(ids_of(request.prompt)),
         answer(*parts.text->tokenizer, parts.on_plain) {}
 
   RequestId id;
@@ -82,7 +84,8 @@ RequestId RemoteEngine::submit(GenerationRequest request) {
   };
   if (const std::string why = parts_.api->refusal(request); !why.empty()) throw invalid(why);
   if (const std::string wrong = request.sampling.problem(); !wrong.empty()) throw invalid(wrong);
-  if (request.max_tokens < 1) throw invalid(fmt::format("max_tokens: expected at least 1, found {}", request.max_tokens));
+  if (request.max_tokens < 1)
+    throw invalid(fmt::format("max_tokens: expected at least 1, found {}", request.max_tokens));
   const RequestId id = ++last_id_;
   auto live = std::make_shared<std::unique_ptr<Live>>(std::make_unique<Live>(id, std::move(request), parts_));
   const auto length = static_cast<std::int64_t>((*live)->prompt.size());
@@ -217,9 +220,9 @@ void RemoteEngine::check_identity(RequestId id) {
     if (!end.ok()) return ended(live, end);
     std::string now;
     if (!try_to([&] { now = parts_.identity_of(*body); }) || now != parts_.identity)
-      return finish(live, FinishReason::error,
-                    parts_.server->problem(
-                        fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity)));
+      return finish(
+          live, FinishReason::error,
+          parts_.server->problem(fmt::format("it has another model now: '{}'; expected '{}'", now, parts_.identity)));
     start(id);
   };
   live_.at(id)->call = loop_.start(std::move(call));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RemoteEngine: an engine whose model runs on a server of another project. Requests are streamed; waiting prompts are sent
-// ahead into the server's prefix cache (docs/remote.md). It hands no KV over: the server has it.
+// RemoteEngine: an engine whose model runs on a server of another project. Requests are streamed; waiting prompts are
+// sent ahead into the server's prefix cache (docs/remote.md). It hands no KV over: the server has it.
 #pragma once
 
 #include <atomic>

@@ -44,9 +44,8 @@ Server::Server(ServerAddress address) : address_(std::move(address)) {
   const bool http = url.starts_with("http://") || url.starts_with("https://");
   const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c != '\x7F'; });
   if (!http || !plain || url.size() > kMaxAddress || url.find_first_of("?#") != std::string::npos)
-    throw BackendError(fmt::format(
-        "invalid endpoint '{}'; expected http://host:port or https://host, without a query",
-        http && plain ? without_secrets(url) : "..."));
+    throw BackendError(fmt::format("invalid endpoint '{}'; expected http://host:port or https://host, without a query",
+                                   http && plain ? without_secrets(url) : "..."));
   while (url.ends_with('/')) url.pop_back();
   if (url.ends_with("/v1")) url.resize(url.size() - 3);
   if (address_.key.find_first_of("\r\n") != std::string::npos || address_.key.find('\0') != std::string::npos)

@@ -34,7 +34,8 @@ class ServerTokenizer final : public Tokenizer {
   void is_plain(TokenId id) const;
 
  private:
-  std::vector<TokenId> ask(std::string_view text, bool special, bool template_tokens, const std::stop_token& stop) const;
+  std::vector<TokenId> ask(std::string_view text, bool special, bool template_tokens,
+                           const std::stop_token& stop) const;
   std::string text_of(std::span<const TokenId> ids) const;
 
   std::shared_ptr<Server> server_;

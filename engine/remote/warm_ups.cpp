@@ -38,7 +38,8 @@ void WarmUps::forget_decoded() {
   std::erase_if(decoded_, [&](const auto& entry) {
     return std::none_of(prompts_.begin(), prompts_.end(), [&](const auto& one) {
       const auto& parts = one.second.prompt.parts;
-      return std::any_of(parts.begin(), parts.end(), [&](const EarlyPart& part) { return part.follows == entry.first; });
+      return std::any_of(parts.begin(), parts.end(),
+                         [&](const EarlyPart& part) { return part.follows == entry.first; });
     });
   });
 }

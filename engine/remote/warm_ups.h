@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WarmUps: the prompts of waiting requests, which are sent ahead to the server so that its prefix cache has them. Which
-// prompts these are, and what is known of each, the workflow tells as it tells a local engine (InferenceEngine::prepare);
-// this class says what of them is worth a request.
+// prompts these are, and what is known of each, the workflow tells as it tells a local engine
+// (InferenceEngine::prepare); this class says what of them is worth a request.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ class WarmUps {
 
   std::size_t block_;
   int slots_;
-  std::map<EarlyId, Waiting> prompts_;                       // in the order of prepare
-  std::map<RequestId, std::vector<TokenId>> decoded_;        // of requests that some prompt follows
+  std::map<EarlyId, Waiting> prompts_;                 // in the order of prepare
+  std::map<RequestId, std::vector<TokenId>> decoded_;  // of requests that some prompt follows
 };
 
 }  // namespace baton

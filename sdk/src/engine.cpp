@@ -115,8 +115,7 @@ struct Engine::Impl {
   std::mutex mutex;
   std::map<Key, Opened> models;
   std::mutex profiling;
-  std::mutex opening_servers;
-  std::map<std::string, std::shared_ptr<InferenceEngine>> servers;  // by all that names them
+  ServedModels served;
 
   /// Throws in a callback of the engine, which holds up what `call` waits for.
   void may_wait(const char* call) const {
@@ -130,7 +129,8 @@ struct Engine::Impl {
     for (const PlannedTurn& turn : plan->turns) {
       if (!turn.has_prompt() || open.engines.count(turn.model) != 0) continue;
       if (turn.served) {
-        if (open.servers.count(turn.model) == 0) open.servers.emplace(turn.model, open_on_server(*plan->spec, turn.model, stop));
+        const LocatedModel model = locate_model(*plan->spec, turn.model, options.model);
+        open.servers.try_emplace(turn.model, served.open(model, options.slowdown, stop));
         continue;
       }
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
@@ -217,18 +217,6 @@ struct Engine::Impl {
       if (stop.stop_requested() || Clock::now() >= end) return false;
       std::this_thread::sleep_for(std::min(time, std::chrono::milliseconds(20)));
     }
-  }
-
-  std::shared_ptr<InferenceEngine> open_on_server(const WorkflowSpec& workflow, const std::string& name,
-                                                  const std::stop_token& stop) {
-    const LocatedModel model = locate_model(workflow, name, options.model);
-    const ModelSpec& spec = model.spec;
-    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", spec.endpoint, spec.model, spec.api,
-                                        model.folder.string(), spec.key, spec.context);
-    const std::lock_guard lock(opening_servers);
-    std::shared_ptr<InferenceEngine>& opened = servers[key];
-    if (!opened) opened = open_served_model(model, options.slowdown, stop);
-    return opened;
   }
 
   std::function<void(double share)> profile_progress(const Model& model) const {

@@ -3,6 +3,9 @@
 // public classes, which live in baton::v1; include this before any public header.
 #pragma once
 
+#include <map>
+#include <mutex>
+
 #include "agents/tool.h"
 #include "engine/local_engine.h"
 #include "workflows/compile.h"
@@ -40,10 +43,21 @@ struct LocatedModel {
 };
 LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, const std::string& replacement);
 
-/// Asks the server of a model on one. `slowdown`: as EngineOptions::slowdown. Throws ResourceError, and Interrupted soon
-/// after a stop was requested.
+/// Asks the server of a model on one. `slowdown`: as EngineOptions::slowdown. Throws ResourceError, and Interrupted
+/// soon after a stop was requested.
 std::shared_ptr<InferenceEngine> open_served_model(const LocatedModel& located, double slowdown,
                                                    const std::stop_token& stop = {});
+
+/// Models on servers, each opened once. Any thread.
+class ServedModels {
+ public:
+  /// As open_served_model.
+  std::shared_ptr<InferenceEngine> open(const LocatedModel& located, double slowdown, const std::stop_token& stop);
+
+ private:
+  std::mutex mutex_;                                                // held while one is opened
+  std::map<std::string, std::shared_ptr<InferenceEngine>> opened_;  // by all that names a model
+};
 
 /// Configuration, tokenizer and chat template; no weights, no device. Throws ResourceError.
 std::shared_ptr<const Model> open_model_text(const LocatedModel& located);

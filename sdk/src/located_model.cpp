@@ -42,9 +42,9 @@ LocatedModel locate_model(const WorkflowSpec& spec, const std::string& name, con
   const fs::path file = located.spec.where.file.empty() ? spec.file : fs::path(located.spec.where.file);
   if (located.spec.served()) {
     if (!replacement.empty() && (name.empty() || name == standard))
-      throw ResourceError(ResourceError::Kind::model,
-                          fmt::format("model '{}' is on a server, so that '{}' cannot take its place", located.spec.name,
-                                      replacement));
+      throw ResourceError(
+          ResourceError::Kind::model,
+          fmt::format("model '{}' is on a server, so that '{}' cannot take its place", located.spec.name, replacement));
     if (!located.spec.tokenizer.empty()) located.folder = find_model(located.spec.tokenizer, file.parent_path());
     return located;
   }
@@ -70,6 +70,17 @@ std::shared_ptr<InferenceEngine> open_served_model(const LocatedModel& located, 
   model.slowdown = slowdown;
   if (!located.folder.empty()) model.text = open_model_text(located);
   return with_resource_errors([&] { return open_server(model, stop); });
+}
+
+std::shared_ptr<InferenceEngine> ServedModels::open(const LocatedModel& located, double slowdown,
+                                                    const std::stop_token& stop) {
+  const ModelSpec& spec = located.spec;
+  const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", spec.endpoint, spec.model, spec.api,
+                                       located.folder.string(), spec.key, spec.context);
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<InferenceEngine>& engine = opened_[name];
+  if (!engine) engine = open_served_model(located, slowdown, stop);
+  return engine;
 }
 
 std::shared_ptr<const Model> open_model_text(const LocatedModel& located) {

@@ -139,8 +139,7 @@ class SessionReader {
 
     auto conversation = std::make_shared<Conversation>();
     const std::int32_t vocabulary = served ? model.tokenizer->size() : engine->second->model().config.vocabulary;
-    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1))
-      conversation->tokens.push_back(token);
+    for (const TokenId token : fields.integers("tokens", 0, vocabulary - 1)) conversation->tokens.push_back(token);
     if (conversation->tokens.empty()) damaged("a conversation has no tokens");
     conversation->head = messages(fields, "head");
     const Json* exchanges = fields.find("exchanges");
@@ -211,9 +210,9 @@ void write_session(const std::filesystem::path& file, const SavedSession& sessio
       agent["exchanges"] = Json::array();
       for (const auto& exchange : conversation->exchanges) agent["exchanges"].push_back(json_of(exchange));
       const ContextHandle& context = conversation->context;
-      std::vector<std::byte> kv = context && engine != nullptr ? engine->context_bytes(context) : std::vector<std::byte>();
-      const auto n =
-          engine == nullptr ? 0 : static_cast<std::int32_t>(kv.size() / token_bytes(engine->model()));
+      std::vector<std::byte> kv =
+          context && engine != nullptr ? engine->context_bytes(context) : std::vector<std::byte>();
+      const auto n = engine == nullptr ? 0 : static_cast<std::int32_t>(kv.size() / token_bytes(engine->model()));
       agent["kv_tokens"] = n;
       agent["exact"] = context ? std::min(context->exact, n) : 0;
       agent["hops"] = context ? context->hops : 0;

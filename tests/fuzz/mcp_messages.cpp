@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "agents/json_check.h"
-#include "engine/base/event_stream.h"
 #include "agents/mcp/message.h"
 #include "agents/mcp/tool_list.h"
+#include "engine/base/event_stream.h"
 
 namespace {
 

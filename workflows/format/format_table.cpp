@@ -122,7 +122,8 @@ std::vector<FormatKey> make_keys() {
       {"model", "api", choice({"auto", "openai", "llama"}), false, "auto",
        "What the server is: `llama`: llama-server; `openai`: any other with OpenAI's API; `auto`: it is asked."},
       {"model", "tokenizer", string(), false, "the server's",
-       "A model as in `path`, of which tokenizer and chat template are used; a server with OpenAI's API then gets token "
+       "A model as in `path`, of which tokenizer and chat template are used; a server with OpenAI's API then gets "
+       "token "
        "ids in place of messages."},
       {"model", "key", scalar(), false, "none",
        "The server's key; `${secret:NAME}` takes it from the environment variable NAME when the server is called."},

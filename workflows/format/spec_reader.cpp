@@ -136,15 +136,15 @@ class SpecReader {
       const bool of_server = std::string_view(key) == "model" || std::string_view(key) == "api" ||
                              std::string_view(key) == "tokenizer" || std::string_view(key) == "key";
       if (fields.has(key) && served != of_server)
-        diagnostics_.error(fields.where(key), "E0409",
-                           fmt::format("model '{}': '{}' has no effect with{} 'endpoint'", model.name, key,
-                                       served ? "" : "out"));
+        diagnostics_.error(
+            fields.where(key), "E0409",
+            fmt::format("model '{}': '{}' has no effect with{} 'endpoint'", model.name, key, served ? "" : "out"));
     }
     const std::string& address = model.endpoint;
     if (fields.get("endpoint") != nullptr && !address.starts_with("http://") && !address.starts_with("https://"))
-      diagnostics_.error(fields.get("endpoint")->where(), "E0404",
-                         fmt::format("model '{}': expected an address that begins with http:// or https://",
-                                     model.name));
+      diagnostics_.error(
+          fields.get("endpoint")->where(), "E0404",
+          fmt::format("model '{}': expected an address that begins with http:// or https://", model.name));
   }
 
   /// Every agent has one model, by name, by default, or because there is only one.

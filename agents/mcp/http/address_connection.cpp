@@ -15,10 +15,10 @@
 #include <string_view>
 
 #include "agents/mcp/connection.h"
-#include "engine/base/event_stream.h"
 #include "agents/mcp/message.h"
 #include "agents/mcp/no_pipe_signal.h"
 #include "engine/base/errors.h"
+#include "engine/base/event_stream.h"
 #include "engine/base/said.h"
 
 namespace baton {

@@ -24,20 +24,20 @@ namespace baton {
 namespace {
 
 constexpr long kConnectMs = 10'000;
-constexpr int kPollMs = 60'000;                      // a bound of one wait; work that is posted ends it
-constexpr std::size_t kMaxHeaders = 128u << 10;      // bytes of one answer's
-constexpr std::size_t kMaxErrorBody = 64u << 10;     // bytes that are read of an answer that is not 2xx
+constexpr int kPollMs = 60'000;                   // a bound of one wait; work that is posted ends it
+constexpr std::size_t kMaxHeaders = 128u << 10;   // bytes of one answer's
+constexpr std::size_t kMaxErrorBody = 64u << 10;  // bytes that are read of an answer that is not 2xx
 
 struct MultiDeleter {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
-struct EasyDeleter {
+struct HandleDeleter {
   void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
 };
-struct ListDeleter {
+struct HeaderDeleter {
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
-using HeaderList = std::unique_ptr<curl_slist, ListDeleter>;
+using HeaderList = std::unique_ptr<curl_slist, HeaderDeleter>;
 
 void add_header(HeaderList& list, const std::string& line) {
   curl_slist* longer = curl_slist_append(list.get(), line.c_str());
@@ -52,9 +52,15 @@ std::string variable(const char* name) {
 }
 
 bool may_pass(CURLcode code) {
-  constexpr std::array kPassing = {CURLE_COULDNT_RESOLVE_PROXY, CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_CONNECT,
-                                   CURLE_OPERATION_TIMEDOUT,    CURLE_PARTIAL_FILE,         CURLE_RECV_ERROR,
-                                   CURLE_SEND_ERROR,            CURLE_GOT_NOTHING,          CURLE_HTTP2,
+  constexpr std::array kPassing = {CURLE_COULDNT_RESOLVE_PROXY,
+                                   CURLE_COULDNT_RESOLVE_HOST,
+                                   CURLE_COULDNT_CONNECT,
+                                   CURLE_OPERATION_TIMEDOUT,
+                                   CURLE_PARTIAL_FILE,
+                                   CURLE_RECV_ERROR,
+                                   CURLE_SEND_ERROR,
+                                   CURLE_GOT_NOTHING,
+                                   CURLE_HTTP2,
                                    CURLE_HTTP2_STREAM};
   return std::find(kPassing.begin(), kPassing.end(), code) != kPassing.end();
 }
@@ -64,9 +70,9 @@ bool may_pass(long status) {
 }
 
 /// One call on its way, as libcurl's callbacks see it.
-struct Transfer {
+struct CurlTransfer {
   HttpCall call;
-  std::unique_ptr<CURL, EasyDeleter> easy;
+  std::unique_ptr<CURL, HandleDeleter> easy;
   HeaderList headers;
   std::array<char, CURL_ERROR_SIZE> words{};
   HttpEnd end;
@@ -74,7 +80,7 @@ struct Transfer {
   std::string thrown;  // what on_bytes threw, or a limit
 
   static std::size_t on_header(char*, std::size_t size, std::size_t count, void* self) {
-    Transfer& transfer = *static_cast<Transfer*>(self);
+    CurlTransfer& transfer = *static_cast<CurlTransfer*>(self);
     transfer.header_bytes += size * count;
     if (transfer.header_bytes <= kMaxHeaders) return size * count;
     try_to([&] { transfer.thrown = fmt::format("it sends more than {} KiB of headers", kMaxHeaders >> 10); });
@@ -82,7 +88,7 @@ struct Transfer {
   }
 
   static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self) {
-    Transfer& transfer = *static_cast<Transfer*>(self);
+    CurlTransfer& transfer = *static_cast<CurlTransfer*>(self);
     const std::string_view bytes(data, size * count);
     try {
       curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &transfer.end.status);
@@ -131,7 +137,7 @@ class CurlLoop final : public HttpLoop {
   }
 
   CallId start(HttpCall call) override {
-    auto transfer = std::make_unique<Transfer>();
+    auto transfer = std::make_unique<CurlTransfer>();
     transfer->call = std::move(call);
     transfer->easy.reset(curl_easy_init());
     if (!transfer->easy) throw std::bad_alloc();
@@ -144,14 +150,15 @@ class CurlLoop final : public HttpLoop {
   void cancel(CallId id) override {
     const auto found = transfers_.find(id);
     if (found == transfers_.end()) return;
-    curl_multi_remove_handle(multi_.get(), found->second->easy.get());  // closes a connection in the middle of an answer
+    curl_multi_remove_handle(multi_.get(),
+                             found->second->easy.get());  // closes a connection in the middle of an answer
     transfers_.erase(found);
   }
 
   void at(Clock::time_point when, std::function<void()> work) override { timers_.emplace(when, std::move(work)); }
 
  private:
-  static void set_up(Transfer& transfer) {
+  static void set_up(CurlTransfer& transfer) {
     const HttpCall& call = transfer.call;
     const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(transfer.easy.get(), option, value); };
     add_header(transfer.headers, "Accept: application/json, text/event-stream");
@@ -170,9 +177,9 @@ class CurlLoop final : public HttpLoop {
     set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(call.stall.count() / 1000)));
     set(CURLOPT_ERRORBUFFER, transfer.words.data());
     set(CURLOPT_HTTPHEADER, transfer.headers.get());
-    set(CURLOPT_HEADERFUNCTION, &Transfer::on_header);
+    set(CURLOPT_HEADERFUNCTION, &CurlTransfer::on_header);
     set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
-    set(CURLOPT_WRITEFUNCTION, &Transfer::on_body);
+    set(CURLOPT_WRITEFUNCTION, &CurlTransfer::on_body);
     set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
     std::string authorities = variable("CURL_CA_BUNDLE");  // as the program curl reads them
     if (authorities.empty()) authorities = variable("SSL_CERT_FILE");
@@ -210,7 +217,7 @@ class CurlLoop final : public HttpLoop {
       const auto found = transfers_.find(id);
       if (found == transfers_.end()) continue;  // cancelled
       if (curl_multi_add_handle(multi_.get(), found->second->easy.get()) == CURLM_OK) continue;
-      const std::unique_ptr<Transfer> transfer = std::move(found->second);
+      const std::unique_ptr<CurlTransfer> transfer = std::move(found->second);
       transfers_.erase(found);
       try_to([&] { transfer->end.problem = "out of memory"; });
       if (transfer->call.on_end) try_to([&] { transfer->call.on_end(std::move(transfer->end)); });
@@ -237,11 +244,10 @@ class CurlLoop final : public HttpLoop {
     while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &left)) {
       if (message->msg != CURLMSG_DONE) continue;
       const CURLcode code = message->data.result;
-      const auto found = std::find_if(transfers_.begin(), transfers_.end(), [&](const auto& one) {
-        return one.second->easy.get() == message->easy_handle;
-      });
+      const auto found = std::find_if(transfers_.begin(), transfers_.end(),
+                                      [&](const auto& one) { return one.second->easy.get() == message->easy_handle; });
       if (found == transfers_.end()) continue;
-      const std::unique_ptr<Transfer> transfer = std::move(found->second);
+      const std::unique_ptr<CurlTransfer> transfer = std::move(found->second);
       transfers_.erase(found);
       curl_multi_remove_handle(multi_.get(), transfer->easy.get());
       try_to([&] { finish(*transfer, code); });
@@ -249,7 +255,7 @@ class CurlLoop final : public HttpLoop {
     }
   }
 
-  static void finish(Transfer& transfer, CURLcode code) {
+  static void finish(CurlTransfer& transfer, CURLcode code) {
     HttpEnd& end = transfer.end;
     curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &end.status);
     const bool refused = end.status != 0 && (end.status < 200 || end.status >= 300);
@@ -267,10 +273,10 @@ class CurlLoop final : public HttpLoop {
   }
 
   std::unique_ptr<CURLM, MultiDeleter> multi_;
-  std::map<CallId, std::unique_ptr<Transfer>> transfers_;             // the loop's thread
-  std::multimap<Clock::time_point, std::function<void()>> timers_;    // the loop's thread
-  std::vector<CallId> starting_;                                      // the loop's thread; not yet libcurl's
-  CallId last_id_ = 0;                                                // the loop's thread
+  std::map<CallId, std::unique_ptr<CurlTransfer>> transfers_;       // the loop's thread
+  std::multimap<Clock::time_point, std::function<void()>> timers_;  // the loop's thread
+  std::vector<CallId> starting_;                                    // the loop's thread; not yet libcurl's
+  CallId last_id_ = 0;                                              // the loop's thread
   std::mutex mutex_;
   std::deque<std::function<void()>> posted_;
   bool closing_ = false;

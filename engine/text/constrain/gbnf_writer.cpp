@@ -34,8 +34,7 @@ class GbnfWriter {
 
   void add(const std::string& name, const std::string& body) {
     out_ += fmt::format("{} ::= {}\n", name, body);
-    if (out_.size() > kMaxBytes)
-      throw ConstraintError(fmt::format("as GBNF it has more than {} MiB", kMaxBytes >> 20));
+    if (out_.size() > kMaxBytes) throw ConstraintError(fmt::format("as GBNF it has more than {} MiB", kMaxBytes >> 20));
   }
 
   /// An expression that stands in a sequence as it is.

@@ -29,9 +29,9 @@ class LlamaServer {
     std::string text = "an answer";
     std::string stop_type = "eos";
     std::chrono::milliseconds per_token{0};
-    int cut_after = -1;        // tokens, then the connection ends
-    std::string fault;         // in place of the first event
-    std::vector<int> hidden;   // indices of tokens whose ids are not told
+    int cut_after = -1;       // tokens, then the connection ends
+    std::string fault;        // in place of the first event
+    std::vector<int> hidden;  // indices of tokens whose ids are not told
   };
   struct Completion {
     std::vector<int> prompt;
@@ -41,7 +41,8 @@ class LlamaServer {
   };
 
   explicit LlamaServer(int slots = 2, std::uint16_t port = 0, std::string model = "/models/toy.gguf")
-      : model_(std::move(model)), slots_(static_cast<std::size_t>(slots)),
+      : model_(std::move(model)),
+        slots_(static_cast<std::size_t>(slots)),
         server_([this](const HttpAsked& asked, HttpAnswer& answer) { respond(asked, answer); }, port) {}
 
   std::string address() const { return server_.address(); }
@@ -59,16 +60,17 @@ class LlamaServer {
 
   // Set before requests come.
   std::function<Script(const std::string& prompt)> script;
-  std::string key;                   // expected of each request
-  std::atomic<int> busy = 0;         // so many completions are answered with 503 first
-  std::atomic<int> refused = 0;      // answers of completions with 400
-  std::atomic<int> hung_up = 0;      // connections that the client closed in the middle of an answer
-  std::atomic<int> most_ahead = 0;   // warm-ups at once
+  std::string key;                  // expected of each request
+  std::atomic<int> busy = 0;        // so many completions are answered with 503 first
+  std::atomic<int> refused = 0;     // answers of completions with 400
+  std::atomic<int> hung_up = 0;     // connections that the client closed in the middle of an answer
+  std::atomic<int> most_ahead = 0;  // warm-ups at once
   std::chrono::milliseconds warm_up_time{0};
 
   static std::string text_of(const std::vector<int>& ids) {
     std::string text;
-    for (const int id : ids) text += id == kBegin ? "<|begin|>" : id == kEnd ? "<|end|>" : std::string(1, static_cast<char>(id));
+    for (const int id : ids)
+      text += id == kBegin ? "<|begin|>" : id == kEnd ? "<|end|>" : std::string(1, static_cast<char>(id));
     return text;
   }
   static std::vector<int> ids_of(const std::string& text, bool special) {
@@ -114,7 +116,8 @@ class LlamaServer {
     } else if (asked.path == "/detokenize") {
       const Json body = Json::parse(asked.body);
       expect(body, {"tokens"});
-      answer.whole(200, Json{{"content", text_of(body.at("tokens"))}}.dump(-1, ' ', false, Json::error_handler_t::replace));
+      answer.whole(200,
+                   Json{{"content", text_of(body.at("tokens"))}}.dump(-1, ' ', false, Json::error_handler_t::replace));
     } else if (asked.path == "/slots") {
       const std::lock_guard lock(mutex_);
       Json list = Json::array();
@@ -139,12 +142,12 @@ class LlamaServer {
   }
 
   void check(const Json& body) {
-    std::set<std::string> fields = {"prompt", "return_tokens", "response_fields", "n_predict", "stream", "cache_prompt",
-                                    "temperature"};
+    std::set<std::string> fields = {"prompt", "return_tokens", "response_fields", "n_predict",
+                                    "stream", "cache_prompt",  "temperature"};
     if (body.at("n_predict") != 0) {
-      for (const char* field : {"return_progress", "samplers", "top_k", "top_p", "min_p", "repeat_penalty",
-                                "repeat_last_n", "presence_penalty", "frequency_penalty", "dynatemp_range", "mirostat",
-                                "ignore_eos", "seed", "stop"})
+      for (const char* field :
+           {"return_progress", "samplers", "top_k", "top_p", "min_p", "repeat_penalty", "repeat_last_n",
+            "presence_penalty", "frequency_penalty", "dynatemp_range", "mirostat", "ignore_eos", "seed", "stop"})
         fields.insert(field);
       if (body.contains("grammar")) fields.insert("grammar");
     }
@@ -188,7 +191,8 @@ class LlamaServer {
     }
     if (refused > 0) {
       --refused;
-      answer.whole(400, R"({"error":{"code":400,"message":"Failed to\nparse grammar","type":"invalid_request_error"}})");
+      answer.whole(400,
+                   R"({"error":{"code":400,"message":"Failed to\nparse grammar","type":"invalid_request_error"}})");
       return;
     }
     Completion one;
@@ -216,8 +220,10 @@ class LlamaServer {
   }
 
   static Json timings(const Completion& one) {
-    return {{"cache_n", one.cached}, {"prompt_n", static_cast<int>(one.prompt.size()) - one.cached},
-            {"prompt_ms", 1.5},      {"predicted_ms", 2.5}};
+    return {{"cache_n", one.cached},
+            {"prompt_n", static_cast<int>(one.prompt.size()) - one.cached},
+            {"prompt_ms", 1.5},
+            {"predicted_ms", 2.5}};
   }
 
   void warm_up(const Completion& one, HttpAnswer& answer) {
@@ -225,8 +231,13 @@ class LlamaServer {
     if (now > most_ahead) most_ahead = now;
     std::this_thread::sleep_for(warm_up_time);
     --ahead_;
-    answer.whole(200, Json{{"content", "x"}, {"tokens", {120}}, {"tokens_predicted", 1}, {"stop", true},
-                           {"tokens_evaluated", one.prompt.size()}, {"stop_type", "limit"}, {"id_slot", one.ran},
+    answer.whole(200, Json{{"content", "x"},
+                           {"tokens", {120}},
+                           {"tokens_predicted", 1},
+                           {"stop", true},
+                           {"tokens_evaluated", one.prompt.size()},
+                           {"stop_type", "limit"},
+                           {"id_slot", one.ran},
                            {"timings", timings(one)}}
                           .dump());
   }
@@ -240,7 +251,10 @@ class LlamaServer {
       answer.end_stream();
       return;
     }
-    answer.event(Json{{"content", ""}, {"tokens", {0}}, {"stop", false}, {"tokens_predicted", 0},
+    answer.event(Json{{"content", ""},
+                      {"tokens", {0}},
+                      {"stop", false},
+                      {"tokens_predicted", 0},
                       {"tokens_evaluated", count},
                       {"prompt_progress", {{"total", count}, {"cache", one.cached}, {"processed", count}}}}
                      .dump());
@@ -253,26 +267,40 @@ class LlamaServer {
       std::this_thread::sleep_for(script_now.per_token);
       ++done;
       held += static_cast<char>(id);
-      const bool hidden = std::find(script_now.hidden.begin(), script_now.hidden.end(), done - 1) != script_now.hidden.end();
+      const bool hidden =
+          std::find(script_now.hidden.begin(), script_now.hidden.end(), done - 1) != script_now.hidden.end();
       if (hidden) continue;
       {
         const std::lock_guard lock(mutex_);
         slots_[slot].tokens.push_back(id);
       }
-      if (!answer.event(Json{{"content", held}, {"tokens", {id}}, {"stop", false}, {"tokens_predicted", done},
-                             {"tokens_evaluated", count}}
-                            .dump())) {
+      if (!answer.event(Json{
+              {"content", held},
+              {"tokens", {id}},
+              {"stop", false},
+              {"tokens_predicted", done},
+              {"tokens_evaluated",
+               count}}.dump())) {
         ++hung_up;
         return answer.cut();
       }
       held.clear();
     }
     if (script_now.stop_type == "eos")
-      answer.event(Json{{"content", ""}, {"tokens", {kEnd}}, {"stop", false}, {"tokens_predicted", ++done},
-                        {"tokens_evaluated", count}}
-                       .dump());
-    answer.event(Json{{"content", ""}, {"tokens", Json::array()}, {"stop", true}, {"tokens_predicted", done},
-                      {"tokens_evaluated", count}, {"stop_type", script_now.stop_type}, {"id_slot", one.ran},
+      answer.event(Json{
+          {"content", ""},
+          {"tokens", {kEnd}},
+          {"stop", false},
+          {"tokens_predicted", ++done},
+          {"tokens_evaluated",
+           count}}.dump());
+    answer.event(Json{{"content", ""},
+                      {"tokens", Json::array()},
+                      {"stop", true},
+                      {"tokens_predicted", done},
+                      {"tokens_evaluated", count},
+                      {"stop_type", script_now.stop_type},
+                      {"id_slot", one.ran},
                       {"timings", timings(one)}}
                      .dump());
     answer.end_stream();

@@ -170,7 +170,9 @@ TEST_CASE("what is no answer ends the request and not the engine") {
 
 TEST_CASE("cancelling closes the request, and an engine's end ends all of them") {
   LlamaServer server(4);
-  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(5000, 'y'), .per_token = 2ms}; };
+  server.script = [](const std::string&) {
+    return LlamaServer::Script{.text = std::string(5000, 'y'), .per_token = 2ms};
+  };
   auto engine = open(server);
   GenerationRequest request = asking(*engine, "x");
   request.max_tokens = 3000;
@@ -205,7 +207,9 @@ TEST_CASE("connections are used again") {
 
 TEST_CASE("a waiting prompt is sent ahead while its author decodes") {
   LlamaServer server(3);
-  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(200, 'y'), .per_token = 3ms}; };
+  server.script = [](const std::string&) {
+    return LlamaServer::Script{.text = std::string(200, 'y'), .per_token = 3ms};
+  };
   const auto engine = open(server);
   const std::string before(40, 'b'), behind = "<|end|>what of it?";
   GenerationRequest request = asking(*engine, "author");
@@ -252,7 +256,9 @@ TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that w
   LlamaServer one(1);
   CHECK(open(one)->prepare({}) == 0);
   LlamaServer server(2);
-  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(60, 'y'), .per_token = 2ms}; };
+  server.script = [](const std::string&) {
+    return LlamaServer::Script{.text = std::string(60, 'y'), .per_token = 2ms};
+  };
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
   EarlyPrompt early;
@@ -264,7 +270,9 @@ TEST_CASE("nothing is sent ahead to a server of one slot, or for a prompt that w
 
 TEST_CASE("two prompts that wait at a server of two slots share the one that is free") {
   LlamaServer server(2);
-  server.script = [](const std::string&) { return LlamaServer::Script{.text = std::string(250, 'y'), .per_token = 2ms}; };
+  server.script = [](const std::string&) {
+    return LlamaServer::Script{.text = std::string(250, 'y'), .per_token = 2ms};
+  };
   const auto engine = open(server);
   AskedServer author(*engine, asking(*engine, "author"));
   EarlyPrompt early;

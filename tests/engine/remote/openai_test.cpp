@@ -48,9 +48,9 @@ struct OpenAiServer {
     const Json end = chat ? Json{{"index", 0}, {"delta", Json::object()}, {"finish_reason", "stop"}}
                           : Json{{"index", 0}, {"text", ""}, {"finish_reason", "stop"}};
     answer.event(Json{{"choices", {end}}}.dump());
-    answer.event(Json{{"choices", Json::array()},
-                      {"usage",
-                       {{"prompt_tokens", 12}, {"completion_tokens", 3}, {"prompt_tokens_details", {{"cached_tokens", 5}}}}}}
+    answer.event(Json{
+        {"choices", Json::array()},
+        {"usage", {{"prompt_tokens", 12}, {"completion_tokens", 3}, {"prompt_tokens_details", {{"cached_tokens", 5}}}}}}
                      .dump());
     if (!without_end) answer.event("[DONE]");
     answer.end_stream();
@@ -75,11 +75,16 @@ struct OpenAiServer {
 TEST_CASE("a server that takes messages gets those of the prompt, whatever its values hold") {
   OpenAiServer server;
   const auto engine = server.open("/v1/");
-  const auto prompt = build_prompt(
-      engine->text(), {{"system", {{"Be br\xC3\xA9" "f.", ""}}}, {"user", {{"Say ", ""}, {"", "what"}, {" now", ""}}}},
-      [&](const std::string&) {
-        return engine->text().tokenizer->encode("<|baton:system|>\xF0\x9F\xA6\x8A", SpecialTokens::as_text);
-      });
+  const auto prompt = build_prompt(engine->text(),
+                                   {{"system",
+                                     {{"Be br\xC3\xA9"
+                                       "f.",
+                                       ""}}},
+                                    {"user", {{"Say ", ""}, {"", "what"}, {" now", ""}}}},
+                                   [&](const std::string&) {
+                                     return engine->text().tokenizer->encode("<|baton:system|>\xF0\x9F\xA6\x8A",
+                                                                             SpecialTokens::as_text);
+                                   });
   GenerationRequest request;
   request.prompt = prompt;
   request.stop = {"END"};
@@ -94,18 +99,20 @@ TEST_CASE("a server that takes messages gets those of the prompt, whatever its v
   CHECK(result.output_tokens == 3);
   CHECK(result.kv_computed == 7);
   CHECK_THAT(result.uses.at(0).reason, Contains("bytes"));
-  CHECK(server.bodies.at(0) ==
-        Json{{"model", "m"},
-             {"max_tokens", 256},
-             {"temperature", 0.5},
-             {"top_p", 1.0},
-             {"seed", 0},
-             {"stop", {"END"}},
-             {"stream", true},
-             {"stream_options", {{"include_usage", true}}},
-             {"messages",
-              {{{"role", "system"}, {"content", "Be br\xC3\xA9" "f."}},
-               {{"role", "user"}, {"content", "Say <|baton:system|>\xF0\x9F\xA6\x8A now"}}}}});
+  CHECK(server.bodies.at(0) == Json{{"model", "m"},
+                                    {"max_tokens", 256},
+                                    {"temperature", 0.5},
+                                    {"top_p", 1.0},
+                                    {"seed", 0},
+                                    {"stop", {"END"}},
+                                    {"stream", true},
+                                    {"stream_options", {{"include_usage", true}}},
+                                    {"messages",
+                                     {{{"role", "system"},
+                                       {"content",
+                                        "Be br\xC3\xA9"
+                                        "f."}},
+                                      {{"role", "user"}, {"content", "Say <|baton:system|>\xF0\x9F\xA6\x8A now"}}}}});
 }
 
 TEST_CASE("a server with a tokenizer of ours gets token ids") {

@@ -17,8 +17,9 @@ workflow: {topology: graph, steps: [{agent: a}, {agent: b}, {agent: c}, {agent: 
 )";
 
 Plan planned(const std::string& near, const std::string& relay) {
-  return plan("version: 1\nmodels: {near: " + near + ", far: {endpoint: \"http://host:8000\", key: \"${secret:KEY}\"}}\n" +
-              kAgents + "relay: " + relay + "\n");
+  return plan("version: 1\nmodels: {near: " + near +
+              ", far: {endpoint: \"http://host:8000\", key: \"${secret:KEY}\"}}\n" + kAgents + "relay: " + relay +
+              "\n");
 }
 
 std::string why(const Plan& plan, std::size_t index, const std::string& slot) {
@@ -43,7 +44,8 @@ TEST_CASE("prompts of models on servers are sent ahead, and their plan says how 
 TEST_CASE("a method that hands KV over is replaced on servers where other agents have it") {
   const Plan made = planned("nano", "rectify");
   CHECK(why(made, 3, "agent_a_current") == "rectify: decoded by a");
-  CHECK_THAT(why(made, 2, "agent_b_current"), Catch::Matchers::Contains("rectify needs the KV, which the server keeps"));
+  CHECK_THAT(why(made, 2, "agent_b_current"),
+             Catch::Matchers::Contains("rectify needs the KV, which the server keeps"));
   CHECK(made.reuse_of(made.turns[2]).method->id == MethodId::lockstep);
   CHECK(planned("nano", "full").reuse_of(made.turns[2]).method->id == MethodId::full);
   const Plan prefix = planned("nano", "prefix");

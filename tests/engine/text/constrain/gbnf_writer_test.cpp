@@ -44,7 +44,8 @@ TEST_CASE("schemas are written as GBNF") {
                                     R"({"a":1,"b":["1","2","3"]})"};
   for (const std::size_t i : {0u, 4u}) {
     std::string spaced = texts[i];
-    for (std::size_t at = 0; (at = spaced.find_first_of(":,", at)) != std::string::npos; at += 2) spaced.insert(at + 1, " ");
+    for (std::size_t at = 0; (at = spaced.find_first_of(":,", at)) != std::string::npos; at += 2)
+      spaced.insert(at + 1, " ");
     texts.push_back(spaced);
   }
   int accepted = 0;
