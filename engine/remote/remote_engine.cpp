@@ -143,7 +143,7 @@ void RemoteEngine::start(RequestId id) {
   }
 }
 
-/// Callbacks look the request up by its id, so that none of them outlives it.
+/// `live` outlives the call: finish() cancels what is under way.
 void RemoteEngine::ask(Live& live) {
   ServerRequest request = parts_.api->answer(live.request, live.prompt, live.warmth.slot);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
