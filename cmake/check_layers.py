@@ -75,8 +75,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"(engine/(base|text|model|learning)|agents|workflows|sdk/(src|lab|cli|report|serve))/.*",
-    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report))/.*",
+    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",

@@ -34,7 +34,7 @@ std::string model_of(std::string_view props) {
 class ServerOpening {
  public:
   ServerOpening(const ServerModel& model, const std::stop_token& stop)
-      : model_(model), stop_(stop), server_(std::make_unique<Server>(model.address)) {}
+      : model_(model), stop_(stop), server_(std::make_unique<ModelServer>(model.address)) {}
 
   std::shared_ptr<InferenceEngine> open() {
     try {
@@ -83,7 +83,7 @@ class ServerOpening {
     const std::int32_t size = JsonFields(*meta, origin, "data[0].meta.").integer("n_vocab", 1, kMaxVocabulary);
     const std::string source = props.text_or("chat_template", "");
     const std::string key = fmt::format("{} {} {}", parts.identity, size, source);
-    const auto tokenizer = std::make_shared<const ServerTokenizer>(std::make_shared<Server>(model_.address),
+    const auto tokenizer = std::make_shared<const ServerTokenizer>(std::make_shared<ModelServer>(model_.address),
                                                                    hash_bytes(key.data(), key.size()), size);
     parts.on_plain = [tokenizer](TokenId id) { tokenizer->is_plain(id); };
     ModelText text;
@@ -143,7 +143,7 @@ class ServerOpening {
 
   const ServerModel& model_;
   const std::stop_token& stop_;
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<ModelServer> server_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "engine/remote/server.h"
+#include "engine/remote/model_server.h"
 
 namespace baton {
 

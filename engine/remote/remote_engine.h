@@ -14,7 +14,7 @@
 #include "engine/base/event_stream.h"
 #include "engine/engine.h"
 #include "engine/remote/decode_pace.h"
-#include "engine/remote/server.h"
+#include "engine/remote/model_server.h"
 #include "engine/remote/server_answer.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/warm_ups.h"
@@ -24,7 +24,7 @@ namespace baton {
 class RemoteEngine final : public InferenceEngine {
  public:
   struct Parts {
-    std::unique_ptr<Server> server;
+    std::unique_ptr<ModelServer> server;
     std::unique_ptr<const ServerApi> api;
     std::shared_ptr<const ModelText> text;
     EngineInfo info;

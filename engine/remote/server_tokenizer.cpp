@@ -31,7 +31,7 @@ class LateStream final : public DecodeStream {
 
 }  // namespace
 
-ServerTokenizer::ServerTokenizer(std::shared_ptr<Server> server, std::uint64_t identity, std::int32_t size)
+ServerTokenizer::ServerTokenizer(std::shared_ptr<ModelServer> server, std::uint64_t identity, std::int32_t size)
     : Tokenizer(identity), server_(std::move(server)), size_(size) {}
 
 std::vector<TokenId> ServerTokenizer::ask(std::string_view text, bool special, bool template_tokens,

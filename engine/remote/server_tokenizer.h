@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "engine/remote/server.h"
+#include "engine/remote/model_server.h"
 #include "engine/text/tokenizer.h"
 
 namespace baton {
@@ -16,7 +16,7 @@ namespace baton {
 class ServerTokenizer final : public Tokenizer {
  public:
   /// `size`: of the vocabulary. Its calls must not be made on the thread of the server's loop.
-  ServerTokenizer(std::shared_ptr<Server> server, std::uint64_t identity, std::int32_t size);
+  ServerTokenizer(std::shared_ptr<ModelServer> server, std::uint64_t identity, std::int32_t size);
 
   std::vector<TokenId> encode(std::string_view text, SpecialTokens special, const std::stop_token& stop) const override;
   std::vector<TokenId> encode_with_template(std::string_view text, const std::stop_token& stop) const override;
@@ -38,7 +38,7 @@ class ServerTokenizer final : public Tokenizer {
                            const std::stop_token& stop) const;
   std::string text_of(std::span<const TokenId> ids) const;
 
-  std::shared_ptr<Server> server_;
+  std::shared_ptr<ModelServer> server_;
   std::int32_t size_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<TokenId, bool> special_;

@@ -36,8 +36,7 @@ std::set<std::pair<std::string, std::string>> hand_overs_between(const Plan& pla
       if (slot.kind != SlotSource::Kind::agent_output) continue;
       const PlannedTurn& source = plan.turns[static_cast<std::size_t>(slot.turn)];
       if (source.served || turn.served) continue;
-      const std::string& author = source.model;
-      (author == turn.model ? within : across).emplace(author, turn.model);
+      (source.model == turn.model ? within : across).emplace(source.model, turn.model);
     }
   }
   return across.empty() ? within : across;
@@ -129,8 +128,8 @@ struct Engine::Impl {
     for (const PlannedTurn& turn : plan->turns) {
       if (!turn.has_prompt() || open.engines.count(turn.model) != 0) continue;
       if (turn.served) {
-        const LocatedModel model = locate_model(*plan->spec, turn.model, options.model);
-        open.servers.try_emplace(turn.model, served.open(model, options.slowdown, stop));
+        const auto located = locate_model(*plan->spec, turn.model, options.model);
+        open.servers[turn.model] = served.open(located, options.slowdown, stop);
         continue;
       }
       const OpenModel model = open_model(*plan->spec, turn.model, stop);
@@ -381,9 +380,9 @@ std::vector<std::shared_ptr<LocalEngine>> OpenPlan::distinct_engines() const {
   std::vector<std::shared_ptr<LocalEngine>> distinct;
   for (const PlannedTurn& turn : plan->turns) {
     const auto found = engines.find(turn.model);
-    if (found == engines.end()) continue;
-    const auto& engine = found->second;
-    if (std::find(distinct.begin(), distinct.end(), engine) == distinct.end()) distinct.push_back(engine);
+    if (found == engines.end() || std::find(distinct.begin(), distinct.end(), found->second) != distinct.end())
+      continue;
+    distinct.push_back(found->second);
   }
   return distinct;
 }

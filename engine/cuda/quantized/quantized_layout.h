@@ -66,7 +66,7 @@ struct QuantizedPart {
 struct QuantizedProduct {
   std::byte* out = nullptr;
   std::int64_t out_stride = 0;
-  bool out_bf16 = false;        // else f32
+  bool out_bf16 = false;    // else f32
   const Bf16* x = nullptr;  // [t][units * kUnitInputs], rows aligned to 16 bytes
   std::int64_t x_stride = 0;
   const float* sums = nullptr;  // [units * 2][sum_rows] of x, for types with minimums

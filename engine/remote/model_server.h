@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server: the address of a server of models, with its key, and the requests to it.
+// ModelServer: the address of a server of models, with its key, and the requests to it.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ struct ServerAddress {
 };
 
 /// Any thread.
-class Server {
+class ModelServer {
  public:
   /// Throws BackendError for an endpoint that is no address of HTTP, and where this build has no HTTP.
-  explicit Server(ServerAddress address);
+  explicit ModelServer(ServerAddress address);
 
   /// The endpoint for messages: without user, password, query and fragment.
   const std::string& shown() const { return shown_; }

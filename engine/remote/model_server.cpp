@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/remote/server.h"
+#include "engine/remote/model_server.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ std::optional<double> AttemptPauses::next(const HttpEnd& end) {
   return end.wait_seconds > 0 ? end.wait_seconds : std::min(pause, kMaxPause);
 }
 
-Server::Server(ServerAddress address) : address_(std::move(address)) {
+ModelServer::ModelServer(ServerAddress address) : address_(std::move(address)) {
   std::string& url = address_.endpoint;
   const bool http = url.starts_with("http://") || url.starts_with("https://");
   const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c != '\x7F'; });
@@ -54,7 +54,7 @@ Server::Server(ServerAddress address) : address_(std::move(address)) {
   loop_ = make_http_loop();
 }
 
-HttpCall Server::call(const std::string& path, std::string body) const {
+HttpCall ModelServer::call(const std::string& path, std::string body) const {
   HttpCall call;
   call.url = address_.endpoint + path;
   call.body = std::move(body);
@@ -62,14 +62,14 @@ HttpCall Server::call(const std::string& path, std::string body) const {
   return call;
 }
 
-std::string Server::problem(const HttpEnd& end) const {
+std::string ModelServer::problem(const HttpEnd& end) const {
   if (!end.problem.empty()) return problem(end.problem);
   const std::string words = words_of_error(end.body);
   return problem(fmt::format("it answered with status {}{}{}", end.status, words.empty() ? "" : ": ", words));
 }
 
 /// What the waiting thread and the loop share; the loop may hold it longer.
-struct Server::Waiting {
+struct ModelServer::Waiting {
   std::mutex mutex;
   std::condition_variable_any changed;
   bool over = false;
@@ -78,8 +78,8 @@ struct Server::Waiting {
   HttpLoop::CallId id = 0;  // the loop's thread
 };
 
-HttpEnd Server::wait(const std::string& path, const std::string& body, std::string& answer,
-                     const std::stop_token& stop) {
+HttpEnd ModelServer::wait(const std::string& path, const std::string& body, std::string& answer,
+                          const std::stop_token& stop) {
   auto waiting = std::make_shared<Waiting>();
   HttpCall request = call(path, body);
   request.stall = kStall;
@@ -110,7 +110,7 @@ HttpEnd Server::wait(const std::string& path, const std::string& body, std::stri
   return std::move(waiting->end);
 }
 
-JsonDocument Server::fetch(const std::string& path, const std::string& body, const std::stop_token& stop) {
+JsonDocument ModelServer::fetch(const std::string& path, const std::string& body, const std::stop_token& stop) {
   AttemptPauses pauses;
   while (true) {
     std::string answer;
@@ -132,7 +132,7 @@ JsonDocument Server::fetch(const std::string& path, const std::string& body, con
   }
 }
 
-std::optional<JsonDocument> Server::find(const std::string& path, const std::stop_token& stop) {
+std::optional<JsonDocument> ModelServer::find(const std::string& path, const std::stop_token& stop) {
   std::string answer;
   const HttpEnd end = wait(path, "", answer, stop);
   if (end.status == 0 || end.status == 401 || end.status == 403 || end.status == 503 || !end.problem.empty())
