@@ -128,9 +128,8 @@ struct RunRecord {
   std::optional<ErrorKind> error_kind;  // set for a failed run
   std::string model_path;
   std::string model_fingerprint;
-  std::string device;
-  std::string device_fallback;  // why `auto` took the CPU although a GPU is there, or empty
-  int threads = 0;              // of the CPU that the first turn's model runs on
+  std::string device, device_fallback;  // the second: why `auto` took the CPU although a GPU is there, or empty
+  int threads = 0;                      // of the CPU that the first turn's model runs on
   std::string relay;
   std::uint64_t seed = 0;
   NamedTexts inputs;     // with the defaults, in the order of the workflow's file

@@ -34,9 +34,8 @@ struct TurnInfo {
   bool decides = false;   // the `then` agent
   bool asks = false;      // it waits for an answer of the host's (`ask`)
   bool may_fail = false;  // its failure does not end the run (`on_error`)
-  /// The tokens of its agent's events, as they come, are the text of the workflow's only output.
-  bool answers = false;
-  std::string order;  // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
+  bool answers = false;   // its agent's tokens, as they come, are the text of the workflow's only output
+  std::string order;      // of a prompt with `order: free`: the order that was chosen and its gain; otherwise empty
 };
 
 }  // namespace baton::inline v1
