@@ -68,7 +68,7 @@ std::ptrdiff_t equal_tokens(const Continuation& a, const Continuation& b) {
 // The CPU multiplies with activations in 8 bits, or as they are (dtype f32): that is what the file's weights say. The
 // device rounds activations, queries and attention's weights to bf16 and is to come nearer to it than 8 bits do.
 TEST_CASE("published: models answer on the kernels as on the CPU", "[published-device]") {
-  constexpr std::size_t kTokens = 24;
+  constexpr std::size_t kTokens = 8;
   for (const fs::path& path : published()) {
     auto device = make_backend_under_test();
     if (device == nullptr) return;
