@@ -74,7 +74,7 @@ class Usage(Cli):
         found = json.loads(self.baton("doctor", "--device", "cpu", "--json").stdout)
         test = next(line for line in found if line["check"] == "self-test cpu")
         self.assertEqual(test["verdict"], "ok")
-        self.assertRegex(test["text"], r"^20 of 20 parts give what the CPU gives")
+        self.assertRegex(test["text"], r"^23 of 23 parts give what the CPU gives")
         self.assertIn("device 'gpu7'", self.baton("doctor", "--device", "gpu7", code=4).stderr)
 
     def test_doctor_measures_rows(self):
