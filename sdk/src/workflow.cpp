@@ -99,7 +99,7 @@ std::string Workflow::fingerprint() const { return impl_->fingerprint; }
 std::vector<InputInfo> Workflow::inputs() const {
   std::vector<InputInfo> inputs;
   for (const auto& input : impl_->plan->spec->inputs) {
-    inputs.push_back({input.name, input.required, input.default_value, input.description, input.messages});
+    inputs.push_back({input.name, input.required, input.messages, input.default_value, input.description});
   }
   return inputs;
 }

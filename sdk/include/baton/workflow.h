@@ -24,10 +24,9 @@ struct WorkflowOptions {
 
 struct InputInfo {
   std::string name;
-  bool required = true;
+  bool required = true, messages = false;  // messages: the value is a JSON list of them (type `messages`), else a text
   std::optional<std::string> default_value;
   std::string description;
-  bool messages = false;  // the value is a list of messages as JSON (type `messages`), else a text
 };
 
 struct AgentInfo {
