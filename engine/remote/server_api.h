@@ -55,9 +55,9 @@ class ServerApi {
   virtual ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot) const = 0;
   /// Where the server tells which of its slots are idle; empty: nowhere.
   virtual std::string slots_path() const { return {}; }
-  /// The idle ones, from its answer there. Throws ModelError for what is none.
+  /// The idle slots, from the answer to that path. Throws ModelError where the text is not such an answer.
   virtual std::vector<int> idle_slots(std::string_view) const { return {}; }
-  /// Reads an event of the answer, or the answer to a warm-up. Throws ModelError for what is none.
+  /// Reads an event of the answer, or the answer to a warm-up. Throws ModelError where the text is neither.
   virtual ServerPiece read(std::string_view json) const = 0;
 };
 

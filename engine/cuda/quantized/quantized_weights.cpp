@@ -169,8 +169,7 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
     bytes += ArrayBytes(device_format(part.type), parts_.back().panels(), units).total();
     rows += part.rows;
   }
-  memory_.data = runtime.allocate(bytes);
-  auto* next = static_cast<std::byte*>(memory_.data);
+  auto* next = static_cast<std::byte*>(memory_.reserve(bytes));
   std::vector<std::byte> blocks;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockRows& part = parts[i];

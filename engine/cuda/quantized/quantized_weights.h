@@ -18,18 +18,7 @@ class DeviceBlocks final : public Matrix {
   std::span<const QuantizedPart> parts() const { return parts_; }
 
  private:
-  struct Memory {
-    Runtime& runtime;
-    void* data = nullptr;
-    explicit Memory(Runtime& runtime_in) : runtime(runtime_in) {}
-    ~Memory() {
-      if (data != nullptr) runtime.release(data);
-    }
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-  };
-
-  Memory memory_;
+  DeviceScratch memory_;  // reserved once
   std::vector<QuantizedPart> parts_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request to an engine, and what comes of it.
+// A request to an engine, and its result.
 #pragma once
 
 #include <chrono>

@@ -192,7 +192,7 @@ void Shadow::access_cell(Cell& cell, Touch touch, const Stamp& own, const Place&
     return;
   }
   // Atomic operations are remembered as reads are, because they are concurrent with one another; but all of them are
-  // before what comes here, and the newest of them stands for them as a write does.
+  // before what follows here, and the newest of them stands for them as a write does.
   if (newest.time != 0 && newest.atomic != own.atomic) {
     if (newest.atomic) cell.write = newest;
     cell.others = {};
