@@ -82,7 +82,8 @@ HOMES = {
     r"utf8proc\.h": r"engine/(base|text)/.*\.cpp|sdk/cli/console/.*\.cpp",
     r"xxhash\.h": r"engine/base/hash\.cpp",
     r"seccomp\.h": r"agents/.*\.cpp",
-    r"curl/": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
+    r"curl/": r"engine/base/curl_handles\.h",
+    r"engine/base/curl_handles\.h": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
     r"boost/": r"sdk/serve/(server|connection)\w*\.(h|cpp)",
     r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",
@@ -128,9 +129,10 @@ def problems(root: pathlib.Path):
             found = included(root, file, target)
             if found and room_of(found) not in allowed:
                 yield f"{path}:{number}: {room} may not include {found} (allowed: {', '.join(sorted(allowed))})"
+            named = found or (target if quote == "<" else "")
             for pattern, home in HOMES.items():
-                if not found and quote == "<" and re.match(pattern, target) and not re.fullmatch(home, path):
-                    yield f"{path}:{number}: {target} may only be included in {home}"
+                if re.match(pattern, named) and not re.fullmatch(home, path):
+                    yield f"{path}:{number}: {named} may only be included in {home}"
 
 
 def main() -> int:

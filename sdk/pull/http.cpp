@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/pull/http.h"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/curl_handles.h"
 #include "sdk/hub/environment.h"
 #include "sdk/hub/model_source.h"
 
@@ -87,21 +87,9 @@ bool is_redirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-bool is_transient(CURLcode code) {
-  constexpr std::array kTransient = {CURLE_COULDNT_RESOLVE_PROXY,
-                                     CURLE_COULDNT_RESOLVE_HOST,
-                                     CURLE_COULDNT_CONNECT,
-                                     CURLE_OPERATION_TIMEDOUT,
-                                     CURLE_PARTIAL_FILE,
-                                     CURLE_RECV_ERROR,
-                                     CURLE_SEND_ERROR,
-                                     CURLE_GOT_NOTHING,
-                                     CURLE_SSL_CONNECT_ERROR,
-                                     CURLE_HTTP2,
-                                     CURLE_HTTP2_STREAM,
-                                     CURLE_HTTP3,
-                                     CURLE_QUIC_CONNECT_ERROR};
-  return std::find(kTransient.begin(), kTransient.end(), code) != kTransient.end();
+bool passes(CURLcode code) {
+  return is_transient(code) || code == CURLE_SSL_CONNECT_ERROR || code == CURLE_HTTP3 ||
+         code == CURLE_QUIC_CONNECT_ERROR;
 }
 
 /// Seconds that a Retry-After header asks for: a number, or a date.
@@ -214,8 +202,7 @@ std::string HttpReply::header(const std::string& name) const {
 }
 
 HttpClient::HttpClient(HttpSettings settings) : settings_(std::move(settings)) {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  start_curl();
   handle_ = curl_easy_init();
   if (handle_ == nullptr) throw std::bad_alloc();
 }
@@ -253,19 +240,16 @@ std::unique_ptr<HttpError> HttpClient::perform(Hop& hop) {
   if (hop.request->head) set(CURLOPT_NOBODY, 1L);
   const std::string range = fmt::format("{}-", hop.request->from);
   if (hop.request->from > 0) set(CURLOPT_RANGE, range.c_str());
-  std::string authorities = environment("CURL_CA_BUNDLE");  // as the program curl reads them
-  if (authorities.empty()) authorities = environment("SSL_CERT_FILE");
+  const std::string authorities = curl_authorities();
   if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
-  curl_slist* headers = nullptr;
-  if (hop.at_first && !hop.request->token.empty())
-    headers = curl_slist_append(headers, ("Authorization: Bearer " + hop.request->token).c_str());
+  CurlHeaders headers;
+  if (hop.at_first && !hop.request->token.empty()) add_header(headers, "Authorization: Bearer " + hop.request->token);
   if (!hop.request->if_range.empty() && hop.request->from > 0)
-    headers = curl_slist_append(headers, ("If-Range: " + hop.request->if_range).c_str());
-  set(CURLOPT_HTTPHEADER, headers);
+    add_header(headers, "If-Range: " + hop.request->if_range);
+  set(CURLOPT_HTTPHEADER, headers.get());
   const CURLcode code = curl_easy_perform(curl);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &hop.reply.status);
   set(CURLOPT_ERRORBUFFER, static_cast<char*>(nullptr));
-  curl_slist_free_all(headers);
 
   using Kind = HttpError::Kind;
   if (hop.thrown) std::rethrow_exception(hop.thrown);
@@ -279,7 +263,7 @@ std::unique_ptr<HttpError> HttpClient::perform(Hop& hop) {
     words = fmt::format("less than 1 KiB/s for {} s", settings_.stall_seconds);
   if (code == CURLE_OPERATION_TIMEDOUT && words.starts_with("Operation timed out"))
     words = fmt::format("no complete answer within {} s", settings_.answer_seconds);
-  return std::make_unique<HttpError>(is_transient(code) ? Kind::transient : Kind::refused,
+  return std::make_unique<HttpError>(passes(code) ? Kind::transient : Kind::refused,
                                      fmt::format("{}: {}", shown_url(hop.reply.url), words));
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connection to an address (MCP's "streamable HTTP"): each message is a POST, whose answer is a message, or a
 // stream of events that holds it.
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "agents/mcp/connection.h"
 #include "agents/mcp/message.h"
 #include "agents/mcp/no_pipe_signal.h"
+#include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/event_stream.h"
 #include "engine/base/said.h"
@@ -30,13 +30,6 @@ constexpr std::size_t kMaxSession = 1024;            // characters of a session'
 constexpr int kMaxAnswers = 16;                      // to requests of the server's, in one answer of its
 constexpr std::string_view kJson = "application/json", kEvents = "text/event-stream";
 
-struct EasyDeleter {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-};
-struct ListDeleter {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
@@ -46,10 +39,7 @@ std::string lower(std::string_view text) {
 
 class AddressConnection : public McpConnection {
  public:
-  explicit AddressConnection(const McpServerSpec& spec) : spec_(spec) {
-    static std::once_flag once;
-    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  }
+  explicit AddressConnection(const McpServerSpec& spec) : spec_(spec) { start_curl(); }
   ~AddressConnection() override;
 
   std::string request(const std::string& method, const std::string& params, const McpWait& wait) override;
@@ -70,7 +60,7 @@ class AddressConnection : public McpConnection {
 
   std::optional<std::string> post(const std::string& message, std::optional<std::int64_t> id, const McpWait& wait);
   void perform(Exchange& exchange, const std::string* message, const McpWait& wait);
-  std::unique_ptr<curl_slist, ListDeleter> headers() const;
+  CurlHeaders headers() const;
   void check_status(const Exchange& exchange, const std::string& session);
   void adopt(const std::string& session);
   void cancel(std::int64_t id);
@@ -176,14 +166,9 @@ AddressConnection::~AddressConnection() {
   });
 }
 
-std::unique_ptr<curl_slist, ListDeleter> AddressConnection::headers() const {
-  std::unique_ptr<curl_slist, ListDeleter> list;
-  const auto add = [&](const std::string& line) {
-    curl_slist* longer = curl_slist_append(list.get(), line.c_str());
-    if (longer == nullptr) throw std::bad_alloc();
-    static_cast<void>(list.release());
-    list.reset(longer);
-  };
+CurlHeaders AddressConnection::headers() const {
+  CurlHeaders list;
+  const auto add = [&](const std::string& line) { add_header(list, line); };
   add("Content-Type: application/json");
   add("Accept: application/json, text/event-stream");
   add("Expect:");  // no question before a long message
@@ -195,10 +180,10 @@ std::unique_ptr<curl_slist, ListDeleter> AddressConnection::headers() const {
 
 /// Without a message: the end of the session.
 void AddressConnection::perform(Exchange& exchange, const std::string* message, const McpWait& wait) {
-  const std::unique_ptr<CURL, EasyDeleter> handle(curl_easy_init());
+  const CurlHandle handle(curl_easy_init());
   if (!handle) throw std::bad_alloc();
   exchange.handle = handle.get();
-  std::unique_ptr<curl_slist, ListDeleter> list;
+  CurlHeaders list;
   {
     const std::lock_guard lock(mutex_);
     list = headers();

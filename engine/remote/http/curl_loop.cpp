@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <curl/curl.h>
 #include <fmt/format.h>
 #include <signal.h>
 
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/curl_handles.h"
 #include "engine/base/errors.h"
 #include "engine/base/said.h"
 #include "engine/remote/http_loop.h"
@@ -31,49 +31,15 @@ constexpr std::size_t kMaxErrorBody = 64u << 10;  // bytes that are read of an a
 struct MultiDeleter {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
-struct HandleDeleter {
-  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
-};
-struct HeaderDeleter {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-using HeaderList = std::unique_ptr<curl_slist, HeaderDeleter>;
-
-void add_header(HeaderList& list, const std::string& line) {
-  curl_slist* longer = curl_slist_append(list.get(), line.c_str());
-  if (longer == nullptr) throw std::bad_alloc();
-  static_cast<void>(list.release());
-  list.reset(longer);
-}
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-bool may_pass(CURLcode code) {
-  constexpr std::array kPassing = {CURLE_COULDNT_RESOLVE_PROXY,
-                                   CURLE_COULDNT_RESOLVE_HOST,
-                                   CURLE_COULDNT_CONNECT,
-                                   CURLE_OPERATION_TIMEDOUT,
-                                   CURLE_PARTIAL_FILE,
-                                   CURLE_RECV_ERROR,
-                                   CURLE_SEND_ERROR,
-                                   CURLE_GOT_NOTHING,
-                                   CURLE_HTTP2,
-                                   CURLE_HTTP2_STREAM};
-  return std::find(kPassing.begin(), kPassing.end(), code) != kPassing.end();
-}
-
-bool may_pass(long status) {
+bool is_transient(long status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
 }
 
 /// One call on its way, as libcurl's callbacks see it.
 struct CurlTransfer {
   HttpCall call;
-  std::unique_ptr<CURL, HandleDeleter> easy;
-  HeaderList headers;
+  CurlHandle easy;
+  CurlHeaders headers;
   std::array<char, CURL_ERROR_SIZE> words{};
   HttpEnd end;
   std::size_t header_bytes = 0, bytes = 0;
@@ -112,8 +78,7 @@ struct CurlTransfer {
 class CurlLoop final : public HttpLoop {
  public:
   CurlLoop() {
-    static std::once_flag once;
-    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+    start_curl();
     multi_.reset(curl_multi_init());
     if (!multi_) throw std::bad_alloc();
     thread_ = std::thread([this] { run(); });
@@ -181,8 +146,7 @@ class CurlLoop final : public HttpLoop {
     set(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
     set(CURLOPT_WRITEFUNCTION, &CurlTransfer::on_body);
     set(CURLOPT_WRITEDATA, static_cast<void*>(&transfer));
-    std::string authorities = variable("CURL_CA_BUNDLE");  // as the program curl reads them
-    if (authorities.empty()) authorities = variable("SSL_CERT_FILE");
+    const std::string authorities = curl_authorities();
     if (!authorities.empty()) set(CURLOPT_CAINFO, authorities.c_str());
     if (call.body.empty()) return;
     set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
@@ -263,12 +227,12 @@ class CurlLoop final : public HttpLoop {
       curl_off_t wait = 0;
       curl_easy_getinfo(transfer.easy.get(), CURLINFO_RETRY_AFTER, &wait);
       end.wait_seconds = static_cast<double>(wait);
-      end.passing = may_pass(end.status);
+      end.passing = is_transient(end.status);
     } else if (!transfer.thrown.empty()) {
       end.problem = transfer.thrown;
     } else if (code != CURLE_OK) {
       end.problem = said(transfer.words.front() != '\0' ? transfer.words.data() : curl_easy_strerror(code));
-      end.passing = may_pass(code);
+      end.passing = is_transient(code);
     }
   }
 
