@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Flags that every target of the project shares, and the two shapes of target there are: a layer and a test.
+# Flags that every target of the project shares, and the shapes of target there are: a layer, a room with libcurl, a test.
 
 add_library(baton_flags INTERFACE)
 target_include_directories(baton_flags INTERFACE
@@ -31,6 +31,26 @@ function(baton_layer name)
   endforeach()
   add_library(${name} STATIC ${sources})
   target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:baton_flags> PRIVATE $<BUILD_INTERFACE:fmt::fmt> ${ARGN})
+endfunction()
+
+# baton_http_room(name source dependency): a library of `source` with libcurl, for the folder of the calling
+# CMakeLists.txt. Without libcurl, or in a program that is to need nothing but the C library, its no_http.cpp says so.
+function(baton_http_room name source dependency)
+  set(missing "")
+  if(BATON_STATIC)
+    set(missing "it was linked statically (BATON_STATIC)")
+  elseif(NOT CURL_FOUND)
+    set(missing "libcurl 7.85 was not found when it was configured (package libcurl4-openssl-dev)")
+    message(STATUS "${name}: ${missing}")
+  endif()
+  if(missing)
+    add_library(${name} STATIC no_http.cpp)
+    target_compile_definitions(${name} PRIVATE BATON_NO_HTTP="${missing}")
+  else()
+    add_library(${name} STATIC ${source})
+    target_link_libraries(${name} PRIVATE CURL::libcurl)
+  endif()
+  target_link_libraries(${name} PUBLIC ${dependency} PRIVATE $<BUILD_INTERFACE:baton_flags> $<BUILD_INTERFACE:fmt::fmt>)
 endfunction()
 
 # baton_test(area "folder;..." [libraries...]): one Catch2 executable of all tests in the folders and their rooms, each case

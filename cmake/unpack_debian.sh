@@ -8,24 +8,16 @@ shift 3
 command -v apt-get >/dev/null || { echo "unpack_debian.sh: no apt-get here" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/archives" "$out"
+mkdir -p "$out"
 out=$(cd "$out" && pwd)
-: >"$work/status"
+. "$(dirname "${BASH_SOURCE[0]}")/private_apt.sh"
+private_apt "$work" amd64
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 echo "deb [signed-by=$key] http://deb.debian.org/debian $release $section" >"$work/sources"
-cat >"$work/apt.conf" <<EOF
-APT::Architecture "amd64";
-APT::Architectures { "amd64"; };
-APT::Sandbox::User "root";
-Debug::NoLocking "true";
+cat >>"$work/apt.conf" <<EOF
 Dir::Etc::sourcelist "$work/sources";
 Dir::Etc::sourceparts "-";
-Dir::State::Lists "$work/lists";
-Dir::State::Status "$work/status";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
 EOF
-export APT_CONFIG=$work/apt.conf
 cd "$work/archives"
 apt-get update -qq
 apt-get download -qq "$@"

@@ -10,21 +10,11 @@ stamp="$dir/packages"
 if [ "$(cat "$stamp" 2>/dev/null)" = "$*" ]; then exit 0; fi
 command -v apt-get >/dev/null || { echo "sysroot.sh: no apt-get here: $dir/root has to hold the arm64 libraries: $*" >&2; exit 1; }
 rm -rf "$dir"
-mkdir -p "$dir/lists/partial" "$dir/archives/partial" "$dir/root"
+mkdir -p "$dir/root"
+cmake=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$cmake/private_apt.sh"
 dir=$(cd "$dir" && pwd)
-: >"$dir/status"
-cat >"$dir/apt.conf" <<EOF
-APT::Architecture "arm64";
-APT::Architectures { "arm64"; };
-APT::Sandbox::User "root";
-Debug::NoLocking "true";
-Dir::State::Lists "$dir/lists";
-Dir::State::Status "$dir/status";
-Dir::Cache::Archives "$dir/archives";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-EOF
-export APT_CONFIG="$dir/apt.conf"
+private_apt "$dir" arm64
 apt-get update -qq
 apt-get install -qq -y --no-install-recommends --download-only "$@" >/dev/null
 for file in "$dir"/archives/*.deb; do

@@ -15,6 +15,7 @@
 #include <limits>
 #include <utility>
 
+#include "sdk/serve/connection_head.h"
 #include "sdk/serve/page.h"
 #include "sdk/serve/served_run.h"
 
@@ -27,25 +28,6 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t kMaxMethod = 16;  // bytes, for the log
-
-template <typename View>
-std::string_view view_of(const View& text) {
-  return {text.data(), text.size()};
-}
-
-RequestHead head_of(const http::request_parser<http::string_body>& parser) {
-  const auto& request = parser.get();
-  RequestHead head;
-  head.method = view_of(request.method_string());
-  head.target = view_of(request.target());
-  head.host = view_of(request[http::field::host]);
-  head.origin = view_of(request[http::field::origin]);
-  head.authorization = view_of(request[http::field::authorization]);
-  head.content_type = view_of(request[http::field::content_type]);
-  head.content_encoding = view_of(request[http::field::content_encoding]);
-  if (const auto length = parser.content_length()) head.content_length = *length;
-  return head;
-}
 
 bool is_of_http(const boost::system::error_code& error) {
   return error.category() == http::make_error_code(http::error::end_of_stream).category();

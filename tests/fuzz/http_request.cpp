@@ -15,9 +15,9 @@
 
 #include <baton/workflow.h>
 
-#include "sdk/serve/admission.h"
 #include "sdk/serve/api_error.h"
 #include "sdk/serve/chat_request.h"
+#include "sdk/serve/connection_head.h"
 
 namespace {
 
@@ -58,8 +58,6 @@ void take_body(std::string_view body) {
   }
 }
 
-std::string_view view_of(const auto& text) { return {text.data(), text.size()}; }
-
 void take_request(std::string_view bytes) {
   http::request_parser<http::string_body> parser;
   parser.header_limit(16384);
@@ -72,22 +70,13 @@ void take_request(std::string_view bytes) {
     bytes.remove_prefix(used);
   }
   if (!parser.is_header_done()) return;
-  const auto& request = parser.get();
-  RequestHead head;
-  head.method = view_of(request.method_string());
-  head.target = view_of(request.target());
-  head.host = view_of(request[http::field::host]);
-  head.origin = view_of(request[http::field::origin]);
-  head.authorization = view_of(request[http::field::authorization]);
-  head.content_type = view_of(request[http::field::content_type]);
-  head.content_encoding = view_of(request[http::field::content_encoding]);
-  if (const auto length = parser.content_length()) head.content_length = *length;
+  const RequestHead head = head_of(parser);
   static const ApiKeys none({}), some({"first-key", "second-key"});
   for (const ApiKeys* keys : {&none, &some}) {
     try {
       const Admitted admitted = admit(head, *keys, ServeOptions());
       if (keys == &some && !some.find(head.authorization)) std::abort();
-      if (parser.is_done() && runs(admitted.endpoint)) take_body(request.body());
+      if (parser.is_done() && runs(admitted.endpoint)) take_body(parser.get().body());
     } catch (const ApiError& error) {
       check(error);
     }
