@@ -45,8 +45,7 @@ HOSTED = {**AGENTS, "methods": [{"method": "rectify", "agents": [{**AGENT, "ttft
 PARTS = {"match": 1.0, "copy": 2.0, "full_layers": 3.0, "detect": 0.0, "sparse_layers": 0.5, "tail": 0.25, "other": 0.25}
 NANO = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 10, "num_attention_heads": 6, "num_key_value_heads": 2,
         "vocab_size": 1280, "head_dim": 32}
-LLAMA_8B = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-            "vocab_size": 128256}
+LLAMA_8B = bounds.LLAMA_8B
 QWEN_06B = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
             "head_dim": 128, "vocab_size": 151936}
 

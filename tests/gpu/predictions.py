@@ -29,8 +29,7 @@ DEVICES = (
     Device("RTX 4090", 128, 2.52, 1008, 165, 256),
     Device("Orin", 16, 1.3, 205, 42.6, 1024),
 )
-LLAMA_8B = bounds.Shape({"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-                         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256})
+LLAMA_8B = bounds.Shape(bounds.LLAMA_8B)
 
 LIBRARY_SHARE = 0.65    # of the peak that the library's large products reach
 ATTENTION_SHARE = 0.6   # of mma.sync that attention's tiles reach

@@ -23,6 +23,7 @@
 #include "engine/text/constrain/grammar.h"
 #include "engine/text/constrain/token_masks.h"
 #include "tests/support/golden_files.h"
+#include "tests/support/published_models.h"
 #include "tests/support/random_schema.h"
 #include "tests/support/tiny_model.h"
 
@@ -32,21 +33,6 @@ using namespace baton::test;
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The models, smallest first; none: why is printed.
-std::vector<fs::path> published() {
-  std::vector<fs::path> models;
-  const char* folder = std::getenv("BATON_TEST_MODELS");
-  if (folder == nullptr) {
-    WARN("skipped: BATON_TEST_MODELS names no folder");
-    return models;
-  }
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".gguf" && is_model(entry.path())) models.push_back(entry.path());
-  std::ranges::sort(models, {}, [](const fs::path& path) { return fs::file_size(path); });
-  if (models.empty()) WARN("skipped: there is no .gguf file in " << folder);
-  return models;
-}
 
 std::vector<std::string> texts() {
   std::vector<std::string> all;
@@ -107,7 +93,7 @@ bool ask_for_record(GenerationRequest& request, const std::string& schema, const
 }  // namespace
 
 TEST_CASE("published: text goes through the tokenizer and back") {
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     const ModelText text = open_model_files(path)->text();
     const Tokenizer& tokenizer = *text.tokenizer;
@@ -127,7 +113,7 @@ TEST_CASE("published: text goes through the tokenizer and back") {
 }
 
 TEST_CASE("published: every token of the metadata has its id, and control tokens are recognised") {
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     const GgufFiles files(path);
     const auto tokens = files.metadata().texts("tokenizer.ggml.tokens");
@@ -156,7 +142,7 @@ TEST_CASE("published: every token of the metadata has its id, and control tokens
 }
 
 TEST_CASE("published: answers under random schemas are valid JSON of them") {
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     auto backend = make_cpu_backend(2);
     auto model = open_model(*backend, path, {});
@@ -185,7 +171,7 @@ TEST_CASE("published: answers under random schemas are valid JSON of them") {
 TEST_CASE("published: many random schemas, and what they cost", "[.schemas]") {
   const char* number = std::getenv("BATON_RANDOM_SCHEMAS");
   const unsigned wanted = number == nullptr ? 100 : static_cast<unsigned>(std::stoul(number));
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     auto backend = make_cpu_backend(2);
     auto model = open_model(*backend, path, {});
@@ -238,7 +224,7 @@ TEST_CASE("published: times of constraints", "[.times]") {
   const auto ms_since = [](Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   };
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     auto backend = make_cpu_backend(2);
     auto model = open_model(*backend, path, {});
     const Tokenizer& tokenizer = *model->tokenizer;
@@ -306,7 +292,7 @@ TEST_CASE("published: times of constraints", "[.times]") {
 }
 
 TEST_CASE("published: a prompt's logits are the same however it is split into steps") {
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     const auto backend = make_cpu_backend(2);
     const auto model = open_model(*backend, path, {});
@@ -340,7 +326,7 @@ TEST_CASE("published: a prompt's logits are the same however it is split into st
 }
 
 TEST_CASE("published: every row recomputed in every layer is full prefill, bit for bit") {
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     INFO(path.filename());
     auto backend = make_cpu_backend(2);
     auto model = open_model(*backend, path, {});

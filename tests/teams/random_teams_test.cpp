@@ -14,6 +14,7 @@
 #include "engine/cpu/cpu.h"
 #include "tests/support/folders.h"
 #include "tests/support/process_memory.h"
+#include "tests/support/published_models.h"
 #include "tests/support/tiny_model.h"
 #include "tests/teams/team_tools.h"
 #include "tests/teams/ways.h"
@@ -103,20 +104,9 @@ TEST_CASE("random teams: the shipped model gives the answers of full in every wa
 }
 
 TEST_CASE("random teams: a published model gives the answers of full in every way", "[published]") {
-  const char* folder = std::getenv("BATON_TEST_MODELS");
-  if (folder == nullptr) {
-    WARN("skipped: BATON_TEST_MODELS names no folder");
-    return;
-  }
-  std::filesystem::path smallest;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() != ".gguf" || !is_model(entry.path())) continue;
-    if (smallest.empty() || entry.file_size() < std::filesystem::file_size(smallest)) smallest = entry.path();
-  }
-  if (smallest.empty()) {
-    WARN("skipped: there is no .gguf file in " << folder);
-    return;
-  }
+  const auto models = published_models();
+  if (models.empty()) return;
+  const std::filesystem::path& smallest = models.front();
   INFO(smallest);
   TeamModel model{make_cpu_backend(1), nullptr};
   model.model = open_model(*model.backend, smallest, {});

@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published models on the CUDA backend: the GGUF files in the folder that BATON_TEST_MODELS names answer as on the CPU.
 #include <algorithm>
-#include <cstdlib>
+#include <cstdio>
 #include <filesystem>
 
 #include "engine/cpu/cpu.h"
 #include "engine/model/model.h"
 #include "tests/engine/cuda/models.h"
+#include "tests/support/published_models.h"
 
 namespace baton::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<fs::path> published() {
-  std::vector<fs::path> models;
-  if (const char* folder = std::getenv("BATON_TEST_MODELS")) {
-    for (const auto& entry : fs::directory_iterator(folder)) {
-      if (entry.path().extension() == ".gguf" && is_model(entry.path())) models.push_back(entry.path());
-    }
-  }
-  std::ranges::sort(models, {}, [](const fs::path& path) { return fs::file_size(path); });
-  if (models.empty()) std::printf("SKIPPED: BATON_TEST_MODELS names no folder with .gguf files\n");
-  return models;
-}
 
 struct Continuation {
   std::vector<TokenId> tokens;
@@ -69,7 +58,7 @@ std::ptrdiff_t equal_tokens(const Continuation& a, const Continuation& b) {
 // device rounds activations, queries and attention's weights to bf16 and is to come nearer to it than 8 bits do.
 TEST_CASE("published: models answer on the kernels as on the CPU", "[published-device]") {
   constexpr std::size_t kTokens = 8;
-  for (const fs::path& path : published()) {
+  for (const fs::path& path : published_models()) {
     auto device = make_backend_under_test();
     if (device == nullptr) return;
     INFO(path.filename().string());
