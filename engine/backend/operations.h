@@ -122,8 +122,8 @@ class Operations {
   /// ascending order, from bias or zero:
   ///   acc = fma(float(sum of quant[c] * x_quant[c]) * x_scale[b], scale, acc) for each group of inputs with one scale,
   ///   acc = fma(minimum, x_scale[b] * float(sum of x_quant[c]), acc) where the type has minimums;
-  /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even. A device may
-  /// take inputs in bf16 in place of int8 (operand_type), and sum in another order.
+  /// x_scale = max |x[c]| / 127 of the block, x_quant = x[c] * (127 / max |x[c]|) to nearest, ties to even. A device
+  /// may take inputs in bf16 in place of int8 (operand_type), and sum in another order.
   virtual std::unique_ptr<Matrix> load_quantized_rows(std::span<const BlockRows> parts, Activations activations) = 0;
 
   /// Returns a weight [rows, cols] of random numbers: random_weight(seed, index, deviation) of each element, rounded to
