@@ -13,7 +13,7 @@ namespace baton::cuda {
 namespace {
 
 constexpr std::int64_t kChunkInputs = kUnitInputs * kUnitsPerFactor;  // values of a block of the K formats
-constexpr std::size_t kAlignment = 256;                               // of the arrays of a part
+constexpr std::int64_t kAlignment = 256;                              // of the arrays of a part
 
 /// 256 inputs of one output: the codes of all its blocks, and the scales of each or of the only one.
 struct OpenChunk {
@@ -21,21 +21,23 @@ struct OpenChunk {
   std::array<OpenBlock, kChunkInputs / kBlockInputs> blocks;  // codes are in `codes`; K formats: the first alone
 };
 
-/// Bytes of the arrays of some panels.
-struct ArrayBytes {
-  std::size_t codes, high, scales, factors;
+/// The arrays of some panels, as QuantizedPart has them.
+enum Array : std::uint8_t { kCodes, kHigh, kScales, kFactors };
+template <class T>
+using PanelArrays = std::array<T, 4>;
 
-  ArrayBytes(const DeviceFormat& format, std::int64_t panels, std::int64_t units)
-      : codes(bytes_of(panels * units, format.code_bytes())),
-        high(bytes_of(panels * units, format.high_bytes())),
-        scales(bytes_of(panels * units, format.scale_bytes())),
-        factors(bytes_of(panels * blocks_of(units, kUnitsPerFactor), format.factor_bytes())) {}
-  static std::size_t bytes_of(std::int64_t count, std::int64_t each) {
+PanelArrays<std::size_t> array_bytes(const DeviceFormat& format, std::int64_t panels, std::int64_t units) {
+  const auto bytes = [](std::int64_t count, std::int64_t each) {
     return checked_bytes("load_quantized_rows", count, each, 1);
-  }
-  std::size_t total() const { return round_up(codes) + round_up(high) + round_up(scales) + round_up(factors); }
-  static std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-};
+  };
+  return {bytes(panels * units, format.code_bytes()), bytes(panels * units, format.high_bytes()),
+          bytes(panels * units, format.scale_bytes()),
+          bytes(panels * blocks_of(units, kUnitsPerFactor), format.factor_bytes())};
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), kAlignment));
+}
 
 /// The arrays of some panels in host memory, in the layout of the device (quantized_layout.h).
 class PanelWriter {
@@ -46,11 +48,8 @@ class PanelWriter {
   /// Writes the panels of `rows` rows of blocks.
   void write(const BlockView& rows) {
     const std::int64_t panels = blocks_of(rows.rows, kPanelOutputs);
-    const ArrayBytes bytes(format_, panels, units_);
-    codes.assign(bytes.codes, {});
-    high.assign(bytes.high, {});
-    scales.assign(bytes.scales, {});
-    factors.assign(bytes.factors, {});
+    const PanelArrays<std::size_t> bytes = array_bytes(format_, panels, units_);
+    for (std::size_t i = 0; i < bytes.size(); ++i) arrays_[i].assign(bytes[i], {});
     for (std::int64_t panel = 0; panel < panels; ++panel) {
       const std::int64_t count = std::min(kPanelOutputs, rows.rows - panel * kPanelOutputs);
       for (std::int64_t input = 0; input < cols_; input += kChunkInputs) {
@@ -63,7 +62,7 @@ class PanelWriter {
     }
   }
 
-  std::vector<std::byte> codes, high, scales, factors;
+  const PanelArrays<std::vector<std::byte>>& arrays() const { return arrays_; }
 
  private:
   void open(OpenChunk& out, const std::byte* row, std::int64_t input) {
@@ -89,7 +88,7 @@ class PanelWriter {
     const std::int64_t at = panel * blocks_of(units_, kUnitsPerFactor) + first_unit / kUnitsPerFactor;
     for (std::int64_t n = 0; n < kPanelOutputs; ++n) {
       const OpenBlock& block = open_[static_cast<std::size_t>(n)].blocks[0];
-      put(factors, at * kPanelOutputs + n, pair(block.factor, block.minimum));
+      put(arrays_[kFactors], at * kPanelOutputs + n, pair(block.factor, block.minimum));
     }
   }
 
@@ -114,14 +113,15 @@ class PanelWriter {
     }
     if (format_.codes.bits == 8) {
       for (std::int64_t i = 0; i < 8; ++i) {
-        put(codes, at * 256 + i / 4 * 128 + lane * 4 + i % 4, words[static_cast<std::size_t>(i)]);
+        put(arrays_[kCodes], at * 256 + i / 4 * 128 + lane * 4 + i % 4, words[static_cast<std::size_t>(i)]);
       }
       return;
     }
-    for (std::int64_t i = 0; i < 4; ++i) put(codes, at * 128 + lane * 4 + i, words[static_cast<std::size_t>(i)]);
+    for (std::int64_t i = 0; i < 4; ++i)
+      put(arrays_[kCodes], at * 128 + lane * 4 + i, words[static_cast<std::size_t>(i)]);
     const std::int64_t count = format_.high_bytes() / 128;
     for (std::int64_t i = 0; i < count; ++i) {
-      put(high, (at * 32 + lane) * count + i, more[static_cast<std::size_t>(i)]);
+      put(arrays_[kHigh], (at * 32 + lane) * count + i, more[static_cast<std::size_t>(i)]);
     }
   }
 
@@ -131,15 +131,15 @@ class PanelWriter {
       const OpenBlock& first = blocks[static_cast<std::size_t>(2 * unit)];
       const OpenBlock& second = blocks[static_cast<std::size_t>(2 * unit + 1)];
       const std::int64_t words = format_.scale_bytes() / 64, word = (at * kPanelOutputs + n) * words;
-      put(scales, word, pair(first.factor, second.factor));
-      if (words == 2) put(scales, word + 1, pair(first.minimum, second.minimum));
+      put(arrays_[kScales], word, pair(first.factor, second.factor));
+      if (words == 2) put(arrays_[kScales], word + 1, pair(first.minimum, second.minimum));
       return;
     }
     const bool minimums = format_.codes.minimums;
     const std::uint8_t* groups = blocks[0].scales + unit * (minimums ? 2 : 4);
     std::array<std::uint8_t, 4> bytes = {groups[0], groups[1], groups[2], groups[3]};
     if (minimums) std::copy_n(blocks[0].minimums + unit * 2, 2, bytes.begin() + 2);
-    std::memcpy(scales.data() + (at * kPanelOutputs + n) * 4, bytes.data(), bytes.size());
+    std::memcpy(arrays_[kScales].data() + (at * kPanelOutputs + n) * 4, bytes.data(), bytes.size());
   }
 
   static std::uint32_t pair(std::uint16_t low, std::uint16_t high) { return low | std::uint32_t{high} << 16; }
@@ -147,6 +147,7 @@ class PanelWriter {
     std::memcpy(out.data() + index * 4, &word, sizeof(word));
   }
 
+  PanelArrays<std::vector<std::byte>> arrays_;
   BlockType type_;
   DeviceFormat format_;
   std::int64_t cols_, units_;
@@ -166,22 +167,24 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
                       .units = units,
                       .factor_units = blocks_of(units, kUnitsPerFactor),
                       .split_units = blocks_of(units, kSplits)});
-    bytes += ArrayBytes(device_format(part.type), parts_.back().panels(), units).total();
+    for (const std::size_t one : array_bytes(device_format(part.type), parts_.back().panels(), units))
+      bytes += aligned(one);
     rows += part.rows;
   }
   auto* next = static_cast<std::byte*>(memory_.reserve(bytes));
   std::vector<std::byte> blocks;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const BlockRows& part = parts[i];
-    const DeviceFormat format = device_format(part.type);
-    const ArrayBytes all(format, parts_[i].panels(), units);
-    std::array<std::byte*, 4> to{};
-    const std::array<std::size_t, 4> sizes = {all.codes, all.high, all.scales, all.factors};
+    const PanelArrays<std::size_t> sizes = array_bytes(device_format(part.type), parts_[i].panels(), units);
+    PanelArrays<std::byte*> to{};
     for (std::size_t array = 0; array < to.size(); ++array) {
       to[array] = next;
-      next += ArrayBytes::round_up(sizes[array]);
+      next += aligned(sizes[array]);
     }
-    parts_[i].codes = to[0], parts_[i].high = to[1], parts_[i].scales = to[2], parts_[i].factors = to[3];
+    parts_[i].codes = to[kCodes];
+    parts_[i].high = to[kHigh];
+    parts_[i].scales = to[kScales];
+    parts_[i].factors = to[kFactors];
     PanelWriter writer(part.type, cols);
     const std::int64_t stride = row_bytes(part.type, cols);
     const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / (stride * kPanelOutputs)) * kPanelOutputs;
@@ -190,10 +193,10 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
       blocks.resize(static_cast<std::size_t>(count * stride));
       part.read(blocks, first);
       writer.write({blocks, part.type, count, cols});
-      const std::array<std::span<const std::byte>, 4> from = {writer.codes, writer.high, writer.scales, writer.factors};
       for (std::size_t array = 0; array < to.size(); ++array) {
-        if (!from[array].empty()) staging.to_device(to[array], from[array]);
-        to[array] += from[array].size();
+        const std::vector<std::byte>& from = writer.arrays()[array];
+        if (!from.empty()) staging.to_device(to[array], from);
+        to[array] += from.size();
       }
     }
   }
@@ -202,8 +205,8 @@ DeviceBlocks::DeviceBlocks(Runtime& runtime, Staging& staging, std::span<const B
 void QuantizedOperations::matmul(Stream stream, TensorView out, ConstTensorView x, const DeviceBlocks& w,
                                  const float* bias) {
   const std::int64_t width = round_up(w.cols, kUnitInputs), blocks = width / kBlockInputs;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
-  if (x.dtype != DType::bf16 || x.cols != width || !aligned) {
+  const bool whole = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0;
+  if (x.dtype != DType::bf16 || x.cols != width || !whole) {
     const TensorView rounded{inputs_.reserve<std::byte>(x.rows * width * 2), DType::bf16, x.rows, width, width};
     launch_copy_rows(stream, rounded, nullptr, x, nullptr, x.rows);  // padded with zeros
     x = rounded;
