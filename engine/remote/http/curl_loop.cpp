@@ -31,7 +31,7 @@ constexpr std::size_t kMaxErrorBody = 64u << 10;  // bytes that are read of an a
 struct MultiDeleter {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
-bool is_transient(long status) {
+bool is_transient_status(long status) {
   return status == 408 || status == 425 || status == 429 || (status >= 500 && status != 501);
 }
 
@@ -227,7 +227,7 @@ class CurlLoop final : public HttpLoop {
       curl_off_t wait = 0;
       curl_easy_getinfo(transfer.easy.get(), CURLINFO_RETRY_AFTER, &wait);
       end.wait_seconds = static_cast<double>(wait);
-      end.passing = is_transient(end.status);
+      end.passing = is_transient_status(end.status);
     } else if (!transfer.thrown.empty()) {
       end.problem = transfer.thrown;
     } else if (code != CURLE_OK) {
