@@ -239,6 +239,7 @@ void RemoteEngine::finish(Live& live, FinishReason reason, std::string error) {
   const GenerationCallbacks callbacks = std::move(live.request.callbacks);
   live_.erase(live.id);
   if (callbacks.on_finished) callbacks.on_finished(std::move(result));
+  if (live_.empty()) return hold();  // for the turn that waited for this answer
   send_ahead();
 }
 
@@ -311,7 +312,7 @@ void RemoteEngine::send_ahead() {
 }
 
 void RemoteEngine::hold() {
-  held_ = true;
+  if (std::exchange(held_, true)) return;
   loop_.at(Clock::now() + kHold, [this] {
     held_ = false;
     send_ahead();
@@ -342,7 +343,7 @@ void RemoteEngine::warm(EarlyId id) {
   auto body = std::make_shared<std::string>();
   call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
   call.max_bytes = kMaxEvent;
-  call.on_end = [this, id, body](const HttpEnd& end) {
+  call.on_end = [this, id, body, since = Clock::now()](const HttpEnd& end) {
     pace_.answered();
     ServerPiece piece;
     const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
@@ -353,7 +354,7 @@ void RemoteEngine::warm(EarlyId id) {
     for (const auto& [request_id, live] : live_) {  // which may have taken the prompt over meanwhile
       if (live->early == id && live->warmth.before < 0) live->warmth.before = std::max<std::int64_t>(piece.cached, 0);
     }
-    warm_ups_.arrived(id, piece.cached, piece.slot);
+    warm_ups_.arrived(id, piece.cached, piece.slot, milliseconds(Clock::now() - since));
     send_ahead();
   };
   pace_.sent();

@@ -5,6 +5,12 @@
 #include <utility>
 
 namespace baton {
+namespace {
+
+constexpr double kRequestMs = 150.0;  // of one request, which a turn that is submitted meanwhile waits for
+constexpr double kMaxTokens = 4096.0;
+
+}  // namespace
 
 void WarmUps::update(EarlyId id, std::vector<EarlyPart> parts, bool complete) {
   const auto found = prompts_.find(id);
@@ -104,15 +110,20 @@ std::optional<WarmUps::Sent> WarmUps::send(EarlyId id) {
   if (found == prompts_.end()) return std::nullopt;
   Waiting& waiting = found->second;
   Sent sent{id, known(waiting.prompt), waiting.warmth.slot};
+  sent.prompt.resize(std::min(sent.prompt.size(), waiting.sent + static_cast<std::size_t>(most_)));
   waiting.under_way = true;
   waiting.sent = sent.prompt.size();
   return sent;
 }
 
-void WarmUps::arrived(EarlyId id, std::int64_t cached, int slot) {
+void WarmUps::arrived(EarlyId id, std::int64_t cached, int slot, double ms) {
   const auto found = prompts_.find(id);
   if (found == prompts_.end()) return;
   Waiting& waiting = found->second;
+  const auto computed = static_cast<double>(waiting.sent) - static_cast<double>(std::max<std::int64_t>(cached, 0));
+  if (computed >= static_cast<double>(block_) && ms > 0.0)
+    most_ = std::clamp(computed * kRequestMs / ms, std::max(most_ / 2.0, static_cast<double>(block_)),
+                       std::min(most_ * 2.0, kMaxTokens));
   waiting.under_way = false;
   if (slot >= 0) waiting.warmth.slot = slot;
   if (waiting.warmth.before < 0) waiting.warmth.before = std::max<std::int64_t>(cached, 0);

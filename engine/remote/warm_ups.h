@@ -44,10 +44,11 @@ class WarmUps {
   bool has_slot(EarlyId id) const;
   /// Chooses a slot for the prompt, one of `idle`. False: none is free for it.
   bool choose_slot(EarlyId id, const std::vector<int>& idle);
-  /// The prompt, as far as it is known, is being sent. Nothing: it waits no longer.
+  /// The prompt, as far as it is known, is being sent, or so much of it as the server computes in kRequestMs. Nothing:
+  /// it waits no longer.
   std::optional<Sent> send(EarlyId id);
-  /// The server has it. `cached`: tokens that it had before.
-  void arrived(EarlyId id, std::int64_t cached, int slot);
+  /// The server has it, after `ms` milliseconds. `cached`: tokens that it had before.
+  void arrived(EarlyId id, std::int64_t cached, int slot, double ms);
   /// It did not arrive, and is not sent again before there is more of it.
   void failed(EarlyId id);
 
@@ -65,6 +66,7 @@ class WarmUps {
 
   std::size_t block_;
   int slots_;
+  double most_ = 64.0;                                 // new tokens of the next request
   std::map<EarlyId, Waiting> prompts_;                 // in the order of prepare
   std::map<RequestId, std::vector<TokenId>> decoded_;  // of requests that some prompt follows
 };

@@ -72,7 +72,7 @@ int run_verb(const Action& action) {
     check_stdout();
     return code;
   } catch (const Failure& failure) {
-    return fail(failure.code, failure.what());
+    return *failure.what() == '\0' ? failure.code : fail(failure.code, failure.what());
   } catch (const WorkflowError& error) {
     note(printable(error.what(), Lines::keep));
     return kInvalidFile;

@@ -155,8 +155,7 @@ class Signals(Cli):
             process.wait(timeout=120)
             process.stderr.close()
             self.assertIn(process.returncode, (0, 1), said)
-            if process.returncode == 1:
-                self.assertIn("could not write to standard output: Broken pipe", said)
+            self.assertNotIn("standard output", said)
             if output != ["--events", "ndjson"]:  # the run was over when its result met nobody
                 self.assertTrue((self.folder / f"out{number}/run.json").exists())
             self.check_files(f"out{number}")

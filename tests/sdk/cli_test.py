@@ -402,6 +402,15 @@ class Terminal(Cli):
         raw = self.baton("render", self.team, "--agent", "solver", "--input", "question=@q.txt").stdout
         self.assertIn("\x1b]0;owned", raw)
 
+    def test_input_from_standard_input(self):
+        command = [RUNNER, "render", str(self.team), "--agent", "solver", "--input", "question=@-"]
+        done = subprocess.run(command, input="How many\napples?\n", capture_output=True, text=True, timeout=60,
+                              cwd=self.folder, env=self.environment())
+        self.assertIn("Question:\nHow many\napples?<|im_end|>", done.stdout, done.stderr)
+        done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60,
+                              cwd=self.folder, env=self.environment())
+        self.assertEqual((done.returncode, done.stderr), (2, "baton: standard input is empty; expected the value of an input (@-)\n"))
+
     def test_interrupt_puts_the_cursor_back(self):
         team = self.write("long.yaml", LONG)
         # The second Ctrl-C ends the program without waiting for its threads, which is no leak.

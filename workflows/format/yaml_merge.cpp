@@ -79,6 +79,17 @@ YamlNode* element(YamlNode& list, std::string_view name) {
   return same == list.items.end() ? nullptr : &*same;
 }
 
+/// True for `agents`, `models`, ...: what stands below one of their names is a part of something that the file
+/// declares.
+bool is_map_of_objects(std::string_view key) {
+  const auto keys = format_keys();
+  return std::any_of(keys.begin(), keys.end(), [&](const FormatKey& known) {
+    if (!known.object.empty() || known.key != key || known.type.kind != FormatType::Kind::map) return false;
+    const FormatType::Kind of = known.type.of.front().kind;
+    return of == FormatType::Kind::object || of == FormatType::Kind::either;
+  });
+}
+
 }  // namespace
 
 YamlNode merged(YamlNode base, YamlNode child) {
@@ -121,7 +132,8 @@ void set_value(YamlNode& root, const std::string& path, const std::string& value
   if (!parsed) return;
 
   YamlNode* node = &root;
-  for (std::size_t at = 0; at <= path.size();) {
+  const std::string top = path.substr(0, path.find('.'));
+  for (std::size_t at = 0, depth = 0; at <= path.size(); ++depth) {
     const std::size_t dot = std::min(path.find('.', at), path.size());
     const std::string part = path.substr(at, dot - at);
     at = dot + 1;
@@ -137,6 +149,13 @@ void set_value(YamlNode& root, const std::string& path, const std::string& value
     if (YamlEntry* entry = node->entry(part)) {
       node = &entry->value;
       continue;
+    }
+    if (depth == 1 && at <= path.size() && is_map_of_objects(top)) {
+      std::vector<std::string> names;
+      for (const YamlEntry& entry : node->entries) names.push_back(entry.key.text);
+      const std::string hint = diagnostics.suggestion(part, names);
+      return fail(fmt::format("{} has no '{}'; {}", top, part,
+                              hint.empty() ? fmt::format("the file has: {}", fmt::join(names, ", ")) : hint));
     }
     YamlEntry added;
     added.key.kind = YamlNode::Kind::string;

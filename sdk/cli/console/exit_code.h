@@ -22,6 +22,7 @@ enum ExitCode : int {
 /// Ends the verb with this code after `what()` was shown.
 class Failure : public std::runtime_error {
  public:
+  /// Nothing is said where the text is empty.
   Failure(ExitCode exit_code, const std::string& text) : std::runtime_error(text), code(exit_code) {}
   ExitCode code;
 };

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include "engine/base/json/json_reader.h"
@@ -143,11 +144,26 @@ std::map<std::string, std::string> answers_of(const std::vector<std::string>& an
 }
 
 void InputArguments::add_to(CLI::App& verb) {
-  verb.add_option("-i,--input", pairs, "An input; @FILE reads the value from a file, @@ stands for a leading @")
+  verb.add_option("-i,--input", pairs,
+                  "An input; @FILE reads the value from a file, @- from standard input, @@ stands for a leading @")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   verb.add_option("--input-file", file, "Inputs as a JSON object")->type_name("FILE.json");
 }
+
+namespace {
+
+/// Once: nothing is left for a second input.
+std::string read_stdin() {
+  std::ostringstream text;
+  text << std::cin.rdbuf();
+  if (std::cin.bad()) throw Failure(kUsage, "cannot read standard input");
+  if (std::cin.peek() == std::char_traits<char>::eof() && text.str().empty())
+    throw Failure(kUsage, "standard input is empty; expected the value of an input (@-)");
+  return std::move(text).str();
+}
+
+}  // namespace
 
 std::map<std::string, std::string> InputArguments::values() const {
   std::map<std::string, std::string> values;
@@ -162,7 +178,7 @@ std::map<std::string, std::string> InputArguments::values() const {
     if (value.rfind("@@", 0) == 0) {
       value.erase(0, 1);
     } else if (value.rfind('@', 0) == 0) {
-      value = read_file(value.substr(1));
+      value = value == "@-" ? read_stdin() : read_file(value.substr(1));
       if (!value.empty() && value.back() == '\n') value.pop_back();  // the end of the file's last line
     }
     values[name] = value;

@@ -21,7 +21,9 @@ class PlainView : public View {
   }
 
  private:
-  void show(const RunStarted& event) { note(fmt::format("{}: {} agent turns\n", safe(event.workflow), event.turns)); }
+  void show(const RunStarted& event) {
+    note(fmt::format("{}: {} agent turn{}\n", safe(event.workflow), event.turns, event.turns == 1 ? "" : "s"));
+  }
   void show(const AgentStarted& event) {
     note(fmt::format("{}: started, {} prompt tokens\n", turn_name(event.agent, event.round), event.prompt_tokens));
   }

@@ -95,6 +95,7 @@ void open_standard_files() {
 void check_stdout() {
   if (std::ferror(stdout) == 0) return;
   const int error = stdout_error;
+  if (error == EPIPE) throw Failure(kRunFailed, "");  // whoever read it wanted no more
   throw Failure(kRunFailed, std::string("could not write to standard output") +
                                 (error != 0 ? std::string(": ") + std::strerror(error) : ""));
 }

@@ -32,10 +32,10 @@ TEST_CASE("a prompt is sent ahead when a block of it is new, and not while it is
   CHECK(sent->slot == 2);
   warm_ups.decoded(7, {5, 6, 7, 8, 5});
   CHECK(warm_ups.next() == std::nullopt);
-  warm_ups.arrived(1, 2, 2);
+  warm_ups.arrived(1, 2, 2, 20.0);
   REQUIRE(warm_ups.next() == EarlyId{1});
   CHECK(warm_ups.send(1)->prompt == std::vector<TokenId>{1, 1, 1, 5, 6, 7, 8, 5});
-  warm_ups.arrived(1, 4, 2);
+  warm_ups.arrived(1, 4, 2, 20.0);
   const WarmUps::Warmth warmth = warm_ups.take(1);
   CHECK(warmth.slot == 2);
   CHECK(warmth.before == 2);  // what was there before the first
@@ -52,6 +52,29 @@ TEST_CASE("one slot stays free of waiting prompts, and a prompt with a slot goes
   CHECK_FALSE(warm_ups.choose_slot(3, {0, 1, 2}));
   warm_ups.take(1);
   CHECK(warm_ups.choose_slot(3, {0, 1, 2}));
+}
+
+TEST_CASE("a long prompt is sent in pieces that take the server a short time each") {
+  WarmUps warm_ups(16, 3);
+  warm_ups.add(1, following(1000, 0));
+  CHECK(warm_ups.choose_slot(1, {0}));
+  CHECK(warm_ups.send(1)->prompt.size() == 64);
+  warm_ups.arrived(1, 0, 0, 100.0);
+  REQUIRE(warm_ups.next() == EarlyId{1});
+  CHECK(warm_ups.send(1)->prompt.size() == 64 + 96);  // 64 tokens took 100 ms, so that 96 take 150
+  warm_ups.arrived(1, 64, 0, 1.0);
+  CHECK(warm_ups.send(1)->prompt.size() == 160 + 192);  // at most twice as many as before
+  warm_ups.arrived(1, 160, 0, 10000.0);
+  CHECK(warm_ups.send(1)->prompt.size() == 352 + 96);
+  for (int i = 0; i < 20; ++i) {
+    warm_ups.arrived(1, 352, 0, 1e9);
+    REQUIRE(warm_ups.send(1));
+  }
+  warm_ups.arrived(1, 352, 0, 1e9);
+  const std::size_t before = warm_ups.send(1)->prompt.size();
+  warm_ups.arrived(1, 352, 0, 1e9);
+  CHECK(warm_ups.send(1)->prompt.size() <= before + 16);
+  CHECK(warm_ups.send(1)->prompt.size() <= 1003);
 }
 
 TEST_CASE("prompts are held back while decoding is slower than the bound allows") {
