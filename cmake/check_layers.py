@@ -58,13 +58,14 @@ ALLOWED = {
     "sdk/include/baton": PUBLIC,
     "sdk/hub": [*MODEL],
     "sdk/pull": [*MODEL, *PUBLIC, "sdk/hub"],
+    "sdk/trace": [*BASE, *PUBLIC, "sdk/hub", "sdk/pull"],
     "sdk/src": [*WORKFLOWS, *PUBLIC, "sdk/hub"],
     "sdk/lab": [*WORKFLOWS, *PUBLIC, "sdk/src"],
     "sdk/serve": CONSOLE,
     "sdk/cli/console": CONSOLE,  # the runner uses only the public face, and the reader of JSON
     "sdk/cli/measure": RUNNER,
-    "sdk/report": RUNNER,
-    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/pull", "sdk/serve"],
+    "sdk/report": [*RUNNER, "sdk/trace"],
+    "sdk/cli": [*RUNNER, "sdk/cli/measure", "sdk/report", "sdk/trace", "sdk/pull", "sdk/serve"],
     "samples": PUBLIC,
 }
 
@@ -75,7 +76,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve))/.*",
+    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",

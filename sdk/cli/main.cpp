@@ -104,9 +104,9 @@ int main_of(int argc, char** argv) {
       "4 resources (memory, device, model), 5 timeout, 6 verification failed, 130 interrupted.");
   Action action;
   for (const auto add :
-       {add_run,   add_chat,   add_serve,  add_resume,  add_replay,     add_diff,   add_validate, add_plan,
-        add_graph, add_render, add_report, add_profile, add_learn,      add_eval,   add_bench,    add_init,
-        add_pull,  add_models, add_doctor, add_schema,  add_completion, add_version}) {
+       {add_run,   add_chat,   add_serve,  add_resume, add_replay,  add_diff,       add_validate, add_plan,
+        add_graph, add_render, add_report, add_trace,  add_profile, add_learn,      add_eval,     add_bench,
+        add_init,  add_pull,   add_models, add_doctor, add_schema,  add_completion, add_version}) {
     add(app, action);
   }
   if (argc < 2) {

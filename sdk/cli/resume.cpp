@@ -32,6 +32,7 @@ struct ResumeArguments {
   std::vector<std::string> answers;
   bool json = false;
   std::string events;
+  std::string trace;
   bool quiet = false;
   bool verbose = false;
 };
@@ -80,6 +81,9 @@ int resume(const ResumeArguments& arguments) {
     note("the run has ended well; there is nothing to resume\n");
     return kOk;
   }
+  const bool is_file =
+      !arguments.trace.empty() && arguments.trace != "otlp" && arguments.trace.find("://") == std::string::npos;
+  const std::string trace = is_file ? fs::absolute(arguments.trace).string() : arguments.trace;  // of this command line
   auto [journal, engine, workflow] = restart(std::move(read), arguments.engine);
   const std::vector<TurnInfo> turns = workflow.turns();
   std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
@@ -96,6 +100,7 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.json = arguments.json;
   run_arguments.events = arguments.events;
   run_arguments.record = folder.string();
+  run_arguments.trace = trace;
   run_arguments.quiet = arguments.quiet;
   run_arguments.verbose = arguments.verbose;
   run_arguments.finished = std::move(journal.finished);
@@ -173,6 +178,8 @@ void add_resume(CLI::App& app, Action& action) {
   verb->add_flag("--json", arguments->json, "Print the whole record as one JSON object");
   verb->add_option("--events", arguments->events, "Print each event as it happens, one JSON object per line")
       ->check(CLI::IsMember({"ndjson"}));
+  verb->add_option("--trace", arguments->trace, "As for 'baton run'; turns that had ended are not in it")
+      ->type_name("otlp|URL|FILE");
   verb->footer(
       "Turns that had ended are taken from the run's journal and not computed again; the others run as they would "
       "have\n"

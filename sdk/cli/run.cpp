@@ -23,6 +23,9 @@
 #include "sdk/cli/journal.h"
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
+#include "sdk/trace/spans.h"
+#include "sdk/trace/trace_target.h"
+#include "sdk/trace/turn_marks.h"
 
 namespace baton::cli {
 namespace {
@@ -41,12 +44,6 @@ std::unique_ptr<View> make_view(const RunArguments& arguments, const Workflow& w
   if (arguments.quiet || (!arguments.events.empty() && stdout_is_terminal())) return std::make_unique<QuietView>();
   if (can_redraw() && !(can_ask() && asks(workflow))) return make_live_view(workflow);
   return make_plain_view(arguments.verbose);
-}
-
-/// An event's line, with the time since the run started.
-std::string timed_line(const Event& event, std::chrono::steady_clock::time_point begin) {
-  const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
-  return to_json(event, since.count()) + "\n";
 }
 
 std::string slots_text(const RunRecord& record) {
@@ -117,6 +114,14 @@ void finish_measuring(const Engine& engine, bool quiet) {
   engine.finish_measuring(kMaxWait, interrupted());
 }
 
+/// A collector that is not there takes nothing from the result; a file that was asked for is missed.
+void write_trace(const TraceTarget& target, const RunTrace& trace, std::optional<Failure>& unwritten) {
+  const std::string problem = target.write(trace);
+  if (problem.empty()) return;
+  if (!target.is_file()) return note(printable("warning: the trace is lost: " + problem, Lines::fold) + "\n");
+  if (!unwritten) unwritten = Failure(kRunFailed, "the trace could not be written: " + problem);
+}
+
 /// Says how to give the inputs that are missing.
 Run start(const Engine& engine, const Workflow& workflow, const RunOptions& options, const std::string& file) {
   try {
@@ -133,6 +138,8 @@ int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   std::optional<RecordFolder> folder;
   if (!arguments.record.empty()) folder.emplace(arguments.record, arguments.resumes);
+  std::optional<TraceTarget> trace;
+  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
@@ -163,11 +170,14 @@ int run(const RunArguments& arguments) {
     for (const ToolUse& use : one.record.tools) add_result(turn_name(one.record.agent, one.record.round), use.result);
   }
   std::chrono::steady_clock::time_point begin;
+  RunMarks marks;
   std::map<std::string, Asked> asked;  // by turn, without an answer
   options.on_event = [&](const Event& event) {
     if (std::holds_alternative<RunStarted>(event)) begin = std::chrono::steady_clock::now();
     // Before it is shown: drawing takes its time.
-    const std::string line = arguments.events.empty() && !folder ? "" : timed_line(event, begin);
+    const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
+    const std::string line = arguments.events.empty() && !folder ? "" : to_json(event, since.count()) + "\n";
+    if (trace) marks.add(event, since.count());
     view->on_event(event);
     if (const auto* one = std::get_if<Asked>(&event)) asked[turn_name(one->agent, one->round)] = *one;
     if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask")
@@ -219,6 +229,7 @@ int run(const RunArguments& arguments) {
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
     if (record.state == RunState::suspended) note(how_to_answer(asked, arguments));
   }
+  if (trace) write_trace(*trace, spans_of(record, marks.turns(record)), unwritten);
   if (unwritten) throw Failure(*unwritten);
   if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
@@ -239,6 +250,9 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"ndjson"}));
   verb->add_option("--record", arguments->record, "Write run.json, events.ndjson and the prompts into a new folder")
       ->type_name("DIR");
+  verb->add_option("--trace", arguments->trace,
+                   "Send a trace to a collector of OpenTelemetry, or write it: FILE.perfetto.json for ui.perfetto.dev")
+      ->type_name("otlp|URL|FILE");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "Print only results and errors");
   verb->add_flag("-v,--verbose", arguments->verbose, "Also show how each placeholder was handed over")->excludes(quiet);
   verb->footer(
@@ -249,7 +263,8 @@ void add_run(CLI::App& app, Action& action) {
       "  baton run team.yaml --input user_question=\"What is 6 x 7?\"\n"
       "  baton run team.yaml --input user_question=@question.txt --model models/qwen3-0.6b\n"
       "  baton run team.yaml --input-file inputs.json --json -q | jq .outputs\n"
-      "  baton run team.yaml -i user_question=@q.txt --relay full --set defaults.max_tokens=64 --record runs/1");
+      "  baton run team.yaml -i user_question=@q.txt --relay full --set defaults.max_tokens=64 --record runs/1\n"
+      "  baton run team.yaml -i user_question=@q.txt --trace run.perfetto.json");
   verb->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
 }
 

@@ -23,6 +23,7 @@ struct RunArguments {
   bool json = false;
   std::string events;
   std::string record;
+  std::string trace;  // where to, as TraceTarget reads it
   bool quiet = false;
   bool verbose = false;
   std::map<std::string, std::string> given;  // resume: values in place of `inputs`

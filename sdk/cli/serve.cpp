@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "sdk/cli/console/text.h"
 #include "sdk/cli/verbs.h"
 #include "sdk/serve/api_keys.h"
+#include "sdk/trace/trace_queue.h"
 
 namespace baton::cli {
 namespace {
@@ -38,7 +40,7 @@ struct ServeArguments {
   InputArguments inputs;
   EngineArguments engine;
   serve::ServeOptions server;
-  std::string key_file, timeout = "10m", drain = "30s";
+  std::string key_file, timeout = "10m", drain = "30s", trace;
   bool quiet = false;
 };
 
@@ -131,6 +133,12 @@ int serve_workflows(const ServeArguments& arguments) {
       arguments.timeout == "0" ? std::chrono::milliseconds(0) : parse_duration(arguments.timeout, "--timeout");
   options.drain_timeout = parse_duration(arguments.drain, "--drain");
   if (!arguments.quiet) options.on_log = [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); };
+  std::optional<TraceQueue> traces;
+  if (!arguments.trace.empty()) {
+    traces.emplace(TraceTarget(arguments.trace),
+                   [](const std::string& line) { note(printable(line, Lines::fold) + "\n"); });
+    options.follow_run = [&traces] { return traces->follow(); };
+  }
   serve::ServedWorkflows workflows = load(arguments);
   const Engine engine = Engine::open(arguments.engine.options(arguments.workflow.default_model(), arguments.quiet));
   serve::Server server(engine, workflows, options);  // first, so that a port that is taken is known at once
@@ -191,6 +199,8 @@ void add_serve(CLI::App& app, Action& action) {
   verb->add_option("--drain", arguments->drain, "How long running requests may go on after SIGTERM or Ctrl-C")
       ->type_name("TIME")
       ->capture_default_str();
+  verb->add_option("--trace", arguments->trace, "Send a trace of each run to a collector, or write it into a file")
+      ->type_name("otlp|URL|FILE");
   verb->add_flag("-q,--quiet", arguments->quiet, "No line on each request");
   verb->footer(
       "Paths: / (a page to run workflows), /v1/models, /v1/chat/completions, /v1/completions, /health, /metrics.\n"

@@ -21,6 +21,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_graph(CLI::App& app, Action& action);
 void add_render(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
+void add_trace(CLI::App& app, Action& action);
 void add_profile(CLI::App& app, Action& action);
 void add_learn(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);

@@ -246,6 +246,15 @@ std::unique_ptr<HttpError> HttpClient::perform(Hop& hop) {
   if (hop.at_first && !hop.request->token.empty()) add_header(headers, "Authorization: Bearer " + hop.request->token);
   if (!hop.request->if_range.empty() && hop.request->from > 0)
     add_header(headers, "If-Range: " + hop.request->if_range);
+  if (hop.at_first) {
+    for (const std::string& header : hop.request->headers) add_header(headers, header);
+  }
+  if (const std::optional<std::string>& body = hop.request->post) {
+    add_header(headers, "Expect:");  // nobody waits for a server to agree to the body
+    set(CURLOPT_POST, 1L);
+    set(CURLOPT_POSTFIELDS, body->data());
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
+  }
   set(CURLOPT_HTTPHEADER, headers.get());
   const CURLcode code = curl_easy_perform(curl);
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &hop.reply.status);
@@ -291,7 +300,7 @@ HttpReply HttpClient::send(const HttpRequest& request, const std::function<void(
       return std::move(reply);
     }
     const std::string location = reply.header("location");
-    if (!is_redirect(reply.status) || location.empty()) throw status_error(reply);
+    if (!is_redirect(reply.status) || location.empty() || request.post) throw status_error(reply);
     std::string target = redirect_target(url, location);
     if (request.stay && origin_of(target) != first) return std::move(reply);
     linked = reply.linked;

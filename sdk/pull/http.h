@@ -7,10 +7,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace baton {
 
@@ -47,6 +49,8 @@ struct HttpRequest {
   std::int64_t from = 0;  // first byte asked for
   std::string if_range;   // validator that a range depends on, or empty
   std::string token;      // sent to the host of `url`, and to no other
+  std::vector<std::string> headers{};  // "Name: value", likewise
+  std::optional<std::string> post{};   // the body of a POST, which follows no redirects
 };
 
 struct HttpSettings {

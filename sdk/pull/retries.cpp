@@ -28,6 +28,8 @@ void Retries::run(const std::function<void()>& attempt) {
       double pause = kFirstPause;
       for (int failure = 0; failure < failures_ && pause < kMaxPause; ++failure) pause *= 2;
       pause = error.wait_seconds > 0 ? error.wait_seconds : std::min(pause, kMaxPause);
+      const std::chrono::duration<double> left = deadline_ - std::chrono::steady_clock::now();
+      if (left.count() < pause) throw;
       ++failures_;
       if (on_note_)
         on_note_(fmt::format("{}; again in {:.1f} s ({} of {})", error.what(), pause, failures_, max_failures_));

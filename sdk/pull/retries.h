@@ -13,11 +13,16 @@ namespace baton {
 
 class Retries {
  public:
-  Retries(int max_failures, std::stop_token stop, std::function<void(const std::string& text)> on_note)
-      : max_failures_(max_failures), stop_(std::move(stop)), on_note_(std::move(on_note)) {}
+  using Deadline = std::chrono::steady_clock::time_point;
 
-  /// Runs `attempt` until it returns. After a transient HttpError it waits and runs it again; other errors, and the one
-  /// after `max_failures` failures in a row, come out. Stopping while it waits throws HttpError.
+  /// `deadline`: no attempt begins after it.
+  Retries(int max_failures, std::stop_token stop, std::function<void(const std::string& text)> on_note,
+          Deadline deadline = Deadline::max())
+      : max_failures_(max_failures), deadline_(deadline), stop_(std::move(stop)), on_note_(std::move(on_note)) {}
+
+  /// Runs `attempt` until it returns. After a transient HttpError it waits and runs it again; other errors, the one
+  /// after `max_failures` failures in a row, and one whose pause would end after the deadline, come out. Stopping while
+  /// it waits throws HttpError.
   void run(const std::function<void()>& attempt);
 
   /// An attempt came further: failures are counted from zero again.
@@ -27,6 +32,7 @@ class Retries {
   void wait(std::chrono::duration<double> seconds) const;
 
   int max_failures_;
+  Deadline deadline_;
   int failures_ = 0;
   std::stop_token stop_;
   std::function<void(const std::string& text)> on_note_;

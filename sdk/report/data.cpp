@@ -53,6 +53,16 @@ ToolUse tool_of(const RecordFields& fields) {
 
 }  // namespace
 
+KvRecord kv_record(const RecordFields& fields) {
+  KvRecord kv;
+  kv.entries = fields.count("entries");
+  kv.reused = fields.count("reused");
+  kv.computed = fields.count("computed");
+  kv.ahead = fields.count("ahead", 0);
+  kv.reuse_rate = fields.share("reuse_rate");
+  return kv;
+}
+
 AgentRecord agent_record(const RecordFields& fields) {
   AgentRecord agent;
   agent.agent = fields.id("agent");
@@ -74,12 +84,7 @@ AgentRecord agent_record(const RecordFields& fields) {
   }
   agent.finish_reason = fields.one_of_if_there<FinishReason>("finish_reason");
   agent.truncated = fields.truth("truncated", agent.finish_reason == FinishReason::length);
-  const RecordFields kv = fields.object("kv");
-  agent.kv.entries = kv.count("entries");
-  agent.kv.reused = kv.count("reused");
-  agent.kv.computed = kv.count("computed");
-  agent.kv.ahead = kv.count("ahead", 0);
-  agent.kv.reuse_rate = kv.share("reuse_rate");
+  agent.kv = kv_record(fields.object("kv"));
   agent.ttft_ms = fields.number("ttft_ms");
   agent.prefill_ms = fields.number("prefill_ms");
   agent.decode_ms = fields.number("decode_ms");

@@ -11,6 +11,7 @@
 #include <baton/run_record.h>
 
 #include "sdk/report/files.h"
+#include "sdk/trace/turn_marks.h"
 
 namespace baton::cli {
 
@@ -48,14 +49,16 @@ struct TurnTime {
 
 struct Report {
   RunRecord run;
-  std::vector<TurnTime> times;  // one for each of run.agents
-  std::string no_times;         // why there are no times; empty where there are
+  std::vector<TurnTime> times;   // one for each of run.agents
+  std::vector<TurnMarks> marks;  // likewise, what the times are made of
+  std::string no_times;          // why there are no times; empty where there are
   std::vector<std::string> warnings;
   std::size_t warning_count = 0;
   std::vector<std::optional<RecordFiles::Start>> prompts;  // of the turns that are shown
 };
 
 class RecordFields;
+KvRecord kv_record(const RecordFields& fields);
 /// The record of a turn. Throws Failure.
 AgentRecord agent_record(const RecordFields& fields);
 

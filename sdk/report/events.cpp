@@ -3,32 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <map>
 #include <set>
+#include <utility>
 
-#include "sdk/cli/console/view.h"
+#include <baton/event.h>
+
 #include "sdk/report/data.h"
 #include "sdk/report/fields.h"
 
 namespace baton::cli {
 namespace {
-
-constexpr std::size_t kMaxRelayed = 1000;  // to one turn
-
-struct Attempt {
-  double started = 0;
-  std::optional<double> first, last;  // token
-  std::vector<Piece> calls;           // of tools, by the model
-};
-
-struct Seen {
-  std::vector<Attempt> attempts;
-  double tools_ms = 0, tools_over = 0;
-  std::string tools;
-  std::optional<double> over;
-  std::vector<std::pair<std::string, std::string>> relayed;  // agent, placeholder
-};
 
 /// Pieces one behind the other, whatever the times say.
 class Row {
@@ -44,64 +28,58 @@ class Row {
   double at_ = 0;
 };
 
-std::vector<Piece> pieces_of(Seen seen, const AgentRecord& agent) {
+std::string shown_name(const ToolMarks& tool) { return tool.tool + (tool.ok ? "" : " (failed)"); }
+
+std::vector<Piece> pieces_of(const TurnMarks& turn, const AgentRecord& agent) {
   using Kind = Piece::Kind;
   Row row;
-  if (agent.state == TurnState::skipped) return {};
-  // An event is seen some time after what it tells of, more so on a busy machine; the record's times are the engine's.
-  if (!seen.attempts.empty() && seen.attempts.back().first && seen.over && seen.attempts.back().calls.empty()) {
-    Attempt& last = seen.attempts.back();
-    last.first = std::min(*last.first, *seen.over - agent.decode_ms);
-    last.started = std::min(last.started, *last.first - agent.prefill_ms);
-  }
+  if (agent.state == TurnState::skipped || turn.shares_name) return {};
+  const std::vector<std::vector<ModelCallMarks>>& attempts = turn.attempts;
   // The record's time to first token begins with the last input, which no event marks. It is that of the last attempt.
   std::optional<double> ready;
-  if (seen.attempts.size() == 1 && seen.attempts[0].first && agent.ttft_ms > 0)
-    ready = *seen.attempts[0].first - agent.ttft_ms;
-  if (!seen.tools.empty()) {
-    const double end = std::min(ready.value_or(seen.tools_over), seen.tools_over);
-    row.until(end - seen.tools_ms, Kind::wait);
-    row.until(end, Kind::tool, seen.tools);
-  } else if (ready || !seen.attempts.empty()) {
-    row.until(std::min(ready.value_or(seen.attempts[0].started), seen.attempts[0].started), Kind::wait);
+  if (attempts.size() == 1 && attempts[0][0].first_token_ms && agent.ttft_ms > 0)
+    ready = *attempts[0][0].first_token_ms - agent.ttft_ms;
+  if (!turn.tools.empty()) {
+    const double over = turn.tools.back().end_ms, end = std::min(ready.value_or(over), over);
+    double length = 0;
+    std::string names;
+    for (const ToolMarks& tool : turn.tools) {
+      length += tool.end_ms - tool.begin_ms;
+      names += (names.empty() ? "" : ", ") + shown_name(tool);
+    }
+    row.until(end - length, Kind::wait);
+    row.until(end, Kind::tool, names);
+  } else if (ready || !attempts.empty()) {
+    row.until(std::min(ready.value_or(attempts[0][0].started_ms), attempts[0][0].started_ms), Kind::wait);
   }
-  for (std::size_t i = 0; i < seen.attempts.size(); ++i) {
-    const Attempt& attempt = seen.attempts[i];
-    const bool last = i + 1 == seen.attempts.size();
-    const std::string note = seen.attempts.size() > 1 ? fmt::format("attempt {}", i + 1) : "";
-    const double end = last ? seen.over.value_or(attempt.last.value_or(attempt.started))
-                            : attempt.last.value_or(seen.attempts[i + 1].started);
-    row.until(attempt.started, i == 0 ? Kind::queue : Kind::pause);
-    row.until(attempt.first.value_or(end), Kind::first_token, note);
-    for (const Piece& call : attempt.calls) {
-      row.until(call.begin_ms, Kind::decode, note);
-      row.until(call.end_ms, Kind::tool, call.note);
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    const std::vector<ModelCallMarks>& calls = attempts[i];
+    const std::string note = attempts.size() > 1 ? fmt::format("attempt {}", i + 1) : "";
+    const double started = calls.front().started_ms;
+    std::optional<double> last;
+    for (const ModelCallMarks& call : calls) last = call.last_token_ms ? call.last_token_ms : last;
+    const double end = i + 1 == attempts.size() ? turn.over_ms.value_or(last.value_or(started))
+                                                : last.value_or(attempts[i + 1].front().started_ms);
+    row.until(started, i == 0 ? Kind::queue : Kind::pause);
+    row.until(calls.front().first_token_ms.value_or(end), Kind::first_token, note);
+    std::size_t shown = 0;
+    for (const ModelCallMarks& call : calls) {
+      for (const ToolMarks& tool : call.tools) {
+        if (++shown > kMaxCalls) break;
+        row.until(tool.begin_ms, Kind::decode, note);
+        row.until(tool.end_ms, Kind::tool, shown_name(tool));
+      }
     }
     row.until(end, Kind::decode, note);
   }
-  if (seen.attempts.empty() && seen.over) row.until(*seen.over, Kind::wait);
+  if (attempts.empty() && turn.over_ms) row.until(*turn.over_ms, Kind::wait);
   return row.pieces;
-}
-
-/// "_history_2" at the end of a placeholder's name: 2 rounds back.
-int rounds_back(const std::string& placeholder) {
-  const std::string mark = "_history_";
-  const std::size_t at = placeholder.rfind(mark);
-  if (at == std::string::npos) return 0;
-  const std::string digits = placeholder.substr(at + mark.size());
-  const bool number = !digits.empty() && digits.size() < 5 && digits.find_first_not_of("0123456789") == digits.npos;
-  return number ? std::stoi(digits) : 0;
 }
 
 class EventReader {
  public:
-  explicit EventReader(Report& report) : report_(report), seen_(report.run.agents.size()) {
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
-      const AgentRecord& agent = report.run.agents[i];
-      const auto [at, added] = turns_.emplace(turn_name(agent.agent, agent.round), i);
-      if (agent.state != TurnState::skipped) spoke_[agent.agent].emplace(agent.round, i);
-      if (!added) twice_.insert(at->first);  // a graph may let an agent work twice in a round
-    }
+  explicit EventReader(Report& report) : report_(report) {
+    for (const AgentRecord& agent : report.run.agents) names_.emplace(agent.agent, agent.round);
   }
 
   void read(std::string_view line, const std::string& where) {
@@ -113,12 +91,12 @@ class EventReader {
       return;
     }
     if (type == "relayed") {
-      Seen* seen = turn(fields.id("to"), fields);
-      if (seen != nullptr && seen->relayed.size() < kMaxRelayed)
-        seen->relayed.emplace_back(fields.id("from"), fields.object("slot").text("name"));
-      return;
+      Relayed relayed{fields.id("from"), fields.id("to"), round_of(fields), {}};
+      relayed.slot.name = fields.object("slot").text("name");
+      return add(relayed, relayed.to, relayed.round);
     }
-    const bool timed = type == "agent_started" || type == "token" || type == "tool_called" || type == "agent_finished";
+    const bool timed = type == "agent_started" || type == "prefill" || type == "token" || type == "tool_called" ||
+                       type == "agent_finished";
     if (!timed) return;
     if (fields.is_null("t_ms")) {
       report_.no_times = "the events carry no times: the version of Baton that recorded them wrote none";
@@ -126,70 +104,62 @@ class EventReader {
     }
     now_ = std::max(now_, fields.number("t_ms"));
     const RecordFields of = type == "agent_finished" ? fields.object("record") : fields;
-    Seen* seen = turn(of.id("agent"), of);
-    if (seen == nullptr) return;
+    const std::string agent = of.id("agent");
+    const int round = round_of(of);
     if (type == "agent_started") {
-      seen->attempts.push_back({now_, {}, {}});
-    } else if (type == "token" && !seen->attempts.empty()) {
-      Attempt& attempt = seen->attempts.back();
-      if (!attempt.first) attempt.first = now_;
-      attempt.last = now_;
+      add(AgentStarted{agent, "", round, fields.count("prompt_tokens", 0)}, agent, round);
+    } else if (type == "prefill") {
+      const auto kv = fields.object_if_there("kv");
+      add(Prefill{agent, round, kv ? kv_record(*kv) : KvRecord(), 0}, agent, round);
+    } else if (type == "token") {
+      add(Token{agent, round, 0, ""}, agent, round);
     } else if (type == "tool_called") {
-      const std::string name = fields.text("tool") + (fields.truth("ok") ? "" : " (failed)");
-      const double wall = fields.number("wall_ms");
-      if (!seen->attempts.empty()) {
-        std::vector<Piece>& calls = seen->attempts.back().calls;
-        if (calls.size() < kMaxCalls) calls.push_back({Piece::Kind::tool, now_ - wall, now_, name});
-        return;
-      }
-      seen->tools += (seen->tools.empty() ? "" : ", ") + name;
-      seen->tools_ms += wall;
-      seen->tools_over = now_;
-    } else if (type == "agent_finished") {
-      seen->over = now_;
+      add(ToolCalled{agent, round, fields.text("tool"), fields.truth("ok"), "", fields.number("wall_ms"), "", ""},
+          agent, round);
+    } else {
+      AgentFinished finished;
+      finished.record.agent = agent;
+      finished.record.round = round;
+      finished.record.ttft_ms = of.number("ttft_ms", 0);
+      finished.record.decode_ms = of.number("decode_ms", 0);
+      add(finished, agent, round);
     }
   }
 
   void finish() {
-    if (report_.no_times.empty() && twice_.size() == turns_.size() && !turns_.empty())
+    report_.marks = marks_.turns(report_.run);
+    const std::vector<TurnMarks>& marks = report_.marks;
+    const auto shares = [](const TurnMarks& turn) { return turn.shares_name; };
+    if (report_.no_times.empty() && !marks.empty() && std::all_of(marks.begin(), marks.end(), shares))
       report_.no_times = "each agent worked twice in a round, and events do not tell its turns apart";
     if (!report_.no_times.empty()) return;
-    for (std::size_t i = 0; i < seen_.size(); ++i) report_.times[i].pieces = pieces_of(seen_[i], report_.run.agents[i]);
-    for (std::size_t i = 0; i < std::min(seen_.size(), kMaxTurns); ++i) {
-      for (const auto& [from, placeholder] : seen_[i].relayed) add_input(i, from, rounds_back(placeholder));
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+      report_.times[i].pieces = pieces_of(marks[i], report_.run.agents[i]);
+      if (i < kMaxTurns) report_.times[i].inputs = marks[i].inputs;
     }
     find_last();
   }
 
  private:
-  Seen* turn(const std::string& agent, const RecordFields& fields) {
-    const std::string name =
-        turn_name(agent, static_cast<int>(std::min<std::int64_t>(fields.count("round"), 1'000'000)));
-    const auto found = turns_.find(name);
-    return found == turns_.end() || twice_.count(name) != 0 ? nullptr : &seen_[found->second];
+  static int round_of(const RecordFields& fields) {
+    return static_cast<int>(std::min<std::int64_t>(fields.count("round"), 1'000'000));
   }
 
-  /// Rounds that ended early leave a decision agent with answers of an earlier round than its own.
-  void add_input(std::size_t reader, const std::string& from, int back) {
-    const auto rounds = spoke_.find(from);
-    if (rounds == spoke_.end()) return;
-    const auto behind = rounds->second.upper_bound(report_.run.agents[reader].round - back);
-    if (behind == rounds->second.begin()) return;
-    const std::size_t turn = std::prev(behind)->second;
-    std::vector<std::size_t>& inputs = report_.times[reader].inputs;
-    if (std::find(inputs.begin(), inputs.end(), turn) == inputs.end()) inputs.push_back(turn);
+  /// Of the record's turns.
+  void add(const Event& event, const std::string& agent, int round) {
+    if (names_.count({agent, round}) != 0) marks_.add(event, now_);
   }
 
   /// For each turn the one whose end was nearest before its beginning.
   void find_last() {
     constexpr double kSameMoment = 1.0;  // the end of one turn and the beginning of the next pass through one queue
     std::vector<std::size_t> by_end;
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
+    for (std::size_t i = 0; i < report_.times.size(); ++i) {
       if (!report_.times[i].pieces.empty()) by_end.push_back(i);
     }
     std::sort(by_end.begin(), by_end.end(),
               [&](std::size_t a, std::size_t b) { return report_.times[a].end_ms() < report_.times[b].end_ms(); });
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
+    for (std::size_t i = 0; i < report_.times.size(); ++i) {
       const double limit = std::min(report_.times[i].begin_ms() + kSameMoment, report_.times[i].end_ms());
       const auto behind = std::lower_bound(by_end.begin(), by_end.end(), limit, [&](std::size_t turn, double end) {
         return report_.times[turn].end_ms() < end;
@@ -199,10 +169,8 @@ class EventReader {
   }
 
   Report& report_;
-  std::vector<Seen> seen_;
-  std::map<std::string, std::size_t> turns_;
-  std::set<std::string> twice_;
-  std::map<std::string, std::map<int, std::size_t>> spoke_;  // by agent and round: turns that were not skipped
+  RunMarks marks_;
+  std::set<std::pair<std::string, int>> names_;
   double now_ = 0;
 };
 

@@ -210,7 +210,7 @@ void Connection::run(ChatRequest request) {
   };
   sink.end = [to_connection](int status) { to_connection([status](Connection& self) { self.end_stream(status); }); };
   RunSettings settings{core_.options.run_timeout, arrived_, stop_.get_token(),
-                       [&core = core_](const std::string& line) { core.log(line); }};
+                       [&core = core_](const std::string& line) { core.log(line); }, core_.options.follow_run};
   net::post(core_.pool, [&core = core_, request = std::move(request), settings = std::move(settings),
                          sink = std::move(sink), to_connection] {
     --core.waiting;

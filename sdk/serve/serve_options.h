@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <baton/event.h>
+
 namespace baton::serve {
 
 struct ServeOptions {
@@ -32,6 +34,9 @@ struct ServeOptions {
   /// Called with a line on each request and on what went wrong inside, never with keys or texts; from any thread, one
   /// call at a time.
   std::function<void(const std::string& line)> on_log{};
+
+  /// Called as a run begins, on its thread; what it returns gets the run's events. Neither may throw.
+  std::function<EventCallback()> follow_run{};
 };
 
 /// True for an address of this machine alone (127.0.0.0/8, ::1). Throws InputError for a text that is no address.

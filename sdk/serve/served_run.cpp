@@ -73,6 +73,7 @@ class ServedRun {
       options.seed = request_.seed;
       options.timeout = settings_.timeout;
       options.stop = settings_.stop;
+      if (settings_.follow_run) options.on_event = settings_.follow_run();
       const Run run = engine.start(request_.workflow->workflow, options);
       begin_ = Clock::now();
       for (const Event& event : run.events()) follow(event);

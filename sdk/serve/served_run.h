@@ -28,6 +28,7 @@ struct RunSettings {
   std::chrono::steady_clock::time_point arrived;
   std::stop_token stop;                                 // of this request
   std::function<void(const std::string& line)> on_log;  // what the client is not told
+  std::function<EventCallback()> follow_run{};          // as in ServeOptions
 };
 
 /// Runs the workflow to its end on the calling thread. Whatever fails is told to the client in the form of an error.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <ctime>
 #include <stdexcept>
 
@@ -18,8 +19,12 @@ constexpr std::size_t kMaxThreads = 8;
 std::atomic<std::uint64_t> runs{0};                 // of this process
 constexpr const char* kNoMemory = "out of memory";  // so short that a std::string of it allocates nothing
 
-/// "2026-01-31T12:00:00Z".
-std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+/// "2026-01-31T12:00:00.250Z".
+std::string utc_now() {
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const std::time_t second = std::chrono::system_clock::to_time_t(now);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(second), now.time_since_epoch().count() % 1000);
+}
 
 }  // namespace
 

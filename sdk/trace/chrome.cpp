@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/trace/chrome.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+namespace baton {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kProcess = 1;
+
+Json json_of(const SpanAttributes& attributes) {
+  Json json = Json::object();
+  for (const auto& [key, value] : attributes) json[key] = std::visit([](const auto& one) { return Json(one); }, value);
+  return json;
+}
+
+/// Microseconds, to the nanosecond.
+double us(double ms) { return std::round(ms * 1e6) / 1e3; }
+
+class ChromeTrace {
+ public:
+  explicit ChromeTrace(const RunTrace& trace) : trace_(trace) {}
+
+  Json events() {
+    add_name("process_name", 0, trace_.spans.empty() ? "" : trace_.spans.front().name);
+    for (const TraceSpan& span : trace_.spans) add(span);
+    for (const TraceSpan& span : trace_.spans) {
+      for (const std::uint64_t input : span.inputs) add_arrow(*spans_.at(input), span);
+    }
+    return std::move(events_);
+  }
+
+ private:
+  void add_name(const char* what, std::size_t row, const std::string& name) {
+    events_.push_back({{"ph", "M"}, {"name", what}, {"pid", kProcess}, {"tid", row}, {"args", {{"name", name}}}});
+  }
+
+  /// Of a turn: a row of its agent that is free then.
+  std::size_t row_of(const TraceSpan& span) {
+    if (const auto parent = row_of_.find(span.parent); parent != row_of_.end() && parent->second != 0)
+      return parent->second;
+    std::multimap<double, std::size_t>& rows = free_[span.agent];
+    std::size_t row = rows_;
+    if (!rows.empty() && rows.begin()->first <= span.begin_ms) {
+      row = rows.begin()->second;
+      rows.erase(rows.begin());
+    } else {
+      add_name("thread_name", rows_++, span.agent.empty() ? "run" : span.agent);
+    }
+    rows.emplace(span.end_ms, row);
+    return row;
+  }
+
+  void add_slice(const std::string& name, std::size_t row, double begin_ms, double end_ms, Json args) {
+    events_.push_back({{"ph", "X"},
+                       {"name", name},
+                       {"cat", "baton"},
+                       {"pid", kProcess},
+                       {"tid", row},
+                       {"ts", us(begin_ms)},
+                       {"dur", std::max(0.0, us(end_ms) - us(begin_ms))},
+                       {"args", std::move(args)}});
+  }
+
+  void add(const TraceSpan& span) {
+    const std::size_t row = row_of(span);
+    row_of_[span.id] = row;
+    spans_[span.id] = &span;
+    Json args = json_of(span.attributes);
+    if (span.failed) args["failed"] = true;
+    for (const SpanMoment& moment : span.moments) {
+      if (moment.attributes.empty()) continue;
+      args[moment.name].push_back(json_of(moment.attributes));
+    }
+    add_slice(span.name, row, span.begin_ms, span.end_ms, std::move(args));
+    for (const SpanMoment& moment : span.moments) {
+      if (!moment.attributes.empty()) continue;  // the first token: before it the prompt, then the answer
+      add_slice("prefill", row, span.begin_ms, moment.at_ms, Json::object());
+      add_slice("decode", row, moment.at_ms, span.end_ms, Json::object());
+    }
+  }
+
+  /// From the end of one turn, one microsecond before it, so that it is still within it, to the beginning of another.
+  void add_arrow(const TraceSpan& from, const TraceSpan& to) {
+    Json start = {{"ph", "s"}, {"name", "answer"}, {"cat", "baton"}, {"id", ++arrows_}, {"pid", kProcess}};
+    Json end = start;
+    start["tid"] = row_of_.at(from.id);
+    start["ts"] = std::max(us(from.begin_ms), us(from.end_ms) - 1);
+    end["ph"] = "f";
+    end["bp"] = "e";
+    end["tid"] = row_of_.at(to.id);
+    end["ts"] = us(to.begin_ms);
+    events_.push_back(std::move(start));
+    events_.push_back(std::move(end));
+  }
+
+  const RunTrace& trace_;
+  Json events_ = Json::array();
+  std::size_t rows_ = 0;
+  std::map<std::string, std::multimap<double, std::size_t>> free_;  // rows of an agent, by the end of what is there
+  std::unordered_map<std::uint64_t, std::size_t> row_of_;           // by span
+  std::unordered_map<std::uint64_t, const TraceSpan*> spans_;
+  int arrows_ = 0;
+};
+
+}  // namespace
+
+std::string chrome_json(const RunTrace& trace) {
+  const Json all = {{"displayTimeUnit", "ms"},
+                    {"otherData", {{"trace", trace.id}, {"start_unix_ns", std::to_string(trace.start_unix_ns)}}},
+                    {"traceEvents", ChromeTrace(trace).events()}};
+  return all.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace baton

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trace as a file of trace events, which ui.perfetto.dev and chrome://tracing show.
+#pragma once
+
+#include <string>
+
+#include "sdk/trace/spans.h"
+
+namespace baton {
+
+/// One row for the run and one for each agent, where its turns do not overlap; arrows from the turns that a turn read.
+/// Invalid UTF-8 becomes U+FFFD.
+std::string chrome_json(const RunTrace& trace);
+
+}  // namespace baton

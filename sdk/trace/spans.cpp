@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/trace/spans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "engine/base/hash.h"
+
+namespace baton {
+namespace {
+
+constexpr const char* kProvider = "baton";
+
+/// Of "2026-01-31T12:00:00.250Z", with or without a fraction; 0: it is no such date.
+std::int64_t unix_ns(const std::string& date) {
+  using namespace std::chrono;
+  int y = 0, hour = 0, minute = 0, second = 0, fraction = 0;
+  unsigned m = 0, d = 0;
+  const int found =
+      std::sscanf(date.c_str(), "%4d-%2u-%2uT%2d:%2d:%2d.%3dZ", &y, &m, &d, &hour, &minute, &second, &fraction);
+  const year_month_day date_of{year{y}, month{m}, day{d}};
+  if (found < 6 || y < 1970 || y > 2200 || !date_of.ok()) return 0;
+  const auto time = sys_days{date_of} + hours(hour) + minutes(minute) + seconds(second) + milliseconds(fraction);
+  return std::max<std::int64_t>(0, duration_cast<nanoseconds>(time.time_since_epoch()).count());
+}
+
+/// A model as spans name it: by its file or folder where the record has it, otherwise as the workflow does.
+struct NamedModel {
+  std::string name;
+  std::string host;  // of the server that has it, or empty
+  std::optional<std::int64_t> port;
+};
+
+/// Whether all turns ask one model, which `model_path` of the record then is.
+bool has_one_model(const RunRecord& record) {
+  return std::all_of(record.agents.begin(), record.agents.end(),
+                     [&](const AgentRecord& agent) { return agent.model == record.agents.front().model; });
+}
+
+NamedModel model_of(const RunRecord& record, const AgentRecord& agent, bool only_one) {
+  NamedModel model{agent.model, {}, {}};
+  if (!only_one || record.model_path.empty()) return model;
+  std::string_view path = record.model_path;
+  const std::size_t scheme = path.find("://");
+  if (scheme == path.npos) {
+    while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+    model.name = path.substr(path.rfind('/') + 1);
+    return model;
+  }
+  const bool is_secure = path.starts_with("https:");
+  path.remove_prefix(scheme + 3);
+  path = path.substr(0, path.find_first_of("/?#"));
+  const std::size_t colon = path.rfind(':');
+  const bool has_port = colon != path.npos && path.find(']', colon) == path.npos;
+  model.host = path.substr(0, has_port ? colon : path.npos);
+  model.port = has_port ? std::atoi(std::string(path.substr(colon + 1)).c_str()) : is_secure ? 443 : 80;
+  return model;
+}
+
+/// The fraction of a prompt's tokens whose KV was in a cache, in tokens.
+std::int64_t cached_tokens(const KvRecord& kv, std::int64_t prompt_tokens) {
+  if (kv.entries <= 0) return 0;
+  const double tokens = static_cast<double>(prompt_tokens) * static_cast<double>(kv.reused);
+  return static_cast<std::int64_t>(std::floor(tokens / static_cast<double>(kv.entries)));
+}
+
+void add_kv(SpanAttributes& attributes, const KvRecord& kv) {
+  attributes.emplace_back("baton.kv.entries", kv.entries);
+  attributes.emplace_back("baton.kv.reused", kv.reused);
+  attributes.emplace_back("baton.kv.computed", kv.computed);
+  attributes.emplace_back("baton.kv.ahead", kv.ahead);
+}
+
+/// The names of the conventions for why a model ended.
+std::string finish_of(FinishReason reason) {
+  return reason == FinishReason::eos ? "stop" : std::string(name_of(reason));
+}
+
+class TraceBuilder {
+ public:
+  TraceBuilder(const RunRecord& record, const std::vector<TurnMarks>& marks)
+      : record_(record), marks_(marks), only_one_model_(has_one_model(record)) {}
+
+  RunTrace build() {
+    name_trace();
+    trace_.spans.push_back(run_span());
+    turns_.assign(record_.agents.size(), 0);
+    for (std::size_t i = 0; i < record_.agents.size(); ++i) add_turn(i);
+    for (std::size_t i = 0; i < record_.agents.size(); ++i) {
+      if (turns_[i] == 0) continue;
+      TraceSpan& span = trace_.spans[turns_[i]];
+      for (const std::size_t input : marks_[i].inputs) {
+        if (turns_[input] != 0) span.inputs.push_back(trace_.spans[turns_[input]].id);
+      }
+    }
+    return std::move(trace_);
+  }
+
+ private:
+  void name_trace() {
+    StreamHash hash;
+    const auto add = [&](const std::string& text) { hash.add(text.c_str(), text.size() + 1); };
+    add(fmt::format("{} {} {} {}", record_.date, record_.seed, record_.wall_ms, record_.load_ms));
+    add(record_.workflow);
+    add(record_.model_fingerprint);
+    for (const AgentRecord& agent : record_.agents) {
+      add(fmt::format("{} {} {} {} {}", agent.round, agent.prompt_tokens, agent.ttft_ms, agent.decode_ms,
+                      agent.output_tokens));
+      add(agent.agent);
+      add(agent.output);
+    }
+    trace_.id = hash.hex();
+    trace_.version = record_.version;
+    trace_.start_unix_ns = unix_ns(record_.date);
+  }
+
+  std::uint64_t next_id() {
+    const std::string text = fmt::format("{} {}", trace_.id, trace_.spans.size());
+    return std::max<std::uint64_t>(1, hash_bytes(text.data(), text.size()));
+  }
+
+  TraceSpan run_span() {
+    TraceSpan span;
+    span.id = next_id();
+    span.name = record_.workflow.empty() ? "invoke_workflow" : "invoke_workflow " + record_.workflow;
+    span.end_ms = std::max(0.0, record_.wall_ms);
+    for (const TurnMarks& turn : marks_) span.end_ms = std::max(span.end_ms, turn.over_ms.value_or(0));
+    SpanAttributes& to = span.attributes;
+    to.emplace_back("gen_ai.operation.name", "invoke_workflow");
+    if (!record_.workflow.empty()) to.emplace_back("gen_ai.workflow.name", record_.workflow);
+    to.emplace_back("baton.state", std::string(name_of(record_.state)));
+    to.emplace_back("baton.device", record_.device);
+    to.emplace_back("baton.threads", std::int64_t{record_.threads});
+    to.emplace_back("baton.relay", record_.relay);
+    to.emplace_back("baton.seed", fmt::format("{}", record_.seed));  // of 64 bits, which no attribute of numbers holds
+    to.emplace_back("baton.model.fingerprint", record_.model_fingerprint);
+    to.emplace_back("baton.load_ms", record_.load_ms);
+    to.emplace_back("baton.memory.kv_peak_bytes", record_.memory.kv_peak_bytes);
+    const bool failed = record_.state != RunState::ok && record_.state != RunState::suspended;
+    const bool has_kind = record_.state == RunState::failed && record_.error_kind;
+    if (failed) fail(span, std::string(has_kind ? name_of(*record_.error_kind) : name_of(record_.state)));
+    return span;
+  }
+
+  static void fail(TraceSpan& span, std::string type) {
+    span.failed = true;
+    span.attributes.emplace_back("error.type", std::move(type));
+  }
+
+  /// Whether events and record disagree about what it did: an earlier process ran it.
+  static bool is_taken_over(const TurnMarks& marks, const AgentRecord& agent) {
+    if (marks.shares_name || !marks.attempts.empty()) return false;
+    return agent.finish_reason.has_value() || (marks.tools.empty() && !agent.tools.empty());
+  }
+
+  void add_turn(std::size_t number) {
+    const AgentRecord& agent = record_.agents[number];
+    const TurnMarks& marks = marks_[number];
+    if (!marks.over_ms || agent.state == TurnState::skipped || is_taken_over(marks, agent)) return;
+    TraceSpan& run = trace_.spans.front();
+    TraceSpan turn;
+    turn.id = next_id();
+    turn.parent = run.id;
+    turn.agent = agent.agent;
+    turn.name = "invoke_agent " + agent.agent;
+    turn.end_ms = std::clamp(*marks.over_ms, 0.0, run.end_ms);
+    double asked_ms = turn.end_ms;  // when the model was asked first
+    at_ms_ = 0;
+    turn.begin_ms = std::clamp(begin_of(marks, agent), 0.0, turn.end_ms);
+    turns_[number] = trace_.spans.size();
+    trace_.spans.push_back(turn);
+    at_ms_ = turn.begin_ms;
+    for (const ToolMarks& tool : marks.tools) add_tool(tool, turn);
+    const double tools_over_ms = at_ms_;
+    if (!marks.attempts.empty()) asked_ms = marks.attempts.front().front().started_ms;
+    for (std::size_t i = 0; i < marks.attempts.size(); ++i) add_attempt(number, i, turn);
+    describe_turn(trace_.spans[turns_[number]], marks, agent,
+                  marks.attempts.empty() ? 0.0 : std::max(0.0, asked_ms - tools_over_ms));
+  }
+
+  /// When its inputs were complete: no event marks it, but the record's time to the first token begins there.
+  static double begin_of(const TurnMarks& marks, const AgentRecord& agent) {
+    if (marks.shares_name) return *marks.over_ms - agent.decode_ms - agent.ttft_ms;
+    double begin = *marks.over_ms;
+    if (!marks.attempts.empty()) begin = std::min(begin, marks.attempts.front().front().started_ms);
+    const std::optional<double> first =
+        marks.attempts.size() == 1 ? marks.attempts.front().front().first_token_ms : std::nullopt;
+    if (first && agent.ttft_ms > 0) begin = std::min(begin, *first - agent.ttft_ms);
+    if (!marks.tools.empty()) begin = std::min(begin, marks.tools.front().begin_ms);
+    return begin;
+  }
+
+  void describe_turn(TraceSpan& turn, const TurnMarks& marks, const AgentRecord& agent, double queue_ms) {
+    SpanAttributes& to = turn.attributes;
+    to.emplace_back("gen_ai.operation.name", "invoke_agent");
+    to.emplace_back("gen_ai.provider.name", kProvider);
+    to.emplace_back("gen_ai.agent.name", agent.agent);
+    if (!agent.role.empty()) to.emplace_back("gen_ai.agent.description", agent.role);
+    if (agent.finish_reason) {
+      to.emplace_back("gen_ai.request.model", model_of(record_, agent, only_one_model_).name);
+      to.emplace_back("gen_ai.response.finish_reasons", std::vector{finish_of(*agent.finish_reason)});
+      to.emplace_back("gen_ai.usage.input_tokens", agent.prompt_tokens);
+      to.emplace_back("gen_ai.usage.output_tokens", agent.output_tokens);
+      to.emplace_back("gen_ai.usage.cache_read.input_tokens", cached_tokens(agent.kv, agent.prompt_tokens));
+      add_kv(to, agent.kv);
+      to.emplace_back("baton.ttft_ms", agent.ttft_ms);
+      to.emplace_back("baton.drafted_tokens", agent.drafted_tokens);
+      to.emplace_back("baton.accepted_tokens", agent.accepted_tokens);
+    }
+    if (!marks.attempts.empty()) to.emplace_back("baton.queue_ms", queue_ms);
+    to.emplace_back("baton.round", std::int64_t{agent.round});
+    to.emplace_back("baton.attempts", std::int64_t{agent.attempts});
+    to.emplace_back("baton.state", std::string(name_of(agent.state)));
+    if (agent.state != TurnState::ok) fail(turn, std::string(name_of(agent.state)));
+    add_placeholders(turn, marks, agent);
+  }
+
+  /// How each placeholder's KV was obtained, where the prompt was complete.
+  void add_placeholders(TraceSpan& turn, const TurnMarks& marks, const AgentRecord& agent) {
+    double at = turn.begin_ms;
+    if (!marks.attempts.empty()) {
+      const ModelCallMarks& call = marks.attempts.back().front();
+      at = std::clamp(call.prefilled_ms.value_or(call.started_ms), turn.begin_ms, turn.end_ms);
+    }
+    for (const SlotRecord& slot : agent.slots) {
+      SpanMoment& moment = turn.moments.emplace_back(SpanMoment{at, "baton.placeholder"});
+      moment.attributes = {{"baton.placeholder.name", slot.name},
+                           {"baton.placeholder.tokens", slot.tokens},
+                           {"baton.placeholder.method", slot.method},
+                           {"baton.placeholder.reused_tokens", slot.reused_tokens},
+                           {"baton.placeholder.recomputed_tokens", slot.recomputed_tokens},
+                           {"baton.placeholder.ahead_tokens", slot.ahead_tokens},
+                           {"baton.placeholder.kv_reuse_rate", slot.kv_reuse_rate},
+                           {"baton.placeholder.hops", std::int64_t{slot.hops}},
+                           {"baton.placeholder.reason", slot.reason}};
+    }
+  }
+
+  /// A span behind the one before it, whatever the times say, and within `turn`. Returns it.
+  TraceSpan& add_inside(const TraceSpan& turn, double begin_ms, double end_ms) {
+    TraceSpan span;
+    span.id = next_id();
+    span.parent = turn.id;
+    span.agent = turn.agent;
+    span.begin_ms = std::clamp(begin_ms, at_ms_, std::max(at_ms_, turn.end_ms));
+    span.end_ms = std::clamp(end_ms, span.begin_ms, std::max(span.begin_ms, turn.end_ms));
+    at_ms_ = span.end_ms;
+    return trace_.spans.emplace_back(std::move(span));
+  }
+
+  void add_tool(const ToolMarks& tool, const TraceSpan& turn) {
+    TraceSpan& span = add_inside(turn, tool.begin_ms, tool.end_ms);
+    span.name = "execute_tool " + tool.tool;
+    span.attributes = {
+        {"gen_ai.operation.name", "execute_tool"}, {"gen_ai.tool.name", tool.tool}, {"gen_ai.agent.name", turn.agent}};
+    if (!tool.ok) fail(span, "tool_error");
+  }
+
+  void add_attempt(std::size_t number, std::size_t attempt, const TraceSpan& turn) {
+    const std::vector<std::vector<ModelCallMarks>>& attempts = marks_[number].attempts;
+    const std::vector<ModelCallMarks>& calls = attempts[attempt];
+    const bool is_last = attempt + 1 == attempts.size();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const ModelCallMarks& call = calls[i];
+      double end = call.last_token_ms.value_or(call.prefilled_ms.value_or(call.started_ms));
+      if (!call.tools.empty()) {
+        end = std::max(end, call.tools.front().begin_ms);
+      } else if (is_last && i + 1 == calls.size()) {
+        end = turn.end_ms;
+      } else if (!is_last) {
+        end = std::min(end, attempts[attempt + 1].front().started_ms);
+      }
+      const bool ends_attempt = i + 1 == calls.size();
+      TraceSpan& span = add_call(number, calls, call, end, turn);
+      span.attributes.emplace_back("baton.attempt", static_cast<std::int64_t>(attempt + 1));
+      const std::optional<FinishReason> reason =
+          is_last && ends_attempt ? record_.agents[number].finish_reason : std::nullopt;
+      if (const std::string text = !call.tools.empty() ? "tool_call" : reason ? finish_of(*reason) : ""; !text.empty())
+        span.attributes.emplace_back("gen_ai.response.finish_reasons", std::vector{text});
+      if (!is_last && ends_attempt) fail(span, "attempt_failed");
+      if (reason == FinishReason::error || reason == FinishReason::cancelled) fail(span, finish_of(*reason));
+      for (const ToolMarks& tool : call.tools) add_tool(tool, turn);
+    }
+  }
+
+  /// Where the turn had one call alone, the record has its tokens; otherwise it has sums, and events say more.
+  TraceSpan& add_call(std::size_t number, const std::vector<ModelCallMarks>& calls, const ModelCallMarks& call,
+                      double end_ms, const TraceSpan& turn) {
+    const AgentRecord& agent = record_.agents[number];
+    const bool is_only = marks_[number].attempts.size() == 1 && calls.size() == 1;
+    const NamedModel model = model_of(record_, agent, only_one_model_);
+    TraceSpan& span = add_inside(turn, call.started_ms, end_ms);
+    span.name = model.name.empty() ? "chat" : "chat " + model.name;
+    span.calls_out = !model.host.empty();
+    SpanAttributes& to = span.attributes;
+    to.emplace_back("gen_ai.operation.name", "chat");
+    to.emplace_back("gen_ai.provider.name", kProvider);
+    to.emplace_back("gen_ai.agent.name", agent.agent);
+    if (!model.name.empty()) to.emplace_back("gen_ai.request.model", model.name);
+    if (!model.host.empty()) to.emplace_back("server.address", model.host);
+    if (model.port) to.emplace_back("server.port", *model.port);
+    to.emplace_back("gen_ai.request.stream", true);
+    if (const std::int64_t tokens = is_only ? agent.prompt_tokens : prompt_tokens(calls, call); tokens > 0) {
+      to.emplace_back("gen_ai.usage.input_tokens", tokens);
+      to.emplace_back("gen_ai.usage.cache_read.input_tokens", cached_tokens(call.kv, tokens));
+    }
+    to.emplace_back("gen_ai.usage.output_tokens", is_only ? agent.output_tokens : call.tokens);
+    if (call.prefilled_ms) add_kv(to, call.kv);
+    if (!call.first_token_ms) return span;
+    const double first = std::clamp(*call.first_token_ms, span.begin_ms, span.end_ms);
+    to.emplace_back("gen_ai.response.time_to_first_chunk", (first - span.begin_ms) / 1000);
+    span.moments.push_back({first, "baton.first_token"});
+    return span;
+  }
+
+  /// The first prompt's are known; a later one of the turn has as many layers. 0: unknown.
+  static std::int64_t prompt_tokens(const std::vector<ModelCallMarks>& calls, const ModelCallMarks& call) {
+    if (call.prompt_tokens > 0) return call.prompt_tokens;
+    const ModelCallMarks& first = calls.front();
+    if (first.prompt_tokens <= 0 || first.kv.entries % first.prompt_tokens != 0) return 0;
+    const std::int64_t layers = first.kv.entries / first.prompt_tokens;
+    return layers > 0 ? call.kv.entries / layers : 0;
+  }
+
+  const RunRecord& record_;
+  const std::vector<TurnMarks>& marks_;
+  const bool only_one_model_;
+  RunTrace trace_;
+  std::vector<std::size_t> turns_;  // for each turn the index of its span; 0: none
+  double at_ms_ = 0;                // the end of the turn's last span
+};
+
+}  // namespace
+
+RunTrace spans_of(const RunRecord& record, const std::vector<TurnMarks>& marks) {
+  return TraceBuilder(record, marks).build();
+}
+
+}  // namespace baton

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes the place of collector.cpp where Baton was built without what `baton pull` needs.
+#include "sdk/trace/collector.h"
+
+namespace baton {
+
+std::string send_trace(const CollectorSettings&, const std::string&) {
+  return "this build of Baton cannot send traces: " BATON_NO_PULL ". It can write them into a file.";
+}
+
+}  // namespace baton
