@@ -24,6 +24,7 @@ Json json_of(const SpanAttributes& attributes) {
 
 /// Microseconds, to the nanosecond.
 double us(double ms) { return std::round(ms * 1e6) / 1e3; }
+double us_between(double begin_ms, double end_ms) { return (std::round(end_ms * 1e6) - std::round(begin_ms * 1e6)) / 1e3; }
 
 class ChromeTrace {
  public:
@@ -66,7 +67,7 @@ class ChromeTrace {
                        {"pid", kProcess},
                        {"tid", row},
                        {"ts", us(begin_ms)},
-                       {"dur", std::max(0.0, us(end_ms) - us(begin_ms))},
+                       {"dur", std::max(0.0, us_between(begin_ms, end_ms))},
                        {"args", std::move(args)}});
   }
 

@@ -24,10 +24,12 @@ using test::HttpAnswer;
 using test::HttpAsked;
 using test::HttpServer;
 
+using Variables = std::vector<std::pair<const char*, const char*>>;
+
 /// Sets variables of the environment for one test, and all others of OpenTelemetry to nothing.
 class Environment {
  public:
-  explicit Environment(const std::vector<std::pair<const char*, const char*>>& values) {
+  explicit Environment(const Variables& values) {
     for (const char* name :
          {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS",
           "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
@@ -41,7 +43,7 @@ class Environment {
   }
 
  private:
-  std::vector<std::pair<const char*, const char*>> names_;
+  Variables names_;
 };
 
 RunTrace small_trace() {
@@ -74,7 +76,7 @@ TEST_CASE("traces: a collector gets the path, the headers and the body") {
     seen = asked;
     answer.whole(200, "{\"partialSuccess\":{}}");
   });
-  const Environment environment({{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc, x-team = a%2Cb"}});
+  const Environment environment(Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc, x-team = a%2Cb"}});
   const std::string body = otlp_json(small_trace(), resource_attributes());
   CHECK(send_trace(collector_settings(server.address()), body) == "");
   const std::lock_guard lock(mutex);
@@ -179,7 +181,7 @@ TEST_CASE("traces: what a collector says is not trusted") {
 }
 
 TEST_CASE("traces: the environment of OpenTelemetry is read as its programs read it") {
-  const auto url_with = [](const std::vector<std::pair<const char*, const char*>>& values, const std::string& address) {
+  const auto url_with = [](const Variables& values, const std::string& address) {
     const Environment environment(values);
     return collector_settings(address).url;
   };
@@ -193,7 +195,7 @@ TEST_CASE("traces: the environment of OpenTelemetry is read as its programs read
   CHECK(url_with({}, "http://a:1/in/put") == "http://a:1/in/put");
 
   const auto refused = [](const char* name, const char* value) {
-    const Environment environment({{name, value}});
+    const Environment environment(Variables{{name, value}});
     try {
       collector_settings("");
       resource_attributes();
@@ -211,7 +213,7 @@ TEST_CASE("traces: the environment of OpenTelemetry is read as its programs read
   CHECK(refused("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"));
   CHECK(refused("OTEL_EXPORTER_OTLP_TIMEOUT", "0"));
   CHECK(refused("OTEL_RESOURCE_ATTRIBUTES", "sesame"));
-  const Environment environment({{"OTEL_EXPORTER_OTLP_TIMEOUT", "1500"},
+  const Environment environment(Variables{{"OTEL_EXPORTER_OTLP_TIMEOUT", "1500"},
                                  {"OTEL_SERVICE_NAME", "sums"},
                                  {"OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment=a%20b"}});
   CHECK(collector_settings("").timeout == 1500ms);
@@ -220,7 +222,7 @@ TEST_CASE("traces: the environment of OpenTelemetry is read as its programs read
 }
 
 TEST_CASE("traces: a file gets a line for each trace, and a file for a viewer is replaced") {
-  const Environment environment({});
+  const Environment environment(Variables{});
   const test::TempFolder folder;
   const auto size_after = [&](const std::string& name, int times) {
     const TraceTarget target((folder.path() / name).string());
@@ -236,7 +238,7 @@ TEST_CASE("traces: a file gets a line for each trace, and a file for a viewer is
 }
 
 TEST_CASE("traces: many runs are followed without waiting for a collector, which is told of once") {
-  const Environment environment({{"OTEL_EXPORTER_OTLP_TIMEOUT", "3000"}});
+  const Environment environment(Variables{{"OTEL_EXPORTER_OTLP_TIMEOUT", "3000"}});
   std::atomic<bool> open = false;
   std::atomic<int> taken = 0;
   const HttpServer server([&](const HttpAsked&, HttpAnswer& answer) {

@@ -283,7 +283,7 @@ TEST_CASE("trace: whatever events say in whatever order, spans are a tree") {
     return static_cast<int>(next_random(state) % static_cast<std::uint64_t>(count));
   };
   std::int64_t spans = 0, tools = 0, shared = 0;
-  for (int trial = 0; trial < 3000; ++trial) {
+  for (int trial = 0; trial < 5000; ++trial) {
     RunRecord record = run_of({});
     record.wall_ms = below(3) == 0 ? 0 : below(1000);
     const int turns = below(6);
