@@ -24,7 +24,9 @@ Json json_of(const SpanAttributes& attributes) {
 
 /// Microseconds, to the nanosecond.
 double us(double ms) { return std::round(ms * 1e6) / 1e3; }
-double us_between(double begin_ms, double end_ms) { return (std::round(end_ms * 1e6) - std::round(begin_ms * 1e6)) / 1e3; }
+double us_between(double begin_ms, double end_ms) {
+  return (std::round(end_ms * 1e6) - std::round(begin_ms * 1e6)) / 1e3;
+}
 
 class ChromeTrace {
  public:

@@ -8,10 +8,13 @@ Usage: cli_trace_test.py RUNNER [unittest options]
 import base64
 import http.server
 import json
+import re
+import subprocess
 import threading
 import unittest
+import urllib.request
 
-from runner import Cli, QUESTION
+from runner import Cli, QUESTION, RUNNER
 
 try:
     from google.protobuf import json_format
@@ -188,6 +191,28 @@ class Traces(Cli):
             self.assertEqual(slices[:5], [("run", "invoke_workflow pair"), ("solver", "invoke_agent solver"), ("solver", "chat nano"),
                                           ("solver", "prefill"), ("solver", "decode")])
             self.assertEqual(sorted(event["ph"] for event in events if event["ph"] in "sf"), ["f", "s"])  # an arrow
+
+    def test_a_server_traces_each_run(self):
+        if "has no server" in subprocess.run([RUNNER, "serve", self.team, "--port", "0", "--trace", "none/x.json"], cwd=self.folder,
+                                             env=self.environment(), capture_output=True, text=True, timeout=60).stderr:
+            self.skipTest("this build has no server")
+        server = subprocess.Popen([RUNNER, "serve", self.team, "--port", "0", "--trace", "served.json"], cwd=self.folder, env=self.environment(),
+                                  stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        url = re.search(r"http://\S+", server.stderr.readline())[0]
+        for number in range(3):
+            body = {"model": "team", "messages": [{"role": "user", "content": "SECRET"}], "max_tokens": 1, "stream": number == 1}
+            request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                reply.read()
+        server.terminate()
+        self.assertEqual(server.wait(60), 0)
+        lines = (self.folder / "served.json").read_text().splitlines()
+        self.assertEqual([len(self.spans(line)) for line in lines], [5] * 3)
+        self.assertEqual(len({self.spans(line)[0]["traceId"] for line in lines}), 3)
+        self.assertNotIn("SECRET", "".join(lines))
 
     def test_a_resumed_run(self):
         self.baton("run", self.team, "--input", QUESTION, "-q", "--record", "run", "--timeout", "1ms", code=5)

@@ -76,7 +76,8 @@ TEST_CASE("traces: a collector gets the path, the headers and the body") {
     seen = asked;
     answer.whole(200, "{\"partialSuccess\":{}}");
   });
-  const Environment environment(Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc, x-team = a%2Cb"}});
+  const Environment environment(
+      Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc, x-team = a%2Cb"}});
   const std::string body = otlp_json(small_trace(), resource_attributes());
   CHECK(send_trace(collector_settings(server.address()), body) == "");
   const std::lock_guard lock(mutex);
@@ -213,9 +214,10 @@ TEST_CASE("traces: the environment of OpenTelemetry is read as its programs read
   CHECK(refused("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"));
   CHECK(refused("OTEL_EXPORTER_OTLP_TIMEOUT", "0"));
   CHECK(refused("OTEL_RESOURCE_ATTRIBUTES", "sesame"));
-  const Environment environment(Variables{{"OTEL_EXPORTER_OTLP_TIMEOUT", "1500"},
-                                 {"OTEL_SERVICE_NAME", "sums"},
-                                 {"OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment=a%20b"}});
+  const Environment environment(
+      Variables{{"OTEL_EXPORTER_OTLP_TIMEOUT", "1500"},
+                {"OTEL_SERVICE_NAME", "sums"},
+                {"OTEL_RESOURCE_ATTRIBUTES", "service.name=other,deployment.environment=a%20b"}});
   CHECK(collector_settings("").timeout == 1500ms);
   CHECK(resource_attributes() ==
         std::map<std::string, std::string>{{"deployment.environment", "a b"}, {"service.name", "sums"}});
