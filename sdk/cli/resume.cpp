@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include <baton/turns.h>
 
@@ -81,9 +82,8 @@ int resume(const ResumeArguments& arguments) {
     note("the run has ended well; there is nothing to resume\n");
     return kOk;
   }
-  const bool is_file =
-      !arguments.trace.empty() && arguments.trace != "otlp" && arguments.trace.find("://") == std::string::npos;
-  const std::string trace = is_file ? fs::absolute(arguments.trace).string() : arguments.trace;  // of this command line
+  std::optional<TraceTarget> trace;  // before the folder changes
+  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   auto [journal, engine, workflow] = restart(std::move(read), arguments.engine);
   const std::vector<TurnInfo> turns = workflow.turns();
   std::erase_if(journal.finished, [&](const AgentFinished& one) {  // what ended the run is run again
@@ -100,7 +100,7 @@ int resume(const ResumeArguments& arguments) {
   run_arguments.json = arguments.json;
   run_arguments.events = arguments.events;
   run_arguments.record = folder.string();
-  run_arguments.trace = trace;
+  run_arguments.trace = std::move(trace);
   run_arguments.quiet = arguments.quiet;
   run_arguments.verbose = arguments.verbose;
   run_arguments.finished = std::move(journal.finished);

@@ -24,7 +24,6 @@
 #include "sdk/cli/run.h"
 #include "sdk/cli/verbs.h"
 #include "sdk/trace/spans.h"
-#include "sdk/trace/trace_target.h"
 #include "sdk/trace/turn_marks.h"
 
 namespace baton::cli {
@@ -118,8 +117,11 @@ void finish_measuring(const Engine& engine, bool quiet) {
 void write_trace(const TraceTarget& target, const RunTrace& trace, std::optional<Failure>& unwritten) {
   const std::string problem = target.write(trace);
   if (problem.empty()) return;
-  if (!target.is_file()) return note(printable("warning: the trace is lost: " + problem, Lines::fold) + "\n");
-  if (!unwritten) unwritten = Failure(kRunFailed, "the trace could not be written: " + problem);
+  if (target.is_file() && !unwritten) {
+    unwritten = Failure(kRunFailed, "the trace could not be written: " + problem);
+  } else {
+    note(printable("warning: the trace is lost: " + problem, Lines::fold) + "\n");
+  }
 }
 
 /// Says how to give the inputs that are missing.
@@ -138,8 +140,6 @@ int run(const RunArguments& arguments) {
   if (arguments.json && !arguments.events.empty()) throw Failure(kUsage, "--json and --events exclude each other");
   std::optional<RecordFolder> folder;
   if (!arguments.record.empty()) folder.emplace(arguments.record, arguments.resumes);
-  std::optional<TraceTarget> trace;
-  if (!arguments.trace.empty()) trace.emplace(arguments.trace);
   RunOptions options;
   if (!arguments.timeout.empty()) options.timeout = parse_duration(arguments.timeout, "--timeout");
   options.seed = arguments.seed;
@@ -177,7 +177,7 @@ int run(const RunArguments& arguments) {
     // Before it is shown: drawing takes its time.
     const std::chrono::duration<double, std::milli> since = std::chrono::steady_clock::now() - begin;
     const std::string line = arguments.events.empty() && !folder ? "" : to_json(event, since.count()) + "\n";
-    if (trace) marks.add(event, since.count());
+    if (arguments.trace) marks.add(event, since.count());
     view->on_event(event);
     if (const auto* one = std::get_if<Asked>(&event)) asked[turn_name(one->agent, one->round)] = *one;
     if (const auto* one = std::get_if<ToolCalled>(&event); one != nullptr && one->tool == "ask")
@@ -229,7 +229,7 @@ int run(const RunArguments& arguments) {
          (record.error.empty() ? "" : ": " + printable(record.error, Lines::keep)) + "\n");
     if (record.state == RunState::suspended) note(how_to_answer(asked, arguments));
   }
-  if (trace) write_trace(*trace, spans_of(record, marks.turns(record)), unwritten);
+  if (arguments.trace) write_trace(*arguments.trace, spans_of(record, marks.turns(record)), unwritten);
   if (unwritten) throw Failure(*unwritten);
   if (record.state == RunState::ok) finish_measuring(engine, arguments.quiet);
   return exit_code_of(record);
@@ -250,7 +250,8 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"ndjson"}));
   verb->add_option("--record", arguments->record, "Write run.json, events.ndjson and the prompts into a new folder")
       ->type_name("DIR");
-  verb->add_option("--trace", arguments->trace,
+  auto trace = std::make_shared<std::string>();
+  verb->add_option("--trace", *trace,
                    "Send a trace to a collector of OpenTelemetry, or write it: FILE.perfetto.json for ui.perfetto.dev")
       ->type_name("otlp|URL|FILE");
   auto* quiet = verb->add_flag("-q,--quiet", arguments->quiet, "Print only results and errors");
@@ -265,7 +266,12 @@ void add_run(CLI::App& app, Action& action) {
       "  baton run team.yaml --input-file inputs.json --json -q | jq .outputs\n"
       "  baton run team.yaml -i user_question=@q.txt --relay full --set defaults.max_tokens=64 --record runs/1\n"
       "  baton run team.yaml -i user_question=@q.txt --trace run.perfetto.json");
-  verb->callback([arguments, &action] { action = [arguments] { return run(*arguments); }; });
+  verb->callback([arguments, trace, &action] {
+    action = [arguments, trace] {
+      if (!trace->empty()) arguments->trace.emplace(*trace);
+      return run(*arguments);
+    };
+  });
 }
 
 }  // namespace baton::cli

@@ -10,6 +10,7 @@
 #include <baton/baton.h>
 
 #include "sdk/cli/console/options.h"
+#include "sdk/trace/trace_target.h"
 
 namespace baton::cli {
 
@@ -23,7 +24,7 @@ struct RunArguments {
   bool json = false;
   std::string events;
   std::string record;
-  std::string trace;  // where to, as TraceTarget reads it
+  std::optional<TraceTarget> trace;
   bool quiet = false;
   bool verbose = false;
   std::map<std::string, std::string> given;  // resume: values in place of `inputs`

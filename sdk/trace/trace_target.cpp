@@ -66,10 +66,9 @@ TraceTarget::TraceTarget(const std::string& text) {
     collector_ = collector_settings(text == "otlp" ? "" : text);
   } else {
     if (text.ends_with(kChromeEnd)) kind_ = Kind::chrome;
-    file_ = text;
     std::error_code error;
-    const fs::path folder = file_.has_parent_path() ? file_.parent_path() : fs::path(".");
-    if (text.empty() || !fs::is_directory(folder, error))
+    file_ = fs::absolute(text, error);
+    if (text.empty() || !fs::is_directory(file_.parent_path(), error))
       throw InputError(
           fmt::format("expected otlp, an address or a file for traces, found '{}', which is in no folder "
                       "that exists",

@@ -14,8 +14,8 @@ namespace baton {
 class TraceTarget {
  public:
   /// "otlp": the collector that the environment names; an address: that collector; "FILE.perfetto.json": a file of
-  /// trace events; another file: lines of OTLP, to which each trace adds one. Throws InputError, also where the file's
-  /// folder does not exist.
+  /// trace events; another file: lines of OTLP, to which each trace adds one. A relative path begins at the folder that
+  /// is current now. Throws InputError, also where the file's folder does not exist.
   explicit TraceTarget(const std::string& text);
 
   bool is_file() const { return kind_ != Kind::collector; }

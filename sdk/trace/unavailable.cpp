@@ -5,7 +5,7 @@
 namespace baton {
 
 std::string send_trace(const CollectorSettings&, const std::string&) {
-  return "this build of Baton cannot send traces: " BATON_NO_PULL ". It can write them into a file.";
+  return "this build of Baton cannot send anything ('baton pull' says why); it can write traces into files";
 }
 
 }  // namespace baton

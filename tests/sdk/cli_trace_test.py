@@ -216,7 +216,9 @@ class Traces(Cli):
 
     def test_a_resumed_run(self):
         self.baton("run", self.team, "--input", QUESTION, "-q", "--record", "run", "--timeout", "1ms", code=5)
-        self.baton("resume", "run", "-q", "--trace", "rest.json")
+        (self.folder / "elsewhere").mkdir()
+        subprocess.run([RUNNER, "resume", "../run", "-q", "--trace", "../rest.json"], cwd=self.folder / "elsewhere", env=self.environment(),
+                       stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
         names = [span["name"] for span in self.spans((self.folder / "rest.json").read_text())]
         self.assertIn("invoke_agent checker", names)
 
