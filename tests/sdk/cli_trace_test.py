@@ -65,6 +65,10 @@ class Traces(Cli):
     def traced(self, *more, to="trace.json", code=0, **changes):
         return self.baton("run", self.team, "--input", QUESTION, "-q", "--trace", to, *more, code=code, **changes)
 
+    def need_sender(self):
+        if "cannot send anything" in self.traced(to="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_TIMEOUT="1").stderr:
+            self.skipTest("this build cannot send traces")
+
     def spans(self, line):
         resource, = json.loads(line)["resourceSpans"]
         scope, = resource["scopeSpans"]
@@ -141,6 +145,7 @@ class Traces(Cli):
             self.assertTrue(spans)
 
     def test_a_collector(self):
+        self.need_sender()
         collector = Collector(self, 503)
         done = self.traced(to=collector.address, OTEL_EXPORTER_OTLP_HEADERS="x-key=secret", OTEL_SERVICE_NAME="sums")
         self.assertEqual(done.stderr, "")
@@ -159,6 +164,7 @@ class Traces(Cli):
         self.assertEqual((done.stdout, len(collector.asked)), ("", 4))
 
     def test_a_collector_that_is_not_there(self):
+        self.need_sender()
         done = self.traced(to="http://127.0.0.1:9", OTEL_EXPORTER_OTLP_TIMEOUT="700")
         self.assertTrue(done.stdout)
         self.assertRegex(done.stderr, r"^warning: the trace is lost: http://127.0.0.1:9/v1/traces: [^\n]+\n$")
