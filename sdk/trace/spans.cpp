@@ -104,6 +104,7 @@ class TraceBuilder {
   }
 
  private:
+  /// By what a stored record has bit for bit: texts of models may be no UTF-8, which JSON replaces.
   void name_trace() {
     StreamHash hash;
     const auto add = [&](const std::string& text) { hash.add(text.c_str(), text.size() + 1); };
@@ -114,7 +115,6 @@ class TraceBuilder {
       add(fmt::format("{} {} {} {} {}", agent.round, agent.prompt_tokens, agent.ttft_ms, agent.decode_ms,
                       agent.output_tokens));
       add(agent.agent);
-      add(agent.output);
     }
     trace_.id = hash.hex();
     trace_.version = record_.version;
@@ -139,7 +139,7 @@ class TraceBuilder {
     to.emplace_back("baton.device", record_.device);
     to.emplace_back("baton.threads", std::int64_t{record_.threads});
     to.emplace_back("baton.relay", record_.relay);
-    to.emplace_back("baton.seed", fmt::format("{}", record_.seed));  // of 64 bits, which no attribute of numbers holds
+    to.emplace_back("baton.seed", fmt::format("{}", record_.seed));  // attributes are signed
     to.emplace_back("baton.model.fingerprint", record_.model_fingerprint);
     to.emplace_back("baton.load_ms", record_.load_ms);
     to.emplace_back("baton.memory.kv_peak_bytes", record_.memory.kv_peak_bytes);
@@ -171,18 +171,15 @@ class TraceBuilder {
     turn.agent = agent.agent;
     turn.name = "invoke_agent " + agent.agent;
     turn.end_ms = std::clamp(*marks.over_ms, 0.0, run.end_ms);
-    double asked_ms = turn.end_ms;  // when the model was asked first
-    at_ms_ = 0;
     turn.begin_ms = std::clamp(begin_of(marks, agent), 0.0, turn.end_ms);
     turns_[number] = trace_.spans.size();
     trace_.spans.push_back(turn);
     at_ms_ = turn.begin_ms;
     for (const ToolMarks& tool : marks.tools) add_tool(tool, turn);
-    const double tools_over_ms = at_ms_;
-    if (!marks.attempts.empty()) asked_ms = marks.attempts.front().front().started_ms;
+    const double asked_ms = marks.attempts.empty() ? at_ms_ : marks.attempts.front().front().started_ms;
+    const double queue_ms = std::max(0.0, asked_ms - at_ms_);
     for (std::size_t i = 0; i < marks.attempts.size(); ++i) add_attempt(number, i, turn);
-    describe_turn(trace_.spans[turns_[number]], marks, agent,
-                  marks.attempts.empty() ? 0.0 : std::max(0.0, asked_ms - tools_over_ms));
+    describe_turn(trace_.spans[turns_[number]], marks, agent, queue_ms);
   }
 
   /// When its inputs were complete: no event marks it, but the record's time to the first token begins there.
@@ -269,15 +266,15 @@ class TraceBuilder {
     const bool is_last = attempt + 1 == attempts.size();
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const ModelCallMarks& call = calls[i];
+      const bool ends_attempt = i + 1 == calls.size();
       double end = call.last_token_ms.value_or(call.prefilled_ms.value_or(call.started_ms));
       if (!call.tools.empty()) {
         end = std::max(end, call.tools.front().begin_ms);
-      } else if (is_last && i + 1 == calls.size()) {
+      } else if (is_last && ends_attempt) {
         end = turn.end_ms;
       } else if (!is_last) {
         end = std::min(end, attempts[attempt + 1].front().started_ms);
       }
-      const bool ends_attempt = i + 1 == calls.size();
       TraceSpan& span = add_call(number, calls, call, end, turn);
       span.attributes.emplace_back("baton.attempt", static_cast<std::int64_t>(attempt + 1));
       const std::optional<FinishReason> reason =
