@@ -233,7 +233,9 @@ def many(options, runner, folder):
         print(f"many: 16 runs of 4 agents on {SLOTS} slots ended well, {same} with the same answer")
 
 
-NEAR = 0.1  # nats between two tokens that a server may well exchange
+# Nats. For the same prompt in one piece and in pieces of 16 tokens the server itself gives log probabilities that differ
+# by up to 0.44 (SmolLM2) and 0.21 (Qwen2.5-Coder-0.5B), so that it may exchange two tokens that are nearer.
+NEAR = 0.45
 
 
 def check_answers(server, folder, records):
