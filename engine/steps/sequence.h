@@ -14,7 +14,7 @@
 #include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/relay_probe.h"
-#include "engine/steps/stop_strings.h"
+#include "engine/text/stop_strings.h"
 #include "engine/text/constrain/token_masks.h"
 
 namespace baton {
