@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace baton {
 namespace {
@@ -98,13 +99,13 @@ class GbnfWriter {
     return none;
   }
 
+  /// Not \x: llama.cpp reads two digits behind it, and xgrammar (of vLLM and SGLang) as many as there are.
   static std::string escaped(char32_t c) {
     if (c == U'\n') return R"(\n)";
     if (c == U'\r') return R"(\r)";
     if (c == U'\t') return R"(\t)";
-    if (c < 0x20 || c == U'"' || c == U'\\' || c == U'[' || c == U']' || c == U'-' || c == U'^' || c == 0x7F)
-      return fmt::format("\\x{:02X}", static_cast<std::uint32_t>(c));
-    if (c < 0x7F) return std::string(1, static_cast<char>(c));
+    const bool plain = c >= 0x20 && c < 0x7F && std::u32string_view(U"\"\\[]-^").find(c) == std::u32string_view::npos;
+    if (plain) return std::string(1, static_cast<char>(c));
     return c <= 0xFFFF ? fmt::format("\\u{:04X}", static_cast<std::uint32_t>(c))
                        : fmt::format("\\U{:08X}", static_cast<std::uint32_t>(c));
   }

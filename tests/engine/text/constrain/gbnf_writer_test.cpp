@@ -59,3 +59,11 @@ TEST_CASE("a grammar with rules that call themselves is written as GBNF") {
   const auto grammar = gbnf_grammar("root ::= \"(\" root \")\" | [a-c]+ (\",\" [0-9]){0,2}");
   same_texts(*grammar, {"a", "((abc))", "(a", "a,1", "a,1,2", "a,1,2,3", "", "()"});
 }
+
+TEST_CASE("an escaped character is written alike for readers of two hexadecimal digits and of any number") {
+  const std::vector<std::string> texts = {"\"b\"", "a]b[c^d-e", "\\f\x01" "1"};
+  const std::string written = gbnf_of(*enum_grammar(texts));
+  CHECK(written.find("\\u0022b\\u0022") != std::string::npos);
+  CHECK(written.find("\\x") == std::string::npos);
+  same_texts(*enum_grammar(texts), texts);
+}
