@@ -19,13 +19,6 @@ class LlamaApi final : public ServerApi {
   bool ids() const override { return true; }
   std::int32_t cache_block() const override { return kBlock; }
 
-  std::string refusal(const GenerationRequest& request) const override {
-    if (!request.forced.empty()) return "it cannot be given the tokens of its answer";
-    if (!request.choices.empty()) return "it does not tell the probabilities of whole texts, which `choose` compares";
-    if (request.callbacks.on_logits) return "it gives no logits";
-    return {};
-  }
-
   ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int slot) const override {
     const SamplingParams& sampling = request.sampling;
     Json body = common(prompt, slot);
@@ -52,7 +45,7 @@ class LlamaApi final : public ServerApi {
     return {"/completion", dumped(body)};
   }
 
-  ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot) const override {
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int slot, bool) const override {
     Json body = common(prompt, slot);
     body["n_predict"] = 0;
     body["stream"] = false;

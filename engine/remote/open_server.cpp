@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/base/errors.h"
@@ -31,6 +32,37 @@ std::string model_of(std::string_view props) {
   return JsonFields(*document, origin).text_or("model_path", "");
 }
 
+/// A model of a list at /v1/models.
+struct ListedModel {
+  std::string id, owner, root;  // its owner is the name of the server's program, where that says so
+  std::int32_t context = 0;     // 0: not told
+};
+
+std::vector<ListedModel> listed_models(const Json& answer) {
+  const std::string origin = "its answer to /v1/models";
+  std::vector<ListedModel> models;
+  const Json* data = answer.is_object() ? JsonFields(answer, origin).find("data") : nullptr;
+  for (const Json& one : data != nullptr && data->is_array() ? *data : Json::array()) {
+    const JsonFields fields(one, origin, "data[].");
+    ListedModel& model = models.emplace_back();
+    model.id = fields.text_or("id", "");
+    model.owner = fields.text_or("owned_by", "");
+    model.root = fields.text_or("root", "");
+    model.context = fields.integer_or("max_model_len", 0, 0, kMaxServerCount);
+  }
+  return models;
+}
+
+/// The model of that name and where it came from; of a server without it, what it has.
+std::string identity_of(const std::vector<ListedModel>& models, const std::string& id) {
+  std::string others;
+  for (const ListedModel& one : models) {
+    if (one.id == id) return one.id + " " + one.root;
+    others += (others.empty() ? "" : ", ") + one.id;
+  }
+  return others;
+}
+
 class ServerOpening {
  public:
   ServerOpening(const ServerModel& model, const std::stop_token& stop)
@@ -43,6 +75,11 @@ class ServerOpening {
         std::optional<JsonDocument> props = server_->find("/props", stop_);
         if (props && is_llama(**props)) return llama(std::move(*props));
       }
+      if (const std::optional<JsonDocument> list = server_->find("/v1/models", stop_)) models_ = listed_models(**list);
+      if (model_.api == "vllm") return vllm();
+      if (model_.api == "sglang") return sglang();
+      if (model_.api == "auto" && model_.text && is_of("vllm") && info("/version")) return vllm();
+      if (model_.api == "auto" && model_.text && is_of("sglang") && sglang_info()) return sglang();
       return openai();
     } catch (const ModelError& error) {
       throw ModelError(server_->problem(error.what()));
@@ -95,21 +132,81 @@ class ServerOpening {
     return with_address(std::move(text));
   }
 
-  std::shared_ptr<InferenceEngine> openai() {
-    const std::string origin = "its answer to /v1/models";
-    std::string name = model_.model;
-    std::vector<std::string> known;
-    const std::optional<JsonDocument> models = server_->find("/v1/models", stop_);
-    if (const Json* data = models && (*models)->is_object() ? JsonFields(**models, origin).find("data") : nullptr) {
-      for (const Json& one : data->is_array() ? *data : Json::array())
-        known.push_back(JsonFields(one, origin, "data[].").text_or("id", ""));
-    }
-    if (name.empty() && known.size() == 1) name = known.front();
-    if (name.empty())
-      throw ModelError(known.empty() ? "it tells no model; expected 'model' in the workflow's file"
+  /// The model that the workflow's file names, or the only one.
+  ListedModel chosen() const {
+    const auto named =
+        std::find_if(models_.begin(), models_.end(), [&](const auto& one) { return one.id == model_.model; });
+    if (named != models_.end()) return *named;
+    if (!model_.model.empty()) return {model_.model, {}, {}, 0};
+    if (models_.size() == 1) return models_.front();
+    throw ModelError(models_.empty() ? "it tells no model; expected 'model' in the workflow's file"
                                      : fmt::format("it has {} models; expected 'model' in the workflow's file, which "
                                                    "names one, for example '{}'",
-                                                   known.size(), known.front()));
+                                                   models_.size(), models_.front().id));
+  }
+
+  bool is_of(std::string_view owner) const {
+    return std::any_of(models_.begin(), models_.end(), [&](const auto& one) { return one.owner == owner; });
+  }
+
+  /// What the server tells of itself; nothing: it does not.
+  std::optional<JsonDocument> info(const std::string& path) {
+    try {
+      std::optional<JsonDocument> answer = server_->find(path, stop_);
+      if (answer && (*answer)->is_object()) return answer;
+    } catch (const BackendError&) {  // its key may be for less
+    }
+    return std::nullopt;
+  }
+
+  std::shared_ptr<InferenceEngine> vllm() {
+    const std::optional<JsonDocument> answer = info("/version");
+    const std::string version = answer ? JsonFields(**answer, "its answer to /version").text_or("version", "") : "";
+    const ListedModel model = chosen();
+    return with_ids(make_vllm_api(model.id, version), model, "vLLM", version);
+  }
+
+  std::optional<JsonDocument> sglang_info() {
+    std::optional<JsonDocument> answer = info("/server_info");
+    return answer ? std::move(answer) : info("/get_server_info");  // the older name
+  }
+
+  std::shared_ptr<InferenceEngine> sglang() {
+    bool deltas = false, caches = true;
+    std::string version;
+    if (const std::optional<JsonDocument> answer = sglang_info()) {
+      const JsonFields fields(**answer, "its answer to /server_info");
+      deltas = fields.flag_or("incremental_streaming_output", fields.flag_or("stream_output", false));
+      caches = !fields.flag_or("disable_radix_cache", false);
+      version = fields.text_or("version", "");
+    }
+    return with_ids(make_sglang_api(deltas, caches), chosen(), "SGLang", version);
+  }
+
+  /// A server that takes token ids and tells neither its template nor which tokens are special.
+  std::shared_ptr<InferenceEngine> with_ids(std::unique_ptr<const ServerApi> api, const ListedModel& model,
+                                            const std::string& program, const std::string& version) {
+    if (!model_.text)
+      throw ModelError(
+          fmt::format("api '{}' needs 'tokenizer' in the workflow's file: it tells neither its chat "
+                      "template nor which tokens are special",
+                      api->name()));
+    RemoteEngine::Parts parts;
+    parts.identity_path = "/v1/models";
+    parts.identity_of = [id = model.id](std::string_view json) {
+      return identity_of(listed_models(*parse_server_json(json, "its answer to /v1/models")), id);
+    };
+    parts.identity = identity_of(models_, model.id);
+    parts.info.context = model.context;
+    parts.text = with_address(*model_.text);
+    parts.info.device_description =
+        fmt::format("{}{}{} at {}, {}", program, version.empty() ? "" : " ", version, server_->shown(), model.id);
+    parts.api = std::move(api);
+    return engine(std::move(parts));
+  }
+
+  std::shared_ptr<InferenceEngine> openai() {
+    const std::string name = chosen().id;
     RemoteEngine::Parts parts;
     parts.api = make_openai_api(name, model_.text != nullptr);
     ModelText text = model_.text ? *model_.text : message_text();
@@ -144,6 +241,7 @@ class ServerOpening {
   const ServerModel& model_;
   const std::stop_token& stop_;
   std::unique_ptr<ModelServer> server_;
+  std::vector<ListedModel> models_;
 };
 
 }  // namespace

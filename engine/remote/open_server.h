@@ -16,7 +16,7 @@ namespace baton {
 struct ServerModel {
   ServerAddress address;
   std::string model;         // its name there; empty: the only one, or whichever the server takes
-  std::string api = "auto";  // auto, openai, llama
+  std::string api = "auto";  // auto, llama, vllm, sglang, openai
   /// The tokenizer and the chat template of the model; null: the server is asked, or takes messages.
   std::shared_ptr<const ModelText> text;
   std::int32_t context = 0;  // maximum tokens of a prompt and its answer; 0: what the server says

@@ -3,7 +3,7 @@
 // /v1/chat/completions with messages.
 #include <fmt/format.h>
 
-#include "engine/base/json_fields.h"
+#include "engine/remote/completion_event.h"
 #include "engine/remote/message_text.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/server_json.h"
@@ -24,9 +24,7 @@ class OpenAiApi final : public ServerApi {
 
   std::string refusal(const GenerationRequest& request) const override {
     const SamplingParams& sampling = request.sampling;
-    if (!request.forced.empty()) return "it cannot be given the tokens of its answer";
-    if (!request.choices.empty()) return "it does not tell the probabilities of whole texts, which `choose` compares";
-    if (request.callbacks.on_logits) return "it gives no logits";
+    if (std::string why = ServerApi::refusal(request); !why.empty()) return why;
     if (request.constraint)
       return "the API of OpenAI has no grammars; with `enforce: false` the output is only checked";
     if (request.stop.size() > kMaxStops)
@@ -56,39 +54,9 @@ class OpenAiApi final : public ServerApi {
     return {"/v1/chat/completions", dumped(body)};
   }
 
-  ServerRequest warm_up(const std::vector<TokenId>&, int) const override { return {}; }  // see cache_block()
+  ServerRequest warm_up(const std::vector<TokenId>&, int, bool) const override { return {}; }  // see cache_block()
 
-  ServerPiece read(std::string_view json) const override {
-    ServerPiece piece;
-    if (json == "[DONE]") {
-      piece.last = true;
-      return piece;
-    }
-    const std::string origin = "its answer";
-    const JsonDocument document = parse_server_json(json, origin);
-    if (document->is_object() && document->contains("error") && !(*document)["error"].is_null()) {
-      piece.error = error_text(*document);
-      return piece;
-    }
-    const JsonFields fields(*document, origin);
-    if (const Json* usage = fields.find("usage")) {
-      const JsonFields of(*usage, origin, "usage.");
-      piece.prompt = count(of, "prompt_tokens");
-      piece.tokens = count(of, "completion_tokens");
-      if (const Json* details = of.find("prompt_tokens_details"))
-        piece.cached = count(JsonFields(*details, origin, "usage.prompt_tokens_details."), "cached_tokens");
-    }
-    const Json* choices = fields.find("choices");
-    if (choices == nullptr || !choices->is_array() || choices->empty()) return piece;
-    const JsonFields choice(choices->front(), origin, "choices[0].");
-    if (const Json* delta = choice.find("delta"))
-      piece.text = JsonFields(*delta, origin, "choices[0].delta.").text_or("content", "");
-    else
-      piece.text = choice.text_or("text", "");
-    const std::string reason = choice.text_or("finish_reason", "");
-    if (!reason.empty()) piece.reason = reason == "length" ? FinishReason::length : FinishReason::eos;
-    return piece;
-  }
+  ServerPiece read(std::string_view json) const override { return read_completion(json); }
 
  private:
   std::string model_;

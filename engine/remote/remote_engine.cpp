@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxEvent = std::size_t{16} << 20;  // bytes of one event of a stream
 constexpr std::chrono::milliseconds kHold(100);           // until the server is asked again for an idle slot
+constexpr long kRefused = 400;                            // the status of a request that the server does not take
 constexpr const char* kNumerics = "exact up to the server's numerics";
 
 std::vector<TokenId> ids_of(const std::vector<PromptPart>& parts) {
@@ -32,7 +33,8 @@ struct RemoteEngine::Live {
       : id(of),
         request(std::move(what)),
         prompt(ids_of(request.prompt)),
-        answer(*parts.text->tokenizer, parts.on_plain) {}
+        answer(*parts.text->tokenizer, parts.on_plain,
+               parts.api->cuts_stops() ? std::vector<std::string>() : request.stop) {}
 
   RequestId id;
   GenerationRequest request;
@@ -84,6 +86,7 @@ RequestId RemoteEngine::submit(GenerationRequest request) {
   };
   if (const std::string why = parts_.api->refusal(request); !why.empty()) throw invalid(why);
   if (const std::string wrong = request.sampling.problem(); !wrong.empty()) throw invalid(wrong);
+  if (std::count(request.stop.begin(), request.stop.end(), "") > 0) throw invalid("a stop text is empty");
   if (request.max_tokens < 1)
     throw invalid(fmt::format("max_tokens: expected at least 1, found {}", request.max_tokens));
   const RequestId id = ++last_id_;
@@ -112,7 +115,7 @@ void RemoteEngine::cancel(RequestId id) {
 }
 
 EarlyId RemoteEngine::prepare(EarlyPrompt prompt) {
-  if (parts_.api->cache_block() == 0 || parts_.slots < 2) return 0;
+  if (parts_.api->cache_block() == 0 || (has_slots() && parts_.slots < 2)) return 0;
   const EarlyId id = ++last_id_;
   loop_.post([this, id, prompt = std::move(prompt)]() mutable {
     warm_ups_.add(id, std::move(prompt));
@@ -162,7 +165,7 @@ void RemoteEngine::ask(Live& live) {
 /// What it throws ends the request; so does an error that the server sends in its stream.
 void RemoteEngine::take(Live& live, std::string_view event) {
   if (live.seen.last) return;
-  const ServerPiece piece = parts_.api->read(event);
+  ServerPiece piece = parts_.api->read(event);
   const GenerationCallbacks& callbacks = live.request.callbacks;
   if (!piece.error.empty()) throw std::runtime_error("it sent an error: " + piece.error);
   live.note(piece);
@@ -171,14 +174,15 @@ void RemoteEngine::take(Live& live, std::string_view event) {
       callbacks.on_prefill_progress(piece.processed, piece.prompt);
     return;
   }
-  live.answer.add(piece);
-  if (piece.text.empty() && piece.ids.empty()) return;
+  const bool empty = piece.text.empty() && piece.ids.empty();
+  const std::string text = live.answer.add(std::move(piece));
+  if (empty) return;
   live.last = Clock::now();
   if (!live.has_begun()) live.first = live.last;
   if (live.seen.cached >= 0) prefilled(live);
   pace_.token(live.id, live.last);
   warm_ups_.decoded(live.id, live.answer.tokens());
-  if (!piece.text.empty() && callbacks.on_token) callbacks.on_token(live.answer.tokens().back(), piece.text);
+  if (!text.empty() && callbacks.on_token) callbacks.on_token(live.answer.tokens().back(), text);
   send_ahead();
 }
 
@@ -232,6 +236,7 @@ void RemoteEngine::check_identity(RequestId id) {
 void RemoteEngine::finish(Live& live, FinishReason reason, std::string error) {
   if (live.call != 0) loop_.cancel(live.call);
   pace_.ended(live.id);
+  try_to([&] { live.answer.end(); });
   GenerationResult result = result_of(live);
   result.reason = reason;
   result.error = std::move(error);
@@ -285,7 +290,8 @@ GenerationResult RemoteEngine::result_of(const Live& live) const {
       use.method = &method_of(MethodId::prefix);
       use.reason = fmt::format("in the server's cache; {}", kNumerics);
     } else {
-      use.reason = "computed by the server";
+      use.reason =
+          live.seen.cached < 0 ? "on a server that does not tell what its cache had" : "computed by the server";
     }
     begin = end;
   }
@@ -306,7 +312,7 @@ void RemoteEngine::send_ahead() {
   while (!held_ && pace_.may_send()) {
     const std::optional<EarlyId> id = warm_ups_.next();
     if (!id) return;
-    if (!warm_ups_.has_slot(*id)) return choose_slot(*id);
+    if (has_slots() && !warm_ups_.has_slot(*id)) return choose_slot(*id);
     warm(*id);
   }
 }
@@ -338,7 +344,7 @@ void RemoteEngine::choose_slot(EarlyId id) {
 void RemoteEngine::warm(EarlyId id) {
   const std::optional<WarmUps::Sent> sent = warm_ups_.send(id);
   if (!sent) return;
-  ServerRequest request = parts_.api->warm_up(sent->prompt, sent->slot);
+  ServerRequest request = parts_.api->warm_up(sent->prompt, sent->slot, warm_ups_yield_);
   HttpCall call = parts_.server->call(request.path, std::move(request.body));
   auto body = std::make_shared<std::string>();
   call.on_bytes = [body](std::string_view bytes) { *body += bytes; };
@@ -348,6 +354,7 @@ void RemoteEngine::warm(EarlyId id) {
     ServerPiece piece;
     const bool read = end.ok() && try_to([&] { piece = parts_.api->read(*body); }) && piece.error.empty();
     if (!read) {
+      warm_ups_yield_ = warm_ups_yield_ && end.status != kRefused;
       warm_ups_.failed(id);
       return hold();
     }

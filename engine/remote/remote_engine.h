@@ -28,7 +28,7 @@ class RemoteEngine final : public InferenceEngine {
     std::unique_ptr<const ServerApi> api;
     std::shared_ptr<const ModelText> text;
     EngineInfo info;
-    int slots = 0;                          // of the server; below 2 nothing is sent ahead
+    int slots = 0;                          // of a server that has some; below 2 nothing is sent ahead
     double slowdown = 0.0;                  // bound of DecodePace
     std::function<void(TokenId)> on_plain;  // of ServerAnswer
     /// Where the server tells which model it has, and how to read that from the answer; empty: nowhere. A server that
@@ -54,6 +54,8 @@ class RemoteEngine final : public InferenceEngine {
  private:
   struct Live;
 
+  bool has_slots() const { return !parts_.api->slots_path().empty(); }
+
   // On the loop's thread.
   void start(RequestId id);
   void ask(Live& live);
@@ -75,8 +77,9 @@ class RemoteEngine final : public InferenceEngine {
   std::map<RequestId, std::unique_ptr<Live>> live_;
   WarmUps warm_ups_;
   DecodePace pace_;
-  bool choosing_ = false;  // the server is being asked for its idle slots
-  bool held_ = false;      // nothing is sent ahead for a moment
+  bool choosing_ = false;       // the server is being asked for its idle slots
+  bool held_ = false;           // nothing is sent ahead for a moment
+  bool warm_ups_yield_ = true;  // until the server refuses to be told so
 };
 
 }  // namespace baton

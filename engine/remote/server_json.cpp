@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/remote/server_json.h"
 
+#include <fmt/format.h>
+
+#include <random>
+
 #include "engine/base/said.h"
 
 namespace baton {
@@ -19,6 +23,11 @@ std::int64_t count(const JsonFields& fields, const std::string& key) {
 }
 
 std::string dumped(const Json& body) { return body.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+std::string fresh_salt() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
 
 std::string error_text(const Json& body) {
   const Json* error = &body;

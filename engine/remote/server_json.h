@@ -23,6 +23,9 @@ std::int64_t count(const JsonFields& fields, const std::string& key);
 /// Invalid UTF-8 becomes U+FFFD.
 std::string dumped(const Json& body);
 
+/// A name that no other request has, so that its prompt shares nothing with what a server keeps.
+std::string fresh_salt();
+
 /// What an error says, in whichever form: {"error": {"message": ...}}, {"error": ...}, {"message": ...}, or any text.
 std::string error_text(const Json& body);
 std::string words_of_error(std::string_view body);

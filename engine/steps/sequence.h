@@ -14,8 +14,8 @@
 #include "engine/steps/drafts.h"
 #include "engine/steps/prompt_assembly.h"
 #include "engine/steps/relay_probe.h"
-#include "engine/text/stop_strings.h"
 #include "engine/text/constrain/token_masks.h"
+#include "engine/text/stop_strings.h"
 
 namespace baton {
 

@@ -119,12 +119,13 @@ std::vector<FormatKey> make_keys() {
       {"model", "endpoint", string(), false, "",
        "The address of a server that runs the model, in place of `path`: `http://host:8000` (docs/remote.md)."},
       {"model", "model", string(), false, "the only one", "The model's name on the server."},
-      {"model", "api", choice({"auto", "openai", "llama"}), false, "auto",
-       "What the server is: `llama`: llama-server; `openai`: any other with OpenAI's API; `auto`: it is asked."},
+      {"model", "api", choice({"auto", "llama", "vllm", "sglang", "openai"}), false, "auto",
+       "What the server is: `llama`: llama-server; `vllm` and `sglang`: these, with a `tokenizer`; `openai`: any other "
+       "with OpenAI's API; `auto`: it is asked."},
       {"model", "tokenizer", string(), false, "the server's",
-       "A model as in `path`, of which tokenizer and chat template are used; a server with OpenAI's API then gets "
-       "token "
-       "ids in place of messages."},
+       "A model as in `path`, of which tokenizer and chat template are used; a server that is no llama-server then "
+       "gets "
+       "token ids in place of messages."},
       {"model", "key", scalar(), false, "none",
        "The server's key; `${secret:NAME}` takes it from the environment variable NAME when the server is called."},
   };

@@ -46,7 +46,7 @@ struct ModelSpec {
   // Of a model on a server (docs/remote.md); the types are those of the server then:
   std::string endpoint;      // "http://host:8000"; empty: the model runs in this process
   std::string model;         // its name there; empty: the only one
-  std::string api = "auto";  // auto, openai, llama
+  std::string api = "auto";  // auto, llama, vllm, sglang, openai
   std::string tokenizer;     // as `path`; empty: the server's, if it has one
   std::string key;           // may be ${secret:NAME}, which is resolved where it is used; never shown
   SourceLocation where;

@@ -61,7 +61,9 @@ TEST_CASE("a grammar with rules that call themselves is written as GBNF") {
 }
 
 TEST_CASE("an escaped character is written alike for readers of two hexadecimal digits and of any number") {
-  const std::vector<std::string> texts = {"\"b\"", "a]b[c^d-e", "\\f\x01" "1"};
+  const std::vector<std::string> texts = {"\"b\"", "a]b[c^d-e",
+                                          "\\f\x01"
+                                          "1"};
   const std::string written = gbnf_of(*enum_grammar(texts));
   CHECK(written.find("\\u0022b\\u0022") != std::string::npos);
   CHECK(written.find("\\x") == std::string::npos);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// SGLang's own /generate, as the documentation of its version 0.5.23 describes it (docs.sglang.io: SGLang Native APIs,
+// Sampling Parameters).
+#include "engine/base/json_fields.h"
+#include "engine/remote/server_api.h"
+#include "engine/remote/server_json.h"
+#include "engine/text/constrain/gbnf_writer.h"
+
+namespace baton {
+namespace {
+
+constexpr std::int32_t kBlock = 16;  // tokens; its cache keeps single ones, but a warm-up costs a request
+constexpr std::uint64_t kSeeds = std::uint64_t{1} << 63;
+
+class SglangApi final : public ServerApi {
+ public:
+  SglangApi(bool deltas, bool caches) : deltas_(deltas), caches_(caches) {}
+
+  std::string_view name() const override { return "sglang"; }
+  bool ids() const override { return true; }
+  std::int32_t cache_block() const override { return caches_ ? kBlock : 0; }
+  bool cuts_stops() const override { return false; }
+
+  ServerRequest answer(const GenerationRequest& request, const std::vector<TokenId>& prompt, int) const override {
+    const SamplingParams& sampling = request.sampling;
+    // Everything that the server would otherwise take from its command line or the model's generation_config.json.
+    Json params = {{"max_new_tokens", request.max_tokens},
+                   {"temperature", sampling.temperature},
+                   {"top_k", sampling.top_k > 0 ? sampling.top_k : -1},
+                   {"top_p", sampling.top_p},
+                   {"min_p", sampling.min_p},
+                   {"repetition_penalty", sampling.repetition_penalty},
+                   {"presence_penalty", 0.0},
+                   {"frequency_penalty", 0.0},
+                   {"skip_special_tokens", true},
+                   {"ignore_eos", false},
+                   {"sampling_seed", sampling.seed % kSeeds}};
+    if (!request.stop.empty()) {
+      params["stop"] = request.stop;
+      params["no_stop_trim"] = true;  // a part of it has been streamed by then
+    }
+    if (request.constraint) params["ebnf"] = gbnf_of(*request.constraint);
+    Json body = {{"input_ids", prompt}, {"sampling_params", std::move(params)}, {"stream", true}};
+    if (request.reuse.method->prefixes == Method::Prefixes::never) body["extra_key"] = fresh_salt();
+    return {"/generate", dumped(body)};
+  }
+
+  /// Its own client puts a prompt into the cache like this.
+  ServerRequest warm_up(const std::vector<TokenId>& prompt, int, bool) const override {
+    const Json body = {
+        {"input_ids", prompt}, {"sampling_params", {{"max_new_tokens", 0}, {"temperature", 0.0}}}, {"stream", false}};
+    return {"/generate", dumped(body)};
+  }
+
+  ServerPiece read(std::string_view json) const override {
+    ServerPiece piece;
+    if (json == "[DONE]") {
+      piece.last = true;
+      return piece;
+    }
+    const std::string origin = "its answer";
+    const JsonDocument document = parse_server_json(json, origin);
+    if (document->is_object() && document->contains("error")) {
+      piece.error = error_text(*document);
+      return piece;
+    }
+    const JsonFields fields(*document, origin);
+    piece.text = fields.text_or("text", "");
+    piece.ids = fields.integers("output_ids", 0, kMaxServerCount);
+    piece.whole = !deltas_;
+    const Json* meta = fields.find("meta_info");
+    if (meta == nullptr) fields.fail("meta_info", "expected an object");
+    const JsonFields of(*meta, origin, "meta_info.");
+    piece.prompt = count(of, "prompt_tokens");
+    piece.tokens = count(of, "completion_tokens");
+    piece.cached = count(of, "cached_tokens");
+    if (const Json* reason = of.find("finish_reason")) end(piece, JsonFields(*reason, origin, "meta_info.finish_reason."));
+    return piece;
+  }
+
+ private:
+  /// What it matched is a stop text, or the id of a token that ends answers.
+  static void end(ServerPiece& piece, const JsonFields& reason) {
+    const std::string type = reason.text_or("type", "");
+    const Json* matched = reason.find("matched");
+    if (type == "abort") piece.error = reason.text_or("message", "aborted");
+    piece.reason = type == "length"                                ? FinishReason::length
+                   : matched != nullptr && matched->is_string() ? FinishReason::stop
+                                                                    : FinishReason::eos;
+  }
+
+  bool deltas_, caches_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerApi> make_sglang_api(bool deltas, bool caches) {
+  return std::make_unique<SglangApi>(deltas, caches);
+}
+
+}  // namespace baton
