@@ -22,6 +22,10 @@ void ServerAnswer::keep_new(ServerPiece& piece) const {
 
 std::string ServerAnswer::add(ServerPiece piece) {
   keep_new(piece);
+  for (const TokenId id : piece.ids) {
+    if (id < 0 || id >= tokenizer_->size())
+      throw ModelError(fmt::format("its answer holds the id {}; expected one below {}", id, tokenizer_->size()));
+  }
   const auto given = static_cast<std::int64_t>(piece.ids.size());
   ids_ += piece.ids.size();
   if (piece.tokens >= 0) {

@@ -21,8 +21,8 @@ class ServerAnswer {
 
   /// Returns the text that is new and certain to precede any stop text. A server may send a token's id before its text
   /// (which may be the beginning of a stop text), and leaves out ids of tokens that end inside of a character. Ids that
-  /// it leaves out are those of the text, tokenized anew. Throws what the tokenizer throws, and ModelError where an
-  /// answer so far is not the beginning of the one that follows.
+  /// it leaves out are those of the text, tokenized anew. Throws what the tokenizer throws, and ModelError for an
+  /// id beyond the vocabulary and for an answer so far that has become shorter.
   std::string add(ServerPiece piece);
   /// Nothing follows: the text that was held back is a part of the answer, or the ids of a stop text are none. Throws
   /// what the tokenizer throws.

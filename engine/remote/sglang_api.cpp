@@ -74,7 +74,8 @@ class SglangApi final : public ServerApi {
     piece.prompt = count(of, "prompt_tokens");
     piece.tokens = count(of, "completion_tokens");
     piece.cached = count(of, "cached_tokens");
-    if (const Json* reason = of.find("finish_reason")) end(piece, JsonFields(*reason, origin, "meta_info.finish_reason."));
+    if (const Json* reason = of.find("finish_reason"))
+      end(piece, JsonFields(*reason, origin, "meta_info.finish_reason."));
     return piece;
   }
 
@@ -84,9 +85,9 @@ class SglangApi final : public ServerApi {
     const std::string type = reason.text_or("type", "");
     const Json* matched = reason.find("matched");
     if (type == "abort") piece.error = reason.text_or("message", "aborted");
-    piece.reason = type == "length"                                ? FinishReason::length
+    piece.reason = type == "length"                             ? FinishReason::length
                    : matched != nullptr && matched->is_string() ? FinishReason::stop
-                                                                    : FinishReason::eos;
+                                                                : FinishReason::eos;
   }
 
   bool deltas_, caches_;

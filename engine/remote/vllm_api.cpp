@@ -11,9 +11,9 @@
 namespace baton {
 namespace {
 
-constexpr std::int32_t kBlock = 16;                   // tokens; its default, and only full blocks are found again
+constexpr std::int32_t kBlock = 16;  // tokens; its default, and only full blocks are found again
 constexpr std::uint64_t kSeeds = std::uint64_t{1} << 63;
-constexpr int kStructuredOutputs = 11;                // of 0.11; 0.12 ignores what stood in its place
+constexpr int kStructuredOutputs = 11;  // of 0.11; 0.12 ignores what stood in its place
 
 /// True for a release 0.N before the given one. Versions of another form are newer, or are built from source.
 bool is_before(std::string_view version, int minor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the strict servers of vLLM and SGLang share: what they are asked, what they are to say, and a prefix cache. Their
-// vocabulary is the bytes and the markers of message_text(), of which kEnd ends answers.
+// What the strict servers of vLLM and SGLang share: what they are asked, what they are to say, and a prefix cache.
+// Their vocabulary is the bytes and the markers of message_text(), of which kEnd ends answers.
 #pragma once
 
 #include <algorithm>
@@ -79,8 +79,8 @@ class ScriptedServer {
     }
   }
   static bool is_prompt(const Json& value) {
-    return is_list(value) && std::all_of(value.begin(), value.end(),
-                                         [](const Json& id) { return is_count(id) && id < kVocabulary; });
+    return is_list(value) &&
+           std::all_of(value.begin(), value.end(), [](const Json& id) { return is_count(id) && id < kVocabulary; });
   }
 
   /// The first field that is unknown, or has no fitting value; empty: there is none.

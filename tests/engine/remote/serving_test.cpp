@@ -6,7 +6,6 @@
 #include "engine/base/errors.h"
 #include "engine/remote/message_text.h"
 #include "engine/remote/open_server.h"
-#include "engine/remote/server_answer.h"
 #include "engine/text/constrain/grammar.h"
 #include "tests/engine/remote/asking.h"
 #include "tests/engine/remote/sglang_server.h"
@@ -103,7 +102,8 @@ TEST_CASE("an answer of vLLM or SGLang ends before a stop text of which nothing 
     GenerationRequest request = asking(*engine, "x");
     request.stop = {"threeX"};
     AskedServer asked(*engine, request);
-    CHECK(asked.wait().text == "one STO, two STOP three");  // and not without its end, which might have been a stop text
+    CHECK(asked.wait().text ==
+          "one STO, two STOP three");  // and not without its end, which might have been a stop text
     CHECK(asked.wait().tokens == bytes(asked.wait().text));
     request.stop = {""};
     CHECK_THROWS_WITH(engine->submit(request), Contains("a stop text is empty"));
@@ -229,6 +229,7 @@ TEST_CASE("what is no answer of vLLM or SGLang ends the request and not the engi
     for (const std::string& what :
          {std::string("no json"), std::string("[]"), std::string(R"({"choices":[7]})"),
           std::string(R"({"choices":[{"token_ids":[-1]}],"output_ids":[-1]})"),
+          std::string(R"({"choices":[{"text":"x","token_ids":[260]}],"text":"x","output_ids":[260],"meta_info":{}})"),
           std::string(R"({"choices":[{"text":7}],"text":7})"), std::string(100'000, '['),
           std::string(R"({"error":{"message":"out of memory","type":"InternalServerError","code":500}})"),
           std::string(R"({"choices":[{"text":"","finish_reason":"abort"}],)"
@@ -428,36 +429,4 @@ TEST_CASE("a request that SGLang takes and then gives up fails with its words") 
   AskedServer asked(*engine, asking(*engine, "x"));
   CHECK(asked.wait().reason == FinishReason::error);
   CHECK_THAT(asked.wait().error, Contains("The request queue is full."));
-}
-
-TEST_CASE("the ids of an answer are those before the stop text, and of what a cut token leaves") {
-  const ModelText text = message_text();
-  ServerAnswer answer(*text.tokenizer, nullptr, {"END"});
-  const auto add = [&](const std::string& piece, std::vector<TokenId> ids) {
-    ServerPiece one;
-    one.text = piece;
-    one.ids = std::move(ids);
-    return answer.add(one);
-  };
-  CHECK(add("ab", {900}) == "ab");
-  CHECK(add("cE", {901}) == "c");
-  CHECK(add("ND!", {902}).empty());
-  answer.end();
-  CHECK(answer.text() == "abc");
-  CHECK(answer.tokens() == std::vector<TokenId>{900, 'c'});
-}
-
-TEST_CASE("an answer so far that becomes shorter is an error") {
-  const ModelText text = message_text();
-  ServerAnswer answer(*text.tokenizer, nullptr);
-  ServerPiece piece;
-  piece.whole = true;
-  piece.text = "abc";
-  piece.ids = {1, 2};
-  answer.add(piece);
-  piece.ids = {1};
-  CHECK_THROWS_AS(answer.add(piece), ModelError);
-  piece.ids = {1, 2};
-  piece.text = "ab";
-  CHECK_THROWS_AS(answer.add(piece), ModelError);
 }

@@ -19,11 +19,11 @@ class SglangServer : public ScriptedServer {
   std::uint16_t port() const { return server_.port(); }
 
   // Set before requests come.
-  bool deltas = false;               // --incremental-streaming-output
-  bool caches = true;                // not --disable-radix-cache
-  bool is_older = false;             // the path for what it tells of itself
-  int context = 4096;                // --context-length
-  std::atomic<int> queue_full = 0;   // requests that it takes and then gives up
+  bool deltas = false;              // --incremental-streaming-output
+  bool caches = true;               // not --disable-radix-cache
+  bool is_older = false;            // the path for what it tells of itself
+  int context = 4096;               // --context-length
+  std::atomic<int> queue_full = 0;  // requests that it takes and then gives up
 
  private:
   void respond(const HttpAsked& asked, HttpAnswer& answer) {
@@ -110,7 +110,8 @@ class SglangServer : public ScriptedServer {
     std::vector<int> all;
     std::string text;
     bool ended = false;
-    // It holds no text back: a stop text is streamed as far as it has come, and cut off at the end unless told otherwise.
+    // It holds no text back: a stop text is streamed as far as it has come, and cut off at the end unless told
+    // otherwise.
     decode(one, params.at("max_new_tokens"), params.value("stop", std::vector<std::string>()), answer,
            [&](std::vector<int> ids, const std::string& piece, const std::string& end) {
              all.insert(all.end(), ids.begin(), ids.end());

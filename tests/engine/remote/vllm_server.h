@@ -71,7 +71,10 @@ class VllmServer : public ScriptedServer {
                      {"prompt", is_prompt},
                      {"max_tokens", [](const Json& value) { return is_count(value) && value > 0; }},
                      {"stream", is_flag},
-                     {"stream_options", [](const Json& value) { return value == Json{{"include_usage", true}}; }},
+                     {"stream_options",
+                      [](const Json& value) {
+                        return value == Json{{"include_usage", true}};
+                      }},
                      {"return_token_ids", is_flag},
                      {"temperature", within(0, 2)},
                      {"top_k", [](const Json& value) { return value == -1 || (is_count(value) && value > 0); }},
