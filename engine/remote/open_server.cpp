@@ -73,7 +73,7 @@ class ServerOpening {
       if (model_.api == "llama") return llama(server_->fetch("/props", "", stop_));
       if (model_.api == "auto") {
         std::optional<JsonDocument> props = server_->find("/props", stop_);
-        if (props && is_llama(**props)) return llama(std::move(*props));
+        if (props && is_llama(**props)) return llama(*props);
       }
       if (const std::optional<JsonDocument> list = server_->find("/v1/models", stop_)) models_ = listed_models(**list);
       if (model_.api == "vllm") return vllm();
@@ -161,7 +161,8 @@ class ServerOpening {
 
   std::shared_ptr<InferenceEngine> vllm() {
     const std::optional<JsonDocument> answer = info("/version");
-    const std::string version = answer ? JsonFields(**answer, "its answer to /version").text_or("version", "") : "";
+    const std::string origin = "its answer to /version";
+    const std::string version = answer ? JsonFields(**answer, origin).text_or("version", "") : "";
     const ListedModel model = chosen();
     return with_ids(make_vllm_api(model.id, version), model, "vLLM", version);
   }
@@ -175,7 +176,8 @@ class ServerOpening {
     bool deltas = false, caches = true;
     std::string version;
     if (const std::optional<JsonDocument> answer = sglang_info()) {
-      const JsonFields fields(**answer, "its answer to /server_info");
+      const std::string origin = "its answer to /server_info";
+      const JsonFields fields(**answer, origin);
       deltas = fields.flag_or("incremental_streaming_output", fields.flag_or("stream_output", false));
       caches = !fields.flag_or("disable_radix_cache", false);
       version = fields.text_or("version", "");
@@ -188,11 +190,11 @@ class ServerOpening {
                                             const std::string& program, const std::string& version) {
     if (!model_.text)
       throw ModelError(
-          fmt::format("api '{}' needs 'tokenizer' in the workflow's file: it tells neither its chat "
-                      "template nor which tokens are special",
+          fmt::format("api '{}' needs 'tokenizer' in the workflow's file: the server tells neither its chat template "
+                      "nor which tokens are special",
                       api->name()));
     RemoteEngine::Parts parts;
-    parts.identity_path = "/v1/models";
+    if (!models_.empty()) parts.identity_path = "/v1/models";
     parts.identity_of = [id = model.id](std::string_view json) {
       return identity_of(listed_models(*parse_server_json(json, "its answer to /v1/models")), id);
     };

@@ -430,3 +430,13 @@ TEST_CASE("a request that SGLang takes and then gives up fails with its words") 
   CHECK(asked.wait().reason == FinishReason::error);
   CHECK_THAT(asked.wait().error, Contains("The request queue is full."));
 }
+
+TEST_CASE("what SGLang tells of itself is read with care") {
+  SglangServer server;
+  server.told = R"({"version":7})";
+  CHECK_THROWS_WITH(open(server), Contains(server.address()) && Contains("/server_info: \"version\" is 7"));
+  server.told = R"({"incremental_streaming_output":"yes"})";
+  CHECK_THROWS_AS(open(server), ModelError);
+  server.told = "[]";
+  CHECK(open(server)->prepare({}) == 0);  // it is another server
+}

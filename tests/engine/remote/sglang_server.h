@@ -24,6 +24,7 @@ class SglangServer : public ScriptedServer {
   bool is_older = false;            // the path for what it tells of itself
   int context = 4096;               // --context-length
   std::atomic<int> queue_full = 0;  // requests that it takes and then gives up
+  std::string told;                 // of itself, in place of that
 
  private:
   void respond(const HttpAsked& asked, HttpAnswer& answer) {
@@ -41,7 +42,7 @@ class SglangServer : public ScriptedServer {
     } else if (asked.path == (is_older ? "/get_server_info" : "/server_info")) {
       Json info = {{"model_path", "/models/" + model}, {"version", "0.5.23"}, {"disable_radix_cache", !caches}};
       info[is_older ? "stream_output" : "incremental_streaming_output"] = deltas;
-      answer.whole(200, info.dump());
+      answer.whole(200, told.empty() ? info.dump() : told);
     } else if (asked.path == "/generate") {
       generate(Json::parse(asked.body), answer);
     } else if (asked.path == "/v1/chat/completions") {
