@@ -112,7 +112,7 @@ std::optional<WarmUps::Sent> WarmUps::send(EarlyId id) {
   Sent sent{id, known(waiting.prompt), waiting.warmth.slot};
   sent.prompt.resize(std::min(sent.prompt.size(), waiting.sent + static_cast<std::size_t>(most_)));
   waiting.under_way = true;
-  waiting.sent = sent.prompt.size();
+  waiting.known = std::exchange(waiting.sent, sent.prompt.size());
   return sent;
 }
 
@@ -120,13 +120,16 @@ void WarmUps::arrived(EarlyId id, std::int64_t cached, int slot, double ms) {
   const auto found = prompts_.find(id);
   if (found == prompts_.end()) return;
   Waiting& waiting = found->second;
-  const auto computed = static_cast<double>(waiting.sent) - static_cast<double>(std::max<std::int64_t>(cached, 0));
+  const auto known = static_cast<std::int64_t>(waiting.known);
+  const auto computed = static_cast<double>(waiting.sent) - static_cast<double>(cached < 0 ? known : cached);
   if (computed >= static_cast<double>(block_) && ms > 0.0)
     most_ = std::clamp(computed * kRequestMs / ms, std::max(most_ / 2.0, static_cast<double>(block_)),
                        std::min(most_ * 2.0, kMaxTokens));
   waiting.under_way = false;
   if (slot >= 0) waiting.warmth.slot = slot;
-  if (waiting.warmth.before < 0) waiting.warmth.before = std::max<std::int64_t>(cached, 0);
+  std::int64_t& before = waiting.warmth.before;
+  if (before < 0 || (cached > known && before + static_cast<std::int64_t>(block_) >= known))
+    before = std::max<std::int64_t>(cached, 0);  // what no request of ours can have put there, up to a block at its end
 }
 
 void WarmUps::failed(EarlyId id) {

@@ -47,7 +47,7 @@ class WarmUps {
   /// The prompt, as far as it is known, is being sent, or so much of it as the server computes in kRequestMs. Nothing:
   /// it waits no longer.
   std::optional<Sent> send(EarlyId id);
-  /// The server has it, after `ms` milliseconds. `cached`: tokens that it had before.
+  /// The server has it, after `ms` milliseconds. `cached`: tokens that it had before; -1: not told.
   void arrived(EarlyId id, std::int64_t cached, int slot, double ms);
   /// It did not arrive, and is not sent again before there is more of it.
   void failed(EarlyId id);
@@ -55,7 +55,8 @@ class WarmUps {
  private:
   struct Waiting {
     EarlyPrompt prompt;
-    std::size_t sent = 0;  // tokens
+    std::size_t sent = 0;   // tokens
+    std::size_t known = 0;  // of them those of earlier requests
     bool under_way = false;
     Warmth warmth;
   };

@@ -42,6 +42,32 @@ TEST_CASE("a prompt is sent ahead when a block of it is new, and not while it is
   CHECK(warm_ups.next() == std::nullopt);
 }
 
+TEST_CASE("what a server had before is told by all pieces of a prompt, and not by its first one alone") {
+  const auto before = [](std::vector<std::int64_t> cached) {
+    WarmUps warm_ups(16, 3);
+    warm_ups.add(1, following(1000, 0));
+    for (const std::int64_t count : cached) {
+      REQUIRE(warm_ups.send(1));
+      warm_ups.arrived(1, count, 0, 1.0);
+    }
+    return warm_ups.take(1).before;
+  };
+  CHECK(before({0, 64, 192}) == 0);      // nothing: the counts are those of our own requests
+  CHECK(before({48, 176, 440}) == 440);  // the beginning, in blocks of 16
+  CHECK(before({63, 100, 192}) == 100);
+  CHECK(before({-1, -1}) == 0);
+}
+
+TEST_CASE("a piece takes as long as its new tokens where a server does not tell what it had") {
+  WarmUps warm_ups(16, 3);
+  warm_ups.add(1, following(1000, 0));
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(warm_ups.send(1));
+    warm_ups.arrived(1, -1, 0, 150.0);
+  }
+  CHECK(warm_ups.send(1)->prompt.size() == 4 * 64);
+}
+
 TEST_CASE("one slot stays free of waiting prompts, and a prompt with a slot goes first") {
   WarmUps warm_ups(4, 3);
   for (const EarlyId id : {1u, 2u, 3u}) warm_ups.add(id, following(8, 0));
