@@ -277,12 +277,13 @@ class TraceBuilder {
       }
       TraceSpan& span = add_call(number, calls, call, end, turn);
       span.attributes.emplace_back("baton.attempt", static_cast<std::int64_t>(attempt + 1));
-      const std::optional<FinishReason> reason =
-          is_last && ends_attempt ? record_.agents[number].finish_reason : std::nullopt;
+      std::optional<FinishReason> reason;
+      if (is_last && ends_attempt) reason = record_.agents[number].finish_reason;
       if (const std::string text = !call.tools.empty() ? "tool_call" : reason ? finish_of(*reason) : ""; !text.empty())
         span.attributes.emplace_back("gen_ai.response.finish_reasons", std::vector{text});
       if (!is_last && ends_attempt) fail(span, "attempt_failed");
-      if (reason == FinishReason::error || reason == FinishReason::cancelled) fail(span, finish_of(*reason));
+      if (reason && (*reason == FinishReason::error || *reason == FinishReason::cancelled))
+        fail(span, finish_of(*reason));
       for (const ToolMarks& tool : call.tools) add_tool(tool, turn);
     }
   }
