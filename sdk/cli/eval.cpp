@@ -9,6 +9,7 @@
 #include <random>
 
 #include <baton/baton.h>
+#include <baton/system.h>
 #include <baton/turns.h>
 #include <baton/version.h>
 
@@ -153,7 +154,7 @@ Json json_of(const EvalArguments& arguments, const std::vector<EvalPart>& parts,
 Json settings_of(const EvalArguments& arguments) {
   const EvalOptions& options = arguments.options;
   Json settings = {{"version", version()},
-                   {"workflow", digest(read_file(options.workflow.file))},
+                   {"workflow", digest(read_file(find_workflow(options.workflow.file)))},
                    {"set", options.workflow.set},
                    {"model", options.workflow.models},
                    {"device", options.engine.device},

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sdk/src/model_path.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -14,7 +12,7 @@
 #include "engine/model/model_files.h"
 #include "sdk/hub/environment.h"
 #include "sdk/hub/pulled_model.h"
-#include "sdk/src/package_share.h"
+#include "sdk/src/share_folders.h"
 
 namespace baton::inline v1 {
 namespace fs = std::filesystem;
@@ -30,34 +28,7 @@ fs::path pulled(const std::string& model) {
   }
 }
 
-/// The file that this code was loaded from: a program, or a shared library that the static library was linked into.
-fs::path own_module() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&own_module), &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code error;
-  return fs::canonical(info.dli_fname, error);
-}
-
 }  // namespace
-
-std::vector<fs::path> share_folders() {
-  std::vector<fs::path> folders;
-  const auto add = [&](const fs::path& folder) {
-    const fs::path normal = folder.lexically_normal();
-    if (std::find(folders.begin(), folders.end(), normal) == folders.end()) folders.push_back(normal);
-  };
-  std::error_code error;
-  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
-    add(program.parent_path() / "../share/baton");
-  if (const fs::path module = own_module(); !module.empty()) {
-    for (const char* up : {"../share/baton", "../../share/baton"}) {  // from lib, from lib/x86_64-linux-gnu
-      if (fs::is_directory(module.parent_path() / up, error)) add(module.parent_path() / up);
-    }
-  }
-  if (&baton_package_share != nullptr) add(baton_package_share());
-  if (fs::is_directory(BATON_SHARE, error)) add(BATON_SHARE);
-  return folders;
-}
 
 std::vector<fs::path> model_search_path() {
   std::vector<fs::path> folders;

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 namespace baton::inline v1 {
 
@@ -14,10 +13,5 @@ namespace baton::inline v1 {
 /// config.json, and a file when it is a .gguf one. Throws ResourceError, whose message lists the folders that were
 /// searched.
 std::filesystem::path find_model(const std::string& model, const std::filesystem::path& base);
-
-/// The folders in which files installed with the library may be (share/baton of a prefix), in order: from the program,
-/// from the shared library that this one was linked into, where CMake's package was found, where the build was to be
-/// installed.
-std::vector<std::filesystem::path> share_folders();
 
 }  // namespace baton::inline v1

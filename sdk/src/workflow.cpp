@@ -4,9 +4,10 @@
 
 #include "sdk/src/internal.h"
 
+#include <baton/system.h>
 #include <baton/turns.h>
 
-#include "sdk/src/model_path.h"
+#include "sdk/src/share_folders.h"
 #include "workflows/format/placeholder.h"
 
 namespace baton::inline v1 {
@@ -85,7 +86,7 @@ int answering_turn(const Plan& plan) {
 }  // namespace
 
 Workflow Workflow::load(const std::filesystem::path& file, const WorkflowOptions& options) {
-  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(file, read); }));
+  return Workflow(make_impl(options, [&](const ReadOptions& read) { return compile(find_workflow(file), read); }));
 }
 
 Workflow Workflow::parse(std::string_view yaml, const WorkflowOptions& options, const std::filesystem::path& name) {

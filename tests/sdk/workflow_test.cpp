@@ -154,6 +154,24 @@ TEST_CASE("a model that is not found lists where it was looked for") {
   CHECK_THROWS_AS(baton::Engine::open({.model = "/no/such/folder"}), baton::ResourceError);
 }
 
+TEST_CASE("a workflow that ships with the library has a bare name") {
+  CHECK(baton::find_workflow("math_team").filename() == "math_team.yaml");
+  CHECK(baton::Workflow::load("math_team").name() == "math-team");
+  for (const char* path : {"no_such_team", "math_team.yaml", "./math_team", ""})
+    CHECK(baton::find_workflow(path) == path);
+  CHECK_THROWS_AS(baton::Workflow::load("no_such_team"), baton::WorkflowError);
+
+  // A file of that name wins.
+  const auto before = std::filesystem::current_path();
+  const auto folder = std::filesystem::temp_directory_path() / "baton_workflow_name_test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "math_team") << "version: 1\n";
+  std::filesystem::current_path(folder);
+  CHECK(baton::find_workflow("math_team") == "math_team");
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("bare names are looked for in BATON_MODEL_PATH first") {
   const auto folder = std::filesystem::temp_directory_path() / "baton_models_test";
   std::filesystem::create_directories(folder / "mine");

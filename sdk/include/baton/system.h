@@ -55,6 +55,10 @@ std::vector<std::filesystem::path> model_search_path();
 /// the folders that were searched, or names the command that pulls the model.
 std::filesystem::path find_model(const std::string& model);
 
+/// The file of a workflow: a path as it is, or, where no such file is, a bare name ("math_team") of one that is
+/// installed with the library. What is not found is returned as it is; Workflow::load, which looks here too, says so.
+std::filesystem::path find_workflow(const std::filesystem::path& file);
+
 /// The layers of the sandbox of the `python` tool, and which of them hold on this machine. Starts a process to try
 /// them. SECURITY.md says what the tool promises with which layers. Throws std::runtime_error when the sandbox cannot
 /// be made.

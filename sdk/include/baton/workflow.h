@@ -40,7 +40,7 @@ struct TurnInfo;  // <baton/turns.h>
 /// Immutable and cheap to copy; copies share. All members are safe from any thread.
 class Workflow {
  public:
-  /// Reads and checks a file; loads no model. Throws WorkflowError with all errors.
+  /// Reads and checks a file, or an installed one by bare name; loads no model. Throws WorkflowError with all errors.
   static Workflow load(const std::filesystem::path& file, const WorkflowOptions& options = {});
 
   /// The same from text. `name` stands for the file in errors; relative paths start in its folder.

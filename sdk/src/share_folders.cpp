@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sdk/src/share_folders.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include <baton/system.h>
+
+namespace baton::inline v1 {
+namespace fs = std::filesystem;
+namespace {
+
+/// The file that this code was loaded from: a program or a shared library.
+fs::path own_module() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_module), &info) == 0 || info.dli_fname == nullptr) return {};
+  std::error_code error;
+  return fs::canonical(info.dli_fname, error);
+}
+
+}  // namespace
+
+std::vector<fs::path> share_folders() {
+  std::vector<fs::path> folders;
+  const auto add = [&](const fs::path& folder) {
+    const fs::path normal = folder.lexically_normal();
+    if (std::find(folders.begin(), folders.end(), normal) == folders.end()) folders.push_back(normal);
+  };
+  std::error_code error;
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
+    add(program.parent_path() / "../share/baton");
+  if (const fs::path module = own_module(); !module.empty()) {
+    for (const char* up : {"../share/baton", "../../share/baton"}) {  // from lib, from lib/x86_64-linux-gnu
+      if (fs::is_directory(module.parent_path() / up, error)) add(module.parent_path() / up);
+    }
+  }
+  if (&baton_package_share != nullptr) add(baton_package_share());
+  if (fs::is_directory(BATON_SHARE, error)) add(BATON_SHARE);
+  return folders;
+}
+
+fs::path find_workflow(const fs::path& file) {
+  std::error_code error;
+  if (file.empty() || file.has_parent_path() || file.has_extension() || fs::is_regular_file(file, error))
+    return file;
+  for (const fs::path& share : share_folders()) {
+    const fs::path installed = share / "workflows" / (file.string() + ".yaml");
+    if (fs::is_regular_file(installed, error)) return installed;
+  }
+  return file;
+}
+
+}  // namespace baton::inline v1
