@@ -10,6 +10,7 @@ source=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+c_compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 configure=(cmake -S "$source/tests/consumer/app" -B "$work/app" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler")
 
 ccache=$(command -v ccache || true)  # the second way compiles everything once more
@@ -21,8 +22,8 @@ if [ "$way" = tree ]; then
 else
   cmake --install "$build" --prefix "$work/first" >/dev/null
   mv "$work/first" "$work/prefix"  # nothing installed may remember where it was
-  "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_SAMPLES="$source/samples" >/dev/null
-  targets+=(hello_team)
+  "${configure[@]}" -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_SAMPLES="$work/prefix/share/doc/baton/samples" >/dev/null
+  targets=(all)
 fi
 cmake --build "$work/app" --target "${targets[@]}" -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
 "$work/app/consumer"
@@ -37,21 +38,42 @@ if grep -rl -- "$source" "$work/prefix/lib/cmake" "$work/prefix/include"; then
   echo "an installed file names the source tree" >&2
   exit 1
 fi
-cd /
+mkdir "$work/empty"
+cd "$work/empty"
+stranger=(env -i HOME=/nonexistent)
 echo "a sample finds the model of the prefix that its library came from"
-env -u BATON_MODEL -u BATON_MODEL_PATH "$work/app/hello_team" "What is 6 x 7?" | tee "$work/hello"
+"${stranger[@]}" "$work/app/hello_team" "What is 6 x 7?" | tee "$work/hello"
 grep -q '^ok in' "$work/hello"
 usual=$(sed -n 's/^CMAKE_INSTALL_PREFIX:[A-Z]*=//p' "$build/CMakeCache.txt")
 if [ ! -e "$usual/share/baton" ]; then  # where the library looks last
   echo "and none without it"
   mv "$work/prefix/share/baton/models" "$work/models"
-  if env -u BATON_MODEL -u BATON_MODEL_PATH "$work/app/hello_team" >"$work/hello" 2>&1; then
+  if "${stranger[@]}" "$work/app/hello_team" >"$work/hello" 2>&1; then
     echo "it found another model than that of the prefix" >&2
     exit 1
   fi
   grep -qF "$work/prefix/share/baton/models/nano" "$work/hello"
   mv "$work/models" "$work/prefix/share/baton/models"
 fi
-"$work/prefix/bin/baton" version
-"$work/prefix/bin/baton" models | grep nano
-"$work/prefix/bin/baton" validate "$work"/prefix/share/baton/workflows/*.yaml
+baton=("${stranger[@]}" "$work/prefix/bin/baton")
+"${baton[@]}" version
+"${baton[@]}" models | grep nano
+"${baton[@]}" validate "$work"/prefix/share/baton/workflows/*.yaml
+echo "a workflow of the prefix by name, with the model of the prefix"
+"${baton[@]}" run math_team -q \
+  --input "user_question=A farm has 7 hens and 3 cows. Hens have 2 legs and cows have 4 legs. How many legs are there?" |
+  grep "The answer is 26"
+
+packages=(baton-static)
+if [ -e "$work/prefix/lib/pkgconfig/baton.pc" ]; then
+  packages+=(baton)
+  "$work/app/consumer_shared"
+  "${stranger[@]}" "$work/app/hello_team_shared" "What is 6 x 7?" | grep '^ok in'
+  echo "the shared library alone needs no package of anybody else"
+  "${configure[@]}" -B "$work/shared" -DCMAKE_PREFIX_PATH="$work/prefix" -DBATON_COMPONENTS=shared \
+    -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON --no-warn-unused-cli >/dev/null
+  cmake --build "$work/shared" --target consumer_c >"$work/log" || { cat "$work/log"; exit 1; }
+  "$work/shared/consumer_c"
+fi
+PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig CC=$c_compiler \
+  "$source/tests/consumer/pkg_config.sh" "$source/tests/consumer/app" "$work/prefix/share/doc/baton/samples/hello_team_c" "${packages[@]}"
