@@ -43,7 +43,8 @@ if(BATON_SHARED AND NOT BATON_STATIC AND NOT BATON_SANITIZE)
   add_library(baton::shared ALIAS baton_shared)
   # Before 1.0 each minor version has an ABI of its own.
   set_target_properties(baton_shared PROPERTIES OUTPUT_NAME baton EXPORT_NAME shared LINKER_LANGUAGE CXX
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${exports})
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} LINK_DEPENDS ${exports}
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)  # as installed: ../share/baton
   target_compile_features(baton_shared INTERFACE cxx_std_20)
   target_include_directories(baton_shared INTERFACE ${headers})
   target_link_options(baton_shared PRIVATE -Wl,--version-script=${exports} -Wl,--no-undefined)
