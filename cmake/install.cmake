@@ -32,6 +32,7 @@ endif()
 if(NOT BATON_BUNDLE)
   install(TARGETS baton_library EXPORT baton ARCHIVE COMPONENT dev)
   install(EXPORT baton NAMESPACE baton:: FILE batonTargets.cmake DESTINATION ${package} COMPONENT dev)
+  install(FILES cmake/baton_package_share.cpp.in DESTINATION ${package} COMPONENT dev)
   if(NOT BATON_CUDA)  # the CUDA toolkit has no file for pkg-config that could be named
     set(requires "fmt, yaml-cpp, libhwy, libpcre2-8, libutf8proc, libxxhash, libseccomp")
     if(CURL_FOUND)
@@ -44,7 +45,7 @@ endif()
 configure_package_config_file(cmake/batonConfig.cmake.in ${PROJECT_BINARY_DIR}/batonConfig.cmake INSTALL_DESTINATION ${package} PATH_VARS share)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/batonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/batonConfigVersion.cmake
-  cmake/baton_package_share.cpp.in DESTINATION ${package} COMPONENT dev)
+  DESTINATION ${package} COMPONENT dev)
 install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY samples/hello_team samples/hello_team_c DESTINATION ${doc}/samples COMPONENT dev)

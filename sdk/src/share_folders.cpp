@@ -42,8 +42,7 @@ std::vector<fs::path> share_folders() {
 
 fs::path find_workflow(const fs::path& file) {
   std::error_code error;
-  if (file.empty() || file.has_parent_path() || file.has_extension() || fs::is_regular_file(file, error))
-    return file;
+  if (file.empty() || file.has_parent_path() || file.has_extension() || fs::is_regular_file(file, error)) return file;
   for (const fs::path& share : share_folders()) {
     const fs::path installed = share / "workflows" / (file.string() + ".yaml");
     if (fs::is_regular_file(installed, error)) return installed;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: bare_root.sh SUITE [FOLDER]. Installs the packages that `./dev package` wrote into FOLDER (build/package) in a
-# bare Debian (bookworm, trixie) or Ubuntu (jammy, noble), with what they depend on and nothing else; there a team answers, as
+# bare Debian (bookworm, trixie) or Ubuntu (noble), with what they depend on and nothing else; there a team answers, as
 # a user without a home, and programs are built and run that find the library by CMake and by pkg-config, one of them
 # without a C++ compiler. Needs root and the network, debootstrap and the archive's keyring.
 set -euo pipefail
@@ -10,8 +10,8 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 suite=${1:-} packages=${2:-$source/build/package}
 case $suite in
   bookworm | trixie) mirror=http://deb.debian.org/debian keyring=debian-archive-keyring sections=main ;;
-  jammy | noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-archive-keyring sections=main,universe ;;
-  *) die "SUITE: unknown '$suite'; expected bookworm, trixie, jammy or noble" ;;
+  noble) mirror=http://archive.ubuntu.com/ubuntu keyring=ubuntu-archive-keyring sections=main,universe ;;
+  *) die "SUITE: unknown '$suite'; expected bookworm, trixie or noble" ;;
 esac
 compgen -G "$packages/*.deb" >/dev/null || die "no packages in '$packages'"
 [ "$(id -u)" = 0 ] || die "needs root, for chroot"
