@@ -43,15 +43,15 @@ struct PlannedTurn {
   OnError on_error = OnError::fail;
   std::string fallback;
   RetrySpec retry;
-  std::string model;    // name of a ModelSpec; empty where there is no prompt
-  bool served = false;  // the model is on a server, which keeps its KV
+  std::string model;  // name of a ModelSpec; empty where there is no prompt
   SamplingParams sampling;
   std::int32_t max_tokens = 256;
   std::vector<std::string> stop;
   std::shared_ptr<const Grammar> grammar;  // of the output; null: none, or a pattern or schema that is only checked
-  bool enforce = false;                    // the grammar is obeyed while decoding
   std::vector<std::string> choices;        // the output is the most probable of them; none: it is decoded
   Milliseconds timeout{0};                 // 0: none
+  bool served = false;                     // the model is on a server, which keeps its KV
+  bool enforce = false;                    // the grammar is obeyed while decoding
   bool decides = false;                    // the `then` agent
   bool exact = false;                      // nothing is handed over approximately
   std::optional<int> remember;             // AgentSpec::remember
