@@ -7,8 +7,12 @@
 namespace baton {
 namespace {
 
-constexpr double kRequestMs = 150.0;  // of one request, which a turn that is submitted meanwhile waits for
+// A turn that is submitted meanwhile waits for a request. Shorter ones cost more than they give: on a CPU each takes
+// llama-server about four decode steps, whatever its length.
+constexpr double kRequestMs = 600.0;
 constexpr double kMaxTokens = 4096.0;
+constexpr double kMaxBlocks = 8.0;  // are worth a request of the first prompt, whose rest its turn computes
+constexpr std::size_t kLater = 2;   // times as many of the others, which wait for more than one answer
 
 }  // namespace
 
@@ -75,9 +79,12 @@ std::size_t WarmUps::known_size(const EarlyPrompt& prompt) const {
 }
 
 std::optional<EarlyId> WarmUps::next() const {
+  const bool busy = std::any_of(prompts_.begin(), prompts_.end(), [](const auto& one) { return one.second.under_way; });
+  if (busy) return std::nullopt;
   std::optional<EarlyId> first;
   for (const auto& [id, waiting] : prompts_) {
-    if (waiting.under_way || known_size(waiting.prompt) < waiting.sent + block_) continue;
+    const std::size_t worth = id == prompts_.begin()->first ? worth_ : kLater * worth_;
+    if (known_size(waiting.prompt) < waiting.sent + worth) continue;
     if (waiting.warmth.slot >= 0) return id;
     if (!first) first = id;
   }
@@ -122,9 +129,10 @@ void WarmUps::arrived(EarlyId id, std::int64_t cached, int slot, double ms) {
   Waiting& waiting = found->second;
   const auto known = static_cast<std::int64_t>(waiting.known);
   const auto computed = static_cast<double>(waiting.sent) - static_cast<double>(cached < 0 ? known : cached);
-  if (computed >= static_cast<double>(block_) && ms > 0.0)
-    most_ = std::clamp(computed * kRequestMs / ms, std::max(most_ / 2.0, static_cast<double>(block_)),
-                       std::min(most_ * 2.0, kMaxTokens));
+  if (const auto block = static_cast<double>(block_); computed >= block && ms > 0.0) {
+    most_ = std::clamp(computed * kRequestMs / ms, std::max(most_ / 2.0, block), std::min(most_ * 2.0, kMaxTokens));
+    worth_ = static_cast<std::size_t>(std::clamp(most_, block, kMaxBlocks * block));
+  }
   waiting.under_way = false;
   if (slot >= 0) waiting.warmth.slot = slot;
   std::int64_t& before = waiting.warmth.before;

@@ -16,8 +16,9 @@ namespace baton {
 /// One thread at a time.
 class WarmUps {
  public:
-  /// `block`: new tokens that are worth a request. `slots`: the server's; one of them stays free of waiting prompts.
-  WarmUps(std::int32_t block, int slots) : block_(static_cast<std::size_t>(block)), slots_(slots) {}
+  /// `block`: new tokens that are worth a request, more where the server is slow. `slots`: the server's; one of them
+  /// stays free of waiting prompts.
+  WarmUps(std::int32_t block, int slots) : block_(static_cast<std::size_t>(block)), worth_(block_), slots_(slots) {}
 
   struct Sent {
     EarlyId id = 0;
@@ -38,8 +39,8 @@ class WarmUps {
   /// A running request has decoded these tokens so far.
   void decoded(RequestId request, const std::vector<TokenId>& tokens);
 
-  /// The first prompt of which enough is new and nothing is under way, those with a slot before those without; nothing:
-  /// there is none.
+  /// The first prompt of which enough is new, those with a slot before those without. Nothing: there is none, or one is
+  /// under way: the turns that come first are to have what the server can spare.
   std::optional<EarlyId> next() const;
   bool has_slot(EarlyId id) const;
   /// Chooses a slot for the prompt, one of `idle`. False: none is free for it.
@@ -65,7 +66,7 @@ class WarmUps {
   std::size_t known_size(const EarlyPrompt& prompt) const;
   void forget_decoded();
 
-  std::size_t block_;
+  std::size_t block_, worth_;
   int slots_;
   double most_ = 64.0;                                 // new tokens of the next request
   std::map<EarlyId, Waiting> prompts_;                 // in the order of prepare

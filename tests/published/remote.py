@@ -31,26 +31,27 @@ LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "workflows" / "library"
 WORKFLOWS = ["math_single", "math_chain", "math_parallel", "math_star", "math_debate", "extract"]
 SLOTS = 4
 
-FOREWORD = " ".join(f"Rule {n}: keep to the facts, and say in plain words what you mean by point {n}." for n in range(1, 13))
+FOREWORD = " ".join(f"Rule {n}: keep to the facts, and say in plain words what you mean by point {n}." for n in range(1, 7))
+
+
+def teller(number, name):
+    """An agent that reads all before it, and writes as much as it may."""
+    parts = "".join(f"\\n\\nPart {n}:\\n{{{{ agent_{who}_current }}}}" for n, who in enumerate(("first", "second", "third")[:number - 1], 1))
+    return f"""\
+  {name}:
+    prompt:
+      system: "You tell a long story with others, as teller {number}. {FOREWORD}"
+      user: "{{{{ user_question }}}}{parts}\\n\\nWrite part {number}, with many details."
+"""
+
+
 CHAIN = f"""\
 version: 1
 name: chain
 models: {{main: nano}}
 defaults: {{max_tokens: 160}}
 agents:
-  first: {{prompt: {{system: "You are a guide. {FOREWORD}", user: "{{{{ user_question }}}}"}}}}
-  second:
-    prompt:
-      system: "You are a critic. {FOREWORD}"
-      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nWhat is missing?"
-  third:
-    prompt:
-      system: "You are an editor. {FOREWORD}"
-      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nThe critic said:\\n{{{{ agent_second_current }}}}\\n\\nWrite it anew."
-  fourth:
-    prompt:
-      system: "You are a judge. {FOREWORD}"
-      user: "{{{{ user_question }}}}\\n\\nThe guide said:\\n{{{{ agent_first_current }}}}\\n\\nThe critic said:\\n{{{{ agent_second_current }}}}\\n\\nThe editor said:\\n{{{{ agent_third_current }}}}\\n\\nIs it good?"
+{"".join(teller(n, name) for n, name in enumerate(("first", "second", "third", "fourth"), 1))}
 workflow: {{topology: chain, agents: [first, second, third, fourth]}}
 """
 
@@ -236,6 +237,7 @@ def many(options, runner, folder):
 # Nats. For the same prompt in one piece and in pieces of 16 tokens the server itself gives log probabilities that differ
 # by up to 0.44 (SmolLM2) and 0.21 (Qwen2.5-Coder-0.5B), so that it may exchange two tokens that are nearer.
 NEAR = 0.45
+STORY = ["-i", "user_question=A story about a lighthouse keeper who finds a map."]
 
 
 def check_answers(server, folder, records):
@@ -249,7 +251,7 @@ def check_answers(server, folder, records):
             continue
         common = os.path.commonprefix([ids_of(mine["output"]), ids_of(theirs["output"])])
         prompt = ids_of((folder / "prefix" / "prompts" / f"{mine['agent']}.txt").read_text(encoding="utf-8"))
-        check(len(prompt) == mine["prompt_tokens"], f"{mine['agent']}: its prompt has {len(prompt)} tokens")
+        check(abs(len(prompt) - mine["prompt_tokens"]) < 8, f"{mine['agent']}: its prompt has {len(prompt)} tokens")
         answer = server.get("/completion", {"prompt": prompt + common, "n_predict": 1, "n_probs": 2, "temperature": 0.0,
                                             "cache_prompt": False})
         first, second = (one["logprob"] for one in answer["completion_probabilities"][0]["top_logprobs"])
@@ -268,7 +270,7 @@ def chain(options, runner, folder):
             with Server(options, folder) as server:  # with an empty cache
                 place = folder / relay
                 shutil.rmtree(place, ignore_errors=True)
-                records[relay] = runner.run(server, "chain.yaml", "--set", f"relay={relay}", "--record", place, *QUESTION)
+                records[relay] = runner.run(server, "chain.yaml", "--set", f"relay={relay}", "--record", place, *STORY)
                 check(records[relay]["state"] == "ok", f"{relay}: {records[relay]['error']}")
                 if relay == "lockstep":
                     parted = check_answers(server, folder, records)

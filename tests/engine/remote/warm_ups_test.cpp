@@ -63,7 +63,7 @@ TEST_CASE("a piece takes as long as its new tokens where a server does not tell 
   warm_ups.add(1, following(1000, 0));
   for (int i = 0; i < 3; ++i) {
     REQUIRE(warm_ups.send(1));
-    warm_ups.arrived(1, -1, 0, 150.0);
+    warm_ups.arrived(1, -1, 0, 600.0);
   }
   CHECK(warm_ups.send(1)->prompt.size() == 4 * 64);
 }
@@ -85,9 +85,9 @@ TEST_CASE("a long prompt is sent in pieces that take the server a short time eac
   warm_ups.add(1, following(1000, 0));
   CHECK(warm_ups.choose_slot(1, {0}));
   CHECK(warm_ups.send(1)->prompt.size() == 64);
-  warm_ups.arrived(1, 0, 0, 100.0);
+  warm_ups.arrived(1, 0, 0, 400.0);
   REQUIRE(warm_ups.next() == EarlyId{1});
-  CHECK(warm_ups.send(1)->prompt.size() == 64 + 96);  // 64 tokens took 100 ms, so that 96 take 150
+  CHECK(warm_ups.send(1)->prompt.size() == 64 + 96);  // 64 tokens took 400 ms, so that 96 take 600
   warm_ups.arrived(1, 64, 0, 1.0);
   CHECK(warm_ups.send(1)->prompt.size() == 160 + 192);  // at most twice as many as before
   warm_ups.arrived(1, 160, 0, 10000.0);
@@ -101,6 +101,28 @@ TEST_CASE("a long prompt is sent in pieces that take the server a short time eac
   warm_ups.arrived(1, 352, 0, 1e9);
   CHECK(warm_ups.send(1)->prompt.size() <= before + 16);
   CHECK(warm_ups.send(1)->prompt.size() <= 1003);
+}
+
+TEST_CASE("one prompt is sent at a time, the first before the others, and of a slow server's in larger pieces") {
+  WarmUps warm_ups(16, 4);
+  for (const EarlyId id : {1u, 2u}) {
+    warm_ups.add(id, following(80, 7));
+    CHECK(warm_ups.choose_slot(id, {0, 1}));
+  }
+  CHECK(warm_ups.send(1)->prompt.size() == 64);
+  CHECK(warm_ups.next() == std::nullopt);
+  warm_ups.arrived(1, 0, 0, 400.0);  // so that 96 take 600 ms, and are worth a request; of the second prompt 192
+  CHECK(warm_ups.next() == std::nullopt);
+  std::vector<TokenId> answer(81, 5);
+  warm_ups.decoded(7, answer);
+  REQUIRE(warm_ups.next() == EarlyId{1});  // 97 are new
+  CHECK(warm_ups.send(1)->prompt.size() == 160);
+  warm_ups.arrived(1, 64, 0, 600.0);
+  CHECK(warm_ups.next() == std::nullopt);  // one of the first, 161 of the second
+  answer.resize(112, 5);
+  warm_ups.decoded(7, answer);
+  REQUIRE(warm_ups.next() == EarlyId{2});
+  CHECK(warm_ups.send(2)->prompt.size() == 96);
 }
 
 TEST_CASE("prompts are held back while decoding is slower than the bound allows") {
