@@ -48,7 +48,7 @@ std::vector<ListedModel> listed_models(const Json& answer) {
     model.id = fields.text_or("id", "");
     model.owner = fields.text_or("owned_by", "");
     model.root = fields.text_or("root", "");
-    model.context = fields.integer_or("max_model_len", 0, 0, kMaxServerCount);
+    try_to([&] { model.context = fields.integer_or("max_model_len", 0, 0, kMaxServerCount); });  // -1: unknown
   }
   return models;
 }

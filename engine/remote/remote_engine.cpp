@@ -137,8 +137,10 @@ void RemoteEngine::forget(EarlyId id) {
 
 void RemoteEngine::start(RequestId id) {
   Live& live = *live_.at(id);
-  live.early = live.request.early;
-  if (live.early != 0) live.warmth = warm_ups_.take(live.early);
+  if (live.early == 0 && live.request.early != 0) {  // not when it is tried again
+    live.early = live.request.early;
+    live.warmth = warm_ups_.take(live.early);
+  }
   try {
     ask(live);
   } catch (const std::exception& error) {
@@ -182,7 +184,8 @@ void RemoteEngine::take(Live& live, std::string_view event) {
   if (live.seen.cached >= 0) prefilled(live);
   pace_.token(live.id, live.last);
   warm_ups_.decoded(live.id, live.answer.tokens());
-  if (!text.empty() && callbacks.on_token) callbacks.on_token(live.answer.tokens().back(), text);
+  if (!text.empty() && callbacks.on_token)
+    callbacks.on_token(live.answer.tokens().empty() ? 0 : live.answer.tokens().back(), text);
   send_ahead();
 }
 

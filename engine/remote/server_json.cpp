@@ -34,7 +34,8 @@ std::string error_text(const Json& body) {
   for (const char* key : {"error", "message", "detail"}) {
     if (error->is_object() && error->contains(key)) error = &(*error)[key];
   }
-  return said(error->is_string() ? error->get_ref<const std::string&>() : dumped(*error));
+  std::string text = said(error->is_string() ? error->get_ref<const std::string&>() : dumped(*error));
+  return text.empty() ? "without words" : text;  // an empty text would be no error
 }
 
 std::string words_of_error(std::string_view body) {

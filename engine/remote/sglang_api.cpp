@@ -84,7 +84,10 @@ class SglangApi final : public ServerApi {
   static void end(ServerPiece& piece, const JsonFields& reason) {
     const std::string type = reason.text_or("type", "");
     const Json* matched = reason.find("matched");
-    if (type == "abort") piece.error = reason.text_or("message", "aborted");
+    if (type == "abort") {
+      piece.error = reason.text_or("message", "");
+      if (piece.error.empty()) piece.error = "aborted";
+    }
     piece.reason = type == "length"                             ? FinishReason::length
                    : matched != nullptr && matched->is_string() ? FinishReason::stop
                                                                 : FinishReason::eos;

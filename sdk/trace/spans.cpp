@@ -40,8 +40,13 @@ struct NamedModel {
 
 /// Whether all turns ask one model, which `model_path` of the record then is.
 bool has_one_model(const RunRecord& record) {
-  return std::all_of(record.agents.begin(), record.agents.end(),
-                     [&](const AgentRecord& agent) { return agent.model == record.agents.front().model; });
+  std::string_view one;  // a turn without a prompt has none
+  for (const AgentRecord& agent : record.agents) {
+    if (agent.model.empty()) continue;
+    if (!one.empty() && agent.model != one) return false;
+    one = agent.model;
+  }
+  return true;
 }
 
 NamedModel model_of(const RunRecord& record, const AgentRecord& agent, bool only_one) {
@@ -67,7 +72,8 @@ NamedModel model_of(const RunRecord& record, const AgentRecord& agent, bool only
 /// The fraction of a prompt's tokens whose KV was in a cache, in tokens.
 std::int64_t cached_tokens(const KvRecord& kv, std::int64_t prompt_tokens) {
   if (kv.entries <= 0) return 0;
-  const double tokens = static_cast<double>(prompt_tokens) * static_cast<double>(kv.reused);
+  const std::int64_t reused = std::clamp<std::int64_t>(kv.reused, 0, kv.entries);  // as a stored record may say it
+  const double tokens = static_cast<double>(prompt_tokens) * static_cast<double>(reused);
   return static_cast<std::int64_t>(std::floor(tokens / static_cast<double>(kv.entries)));
 }
 

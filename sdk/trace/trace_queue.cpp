@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "engine/base/errors.h"
+
 namespace baton {
 namespace {
 
@@ -60,19 +62,23 @@ void TraceQueue::work(const std::stop_token& stop) {
     const RunTrace trace = std::move(waiting_.front());
     waiting_.pop_front();
     lock.unlock();
-    const std::string problem = target_.write(trace);
+    std::string problem = "out of memory";
+    try_to([&] { problem = target_.write(trace); });
     lock.lock();
     if (!problem.empty()) ++lost_;
     const std::size_t lost = problem.empty() ? std::exchange(lost_, 0) : lost_;
     lock.unlock();
-    tell(problem, lost);
+    try_to([&] { tell(problem, lost); });
     lock.lock();
     if (!problem.empty() && stop.stop_requested()) return;
   }
 }
 
 void TraceQueue::tell(const std::string& problem, std::size_t lost) {
-  if (problem.empty() == !told_ || !on_log_) return;
+  if (!on_log_) return;
+  if (problem.empty() && !told_ && lost > 0)
+    on_log_(fmt::format("warning: {} traces were lost; more than {} waited for the collector", lost, kMaxWaiting));
+  if (problem.empty() == !told_) return;
   told_ = !told_;
   on_log_(problem.empty() ? fmt::format("traces are written again; {} were lost", lost)
                           : "warning: a trace is lost, and so are those that follow until this ends: " + problem);

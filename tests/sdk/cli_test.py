@@ -409,7 +409,7 @@ class Terminal(Cli):
         self.assertIn("Question:\nHow many\napples?<|im_end|>", done.stdout, done.stderr)
         done = subprocess.run(command, input="", capture_output=True, text=True, timeout=60,
                               cwd=self.folder, env=self.environment())
-        self.assertEqual((done.returncode, done.stderr), (2, "baton: standard input is empty; expected the value of an input (@-)\n"))
+        self.assertEqual((done.returncode, done.stderr), (2, "baton: standard input is empty, or was read; expected the value of an input (@-)\n"))
 
     def test_interrupt_puts_the_cursor_back(self):
         team = self.write("long.yaml", LONG)

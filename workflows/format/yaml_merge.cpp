@@ -153,7 +153,7 @@ void set_value(YamlNode& root, const std::string& path, const std::string& value
     if (depth == 1 && at <= path.size() && is_map_of_objects(top)) {
       std::vector<std::string> names;
       for (const YamlEntry& entry : node->entries) names.push_back(entry.key.text);
-      const std::string hint = diagnostics.suggestion(part, names);
+      const std::string hint = names.empty() ? "the file declares none" : diagnostics.suggestion(part, names);
       return fail(fmt::format("{} has no '{}'; {}", top, part,
                               hint.empty() ? fmt::format("the file has: {}", fmt::join(names, ", ")) : hint));
     }

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iostream>
 #include <sstream>
 
 #include "engine/base/json/json_reader.h"
@@ -155,12 +156,13 @@ namespace {
 
 /// Once: nothing is left for a second input.
 std::string read_stdin() {
-  std::ostringstream text;
-  text << std::cin.rdbuf();
-  if (std::cin.bad()) throw Failure(kUsage, "cannot read standard input");
-  if (std::cin.peek() == std::char_traits<char>::eof() && text.str().empty())
-    throw Failure(kUsage, "standard input is empty; expected the value of an input (@-)");
-  return std::move(text).str();
+  std::string text;
+  std::array<char, 4096> part{};
+  while (const std::size_t count = std::fread(part.data(), 1, part.size(), stdin)) text.append(part.data(), count);
+  if (std::ferror(stdin) != 0)
+    throw Failure(kUsage, fmt::format("cannot read standard input: {}", std::strerror(errno)));
+  if (text.empty()) throw Failure(kUsage, "standard input is empty, or was read; expected the value of an input (@-)");
+  return text;
 }
 
 }  // namespace

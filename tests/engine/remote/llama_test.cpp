@@ -226,6 +226,7 @@ TEST_CASE("a waiting prompt is sent ahead while its author decodes") {
   reader.prompt.push_back({"agent_author_current", author.wait().tokens});
   reader.prompt.push_back({"", engine->text().tokenizer->encode(behind, SpecialTokens::recognise)});
   reader.early = id;
+  server.busy = 1;  // and is found again by the second try
   AskedServer asked(*engine, reader);
   const GenerationResult& result = asked.wait();
   CHECK(server.faults().empty());
