@@ -17,3 +17,14 @@ Dir::Cache::srcpkgcache "";
 EOF
   export APT_CONFIG=$1/apt.conf
 }
+
+# debian_lists DIR KIND RELEASE SECTION: after private_apt DIR; of Debian's own archive alone. KIND: deb, deb-src.
+debian_lists() {
+  local key=/usr/share/keyrings/debian-archive-keyring.gpg
+  echo "$2 [signed-by=$key] http://deb.debian.org/debian $3 $4" >"$1/sources"
+  cat >>"$1/apt.conf" <<EOF
+Dir::Etc::sourcelist "$1/sources";
+Dir::Etc::sourceparts "-";
+EOF
+  apt-get update -qq
+}

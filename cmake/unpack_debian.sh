@@ -12,13 +12,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 . "$(dirname "${BASH_SOURCE[0]}")/private_apt.sh"
 private_apt "$work" amd64
-key=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$key] http://deb.debian.org/debian $release $section" >"$work/sources"
-cat >>"$work/apt.conf" <<EOF
-Dir::Etc::sourcelist "$work/sources";
-Dir::Etc::sourceparts "-";
-EOF
+debian_lists "$work" deb "$release" "$section"
 cd "$work/archives"
-apt-get update -qq
 apt-get download -qq "$@"
 for file in *.deb; do dpkg-deb -x "$file" "$out"; done

@@ -11,14 +11,8 @@ mkdir -p "$1"
 dir=$(cd "$1" && pwd)
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/../private_apt.sh"
 private_apt "$dir" "$(dpkg --print-architecture)"
-key=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb-src [signed-by=$key] http://deb.debian.org/debian $VERSION_CODENAME main" >"$dir/sources"
-cat >>"$dir/apt.conf" <<EOF
-Dir::Etc::sourcelist "$dir/sources";
-Dir::Etc::sourceparts "-";
-EOF
+debian_lists "$dir" deb-src "$VERSION_CODENAME" main
 cd "$dir"
-apt-get update -qq
 apt-get source -qq yaml-cpp
 mv yaml-cpp-*/src src
 : >complete

@@ -108,7 +108,7 @@ class ChromeTrace {
   const RunTrace& trace_;
   Json events_ = Json::array();
   std::size_t rows_ = 0;
-  std::map<std::string, std::multimap<double, std::size_t>> free_;  // rows of an agent, by the end of what is there
+  std::map<std::string, std::multimap<double, std::size_t>> free_;  // rows of an agent, by the end of their last slice
   std::unordered_map<std::uint64_t, std::size_t> row_of_;           // by span
   std::unordered_map<std::uint64_t, const TraceSpan*> spans_;
   int arrows_ = 0;

@@ -41,7 +41,7 @@ std::string rejection(const std::string& body) {
     return fmt::format("it rejected {} spans: {}", digits.substr(0, 20),
                        has_words ? words->get<std::string>().substr(0, kMaxWords) : "it does not say why");
   } catch (const JsonError&) {
-    return {};  // an answer of another kind is none of the protocol's, but a success all the same
+    return {};  // not an answer of the protocol; the status said success
   }
 }
 

@@ -35,7 +35,7 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-/// Writes behind what is there. What cannot be written whole is taken back. Returns why not.
+/// Appends. A line that cannot be written whole is removed again. Returns the reason; empty: it was written.
 std::string append_to(const fs::path& path, const std::string& bytes) {
   const auto failed = [&] { return fmt::format("{}: {}", path.string(), std::strerror(errno)); };
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
