@@ -14,19 +14,25 @@ FinishReason reason_of(const std::string& reason, const Json* stop) {
 
 }  // namespace
 
-ServerPiece read_completion(std::string_view json) {
-  ServerPiece piece;
+std::optional<JsonDocument> read_event(std::string_view json, ServerPiece& piece) {
   if (json == "[DONE]") {
     piece.last = true;
-    return piece;
+    return std::nullopt;
   }
-  const std::string origin = "its answer";
-  const JsonDocument document = parse_server_json(json, origin);
+  JsonDocument document = parse_server_json(json, kAnswer);
   if (document->is_object() && document->contains("error") && !(*document)["error"].is_null()) {
     piece.error = error_text(*document);
-    return piece;
+    return std::nullopt;
   }
-  const JsonFields fields(*document, origin);
+  return document;
+}
+
+ServerPiece read_completion(std::string_view json) {
+  ServerPiece piece;
+  const std::optional<JsonDocument> document = read_event(json, piece);
+  if (!document) return piece;
+  const std::string origin = kAnswer;
+  const JsonFields fields(**document, origin);
   if (const Json* usage = fields.find("usage")) {
     const JsonFields of(*usage, origin, "usage.");
     piece.prompt = count(of, "prompt_tokens");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGLang's own /generate, as the documentation of its version 0.5.23 describes it (docs.sglang.io: SGLang Native APIs,
 // Sampling Parameters).
-#include "engine/base/json_fields.h"
+#include "engine/remote/completion_event.h"
 #include "engine/remote/server_api.h"
 #include "engine/remote/server_json.h"
 #include "engine/text/constrain/gbnf_writer.h"
@@ -54,17 +54,10 @@ class SglangApi final : public ServerApi {
 
   ServerPiece read(std::string_view json) const override {
     ServerPiece piece;
-    if (json == "[DONE]") {
-      piece.last = true;
-      return piece;
-    }
-    const std::string origin = "its answer";
-    const JsonDocument document = parse_server_json(json, origin);
-    if (document->is_object() && document->contains("error")) {
-      piece.error = error_text(*document);
-      return piece;
-    }
-    const JsonFields fields(*document, origin);
+    const std::optional<JsonDocument> document = read_event(json, piece);
+    if (!document) return piece;
+    const std::string origin = kAnswer;
+    const JsonFields fields(**document, origin);
     piece.text = fields.text_or("text", "");
     piece.ids = fields.integers("output_ids", 0, kMaxServerCount);
     piece.whole = !deltas_;
