@@ -40,7 +40,7 @@ std::unique_ptr<Backend> make_automatic(int threads) {
 
 std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   const std::string_view device = options.device;
-  if (device == "cpu") return make_cpu_backend(options.threads);
+  if (device == "cpu") return make_cpu_backend(options.threads, options.fallback);
   if (device == "auto") return make_automatic(options.threads);
   if (device == "cuda") return make_cuda(0);
   if (const int index = device_index(device); index >= 0) return make_cuda(index);

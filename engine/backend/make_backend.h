@@ -13,6 +13,7 @@ namespace baton {
 struct BackendOptions {
   std::string device = "auto";  // auto, cpu, cuda, cuda:N
   int threads = 0;              // CPU threads; 0: one per core
+  std::string fallback = {};    // of device cpu, where it takes a GPU's place: why
 };
 
 /// Returns a backend for the device. Throws BackendError that says what is missing when the device is unknown or cannot

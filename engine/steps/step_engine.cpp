@@ -80,11 +80,25 @@ void StepEngine::set_relay_levels(RelayLevels levels) { core_->set_relay_levels(
 void StepEngine::set_relay_history(RelayHistory history) { core_->set_relay_history(std::move(history)); }
 std::optional<RelayHistory> StepEngine::changed_history() { return core_->changed_history(); }
 
-std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
-  auto backend = make_backend({options.device, options.threads});
+namespace {
+
+std::shared_ptr<LocalEngine> open_on(std::unique_ptr<Backend> backend, const std::filesystem::path& path,
+                                     const LocalEngineOptions& options) {
   auto model = open_model(*backend, path, options.model);
   if (!backend->info().host_memory) Forward(*backend, *model).rehearse();
   return std::make_shared<StepEngine>(std::move(backend), std::move(model), options);
+}
+
+}  // namespace
+
+std::shared_ptr<LocalEngine> open_engine(const std::filesystem::path& path, const LocalEngineOptions& options) {
+  auto backend = make_backend({options.device, options.threads});
+  if (options.device != "auto" || backend->info().host_memory) return open_on(std::move(backend), path, options);
+  try {
+    return open_on(std::move(backend), path, options);
+  } catch (const BackendError& error) {  // most often, the model does not fit the device's memory
+    return open_on(make_backend({"cpu", options.threads, error.what()}), path, options);
+  }
 }
 
 void StepEngine::set_corrections(std::shared_ptr<const Corrections> corrections) {

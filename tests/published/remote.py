@@ -147,14 +147,11 @@ QUESTION = ["-i", "user_question=How do you boil an egg?"]
 def library(options, runner, folder):
     with Server(options, folder) as server:
         for name in WORKFLOWS:
-            inputs = QUESTION
-            if name == "extract":
-                inputs = ["-i", "message=Two lamps for Anna Berg, please, by Friday."]
-            record = runner.run(server, LIBRARY / f"{name}.yaml", "--set", "defaults.max_tokens=24", *inputs)
-            failed = [turn for turn in record["agents"] if turn["state"] == "failed"]
-            # A small model need not fit a schema within so few tokens; what it writes must begin as one.
-            constrained = all("cut off" in turn["error"] for turn in failed)
-            check(record["state"] == "ok" or (failed and constrained), f"{name}: {record['error']}")
+            inputs, limit = QUESTION, ["--set", "defaults.max_tokens=24"]
+            if name == "extract":  # its schema needs all the tokens that the workflow gives it
+                inputs, limit = ["-i", "message=Two lamps for Anna Berg, please, by Friday."], []
+            record = runner.run(server, LIBRARY / f"{name}.yaml", *limit, *inputs)
+            check(record["state"] == "ok", f"{name}: {record['error']}")
             check(record["device"] == "server", f"{name}: it ran on {record['device']}")
             check(all(turn["output"] for turn in record["agents"] if turn["state"] == "ok"), f"{name}: an answer is empty")
             print(f"library: {name}: {record['state']}, {len(record['agents'])} turns, "

@@ -68,19 +68,35 @@ TEST_CASE("auto survives every call that fails while the GPU is started") {
   CHECK(fallbacks > 10);
 }
 
-TEST_CASE("a run on auto says in a warning and in its record why the GPU is not used") {
-  strict::restart({.devices = {{.image = false}}});
-  std::vector<std::string> warnings;
+/// Runs one agent of nano on device auto of that machine.
+RunRecord run_on(const strict::Setup& machine, std::vector<std::string>& warnings) {
+  strict::restart(machine);
   EngineOptions options{.model = (source_folder() / "samples/models/nano").string()};
   options.on_warning = [&](const std::string& message) { warnings.push_back(message); };
   const auto workflow =
       Workflow::parse("version: 1\nmodels: {main: nano}\ndefaults: {max_tokens: 1}\nagents: {a: {prompt: hello}}\n");
-  const RunRecord record = Engine::open(options).start(workflow, {.inputs = {{"user_question", "hello"}}}).get();
-  CHECK(record.state == RunState::ok);
-  CHECK(record.device == "cpu");
-  CHECK_THAT(record.device_fallback, Contains("kernels cannot run on compute capability 8"));
-  REQUIRE(warnings.size() == 1);
-  CHECK_THAT(warnings[0], Contains("nano runs on the CPU: " + record.device_fallback));
+  return Engine::open(options).start(workflow, {.inputs = {{"user_question", "hello"}}}).get();
+}
+
+TEST_CASE("a run on auto says in a warning and in its record why the GPU is not used") {
+  const auto check = [](const strict::Setup& machine, const std::string& reason) {
+    std::vector<std::string> warnings;
+    const RunRecord record = run_on(machine, warnings);
+    CHECK(record.state == RunState::ok);
+    CHECK(record.device == "cpu");
+    CHECK_THAT(record.device_fallback, Contains(reason));
+    REQUIRE(warnings.size() == 1);
+    CHECK_THAT(warnings[0], Contains("nano runs on the CPU: " + record.device_fallback));
+    const auto broken = strict::take_reports_and_leaks();
+    for (const std::string& what : broken) UNSCOPED_INFO(what);
+    CHECK(broken.empty());
+  };
+  SECTION("the program's kernels do not run on it") {
+    check({.devices = {{.image = false}}}, "kernels cannot run on compute capability 8");
+  }
+  SECTION("the model does not fit its memory") {
+    check({.devices = {{.memory = std::size_t{6} << 20}}}, "cannot allocate");
+  }
 }
 
 }  // namespace
