@@ -76,7 +76,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
+    r"nlohmann/": r"samples/own_tool/own_tool\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",
@@ -85,7 +85,7 @@ HOMES = {
     r"seccomp\.h": r"agents/.*\.cpp",
     r"curl/": r"engine/base/curl_handles\.h",
     r"engine/base/curl_handles\.h": r"sdk/pull/http\.cpp|(agents/mcp|engine/remote)/http/\w+\.cpp",
-    r"boost/": r"sdk/serve/(server|connection)\w*\.(h|cpp)",
+    r"boost/": r"samples/event_loop/event_loop\.cpp|sdk/serve/(server|connection)\w*\.(h|cpp)",
     r"openssl/": r"sdk/pull/checksum\.cpp",
     r"CLI/": r"sdk/cli/.*",
     r"cuda|cublas|driver_types": r"engine/cuda/.*",

@@ -48,7 +48,11 @@ install(FILES ${PROJECT_BINARY_DIR}/batonConfig.cmake ${PROJECT_BINARY_DIR}/bato
   DESTINATION ${package} COMPONENT dev)
 install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY samples/hello_team samples/hello_team_c DESTINATION ${doc}/samples COMPONENT dev)
+# The samples are a project of their own there.
+install(FILES samples/CMakeLists.txt DESTINATION ${doc}/samples COMPONENT dev)
+set(samples chat desktop event_loop hello_team hello_team_c hello_team_python own_tool own_tool_c own_tool_python)
+list(TRANSFORM samples PREPEND samples/)
+install(DIRECTORY ${samples} DESTINATION ${doc}/samples COMPONENT dev PATTERN __pycache__ EXCLUDE)
 # Where programs and the library look, from their own place: ../share/baton (sdk/src/share_folders.h).
 install(DIRECTORY agents/roles/ DESTINATION ${share}/roles COMPONENT runtime FILES_MATCHING PATTERN "*.yaml" PATTERN "*.md")
 install(DIRECTORY workflows/library/ DESTINATION ${share}/workflows COMPONENT runtime

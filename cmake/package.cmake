@@ -25,7 +25,7 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "The program baton, the shared library l
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libbaton-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "baton (= ${PROJECT_VERSION})")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, files for CMake and for pkg-config, and two samples.")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "Headers, files for CMake and for pkg-config, and samples.")
 
 set(CPACK_DEBIAN_MODELS_PACKAGE_NAME baton-models)
 set(CPACK_DEBIAN_MODELS_PACKAGE_SECTION science)

@@ -22,7 +22,7 @@ struct baton_event {
 
 namespace {
 
-/// The host's on_event, as long as it wants to be called.
+/// The host's callbacks, as long as it wants to be called.
 struct Listener {
   baton_event_callback call;
   void* user_data;
@@ -212,6 +212,11 @@ baton_run* baton::c_face::new_run(const Workflow& workflow, const baton_run_opti
       const std::lock_guard lock(listener->asking);
       const char* answer = listener->gone ? nullptr : ask(&shown, listener->user_data);
       return answer == nullptr ? std::nullopt : std::optional(read_text(answer, "answer"));
+    };
+  }
+  if (given.on_end != nullptr) {
+    translated.on_end = [listener, call = given.on_end] {
+      if (!listener->gone) call(listener->user_data);
     };
   }
   return new baton_run{start(translated), workflow.outputs(), listener};

@@ -440,7 +440,7 @@ Run start_run(const Engine& engine, const Workflow& workflow, const RunOptions& 
       for (const auto& [name, opened] : engines) keep_relay_history(*opened);
     });
   };
-  return start_run(std::move(request), impl->in_callback, prepare);
+  return start_run(std::move(request), impl->in_callback, prepare, options.on_end);
 }
 
 RunRecord Engine::run(const Workflow& workflow, const RunOptions& options) const {

@@ -165,7 +165,8 @@ struct Run::State {
 };
 
 Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
-              std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare) {
+              std::function<std::function<void()>(RunRequest& request, const std::stop_token& stop)> prepare,
+              std::function<void()> on_end) {
   auto state = make_owned<Run::State>();
   state->in_engine = std::move(in_engine);
   request.tools = tools_of_run(request.tools, state->in_tool);
@@ -178,7 +179,8 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
   if (request.timeout.count() > 0) request.due = Clock::now() + request.timeout;
   const auto no_memory = std::make_exception_ptr(
       ResourceError(ResourceError::Kind::memory, "the run ended: out of memory"));  // made while there is memory
-  auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare)]() mutable {
+  auto work = [state, no_memory, request = std::move(request), prepare = std::move(prepare),
+               on_end = std::move(on_end)]() mutable {
     // The host's token and Run::stop end the run alike.
     const std::stop_callback forward(request.stop, [&] { state->stop.request_stop(); });
     try {
@@ -201,6 +203,7 @@ Run start_run(RunRequest request, std::shared_ptr<InCallback> in_engine,
       if (request.on_memory) request.on_memory(nullptr);
       state->fail(std::current_exception());
     }
+    if (on_end) try_to(on_end);
   };
   state->worker = with_resource_errors([&] { return std::thread(std::move(work)); });
   return Run(std::move(state));

@@ -44,6 +44,11 @@ stranger=(env -i HOME=/nonexistent)
 echo "a sample finds the model of the prefix that its library came from"
 "${stranger[@]}" "$work/app/hello_team" "What is 6 x 7?" | tee "$work/hello"
 grep -q '^ok in' "$work/hello"
+echo "the samples are a project of their own"
+cmake -S "$work/prefix/share/doc/baton/samples" -B "$work/samples" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$compiler" \
+  -DCMAKE_PREFIX_PATH="$work/prefix" | grep '^-- sample' || true
+cmake --build "$work/samples" -- -j2 >"$work/log" || { cat "$work/log"; exit 1; }
+"${stranger[@]}" PATH="$PATH" python3 "$source/tests/samples/samples_test.py" "$work/samples"
 usual=$(sed -n 's/^CMAKE_INSTALL_PREFIX:[A-Z]*=//p' "$build/CMakeCache.txt")
 if [ ! -e "$usual/share/baton" ]; then  # where the library looks last
   echo "and none without it"
@@ -74,6 +79,11 @@ if [ -e "$work/prefix/lib/pkgconfig/baton.pc" ]; then
     -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON --no-warn-unused-cli >/dev/null
   cmake --build "$work/shared" --target consumer_c >"$work/log" || { cat "$work/log"; exit 1; }
   "$work/shared/consumer_c"
+  echo "and a project in C alone no C++ compiler"
+  cmake -S "$source/tests/consumer/c_only" -B "$work/c_only" -G Ninja -DCMAKE_C_COMPILER="$c_compiler" \
+    -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+  cmake --build "$work/c_only" >"$work/log" || { cat "$work/log"; exit 1; }
+  "$work/c_only/consumer_c"
 fi
 PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig CC=$c_compiler \
   "$source/tests/consumer/pkg_config.sh" "$source/tests/consumer/app" "$work/prefix/share/doc/baton/samples/hello_team_c" "${packages[@]}"

@@ -51,8 +51,14 @@ expect 0 "Setting up libbaton-dev" "apt installs the headers"
 inside sh -c '! command -v g++ && /consumer/pkg_config.sh /consumer/app /usr/share/doc/baton/samples/hello_team_c baton'
 expect 0 "baton: a program in C answers" "programs in C, by pkg-config, without a C++ compiler"
 
-inside apt-get install -y --no-install-recommends g++ cmake make
+inside apt-get install -y --no-install-recommends cmake make
 expect 0 "Setting up cmake" "apt installs CMake"
+inside sh -c '! command -v g++ && cmake -S /consumer/c_only -B /c_only && cmake --build /c_only'
+expect 0 "Built target consumer_c" "a program in C, by find_package, without a C++ compiler"
+inside "${stranger[@]}" /c_only/consumer_c
+expect 0 "baton " "it runs"
+inside apt-get install -y --no-install-recommends g++
+expect 0 "Setting up g++" "apt installs a C++ compiler"
 inside sh -c 'cmake -S /consumer/app -B /app -DBATON_SAMPLES=/usr/share/doc/baton/samples && cmake --build /app'
 expect 0 "Built target consumer_c" "programs in C and C++, by find_package"
 for program in consumer consumer_c; do
@@ -61,6 +67,14 @@ for program in consumer consumer_c; do
 done
 inside "${stranger[@]}" /app/hello_team "What is 6 x 7?"
 expect 0 "ok in" "a team in a program in C++ answers"
+inside apt-get install -y --no-install-recommends nlohmann-json3-dev libboost-dev
+expect 0 "Setting up libboost-dev" "apt installs what samples need"
+inside sh -c 'cmake -S /usr/share/doc/baton/samples -B /samples && cmake --build /samples'
+expect 0 "sample desktop: left out" "the samples are built, but for the one that needs Qt"
+inside "${stranger[@]}" /samples/event_loop
+expect 0 "The answer is 26" "runs in an event loop answer"
+inside "${stranger[@]}" /samples/own_tool
+expect 0 "shop called price_of(): 7" "a team calls the function of a program"
 inside apt-get purge -y baton libbaton-dev baton-models
 expect 0 "Purging" "apt removes them"
 [ ! -e "$root/usr/share/baton" ] || die "$suite: a removed package left $(ls "$root/usr/share/baton")"

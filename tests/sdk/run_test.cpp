@@ -270,6 +270,49 @@ outputs: {answer: "{{ agent_writer_current }}"}
   CHECK_THROWS_AS(engine.prepare(workflow), baton::ResourceError);
 }
 
+TEST_CASE("a host is told once, at last, that a run is over, however it ends") {
+  const auto nowhere = baton::Workflow::parse(R"(
+version: 1
+models: {main: {path: /no/such/model}}
+agents: {writer: {prompt: {user: "hi"}}}
+workflow: {topology: single}
+)");
+  enum class End { finished, stopped, thrown, unopened };
+  for (const End end : {End::finished, End::stopped, End::thrown, End::unopened}) {
+    CAPTURE(static_cast<int>(end));
+    std::atomic<baton::Run*> mine = nullptr;
+    std::atomic<int> ends = 0;
+    std::atomic<bool> over = false;
+    std::atomic<bool> events_after = false;
+    baton::RunOptions options;
+    if (end != End::unopened) options = kInputs;
+    options.on_event = [&](const baton::Event& event) {
+      if (ends > 0) events_after = true;
+      if (end == End::thrown && std::holds_alternative<baton::Token>(event)) throw std::runtime_error("no");
+    };
+    options.on_end = [&] {
+      while (mine == nullptr) std::this_thread::sleep_for(1ms);
+      over = mine.load()->wait_for(0ms);
+      ++ends;
+      throw std::runtime_error("what it throws changes nothing");
+    };
+    {
+      auto run = engine().start(end == End::unopened ? nowhere : team(8), options);
+      if (end == End::stopped) run.stop();
+      mine = &run;
+      while (ends == 0) std::this_thread::sleep_for(1ms);
+      if (end == End::unopened || end == End::thrown) {
+        CHECK_THROWS(run.get());
+      } else {
+        CHECK(run.get().state == (end == End::finished ? RunState::ok : RunState::cancelled));
+      }
+    }
+    CHECK(over);
+    CHECK(ends == 1);
+    CHECK_FALSE(events_after);
+  }
+}
+
 TEST_CASE("stop keeps what there is, cancel drops it") {
   for (const bool keep : {true, false}) {
     auto run = engine().start(slow_team(), kInputs);

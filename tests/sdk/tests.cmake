@@ -39,13 +39,6 @@ add_test(NAME "headers: closure" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_S
   ${PROJECT_SOURCE_DIR}/sdk/include ${PROJECT_SOURCE_DIR}/engine/base)
 set_tests_properties("headers: closure" PROPERTIES LABELS sdk)
 
-foreach(sample hello_team hello_team_c)
-  if(TARGET ${sample})
-    add_test(NAME "sample: ${sample}" COMMAND ${sample})
-    set_tests_properties("sample: ${sample}" PROPERTIES LABELS sdk TIMEOUT 300 ENVIRONMENT BATON_MODEL=${PROJECT_SOURCE_DIR}/samples/models/nano)
-  endif()
-endforeach()
-
 # Not under sanitizers: a consumer would need their flags.
 if(NOT BATON_SANITIZE)
   foreach(way installed tree)

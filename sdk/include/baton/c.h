@@ -257,6 +257,10 @@ typedef bool (*baton_event_callback)(const baton_event* event, void* user_data);
 /// again; NULL: there is none yet. A run that is stopped or times out meanwhile ends when it returns.
 typedef const char* (*baton_ask_callback)(const baton_event* asked, void* user_data);
 
+/// Called once, after the last event, when the run is over and baton_run_wait waits no more, also where no event said
+/// so because a model could not be opened. After baton_run_free it is not called any more.
+typedef void (*baton_end_callback)(void* user_data);
+
 typedef struct baton_run_options {
   size_t size;               // sizeof(baton_run_options)
   const baton_pair* inputs;  // each name once
@@ -265,10 +269,11 @@ typedef struct baton_run_options {
   bool has_seed;
   int64_t timeout_ms;  // of the whole run; 0: none
   baton_event_callback on_event;
-  void* user_data;            // of on_event and on_ask
+  void* user_data;            // of on_event, on_ask and on_end
   baton_ask_callback on_ask;  // NULL: a run that needs an answer ends with BATON_SUSPENDED
   const baton_pair* answers;  // to steps that ask, by turn ("approval", "approval#2"); these are not asked
   size_t answer_count;
+  baton_end_callback on_end;
 } baton_run_options;
 
 void baton_run_options_init(baton_run_options* options, size_t size);

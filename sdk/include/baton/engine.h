@@ -58,6 +58,9 @@ struct RunOptions {
   std::stop_token stop{};                // a request has the effect of Run::stop()
   /// Called in order on a thread of the library; must return soon. An exception stops the run; Run::get() rethrows it.
   EventCallback on_event{};
+  /// Called once, after the last event, when the run is over and get() waits no more, also where no event said so
+  /// because a model could not be opened. On a thread of the library; must return soon and not throw.
+  std::function<void()> on_end{};
   /// Teacher forcing, to compare methods on equal texts: by turn ("solver", in later rounds "solver#2") the token ids
   /// of the turn's answer, which replace the model's choices.
   std::map<std::string, std::vector<std::int32_t>> forced_outputs{};
