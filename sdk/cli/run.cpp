@@ -206,6 +206,7 @@ int run(const RunArguments& arguments) {
   if (folder) {
     folder->add("run.json", record.to_json() + "\n");
     folder->add("events.ndjson", std::move(lines));
+    folder->add("graph.json", workflow.graph("json"));
     folder->add(kJournalName, journal->text());
     PreviewOptions known{options.inputs, {}, &record, std::move(tool_results)};
     for (const auto& turn : engine.preview(workflow, known).turns) {

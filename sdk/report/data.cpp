@@ -14,7 +14,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMaxRecordBytes = 64 << 20, kMaxEventsBytes = 256 << 20;
+constexpr std::size_t kMaxRecordBytes = 64 << 20, kMaxEventsBytes = 256 << 20, kMaxGraphBytes = 16 << 20;
 
 SlotRecord slot_of(const RecordFields& fields) {
   SlotRecord slot;
@@ -181,6 +181,8 @@ Report read_report(const std::filesystem::path& folder) {
   } else {
     report.no_times = "events.ndjson is missing";
   }
+  if (const auto graph = files.whole("graph.json", kMaxGraphBytes))
+    report.graph = read_graph(*graph, files.path_of("graph.json"), report.run);
   const std::size_t shown = std::min(report.run.agents.size(), kMaxTurns);
   for (std::size_t i = 0; i < shown; ++i) {
     const AgentRecord& agent = report.run.agents[i];

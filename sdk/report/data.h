@@ -47,11 +47,26 @@ struct TurnTime {
   double end_ms() const { return pieces.empty() ? 0.0 : pieces.back().end_ms; }
 };
 
+/// An answer that one turn handed to another, or, without placeholders, the order of the two alone.
+struct HandOver {
+  std::size_t from = 0, to = 0;  // turns, from < to
+  std::vector<std::string> slots;
+};
+
+/// The team as it was planned.
+struct TeamGraph {
+  std::vector<std::string> conditions;  // one for each turn, empty: none
+  std::vector<bool> unreached;          // one for each turn: of a round that the run did not begin
+  std::string until;                    // when the rounds end, or empty
+  std::vector<HandOver> hand_overs;
+};
+
 struct Report {
   RunRecord run;
-  std::vector<TurnTime> times;   // one for each of run.agents
-  std::vector<TurnMarks> marks;  // likewise, what the times are made of
-  std::string no_times;          // why there are no times; empty where there are
+  std::vector<TurnTime> times;     // one for each of run.agents
+  std::vector<TurnMarks> marks;    // likewise, what the times are made of
+  std::string no_times;            // why there are no times; empty where there are
+  std::optional<TeamGraph> graph;  // none: the record has no graph.json
   std::vector<std::string> warnings;
   std::size_t warning_count = 0;
   std::vector<std::optional<RecordFiles::Start>> prompts;  // of the turns that are shown
@@ -64,6 +79,9 @@ AgentRecord agent_record(const RecordFields& fields);
 
 /// Throws Failure: kUsage when there is no such folder, kInvalidFile when it is no record or a damaged one.
 Report read_report(const std::filesystem::path& folder);
+
+/// graph.json.
+TeamGraph read_graph(const std::string& bytes, const std::string& file, const RunRecord& run);
 
 /// events.ndjson, line by line: times, warnings, who read whom.
 void read_events(const std::string& lines, const std::string& file, Report& report);

@@ -173,6 +173,17 @@ std::vector<RecordFields> RecordFields::list(const char* name) const {
   return items;
 }
 
+std::vector<std::string> RecordFields::texts_of(const char* name) const {
+  const Json* value = find(name);
+  if (value == nullptr || !value->is_array()) fail(name, "a list");
+  std::vector<std::string> all;
+  for (const Json& item : *value) {
+    if (!item.is_string()) fail(name, "a list of texts");
+    all.push_back(item.get<std::string>());
+  }
+  return all;
+}
+
 std::vector<std::pair<std::string, std::string>> RecordFields::texts(const char* name) const {
   std::vector<std::pair<std::string, std::string>> all;
   for (const auto& [key, value] : object(name).object_->items()) {

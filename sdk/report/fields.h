@@ -55,7 +55,8 @@ class RecordFields {
   RecordFields object(const char* name) const;
   /// Null when it is missing or null.
   std::optional<RecordFields> object_if_there(const char* name) const;
-  std::vector<RecordFields> list(const char* name) const;  // of objects
+  std::vector<RecordFields> list(const char* name) const;     // of objects
+  std::vector<std::string> texts_of(const char* name) const;  // a list of texts
   /// Names and values of an object of texts.
   std::vector<std::pair<std::string, std::string>> texts(const char* name) const;
 

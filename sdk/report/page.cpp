@@ -14,37 +14,6 @@
 namespace baton::cli {
 namespace {
 
-constexpr std::size_t kMaxOutputs = 100;
-
-Markup bdi(std::string_view text, std::size_t most = 500) {
-  const std::string_view start = cut(text, most);
-  return html("<bdi>{}{}</bdi>", start, start.size() < text.size() ? "…" : "");
-}
-
-/// Texts of the page, until there is no more room.
-class Texts {
- public:
-  /// `size` is that of the whole text, of which `bytes` may be the beginning; `elsewhere` is where the whole of it is.
-  Markup block(std::string_view bytes, std::uint64_t size, const std::string& elsewhere) {
-    if (size == 0) return "<p class=\"muted\">Empty.</p>\n";
-    const std::string_view start = cut(bytes, std::min(kMaxTextBytes, room_));
-    room_ -= start.size();
-    Markup out = start.empty() ? "" : html("<pre dir=\"auto\">{}</pre>\n", escaped(start, Lines::keep));
-    if (start.size() < size) {
-      out += html(
-          "<p class=\"muted\">{} of {} bytes; a page shows at most {} of one text and {} in total. The whole text is "
-          "in "
-          "{}.</p>\n",
-          grouped(static_cast<long long>(start.size())), grouped(static_cast<long long>(size)),
-          cli::size(kMaxTextBytes), cli::size(kMaxAllTextsBytes), elsewhere);
-    }
-    return out;
-  }
-
- private:
-  std::size_t room_ = kMaxAllTextsBytes;
-};
-
 struct Sums {
   std::int64_t prompt = 0, output = 0;
   KvRecord kv;
@@ -88,7 +57,22 @@ Markup header(const Report& report, const Sums& sums) {
   tile("generated", escaped(grouped(sums.output)), "tokens");
   tile("prompt KV reused", sums.kv.entries > 0 ? share(sums.kv.reused) : "–", "not computed at all");
   tile("computed ahead", sums.kv.entries > 0 ? share(sums.kv.ahead) : "–", "before the turn");
-  out += "</dl>\n<dl class=\"facts\">\n";
+  out += "</dl>\n";
+  if (!run.device_fallback.empty()) out += html("<p>The GPU was not used: {}</p>\n", bdi(run.device_fallback, 500));
+  if (report.warning_count > 0) {
+    out += html("<p><a href=\"#warnings\">{} {}</a></p>\n", grouped(static_cast<long long>(report.warning_count)),
+                report.warning_count == 1 ? "warning" : "warnings");
+  }
+  return out +
+         html(
+             "<nav aria-label=\"Parts of this page\">{}<a href=\"#outputs\">Outputs</a> <a href=\"#team\">Team</a> "
+             "<a href=\"#timeline\">Timeline</a> <a href=\"#turns\">Turns</a> <a href=\"#reuse\">Reuse</a> "
+             "<a href=\"#texts\">Prompts and answers</a> <a href=\"#settings\">Settings</a></nav>\n</header>\n",
+             run.inputs.empty() ? Markup() : Markup("<a href=\"#inputs\">Inputs</a> "));
+}
+
+Markup settings_section(const RunRecord& run) {
+  Markup out = "<section id=\"settings\">\n<h2>Settings</h2>\n<dl class=\"facts\">\n";
   const auto fact = [&](const char* name, const Markup& value) {
     out += html("<dt>{}</dt><dd>{}</dd>\n", name, value);
   };
@@ -97,34 +81,12 @@ Markup header(const Report& report, const Sums& sums) {
   if (!run.device.empty()) {
     fact("device", run.threads > 0 ? html("{}, {} threads", bdi(run.device, 200), run.threads) : bdi(run.device, 200));
   }
-  if (!run.device_fallback.empty()) fact("GPU not used", bdi(run.device_fallback, 500));
   if (run.load_ms > 0) fact("model load", html("{}", duration(run.load_ms)));
   fact("relay method", bdi(run.relay, 100));
   fact("seed", html("{}", run.seed));
   if (!run.date.empty()) fact("started", bdi(run.date, 100));
   if (!run.version.empty()) fact("baton", bdi(run.version, 100));
-  if (report.warning_count > 0) {
-    fact("warnings", html("<a href=\"#warnings\">{}</a>", grouped(static_cast<long long>(report.warning_count))));
-  }
-  return out +
-         "</dl>\n<nav aria-label=\"Parts of this page\"><a href=\"#outputs\">Outputs</a> <a "
-         "href=\"#timeline\">Timeline</a> "
-         "<a href=\"#turns\">Turns</a> <a href=\"#reuse\">Reuse</a> <a href=\"#texts\">Prompts and answers</a> "
-         "<a href=\"#memory\">Memory</a></nav>\n</header>\n<main>\n";
-}
-
-Markup outputs_section(const RunRecord& run, Texts& texts) {
-  Markup out = "<section id=\"outputs\">\n<h2>Outputs</h2>\n";
-  if (run.outputs.empty()) out += "<p>The run has no outputs.</p>\n";
-  std::size_t left = kMaxOutputs;
-  for (const auto& [name, text] : run.outputs) {
-    if (left-- == 0) {
-      out += html("<p class=\"muted\">The first {} of {}.</p>\n", kMaxOutputs, run.outputs.size());
-      break;
-    }
-    out += html("<h3>{}</h3>\n", bdi(name, 200)) + texts.block(text, text.size(), "run.json");
-  }
-  return out + "</section>\n";
+  return out + "</dl>\n</section>\n";
 }
 
 Markup turns_section(const Report& report, const Sums& sums) {
@@ -172,67 +134,6 @@ Markup turns_section(const Report& report, const Sums& sums) {
   return out + "</section>\n";
 }
 
-/// Each use of a tool: what it was given, what it ran, what it returned.
-Markup tools_of(const AgentRecord& agent, Texts& texts) {
-  if (agent.tools.empty()) return "";
-  const std::size_t calls = agent.tools.size(), shown = std::min(calls, kMaxCalls);
-  Markup out = html("<details><summary>Tools, {} {}</summary>\n", calls, calls == 1 ? "use" : "uses");
-  const auto text = [&](const char* what, const std::string& content) {
-    if (content.empty()) return;
-    out += html("<p class=\"muted\">{}</p>\n", what) + texts.block(content, content.size(), "run.json");
-  };
-  for (std::size_t i = 0; i < shown; ++i) {
-    const ToolUse& use = agent.tools[i];
-    out += html("<h4>{} {} {}</h4>\n", bdi(use.tool.empty() ? "unreadable call" : use.tool, 200),
-                use.ok ? Markup() : state_badge("failed"),
-                Markup("<span class=\"muted\">") + escaped(duration(use.wall_ms)) + Markup("</span>"));
-    text("arguments", use.arguments);
-    text("code", use.code);
-    text("result", use.result);
-  }
-  if (calls > shown) out += html("<p class=\"muted\">The first {} of {}.</p>\n", shown, calls);
-  return out + "</details>\n";
-}
-
-Markup texts_section(const Report& report, Texts& texts) {
-  const auto& agents = report.run.agents;
-  const bool several = std::any_of(agents.begin(), agents.end(), [&](const auto& agent) {
-    return !agent.model.empty() && agent.model != agents.front().model;
-  });
-  Markup out = "<section id=\"texts\">\n<h2>Prompts and answers</h2>\n";
-  for (std::size_t i = 0; i < report.prompts.size(); ++i) {
-    const AgentRecord& agent = report.run.agents[i];
-    const std::string name = turn_name(agent.agent, agent.round);
-    out += html("<div class=\"turn\" id=\"text-{}\">\n<h3>{}", i + 1, name);
-    if (!agent.role.empty() && agent.role != agent.agent)
-      out += html(" <span class=\"muted\">{}</span>", bdi(agent.role, 200));
-    const bool asks = !agent.model.empty() || agent.prompt_tokens > 0;  // else its tools alone ran
-    if (several && asks) out += html(" <span class=\"muted\">model {}</span>", bdi(agent.model, 200));
-    out += html(" {}</h3>\n", agent.state == TurnState::ok ? "" : state_badge(name_of(agent.state)));
-    if (!agent.error.empty()) out += html("<p>{}</p>\n", bdi(agent.error, 2000));
-    if (agent.state != TurnState::skipped && asks) {
-      out += html("<details><summary>Prompt, {} tokens</summary>\n", grouped(agent.prompt_tokens));
-      const auto& prompt = report.prompts[i];
-      out += prompt ? texts.block(prompt->bytes, prompt->size, fmt::format("prompts/{}.txt", name))
-                    : "<p class=\"muted\">The prompt is not in the record.</p>\n";
-      out += "</details>\n";
-    }
-    out += tools_of(agent, texts);
-    if (agent.state != TurnState::skipped) {
-      out += asks ? html("<details><summary>Answer, {} tokens</summary>\n", grouped(agent.output_tokens))
-                  : Markup("<details><summary>Result of its tools</summary>\n");
-      out += texts.block(agent.output, agent.output.size(), "run.json");
-      out += "</details>\n";
-      if (!agent.answer.empty())
-        out += html("<p><span class=\"muted\">found in it:</span> {}</p>\n", bdi(agent.answer));
-      if (!agent.probabilities.empty())
-        out += html("<p><span class=\"muted\">probabilities:</span> {}</p>\n", bdi(probabilities_text(agent)));
-    }
-    out += "</div>\n";
-  }
-  return out + "</section>\n";
-}
-
 Markup memory_section(const MemoryRecord& memory) {
   std::vector<std::vector<Markup>> rows;
   const auto add = [&](const char* name, std::int64_t bytes) {
@@ -260,6 +161,11 @@ Markup warnings_section(const Report& report) {
 }
 
 }  // namespace
+
+Markup bdi(std::string_view text, std::size_t most) {
+  const std::string_view start = cut(text, most);
+  return html("<bdi>{}{}</bdi>", start, start.size() < text.size() ? "…" : "");
+}
 
 Markup turn_link(const Report& report, std::size_t turn, const char* place) {
   const AgentRecord& agent = report.run.agents[turn];
@@ -297,26 +203,34 @@ Markup table(const Markup& caption, const std::vector<Column>& columns, const st
   return out + "</tbody>\n</table></div>\n";
 }
 
+Markup page_of(const Markup& title, const Markup& body, const std::string& command) {
+  return Markup::trusted(kPageStart) +
+         html(
+             "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+             "script-src {}; base-uri 'none'; form-action 'none'\">\n"
+             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" "
+             "content=\"baton {}\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n{}",
+             script_policy(), version(), title, page_style(), page_start()) +
+         body +
+         html(
+             "<footer>\n<p>Made by Baton {} from records of <code>baton run --record</code>. Again: "
+             "<code>{}</code></p>\n"
+             "</footer>\n<script>{}</script>\n</body>\n</html>\n",
+             version(), command, page_script());
+}
+
 Markup report_page(const Report& report, const std::string& command) {
   const RunRecord& run = report.run;
   const Sums sums = sums_of(run);
   Texts texts;
-  Markup out = Markup::trusted(kPageStart);
-  out += html(
-      "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri "
-      "'none'; form-action 'none'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" "
-      "content=\"baton "
-      "{}\">\n<title>{}: {}</title>\n<style>{}</style>\n</head>\n<body>\n{}",
-      version(), cut(run.workflow, 200), name_of(run.state), report_style(), report_hatchings());
-  out += header(report, sums);
-  out += outputs_section(run, texts) + timeline_section(report) + turns_section(report, sums) + reuse_section(report);
-  out += texts_section(report, texts) + memory_section(run.memory) + warnings_section(report);
-  return out + html(
-                   "</main>\n<footer>\n<p>Made by Baton {} from a record of <code>baton run --record</code>. Again: "
-                   "<code>{}</code></p>\n</footer>\n</body>\n</html>\n",
-                   version(), command);
+  Markup body = header(report, sums) + "<main>\n" + named_texts("inputs", "Inputs", run.inputs, Look::plain, texts);
+  body += run.outputs.empty()
+              ? "<section id=\"outputs\">\n<h2>Outputs</h2>\n<p>The run has no outputs.</p>\n</section>\n"
+              : named_texts("outputs", "Outputs", run.outputs, Look::markdown, texts);
+  body += graph_section(report) + timeline_section(report) + turns_section(report, sums) + reuse_section(report);
+  body += texts_section(report, texts) + settings_section(run) + memory_section(run.memory) + warnings_section(report);
+  return page_of(html("{}: {}", cut(run.workflow, 200), name_of(run.state)), body + "</main>\n", command);
 }
 
 }  // namespace baton::cli

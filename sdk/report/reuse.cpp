@@ -109,35 +109,30 @@ Markup segments(const Tokens& tokens, double begin, double scale, const Markup& 
   return out;
 }
 
-/// A name below its part of the bar, cut where the part ends.
-Markup below(const Markup& name, double begin, double width) {
-  return html(
-      "<line class=\"cut\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"16\"/>"
-      "<svg x=\"{0:.3f}%\" y=\"18\" width=\"{1:.3f}%\" height=\"17\"><text class=\"soft\" x=\"2\" "
-      "y=\"12\">{2}</text></svg>\n",
-      begin, width, name);
-}
-
+/// The prompt as a bar, and below each of its parts the name, cut where the part ends.
 Markup prompt_bar(const AgentRecord& agent, double scale) {
-  Markup out = html(
-      "<svg class=\"picture\" width=\"100%\" height=\"36\" role=\"img\" aria-label=\"The prompt of {}: {} tokens; the "
-      "table "
-      "has the numbers\">\n",
-      turn_name(agent.agent, agent.round), grouped(agent.prompt_tokens));
+  Markup parts, names;
   double at = 0;
   std::int64_t left = agent.prompt_tokens;
   const auto add = [&](Tokens tokens, const Markup& name) {
     if (sum(tokens) == 0 || sum(tokens) > left) return;
     left -= sum(tokens);
     const double width = static_cast<double>(sum(tokens)) * scale;
-    out += segments(tokens, at, scale, name) + below(name, at, width);
+    parts += segments(tokens, at, scale, name) +
+             html("<line class=\"cut\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"16\"/>", at);
+    names += html("<span style=\"width:{:.3f}%\" title=\"{}\">{}</span>", width, name, name);
     at += width;
   };
   for (std::size_t i = 0; i < agent.slots.size(); ++i) {
     add(tokens_of(agent.slots[i]), html("{} {}", i + 1, cut(agent.slots[i].name, 80)));
   }
   add(own_text_of(agent), "own text");
-  return out + "</svg>\n";
+  return html(
+             "<svg class=\"picture\" width=\"100%\" height=\"16\" role=\"img\" aria-label=\"The prompt of {}: {} "
+             "tokens; "
+             "the table has the numbers\">\n",
+             turn_name(agent.agent, agent.round), grouped(agent.prompt_tokens)) +
+         parts + "</svg>\n<div class=\"below\" aria-hidden=\"true\">" + names + "</div>\n";
 }
 
 Markup why(const SlotRecord& slot) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline of a report: a row for each turn over one axis. Places on the axis are percentages, so that a narrow
-// page squeezes the bars and not the words.
+// page squeezes the bars, and a zoomed one stretches them, but not the words, which are no part of the picture.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,9 @@
 namespace baton::cli {
 namespace {
 
-constexpr double kTop = 26, kRow = 46, kSkippedRow = 22, kBar = 22, kThick = 12, kBelow = 26;
+constexpr double kTop = 26, kRow = 46, kSkippedRow = 22, kBar = 22, kThick = 12, kBelow = 18;
+constexpr double kTall = 500;  // a higher picture has its axis below it as well
+constexpr int kMaxZoom = 32;   // as in page.js
 
 struct Kind {
   const char* style;
@@ -48,16 +50,20 @@ class Timeline {
     mark_way();
   }
 
-  Markup svg() const {
-    Markup out = html(
-        "<svg class=\"picture\" id=\"timeline-picture\" width=\"100%\" height=\"{:.0f}\" role=\"img\" "
-        "aria-labelledby=\"tl-title tl-desc\">\n<title id=\"tl-title\">Timeline of the run</title>\n"
-        "<desc id=\"tl-desc\">One row for each of {} turns over {}; the table of turns has the numbers.</desc>\n",
-        height_, shown_, duration(total_));
-    out += axis();
-    for (std::size_t i = 0; i < shown_; ++i) out += hand_overs(i);
-    for (std::size_t i = 0; i < shown_; ++i) out += row(i);
-    return out + "</svg>\n";
+  /// The words of the rows over the picture of their times, which scrolls when it is zoomed (page.js).
+  Markup lanes() const {
+    Markup names;
+    for (std::size_t i = 0; i < shown_; ++i) names += caption(i);
+    return Markup(
+               "<div class=\"lanes\" data-zoom=\"1\">\n<div class=\"zoom\" data-script hidden>Zoom <button "
+               "type=\"button\" "
+               "value=\"out\" aria-label=\"Zoom out\">−</button><output>1 ×</output><button type=\"button\" "
+               "value=\"in\" "
+               "aria-label=\"Zoom in\">+</button><button type=\"button\" value=\"all\">whole run</button></div>\n"
+               "<div class=\"stage\"><div class=\"track\" tabindex=\"0\" role=\"region\" aria-label=\"Times of the "
+               "turns; "
+               "the keys + and - zoom\">\n") +
+           svg() + "</div>\n<ol class=\"names\">\n" + names + "</ol></div>\n</div>\n";
   }
 
   Markup legend() const {
@@ -125,6 +131,18 @@ class Timeline {
   }
 
  private:
+  Markup svg() const {
+    Markup out = html(
+        "<svg class=\"picture\" id=\"timeline-picture\" width=\"100%\" height=\"{:.0f}\" role=\"img\" "
+        "aria-labelledby=\"tl-title tl-desc\">\n<title id=\"tl-title\">Timeline of the run</title>\n"
+        "<desc id=\"tl-desc\">One row for each of {} turns over {}; the table of turns has the numbers.</desc>\n",
+        height_, shown_, duration(total_));
+    for (int zoom = 1; zoom <= kMaxZoom; zoom *= 2) out += axis(zoom);
+    for (std::size_t i = 0; i < shown_; ++i) out += hand_overs(i);
+    for (std::size_t i = 0; i < shown_; ++i) out += row(i);
+    return out + "</svg>\n";
+  }
+
   /// Back from the turn that ended last, by what each waited for.
   void mark_way() {
     way_.assign(report_.times.size(), false);
@@ -145,27 +163,30 @@ class Timeline {
   double x(double ms) const { return 100 * std::clamp(ms / total_, 0.0, 1.0); }
   double y(std::size_t row) const { return tops_[row]; }
 
-  /// A round step that cuts the axis into at most five.
-  Markup axis() const {
-    const double unit = total_ < 10'000 ? 1 : total_ < 600'000 ? 1000 : 60'000;
-    const char* const name = total_ < 10'000 ? "ms" : total_ < 600'000 ? "s" : "min";
-    double step = std::pow(10.0, std::floor(std::log10(total_ / unit / 5)));
+  /// The axis at one zoom: a round step that cuts what is seen at a time into at most four.
+  Markup axis(int zoom) const {
+    const double seen = total_ / zoom;
+    const double unit = seen < 10'000 ? 1 : seen < 600'000 ? 1000 : 60'000;
+    const char* const name = seen < 10'000 ? "ms" : seen < 600'000 ? "s" : "min";
+    double step = std::pow(10.0, std::floor(std::log10(seen / unit / 4)));
     for (const double factor : {2.0, 2.5, 2.0}) {  // 1, 2, 5, 10
-      if (total_ / unit / step > 5) step *= factor;
+      if (seen / unit / step > 4) step *= factor;
     }
     const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
-    Markup out;
+    Markup out = html("<g class=\"ticks z{}\">\n", zoom);
     for (int i = 0; i * step * unit <= total_ * (1 + 1e-9); ++i) {
       const double at = x(i * step * unit), value = i * step;
       const std::string label = digits > 0 ? fmt::format("{:.{}f}", value, digits) : grouped(std::llround(value));
-      const Markup anchor = i == 0 ? Markup() : at > 93 ? Markup(" end") : Markup(" middle");
+      const Markup anchor = i == 0 ? Markup() : (100 - at) * zoom < 14 ? Markup(" end") : Markup(" middle");
       out += html(
           "<line class=\"grid\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"18\" y2=\"{1:.0f}\"/>"
-          "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"12\">{3} {4}</text>"
-          "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"{5:.0f}\">{3} {4}</text>\n",
-          at, height_ - 18, anchor, label, name, height_ - 4);
+          "<text class=\"soft{2}\" x=\"{0:.3f}%\" y=\"12\">{3} {4}</text>\n",
+          at, height_ - 4, anchor, label, name);
+      if (height_ > kTall)
+        out += html("<text class=\"soft{}\" x=\"{:.3f}%\" y=\"{:.0f}\">{} {}</text>\n", anchor, at, height_ - 4, label,
+                    name);
     }
-    return out;
+    return out + "</g>\n";
   }
 
   /// From the end of a turn down, or up, to the rows of those that read its answer.
@@ -198,27 +219,28 @@ class Timeline {
 
   Markup row(std::size_t i) const {
     const AgentRecord& agent = report_.run.agents[i];
-    const TurnTime& time = report_.times[i];
+    Markup out = "<g class=\"row\">\n";
+    for (const Piece& piece : report_.times[i].pieces) out += bar(piece, i, turn_name(agent.agent, agent.round));
+    return out + "</g>\n";
+  }
+
+  Markup caption(std::size_t i) const {
+    const AgentRecord& agent = report_.run.agents[i];
     const std::string name = turn_name(agent.agent, agent.round);
     Markup right;
     if (agent.state != TurnState::ok) right = html("{}{}", name_of(agent.state), agent.output_tokens > 0 ? ", " : "");
     if (agent.state == TurnState::skipped) {
       if (!agent.error.empty()) right += html(": {}", cut(agent.error, 60));
     } else if (agent.output_tokens > 0) {
-      right += html("{}<tspan class=\"wide\"> prompt</tspan> → {} tokens, first after {}", grouped(agent.prompt_tokens),
+      right += html("{}<span class=\"wide\"> prompt</span> → {} tokens, first after {}", grouped(agent.prompt_tokens),
                     grouped(agent.output_tokens), duration(agent.ttft_ms));
     } else if (agent.state == TurnState::ok) {
       right += "no tokens";
     }
-    if (agent.state != TurnState::skipped && time.pieces.empty())
+    if (agent.state != TurnState::skipped && report_.times[i].pieces.empty())
       right += right.empty() ? Markup("no times") : Markup(", no times");
-    const double base = y(i) + 14;
-    Markup out = html(
-        "<g class=\"row\"><a href=\"#text-{0}\"><text class=\"name halo\" x=\"0\" y=\"{1:.0f}\">{2}</text></a>"
-        "<text class=\"soft end halo\" x=\"100%\" y=\"{1:.0f}\">{3}</text>\n",
-        i + 1, base, name, right);
-    for (const Piece& piece : time.pieces) out += bar(piece, i, name);
-    return out + "</g>\n";
+    return html("<li style=\"top:{:.0f}px\"><a href=\"#text-{}\" title=\"{}\">{}</a><span>{}</span></li>\n", y(i) + 5,
+                i + 1, name, name, right);
   }
 
   Markup bar(const Piece& piece, std::size_t i, const std::string& name) const {
@@ -255,7 +277,7 @@ Markup timeline_section(const Report& report) {
   const Timeline timeline(report);
   const Markup findings = timeline.findings();
   if (!findings.empty()) out += html("<ul class=\"found\">\n{}</ul>\n", findings);
-  out += timeline.legend() + timeline.svg();
+  out += timeline.legend() + timeline.lanes();
   if (report.run.agents.size() > kMaxTurns) {
     out += html("<p class=\"muted\">The first {} of {} turns.</p>\n", kMaxTurns,
                 grouped(static_cast<long long>(report.run.agents.size())));

@@ -5,10 +5,13 @@
 Usage: cli_report_test.py RUNNER [unittest options]
 """
 
+import base64
+import hashlib
 import html.parser
 import json
 import os
 import re
+import shutil
 import unittest
 
 from runner import Cli, LONG, QUESTION, ROOT, TEAM
@@ -61,7 +64,8 @@ class Report(Cli):
         text = (folder / "report.html").read_text(encoding="utf-8")
         page = Page(text)
         self.assertEqual(page.mistakes, [])
-        self.assertNotRegex(text, r"(?i)https?:|@import|<script|<img|<link|<iframe|\burl\((?!#)")
+        script = re.search(r"<script>(.*)</script>", text, re.S)[1]
+        self.assertNotRegex(text.replace(script, ""), r"(?i)https?:|@import|<script[^>]|<img|<link|<iframe|\burl\((?!#)")
         self.assertFalse([t for t, a in page.tags if any(key.startswith("on") for key in a)])
         for tag, attributes in page.tags:
             self.assertTrue((attributes.get("href") or "#").startswith("#"), attributes)
@@ -70,7 +74,10 @@ class Report(Cli):
         self.assertLessEqual({a["href"][1:] for _, a in page.tags if "href" in a}, set(ids))
         policy = [a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
         self.assertEqual(len(policy), 1)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        self.assertEqual([tag for tag, _ in page.tags].count("script"), 1)
         self.assertIn("default-src 'none'", policy[0])
+        self.assertIn(f"script-src 'sha256-{digest}';", policy[0])
         return text, page
 
     def rows(self, text):
@@ -123,7 +130,7 @@ class Report(Cli):
         first = (folder / "report.html").read_bytes()
         text, page = self.page(folder)  # over the earlier page
         self.assertEqual(first.replace(b"baton report run", b"baton report " + str(folder).encode()), text.encode())
-        self.assertEqual({p.name for p in folder.iterdir()}, {"run.json", "events.ndjson", "journal.ndjson", "prompts", "report.html"})
+        self.assertEqual({p.name for p in folder.iterdir()}, {"run.json", "events.ndjson", "graph.json", "journal.ndjson", "prompts", "report.html"})
 
         self.assertIn(record["outputs"]["answer"].strip(), page.texts["outputs"])
         self.assertIn("run/report.html", done.stdout)
@@ -223,7 +230,7 @@ class Report(Cli):
         self.assertEqual(places, sorted(places))
         self.assertNotIn("mango", shown)
         for fact in ("2026-01-31T12:00:00Z", "0.1.0", "3 threads", "1.5 s"):
-            self.assertIn(fact, page.texts["run"])
+            self.assertIn(fact, page.texts["settings"])
 
     def test_probabilities_of_choices(self):
         team = self.write("choosing.yaml", re.sub("output: {pattern.*}", "output: {choose: [right, wrong]}", TEAM))
@@ -386,6 +393,76 @@ class Report(Cli):
         (folder / "prompts").rmdir()
         os.symlink(self.folder, folder / "prompts")
         self.baton("report", "made", code=3)
+
+    def graph(self, folder, turns, edges, **changes):
+        turns = [{"id": agent, "agent": agent, "round": 1, "decides": False, **({"when": when} if when else {})} for agent, when in turns]
+        graph = {"schema": 1, "turns": turns, "edges": edges, **changes}
+        (folder / "graph.json").write_text(json.dumps(graph))
+
+    def test_the_picture_of_the_team(self):
+        slot = self.slot("agent_solver_current", method="rectify", reused_tokens=3, recomputed_tokens=1)
+        folder = self.made([self.turn("solver"), self.turn("checker", slots=[slot]), self.turn("judge", state="skipped", error="not needed")])
+        edges = [{"from": "solver", "to": "checker", "slots": ["agent_solver_current"]}, {"from": "checker", "to": "judge", "slots": []}]
+        self.graph(folder, [("solver", ""), ("checker", ""), ("judge", "'<b>' in x")], edges, until="it is <i>")
+        text, page = self.page(folder)
+        self.assertEqual(re.findall(r'<path class="(\w+)" d="M', text.split('<div class="canvas')[1]), ["approximate", "order"])
+        for part in ("rectify", "when '<b>' in x", "it is <i>", "not needed", "solver to checker"):
+            self.assertIn(part, page.texts["team"])
+        self.assertEqual(len(page.of_class("node")), 3)
+        places = [tuple(map(int, re.findall(r"(?:left|top):(\d+)px", node["style"]))) for node in page.of_class("node")]
+        self.assertEqual(len({top for _, top in places}), 3)  # one below the other
+
+        def expect(message, *graph, **changes):
+            self.graph(folder, *graph, **changes)
+            self.assertIn("graph.json: " + message, self.baton("report", "made", code=3).stderr)
+
+        turns = [("solver", ""), ("checker", ""), ("judge", "")]
+        expect("turns: expected 3 turns, as run.json", turns[:2], [])
+        expect("turns[2].agent: expected 'judge', as run.json", [*turns[:2], ("x", "")], [])
+        expect("edges[0].to: expected a turn behind that of 'from'", turns, [{"from": "judge", "to": "solver", "slots": []}])
+        expect("edges[0].from: expected the id of a turn", turns, [{"from": "nobody", "to": "solver", "slots": []}])
+        expect("edges[0].slots: expected a list of texts", turns, [{"from": "solver", "to": "judge", "slots": [1]}])
+        expect("schema: expected 1", turns, [], schema=2)
+        (folder / "graph.json").unlink()
+        self.assertIn("graph.json is missing", self.page(folder)[1].texts["team"])
+
+    def test_two_runs_next_to_each_other(self):
+        first = self.record("--relay", "full", name="full")
+        second = self.record("--set", "agents.checker.max_tokens=3", name="short")
+        self.assertEqual(self.baton("report", "full", "short").stdout, "short/comparison.html\n")
+        text = (second / "comparison.html").read_text()
+        page = Page(text)
+        self.assertEqual(page.mistakes, [])
+        solver, checker = (turn["output"] for turn in json.loads((first / "run.json").read_text())["agents"])
+        self.assertIn("The same answer", page.texts["text-1"])
+        self.assertIn("The answers differ", page.texts["text-2"])
+        self.assertEqual(page.texts["text-1"].count(solver.strip()), 1)
+        self.assertIn(checker.strip(), page.texts["text-2"])
+        self.assertIn("question the same", page.texts["inputs"])
+        self.assertIn("answer differs", page.texts["outputs"])
+        for part in ("relay method", "wall time", "generated tokens"):
+            self.assertIn(part, page.texts["sums"])
+        self.assertIn("checker", page.texts["turns"])
+        self.assertIn("baton report full short", text)
+        self.assertIn("2", self.baton("report", "full", "short", "full", code=2).stderr)
+
+    def differences(self, first, second):
+        for name, output in (("a", first), ("b", second)):
+            self.made([self.turn("solver", output=output)]).rename(self.folder / name)
+        page = self.baton("report", "a", "b", "-o", "-").stdout
+        for name in ("a", "b"):
+            shutil.rmtree(self.folder / name)
+        return [re.findall(r"<(del|ins)>(.*?)</", side, re.S) for side in re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.S)]
+
+    def test_words_that_differ_are_marked(self):
+        self.assertEqual(self.differences("one two three\nsame", "one 2 three\nsame"), [[("del", "two")], [("ins", "2")]])
+        self.assertEqual(self.differences("a\nb\nc", "a\nc"), [[("del", "b\n")], []])
+        self.assertEqual(self.differences("x", "x"), [[]])
+        self.assertEqual(self.differences("", "<b>"), [[("ins", "&lt;b&gt;")]])
+        many = "".join(f"{i} {i * i}\n" for i in range(5000))
+        self.assertEqual(self.differences(many, many.replace("\n500 ", "\nfive ")), [[("del", "500")], [("ins", "five")]])
+        # Too long to be compared word by word.
+        self.assertEqual([len(side) for side in self.differences("a b " * 10_000, "b c " * 10_000)], [1, 1])
 
     def test_where_the_page_goes(self):
         folder = self.record()

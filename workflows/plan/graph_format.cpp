@@ -203,13 +203,14 @@ std::string json(const Plan& plan) {
   for (const Edge& edge : edges_of(plan)) {
     edges.push_back({{"from", id_of(plan, edge.from)}, {"to", id_of(plan, edge.to)}, {"slots", edge.slots}});
   }
-  const nlohmann::ordered_json out = {{"schema", 1},
-                                      {"workflow", plan.spec->name},
-                                      {"topology", name_of(plan.spec->topology.kind)},
-                                      {"relay", plan.relay},
-                                      {"rounds", plan.rounds},
-                                      {"turns", std::move(turns)},
-                                      {"edges", std::move(edges)}};
+  nlohmann::ordered_json out = {{"schema", 1},
+                                {"workflow", plan.spec->name},
+                                {"topology", name_of(plan.spec->topology.kind)},
+                                {"relay", plan.relay},
+                                {"rounds", plan.rounds}};
+  if (plan.spec->topology.until) out["until"] = condition_text(*plan.spec->topology.until);
+  out["turns"] = std::move(turns);
+  out["edges"] = std::move(edges);
   return out.dump(2) + "\n";
 }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// graph.json of a record, which is what `baton graph --format json` prints.
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "sdk/report/data.h"
+#include "sdk/report/fields.h"
+
+namespace baton::cli {
+
+namespace {
+
+/// Rounds that end early leave the answer of the last round that was: who reads the planned turn reads that.
+std::size_t said_by(const RunRecord& run, std::size_t from, std::size_t reader) {
+  const AgentRecord& planned = run.agents[from];
+  if (planned.state != TurnState::skipped || run.agents[reader].state == TurnState::skipped) return from;
+  for (std::size_t i = from; i-- > 0;) {
+    if (run.agents[i].agent == planned.agent && run.agents[i].state != TurnState::skipped) return i;
+  }
+  return from;
+}
+
+}  // namespace
+
+TeamGraph read_graph(const std::string& bytes, const std::string& file, const RunRecord& run) {
+  const JsonDocument json = RecordFields::parse(bytes, file);
+  const RecordFields fields(*json, file, "");
+  if (fields.count("schema") != 1) fields.fail("schema", "1");
+  TeamGraph graph;
+  graph.until = fields.text("until", "");
+  graph.conditions.resize(run.agents.size());
+  graph.unreached.resize(run.agents.size());
+  const std::vector<RecordFields> turns = fields.list("turns");
+  if (turns.size() != run.agents.size()) fields.fail("turns", fmt::format("{} turns, as run.json", run.agents.size()));
+  std::set<int> begun;
+  std::map<std::string, std::size_t> first, last;  // an agent may work twice in a round
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const AgentRecord& agent = run.agents[i];
+    if (turns[i].text("agent") != agent.agent) turns[i].fail("agent", fmt::format("'{}', as run.json", agent.agent));
+    if (turns[i].count("round") != agent.round) turns[i].fail("round", fmt::format("{}, as run.json", agent.round));
+    const std::string id = turns[i].text("id");
+    first.emplace(id, i);
+    last[id] = i;
+    graph.conditions[i] = turns[i].text("when", "");
+    graph.unreached[i] = agent.round > 1 && !turns[i].truth("decides", false);
+    if (graph.unreached[i] && agent.state != TurnState::skipped) begun.insert(agent.round);
+  }
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (begun.count(run.agents[i].round) != 0) graph.unreached[i] = false;
+  }
+  for (const RecordFields& edge : fields.list("edges")) {
+    const auto from = first.find(edge.text("from")), to = last.find(edge.text("to"));
+    if (from == first.end()) edge.fail("from", "the id of a turn");
+    if (to == last.end()) edge.fail("to", "the id of a turn");
+    if (from->second >= to->second) edge.fail("to", "a turn behind that of 'from'");
+    graph.hand_overs.push_back({said_by(run, from->second, to->second), to->second, edge.texts_of("slots")});
+  }
+  return graph;
+}
+
+}  // namespace baton::cli
