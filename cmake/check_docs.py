@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_COLUMNS = 120
 PAST = {"CHANGELOG.md"}
-FOLDERS = ["engine", "agents", "workflows", "sdk", "tests", "cmake", "docs", "samples", "tools"]
+FOLDERS = ["engine", "agents", "workflows", "sdk", "tests", "cmake", "docs", "samples"]
 PATH = re.compile(rf"(?<![\w/.~$@-])(?:{'|'.join(FOLDERS)})/[\w*/.-]*[\w*/]")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

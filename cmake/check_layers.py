@@ -76,7 +76,7 @@ EXCEPTIONS = {"engine/backend/make_backend.cpp": ["engine/cpu", "engine/cuda/hos
 HOMES = {
     r"yaml-cpp/": r"workflows/format/yaml\w*\.cpp",
     r"fmt/": r"(engine|agents|workflows|sdk)/.*\.cpp|sdk/cli/console/html\.h",
-    r"nlohmann/": r"samples/own_tool/own_tool\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
+    r"nlohmann/": r"samples/(own_tool|bakery)/\w+\.cpp|(engine/(base|text|model|learning|remote)|agents|workflows|sdk/(src|lab|cli|report|serve|trace))/.*",
     r"hwy/": r"engine/cpu/.*",
     r"Eigen/": r"engine/reuse/corrections/linear_fit\.cpp",
     r"pcre2\.h": r"engine/text/regex\.cpp|agents/pattern\.cpp",

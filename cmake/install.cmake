@@ -50,7 +50,7 @@ install(DIRECTORY sdk/include/baton engine/base/baton DESTINATION ${CMAKE_INSTAL
   FILES_MATCHING PATTERN "*.h")
 # The samples are a project of their own there.
 install(FILES samples/CMakeLists.txt DESTINATION ${doc}/samples COMPONENT dev)
-set(samples chat desktop event_loop hello_team hello_team_c hello_team_python own_tool own_tool_c own_tool_python)
+set(samples bakery chat desktop event_loop hello_team hello_team_c hello_team_python own_tool own_tool_c own_tool_python)
 list(TRANSFORM samples PREPEND samples/)
 install(DIRECTORY ${samples} DESTINATION ${doc}/samples COMPONENT dev PATTERN __pycache__ EXCLUDE)
 # Where programs and the library look, from their own place: ../share/baton (sdk/src/share_folders.h).

@@ -12,8 +12,9 @@ if ! cmp -s $here/requirements.txt $packages/installed.txt; then
     { echo "site: the Python packages of $here/requirements.txt cannot be installed here" >&2; exit 4; }
   cp $here/requirements.txt $packages/installed.txt
 fi
-# The theme advertises its successor on every build.
-NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 $packages/bin/mkdocs build --quiet --strict --config-file $here/mkdocs.yml
+# The theme advertises its successor on every build. Warnings fail, but not with --quiet, which does not count them.
+log=$(NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 $packages/bin/mkdocs build --strict --config-file $here/mkdocs.yml 2>&1) ||
+  { printf '%s\n' "$log" >&2; exit 1; }
 command -v dot >/dev/null || echo "site: graphs are shown as text: dot (package graphviz) is not installed" >&2
 if command -v doxygen >/dev/null; then
   log=$(doxygen $here/api/Doxyfile 2>&1)

@@ -40,7 +40,9 @@ def svg_of(dot: str) -> str:
     svg = done.stdout[done.stdout.index("<svg"):]
     svg = re.sub(r"<!--.*?-->\n?", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<title>.*?</title>\n?", "", svg)
-    return svg.replace("black", "currentColor").replace('fill="none"', 'fill="var(--baton-node)"', svg.count("<polygon")).strip()
+    svg = re.sub(r'class="node">.*?</g>', lambda node: node[0].replace('fill="none"', 'fill="var(--baton-node)"'), svg,
+                 flags=re.DOTALL)
+    return svg.replace("black", "currentColor").replace("<text ", '<text fill="currentColor" ').strip()
 
 
 def with_graphs(markdown: str) -> str:

@@ -11,6 +11,7 @@ import pathlib
 import posixpath
 import re
 import shutil
+import subprocess
 import sys
 
 from mkdocs.structure.files import File
@@ -67,13 +68,16 @@ def linked_files():
             continue
         for link in LINK.findall((ROOT / source).read_text(encoding="utf-8")):
             target = target_of(link, source)
-            if target and target not in seen and not target.startswith("docs/") and (ROOT / target).is_file():
+            if target and target not in seen and not target.startswith("docs/") and (ROOT / target).exists():
                 seen.add(target)
                 waiting.append(target)
 
 
 def shown(path: str) -> str:
-    """The Markdown of a page that shows a file."""
+    """The Markdown of a page that shows a file, or lists those of a folder."""
+    if (ROOT / path).is_dir():
+        listed = subprocess.run(["git", "ls-files", path], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return f"# {path}\n\n```text\n{listed}```\n"
     text = (ROOT / path).read_text(encoding="utf-8")
     if path.endswith(".md"):
         return text
@@ -91,8 +95,8 @@ def with_site_links(markdown: str, page: str) -> str:
         target = target_of(match[1], source)
         if not target:
             return match[1]
-        if (ROOT / target).is_dir():
-            return posixpath.relpath(site_path(target + "/README.md"), posixpath.dirname(page) or ".")
+        if target.startswith("docs/") and (ROOT / target).is_dir():  # its first page
+            target = str(min((ROOT / target).glob("*.md")).relative_to(ROOT))
         anchor = match[1].partition("#")[2]
         relative = posixpath.relpath(site_path(target), posixpath.dirname(page) or ".")
         return relative + (f"#{anchor}" if anchor else "")
@@ -156,6 +160,8 @@ def on_nav(nav, config, files):
 
 def on_page_markdown(markdown, page, config, files):
     path = page.file.src_uri
+    if path.startswith(("decisions/", "project/")):
+        page.meta["search"] = {"boost": 0.3}  # behind the pages that tell how it is now
     markdown = with_site_links(markdown, path)
     markdown = with_inline_figures(markdown, path)
     return as_python_markdown(graphs.with_graphs(markdown))
