@@ -366,15 +366,16 @@ TEST_CASE("C: a tool that fails, or throws, is a failed call and not a failed ru
 }
 
 TEST_CASE("C: on_end tells that a run is over, also of one whose model could not be opened") {
-  std::string lost = team(4);
-  lost.replace(lost.find("path: nano"), 10, "path: /no/such/model");
+  baton_engine_options abacus{};
+  abacus.device = "abacus";
+  const auto without_device = open_engine(abacus);
   std::atomic<int> ends = 0;
   auto options = run_options();
   options.user_data = &ends;
   options.on_end = [](void* data) { ++*static_cast<std::atomic<int>*>(data); };
-  for (const auto& [yaml, expected] : {std::pair(team(4), BATON_OK), std::pair(lost, BATON_RESOURCES)}) {
+  for (const auto& [own, expected] : {std::pair(&engine(), BATON_OK), std::pair(&without_device, BATON_RESOURCES)}) {
     ends = 0;
-    const auto run = start(engine(), parse(yaml), options);
+    const auto run = start(*own, parse(team(4)), options);
     while (ends == 0) std::this_thread::sleep_for(1ms);
     CHECK(outcome_of(baton_run_wait, run.get(), std::int64_t{0}).status == expected);
     CHECK(ends == 1);
