@@ -49,8 +49,8 @@ void answer(const baton::Session& session, const std::string& message) {
     return;  // nothing of it is remembered
   }
   const baton::AgentRecord& agent = record.agents.front();
-  std::cout << '(' << agent.prompt_tokens << " tokens read, of which "
-            << (agent.history ? agent.history->continued : 0) << " were kept)\n";
+  std::cout << '(' << agent.prompt_tokens << " tokens read, of which " << (agent.history ? agent.history->continued : 0)
+            << " were kept)\n";
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A team in a window (Qt 6): a question, each agent's text as it is written, the answer. The window's thread never waits
-// for a model: callbacks of the run post to it.
+// A team in a window (Qt 6): a question, each agent's text as it is written, the answer. The window's thread never
+// waits for a model: callbacks of the run post to it.
 //
-//   desktop [MODEL [WORKFLOW]]        a folder, a .gguf file, a name or hf:ORG/NAME; a file, or the name of an installed one
+//   desktop [MODEL [WORKFLOW]]        a folder, a .gguf file, a name or hf:ORG/NAME; a file, or the name of an
+//   installed one
 #include <baton/baton.h>
 
 #include <QApplication>
@@ -22,14 +23,20 @@
 #include <optional>
 #include <string>
 
+constexpr auto kQuestion =
+    "Noah pays for 2 books at 7 coins each with 75 coins. How many coins does he get back from the shop?";
+
 /// One run at a time of a workflow whose first input is the question and whose first output is the answer.
 class TeamWindow : public QWidget {
  public:
   TeamWindow(baton::Engine engine, baton::Workflow workflow)
       : engine_(std::move(engine)), workflow_(std::move(workflow)) {
+    if (workflow_.inputs().empty() || workflow_.outputs().empty())
+      throw baton::Error(workflow_.name() + ": expected a workflow with an input and an output");
     auto* top = new QHBoxLayout;
-    for (QWidget* widget : std::initializer_list<QWidget*>{&question_, &run_button_, &cancel_button_})
-      top->addWidget(widget);
+    top->addWidget(&question_, 1);
+    top->addWidget(&run_button_);
+    top->addWidget(&cancel_button_);
     auto* grid = new QGridLayout;
     for (const auto& agent : workflow_.agents()) {
       auto* box = new QGroupBox(QString::fromStdString(agent.role));
@@ -67,9 +74,13 @@ class TeamWindow : public QWidget {
     // On a thread of the library. What is posted after the window is gone is dropped: it owns the run.
     options.on_event = [this](const baton::Event& event) {
       if (const auto* token = std::get_if<baton::Token>(&event))
-        QMetaObject::invokeMethod(this, [this, token = *token] { show_token(token); }, Qt::QueuedConnection);
+        QMetaObject::invokeMethod(
+            this, [this, token = *token] { show_token(token); }, Qt::QueuedConnection);
     };
-    options.on_end = [this] { QMetaObject::invokeMethod(this, [this] { finish(); }, Qt::QueuedConnection); };
+    options.on_end = [this] {
+      QMetaObject::invokeMethod(
+          this, [this] { finish(); }, Qt::QueuedConnection);
+    };
     try {
       run_ = engine_.start(workflow_, options);
       show_state("running");
@@ -110,7 +121,7 @@ class TeamWindow : public QWidget {
 
   baton::Engine engine_;
   baton::Workflow workflow_;
-  QLineEdit question_{"Noah pays for 2 books at 7 coins each with 75 coins. How many coins does he get back from the shop?"};
+  QLineEdit question_{kQuestion};
   QPushButton run_button_{"Run"}, cancel_button_{"Cancel"};
   std::map<std::string, QPlainTextEdit*> texts_;  // by agent
   QLabel answer_;

@@ -23,12 +23,14 @@
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 
-/// Starts a run. Its completion, void(std::exception_ptr, baton::RunRecord), comes on the handler's executor, by default
-/// the loop, which has one thread. `options.stop` cancels the run. Throws what Engine::start throws.
+/// Starts a run. Its completion, void(std::exception_ptr, baton::RunRecord), comes on the handler's executor, by
+/// default the loop, which has one thread and outlives the run. `options.stop` cancels it. Throws what Engine::start
+/// throws.
 template <typename CompletionToken>
 auto async_run(asio::io_context& loop, const baton::Engine& engine, const baton::Workflow& workflow,
                baton::RunOptions options, CompletionToken&& token) {
-  auto initiate = [executor = loop.get_executor(), engine, workflow, options = std::move(options)](auto handler) mutable {
+  auto initiate = [executor = loop.get_executor(), engine, workflow,
+                   options = std::move(options)](auto handler) mutable {
     struct Operation {
       decltype(handler) complete;
       std::optional<baton::Run> run;
@@ -56,7 +58,18 @@ auto async_run(asio::io_context& loop, const baton::Engine& engine, const baton:
   return asio::async_initiate<CompletionToken, void(std::exception_ptr, baton::RunRecord)>(std::move(initiate), token);
 }
 
-/// Asks the team, and prints its answer, or why there is none.
+/// The answer, or why there is none.
+std::string answer_of(const std::exception_ptr& error, const baton::RunRecord& record) {
+  try {
+    if (error) std::rethrow_exception(error);
+    if (record.state == baton::RunState::ok) return record.outputs.at("answer");
+    return std::string(name_of(record.state)) + (record.error.empty() ? "" : ": " + record.error);
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+}
+
+/// Asks the team, and prints what comes of it.
 void ask(asio::io_context& loop, const baton::Engine& engine, const baton::Workflow& team, const std::string& question,
          std::chrono::milliseconds deadline) {
   auto timer = std::make_shared<asio::steady_timer>(loop, deadline);
@@ -67,11 +80,7 @@ void ask(asio::io_context& loop, const baton::Engine& engine, const baton::Workf
   async_run(loop, engine, team, {.inputs = {{"user_question", question}}, .stop = stop.get_token()},
             [timer, question](const std::exception_ptr& error, const baton::RunRecord& record) {
               timer->cancel();
-              std::cout << '\n' << question << '\n';
-              if (error) std::rethrow_exception(error);  // out of loop.run()
-              std::cout << (record.state == baton::RunState::ok ? record.outputs.at("answer")
-                                                                : std::string(name_of(record.state)))
-                        << '\n';
+              std::cout << '\n' << question << '\n' << answer_of(error, record) << '\n';
             });
 }
 

@@ -54,7 +54,7 @@ class Samples(unittest.TestCase):
         said = self.run_sample("event_loop")
         for question, answer in ((HENS, "The answer is 26"), (BOOKS, "The answer is 61")):
             self.assertIn(answer, said.split(question)[1].split("\n\n")[0])
-        self.assertIn("how many are there?\ncancelled\n", said)
+        self.assertIn("how many are there?\ncancelled", said)
 
     def test_own_tool(self):
         for name in ("own_tool", "own_tool_c", "own_tool_python/own_tool.py"):
