@@ -54,9 +54,9 @@ Markup change(double first, double second) {
                        : html("{}{:.0f} %", percent < 0 ? "−" : "+", std::abs(percent));
 }
 
-class Comparison {
+class RunComparison {
  public:
-  Comparison(const Report& first, const Report& second, const std::array<std::string, 2>& names)
+  RunComparison(const Report& first, const Report& second, const std::array<std::string, 2>& names)
       : a_(first.run), b_(second.run), names_(names), pairs_(pairs_of(a_, b_)) {}
 
   Markup body() {
@@ -234,7 +234,7 @@ class Comparison {
 Markup comparison_page(const Report& first, const Report& second, const std::array<std::string, 2>& names,
                        const std::string& command) {
   return page_of(html("{}: {} and {}", cut(first.run.workflow, 200), cut(names[0], 100), cut(names[1], 100)),
-                 Comparison(first, second, names).body(), command);
+                 RunComparison(first, second, names).body(), command);
 }
 
 }  // namespace baton::cli

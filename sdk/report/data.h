@@ -48,7 +48,7 @@ struct TurnTime {
 };
 
 /// An answer that one turn handed to another, or, without placeholders, the order of the two alone.
-struct HandOver {
+struct GraphEdge {
   std::size_t from = 0, to = 0;  // turns, from < to
   std::vector<std::string> slots;
 };
@@ -58,7 +58,7 @@ struct TeamGraph {
   std::vector<std::string> conditions;  // one for each turn, empty: none
   std::vector<bool> unreached;          // one for each turn: of a round that the run did not begin
   std::string until;                    // when the rounds end, or empty
-  std::vector<HandOver> hand_overs;
+  std::vector<GraphEdge> edges;
 };
 
 struct Report {

@@ -41,18 +41,18 @@ class TeamPicture {
       turns_.push_back(i);
       conditions_ = conditions_ || !graph.conditions[i].empty();
     }
-    for (const HandOver& one : graph.hand_overs) {
+    for (const GraphEdge& one : graph.edges) {
       const auto from = places.find(one.from), to = places.find(one.to);
-      if (from != places.end() && to != places.end()) hand_overs_.push_back({from->second, to->second, one.slots});
+      if (from != places.end() && to != places.end()) edges_.push_back({from->second, to->second, one.slots});
     }
   }
 
   Markup draw() {
     const double height = (conditions_ ? 5 : 3) * kLineHeight + kNodePadding;
-    const GraphLayout layout = graph_layout(turns_.size(), hand_overs_, height);
+    const GraphLayout layout = graph_layout(turns_.size(), edges_, height);
     std::map<std::size_t, std::map<std::string, int>> methods;  // by reader
     Markup lines;
-    for (std::size_t i = 0; i < hand_overs_.size(); ++i) lines += line(hand_overs_[i], layout.paths[i], methods);
+    for (std::size_t i = 0; i < edges_.size(); ++i) lines += line(edges_[i], layout.paths[i], methods);
     Markup out =
         legend() + html(
                        "<div class=\"scroll graph\" tabindex=\"0\" role=\"region\" aria-label=\"Graph of the team\">"
@@ -78,7 +78,7 @@ class TeamPicture {
 
  private:
   /// How the answer came into the reader's prompt; its methods are counted.
-  Kind kind_of(const HandOver& one, std::map<std::string, int>& methods, Markup& title) const {
+  Kind kind_of(const GraphEdge& one, std::map<std::string, int>& methods, Markup& title) const {
     const AgentRecord& reader = turn(one.to);
     Kind kind = one.slots.empty() ? order : unused;
     for (const SlotRecord& slot : reader.slots) {
@@ -94,7 +94,7 @@ class TeamPicture {
     return kind;
   }
 
-  Markup line(const HandOver& one, const std::string& path,
+  Markup line(const GraphEdge& one, const std::string& path,
               std::map<std::size_t, std::map<std::string, int>>& methods) {
     Markup title;
     std::map<std::string, int> found;
@@ -151,8 +151,8 @@ class TeamPicture {
 
   const Report& report_;
   const TeamGraph& graph_;
-  std::vector<std::size_t> turns_;    // that are drawn
-  std::vector<HandOver> hand_overs_;  // between places in turns_
+  std::vector<std::size_t> turns_;  // that are drawn
+  std::vector<GraphEdge> edges_;    // between places in turns_
   bool conditions_ = false;
   std::set<Kind> kinds_;
 };

@@ -8,9 +8,9 @@
 namespace baton::cli {
 namespace {
 
-std::vector<std::size_t> layers_of(std::size_t turns, const std::vector<HandOver>& hand_overs) {
+std::vector<std::size_t> layers_of(std::size_t turns, const std::vector<GraphEdge>& edges) {
   std::vector<std::vector<std::size_t>> sources(turns);
-  for (const HandOver& one : hand_overs) sources[one.to].push_back(one.from);
+  for (const GraphEdge& one : edges) sources[one.to].push_back(one.from);
   std::vector<std::size_t> layers(turns);
   for (std::size_t i = 0; i < turns; ++i) {
     for (const std::size_t from : sources[i]) layers[i] = std::max(layers[i], layers[from] + 1);
@@ -19,9 +19,9 @@ std::vector<std::size_t> layers_of(std::size_t turns, const std::vector<HandOver
 }
 
 /// The lane of each turn that is read below the next layer: the first that nobody else uses on the way.
-std::vector<std::size_t> lanes_of(const std::vector<std::size_t>& layers, const std::vector<HandOver>& hand_overs) {
+std::vector<std::size_t> lanes_of(const std::vector<std::size_t>& layers, const std::vector<GraphEdge>& edges) {
   std::vector<std::size_t> ends(layers.size()), lanes(layers.size());
-  for (const HandOver& one : hand_overs) ends[one.from] = std::max(ends[one.from], layers[one.to]);
+  for (const GraphEdge& one : edges) ends[one.from] = std::max(ends[one.from], layers[one.to]);
   std::vector<std::size_t> by_layer;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (ends[i] > layers[i] + 1) by_layer.push_back(i);
@@ -39,8 +39,8 @@ std::vector<std::size_t> lanes_of(const std::vector<std::size_t>& layers, const 
 
 }  // namespace
 
-GraphLayout graph_layout(std::size_t turns, const std::vector<HandOver>& hand_overs, double node_height) {
-  const std::vector<std::size_t> layers = layers_of(turns, hand_overs), lanes = lanes_of(layers, hand_overs);
+GraphLayout graph_layout(std::size_t turns, const std::vector<GraphEdge>& edges, double node_height) {
+  const std::vector<std::size_t> layers = layers_of(turns, edges), lanes = lanes_of(layers, edges);
   std::vector<std::size_t> sizes;
   for (const std::size_t layer : layers) {
     if (layer >= sizes.size()) sizes.resize(layer + 1);
@@ -61,7 +61,7 @@ GraphLayout graph_layout(std::size_t turns, const std::vector<HandOver>& hand_ov
     ++seen[layer];
   }
   layout.height = static_cast<double>(sizes.size()) * (node_height + kLayerGap) - kLayerGap / 2;
-  for (const HandOver& one : hand_overs) {
+  for (const GraphEdge& one : edges) {
     const GraphLayout::Place &from = layout.turns[one.from], &to = layout.turns[one.to];
     const double x = from.x + kNodeWidth / 2, y = from.y + node_height, end = to.x + kNodeWidth / 2, tip = to.y - 1;
     if (layers[one.to] == layers[one.from] + 1) {

@@ -23,7 +23,7 @@ struct GraphLayout {
   std::vector<std::string> paths;  // one for each hand-over, for the attribute d
 };
 
-/// The picture of the first `turns` turns; `hand_overs` lie between these.
-GraphLayout graph_layout(std::size_t turns, const std::vector<HandOver>& hand_overs, double node_height);
+/// The picture of the first `turns` turns; `edges` lie between these.
+GraphLayout graph_layout(std::size_t turns, const std::vector<GraphEdge>& edges, double node_height);
 
 }  // namespace baton::cli

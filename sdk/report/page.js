@@ -72,12 +72,13 @@ function look() {
   if (value) {
     for (const block of document.querySelectorAll(".text")) {
       if (search.found.length >= kMaxFound) break;
-      if (written(block).textContent.search(wanted) < 0) continue;
       render(block);
       let ranges = rangesIn(block, wanted, kMaxFound - search.found.length);
-      if (!ranges.length && written(block).hidden) {  // signs of Markdown, which only the text as written has
-        block.querySelector(".as-written")?.click();
+      const other = block.querySelector(".as-written");
+      if (!ranges.length && other) {  // signs of Markdown are in the text as written alone, and words across them are not
+        other.click();
         ranges = rangesIn(block, wanted, kMaxFound - search.found.length);
+        if (!ranges.length) other.click();
       }
       search.found.push(...ranges);
     }

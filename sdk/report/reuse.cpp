@@ -17,6 +17,7 @@ namespace baton::cli {
 namespace {
 
 constexpr std::size_t kMaxSlots = 4000;  // on the page
+constexpr double kMinNamed = 3;          // percent of the widest prompt: a narrower part has no name below it
 constexpr std::size_t kMaxReasons = 20, kMaxNames = 6;
 
 enum Way { prefix, ahead, reused, recomputed, full };
@@ -120,7 +121,8 @@ Markup prompt_bar(const AgentRecord& agent, double scale) {
     const double width = static_cast<double>(sum(tokens)) * scale;
     parts += segments(tokens, at, scale, name) +
              html("<line class=\"cut\" x1=\"{0:.3f}%\" x2=\"{0:.3f}%\" y1=\"0\" y2=\"16\"/>", at);
-    names += html("<span style=\"width:{:.3f}%\" title=\"{}\">{}</span>", width, name, name);
+    names += width < kMinNamed ? html("<span class=\"thin\" style=\"width:{:.3f}%\"></span>", width)
+                               : html("<span style=\"width:{:.3f}%\" title=\"{}\">{}</span>", width, name, name);
     at += width;
   };
   for (std::size_t i = 0; i < agent.slots.size(); ++i) {

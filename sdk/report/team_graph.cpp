@@ -55,7 +55,7 @@ TeamGraph read_graph(const std::string& bytes, const std::string& file, const Ru
     if (from == first.end()) edge.fail("from", "the id of a turn");
     if (to == last.end()) edge.fail("to", "the id of a turn");
     if (from->second >= to->second) edge.fail("to", "a turn behind that of 'from'");
-    graph.hand_overs.push_back({said_by(run, from->second, to->second), to->second, edge.texts_of("slots")});
+    graph.edges.push_back({said_by(run, from->second, to->second), to->second, edge.texts_of("slots")});
   }
   return graph;
 }

@@ -61,7 +61,7 @@ void Connection::reply(int status, std::string body, std::string_view type) {
     response.set(http::field::allow, boost::beast::string_view(methods.data(), methods.size()));
   }
   if (retry_s_ > 0) response.set(http::field::retry_after, std::to_string(retry_s_));
-  if (type.starts_with("text/html")) response.set("Content-Security-Policy", kPagePolicy);
+  if (type.starts_with("text/html")) response.set("Content-Security-Policy", std::string(page_policy()));
   response.content_length(body.size());
   response.keep_alive(keep_);
   send(text_of(response) + (method_ == "HEAD" ? std::string() : std::move(body)));

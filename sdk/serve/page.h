@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page at /: lists the workflows, runs one and shows its events. It is page.html, one file without a network.
+// The page at /: lists the workflows, runs one and shows its events. It is one file, made of page.html, page.js and
+// what sdk/web has for all pages.
 #pragma once
 
 #include <string_view>
@@ -8,9 +9,8 @@ namespace baton::serve {
 
 std::string_view page();
 
-/// Of the page: it takes nothing from elsewhere, talks with its own server alone, and is no part of another page.
-inline constexpr const char* kPagePolicy =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// The page takes nothing from elsewhere, runs no script but its own, talks with its own server alone, and is no part
+/// of another page.
+std::string_view page_policy();
 
 }  // namespace baton::serve

@@ -22,6 +22,8 @@ class Browser:
         def hand_over():
             os.dup2(to_child, 3)
             os.dup2(from_child, 4)
+            for end in (3, 4):  # where the numbers were these already, nothing was duplicated
+                os.set_inheritable(end, True)
 
         self.process = subprocess.Popen(
             [program, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"],

@@ -14,7 +14,8 @@ import re
 import shutil
 import unittest
 
-from runner import Cli, LONG, QUESTION, ROOT, TEAM
+from records import Records
+from runner import LONG, QUESTION, ROOT, TEAM
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}  # tags without an end
 
@@ -52,11 +53,7 @@ class Page(html.parser.HTMLParser):
         return [attributes for _, attributes in self.tags if name in (attributes.get("class") or "").split()]
 
 
-class Report(Cli):
-    def record(self, *more, team=None, code=0, name="run"):
-        self.baton("run", team or self.team, "--input", QUESTION, "--record", name, "-q", *more, code=code)
-        return self.folder / name
-
+class Report(Records):
     def page(self, folder, *more):
         """The page, after what every page must be."""
         done = self.baton("report", str(folder), *more)
@@ -87,37 +84,6 @@ class Report(Cli):
             bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)%" y="[\d.]+" width="([\d.]+)%"', row)
             rows.append([(kind, float(x), float(x) + float(width)) for kind, x, width in bars])
         return rows
-
-    def change(self, folder, change):
-        path = folder / "run.json"
-        record = json.loads(path.read_text())
-        change(record)
-        path.write_text(json.dumps(record))
-
-    def made(self, agents=None, events=None, **changes):
-        """A record that no run wrote."""
-        folder = self.folder / "made"
-        (folder / "prompts").mkdir(parents=True, exist_ok=True)
-        agents = [self.turn("solver")] if agents is None else agents
-        record = {"schema": 1, "workflow": "made", "state": "ok", "error": "", "error_kind": "", "model": {"path": "/m", "fingerprint": "f"},
-                  "device": "cpu", "relay": "auto", "seed": 0, "outputs": {}, "wall_ms": 100.0, "agents": agents,
-                  "memory": {"weights_bytes": 1, "kv_peak_bytes": 2, "segments_peak_bytes": 3}, **changes}
-        (folder / "run.json").write_text(json.dumps(record))
-        if events is not None:
-            (folder / "events.ndjson").write_text("".join(json.dumps(event) + "\n" for event in events))
-        return folder
-
-    @staticmethod
-    def turn(agent, **changes):
-        return {"agent": agent, "role": "Role", "round": 1, "state": "ok", "error": "", "attempts": 1, "prompt_tokens": 10, "output_tokens": 5,
-                "output": "said", "answer": "", "finish_reason": "eos",
-                "kv": {"entries": 100, "reused": 0, "computed": 100, "ahead": 0, "reuse_rate": 0.0},
-                "ttft_ms": 20.0, "prefill_ms": 10.0, "decode_ms": 30.0, "tokens_per_s": 100.0, "slots": [], **changes}
-
-    @staticmethod
-    def slot(name="question", **changes):
-        return {"name": name, "tokens": 4, "method": "full", "reused_tokens": 0, "recomputed_tokens": 4, "ahead_tokens": 0, "kv_reuse_rate": 0.0,
-                "kv_reuse_bound": 0.0, "hops": 0, "corrected": False, "reason": "computed here first", "anchors": None, **changes}
 
     def test_of_a_real_run(self):
         team = str(ROOT / "workflows/library/math_team.yaml")

@@ -23,6 +23,15 @@ foreach(topic cli.Usage cli.Files cli.Run cli.Exhaustion cli.Interrupts cli.Term
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/${CMAKE_MATCH_1}_test.py $<TARGET_FILE:baton> ${CMAKE_MATCH_2})
   set_tests_properties("cli: ${CMAKE_MATCH_2}" PROPERTIES LABELS sdk TIMEOUT 600)
 endforeach()
+# Pages in a headless browser, where one is installed.
+foreach(topic Reports ServePage)
+  if(no_server AND topic STREQUAL "ServePage")
+    continue()
+  endif()
+  add_test(NAME "pages: ${topic}" COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/sdk/pages_test.py $<TARGET_FILE:baton> ${topic})
+  set_tests_properties("pages: ${topic}" PROPERTIES LABELS sdk TIMEOUT 600 SKIP_RETURN_CODE 77)
+endforeach()
+
 # Downloads, from a hub that the test itself is.
 get_target_property(missing baton_pull missing)
 if(missing)

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws the report, and the page of `baton serve` while agents work and afterwards, at three widths into docs/images.
+
+Usage: page_pictures.py RUNNER (needs Chromium, and the Python package Pillow, which reduces the colours)
+"""
+
+
+import pages_test
+from runner import QUESTION, ROOT
+
+IMAGES = ROOT / "docs/images"
+HEIGHTS = {390: 1500, 820: 1500, 1440: 1700}
+COLOURS = 64
+
+
+class Pictures(pages_test.ServePage):
+    def runTest(self):
+        from PIL import Image
+        team = (ROOT / "workflows/library/math_team.yaml").read_text().replace("${env:BATON_MODEL:-nano}", str(ROOT / "samples/models/nano"))
+        self.write("math_team.yaml", team)
+        question = QUESTION.split("=", 1)[1]
+        self.baton("run", "math_team.yaml", "--input", f"user_question={question}", "--record", "run", "-q")
+        report, served = self.report("run"), self.serve("math_team.yaml")
+
+        def draw(name, width):
+            path = IMAGES / f"{name}_{width}.png"
+            height = min(HEIGHTS[width], self.value("document.documentElement.scrollHeight"))
+            self.browser.picture(path, width, height)
+            with Image.open(path) as picture:
+                picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+
+        for width, dark in ((390, False), (820, True), (1440, False)):
+            self.browser.show(report, width, dark=dark)
+            draw("report", width)
+            self.browser.show(served, width, dark=dark)
+            self.browser.wait("document.querySelectorAll('input[type=radio]').length === 1")
+            self.value(f"document.querySelector('textarea').value = `{question}`; document.getElementById('run').click()")
+            self.browser.wait("document.querySelectorAll('.agent').length > 2")
+            draw("live", width)
+            self.browser.wait("!document.getElementById('run').disabled")
+            draw("serve", width)
+        size = sum(path.stat().st_size for path in IMAGES.glob("*.png"))
+        print(f"{size} bytes")
+        self.assertLess(size, 1 << 20)
+
+
+if __name__ == "__main__":
+    pages_test.unittest.TextTestRunner().run(pages_test.unittest.TestSuite([Pictures()]))
